@@ -1,0 +1,1 @@
+//! Test support: the namespace fabric, packet builders, counters.

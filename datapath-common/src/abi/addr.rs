@@ -1,0 +1,76 @@
+//! An IP address of either family as a map key.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An IPv4 or IPv6 address in 16 bytes, IPv4 in the v4-mapped form of RFC 4291 section 2.5.5.2.
+///
+/// One form for both families lets one map and one piece of code serve them. The words hold the
+/// bytes in network order, whatever the host's order is.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Addr([u32; 4]);
+
+impl Addr {
+    /// The unspecified IPv6 address, `::`.
+    pub const UNSPECIFIED: Self = Self([0; 4]);
+
+    /// The third word of a v4-mapped address, `::ffff:0:0/96`, as it lies in memory.
+    const V4_MAPPED: u32 = 0x0000_ffff_u32.to_be();
+
+    /// An IPv4 address from the word as it lies in the packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_v4_word(word: u32) -> Self {
+        Self([0, 0, Self::V4_MAPPED, word])
+    }
+
+    /// An IPv6 address from the words as they lie in the packet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_v6_words(words: [u32; 4]) -> Self {
+        Self(words)
+    }
+
+    /// The words as they lie in a packet; an IPv4 address is the last one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn words(self) -> [u32; 4] {
+        self.0
+    }
+
+    /// Whether this is an IPv4 address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_v4(self) -> bool {
+        self.0[0] == 0 && self.0[1] == 0 && self.0[2] == Self::V4_MAPPED
+    }
+
+    /// Whether this is a multicast address, or the limited broadcast address of IPv4.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_multicast_or_broadcast(self) -> bool {
+        if self.is_v4() {
+            let first = u32::from_be(self.0[3]) >> 24;
+            // RFC 5771: 224.0.0.0/4; RFC 919: 255.255.255.255.
+            (first & 0xf0) == 0xe0 || self.0[3] == u32::MAX
+        } else {
+            u32::from_be(self.0[0]) >> 24 == 0xff
+        }
+    }
+
+    /// Whether this is an IPv6 link-local address, `fe80::/10` (RFC 4291 section 2.5.6).
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_v6_link_local(self) -> bool {
+        u32::from_be(self.0[0]) >> 22 == 0xfe80 >> 6
+    }
+
+    /// Whether this is `::`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_unspecified(self) -> bool {
+        self.0[0] == 0 && self.0[1] == 0 && self.0[2] == 0 && self.0[3] == 0
+    }
+}

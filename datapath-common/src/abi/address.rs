@@ -1,0 +1,139 @@
+//! What the node knows of one address: a pod's, or one of its own.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What an address of this node belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AddressKind {
+    /// A pod attachment.
+    Endpoint = 1,
+    /// The host itself: a packet to it goes to the host's stack.
+    Host = 2,
+}
+
+/// Value of the `ADDRESSES` map.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct AddressEntry {
+    /// An [`AddressKind`].
+    kind: u8,
+    /// Number of the ENI that owns the address.
+    eni: u8,
+    reserved: [u8; 2],
+    /// Host-side device of the endpoint.
+    ifindex: u32,
+    /// Device of the owner ENI, 0 while that ENI is not ready.
+    eni_ifindex: u32,
+    /// Largest packet the endpoint's interface takes, without the Ethernet header, in bytes.
+    mtu: u32,
+    pod_mac: [u8; 6],
+    host_mac: [u8; 6],
+}
+
+/// What the agent says of one endpoint's address; see [`AddressEntry::endpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointAddress {
+    /// Number of the ENI that owns the address.
+    pub eni: u8,
+    /// Device of that ENI, 0 while it is not ready.
+    pub eni_ifindex: u32,
+    /// Host-side device.
+    pub ifindex: u32,
+    /// MTU of the endpoint's interface, in bytes.
+    pub mtu: u32,
+    /// MAC of the pod's interface.
+    pub pod_mac: [u8; 6],
+    /// MAC of the host-side device.
+    pub host_mac: [u8; 6],
+}
+
+impl AddressEntry {
+    /// An entry for a pod's address.
+    #[must_use]
+    pub const fn endpoint(of: EndpointAddress) -> Self {
+        Self {
+            kind: AddressKind::Endpoint as u8,
+            eni: of.eni,
+            reserved: [0; 2],
+            ifindex: of.ifindex,
+            eni_ifindex: of.eni_ifindex,
+            mtu: of.mtu,
+            pod_mac: of.pod_mac,
+            host_mac: of.host_mac,
+        }
+    }
+
+    /// An entry for an address of the host.
+    #[must_use]
+    pub const fn host() -> Self {
+        Self {
+            kind: AddressKind::Host as u8,
+            eni: 0,
+            reserved: [0; 2],
+            ifindex: 0,
+            eni_ifindex: 0,
+            mtu: 0,
+            pod_mac: [0; 6],
+            host_mac: [0; 6],
+        }
+    }
+
+    /// Whether the address is a pod's.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_endpoint(&self) -> bool {
+        self.kind == AddressKind::Endpoint as u8
+    }
+
+    /// Whether the address is the host's.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_host(&self) -> bool {
+        self.kind == AddressKind::Host as u8
+    }
+
+    /// Number of the ENI that owns the address.
+    #[inline(always)]
+    #[must_use]
+    pub const fn eni(&self) -> u8 {
+        self.eni
+    }
+
+    /// Device of the owner ENI, 0 while that ENI is not ready.
+    #[inline(always)]
+    #[must_use]
+    pub const fn eni_ifindex(&self) -> u32 {
+        self.eni_ifindex
+    }
+
+    /// Host-side device of the endpoint.
+    #[inline(always)]
+    #[must_use]
+    pub const fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// MTU of the endpoint's interface, in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// MAC of the pod's interface.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pod_mac(&self) -> &[u8; 6] {
+        &self.pod_mac
+    }
+
+    /// MAC of the host-side device.
+    #[inline(always)]
+    #[must_use]
+    pub const fn host_mac(&self) -> &[u8; 6] {
+        &self.host_mac
+    }
+}

@@ -1,0 +1,20 @@
+//! What Towpath's eBPF programs and its user space agree on: map keys and values, the layout of
+//! the packet mark, the numbers of verdicts and drop reasons, and the arithmetic on packets that
+//! both sides need. No I/O, no allocation, and no dependency on anything else of ours.
+//!
+//! A change to anything under [`abi`] is a change of the pinned maps' layout: raise
+//! [`abi::VERSION`] with it.
+#![no_std]
+
+#[cfg(any(test, feature = "user"))]
+extern crate std;
+
+pub mod abi;
+pub mod checksum;
+pub mod config;
+pub mod counter;
+pub mod headers;
+pub mod mark;
+pub mod outcome;
+#[cfg(feature = "user")]
+mod user;

@@ -1,0 +1,182 @@
+//! What became of a packet: verdicts and drop reasons.
+//!
+//! The numbers are part of the ABI: they are only ever appended, and a retired one stays reserved.
+
+/// Declares an enum of numbered outcomes with names and explanations, so that the three cannot
+/// drift apart.
+macro_rules! outcomes {
+    ($(#[$doc:meta])* $enum:ident { $($(#[doc = $text:literal])+ $variant:ident = $number:literal, $name:literal;)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        #[must_use]
+        pub enum $enum {
+            $($(#[doc = $text])+ $variant = $number,)+
+        }
+
+        impl $enum {
+            /// Every variant, in the order of the numbers.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The stable name, as metrics and the command line show it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// What it means, in a sentence.
+            #[must_use]
+            pub const fn explanation(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($text),+).trim_ascii(),)+ }
+            }
+
+            /// The variant with this number.
+            #[must_use]
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code {
+                    $($number => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+outcomes! {
+    /// A packet went on. 0 to 63.
+    Verdict {
+        /// Delivered into the namespace of a local endpoint.
+        Local = 0, "local";
+        /// Sent out of the ENI that owns the source address.
+        Eni = 1, "eni";
+        /// Handed to the stack: the destination is an address of the host.
+        Host = 2, "host";
+        /// Handed to the stack: the destination is a service address.
+        Service = 3, "service";
+        /// Handed to the stack, which answers that the TTL or hop limit ran out.
+        TtlExpired = 4, "ttl-expired";
+        /// Handed to the stack, which fragments the packet or answers that it is too big.
+        TooBig = 5, "too-big";
+        /// Handed to the stack: the IPv4 header carries options.
+        IpOptions = 6, "ip-options";
+        /// Handed to the stack: broadcast or multicast.
+        Multicast = 7, "multicast";
+        /// Handed to the stack: neighbour discovery or MLD from a link-local or unspecified source.
+        NeighbourDiscovery = 8, "neighbour-discovery";
+        /// Handed to the stack: the destination is link-local.
+        LinkLocal = 9, "link-local";
+        /// ARP, passed on.
+        Arp = 10, "arp";
+        /// Passed to the stack: not for a pod of this node.
+        NotForPod = 11, "not-for-pod";
+        /// Passed on untouched: the frame is not for this host, carries a VLAN tag, or is not IP.
+        ForeignFrame = 12, "foreign-frame";
+    }
+}
+
+outcomes! {
+    /// A packet was dropped. 64 to 127.
+    DropReason {
+        /// The packet is shorter than its headers say, or shorter than a header.
+        Truncated = 64, "truncated";
+        /// A header field has a value that no valid packet has.
+        MalformedHeader = 65, "malformed-header";
+        /// The source is not an address of the endpoint that sent the packet.
+        SpoofedSource = 66, "spoofed-source";
+        /// A pod sent a frame with a VLAN tag.
+        VlanTagged = 67, "vlan-tagged";
+        /// A pod sent a frame that is neither IP nor ARP.
+        NotIp = 68, "not-ip";
+        /// The destination is in a block of this node, but no endpoint has it.
+        NoEndpoint = 69, "no-endpoint";
+        /// The ENI that owns the source address is absent or not ready.
+        EniNotReady = 70, "eni-not-ready";
+        /// The packet for a pod came by an ENI that does not own the pod's address.
+        WrongEni = 71, "wrong-eni";
+        /// The kernel refused to let the program write to the packet.
+        WriteFailed = 72, "write-failed";
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use]
+pub enum Outcome {
+    /// It went on.
+    Passed(Verdict),
+    /// It was dropped.
+    Dropped(DropReason),
+}
+
+impl Outcome {
+    /// Numbers that outcomes may take.
+    pub const SLOTS: u32 = 128;
+
+    /// The outcome's number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Passed(verdict) => verdict as u8,
+            Self::Dropped(reason) => reason as u8,
+        }
+    }
+
+    /// The outcome with this number.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if let Some(verdict) = Verdict::from_code(code) {
+            return Some(Self::Passed(verdict));
+        }
+        if let Some(reason) = DropReason::from_code(code) {
+            return Some(Self::Dropped(reason));
+        }
+        None
+    }
+
+    /// The stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed(verdict) => verdict.name(),
+            Self::Dropped(reason) => reason.name(),
+        }
+    }
+
+    /// What it means, in a sentence.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Passed(verdict) => verdict.explanation(),
+            Self::Dropped(reason) => reason.explanation(),
+        }
+    }
+
+    /// Whether the packet was dropped.
+    #[must_use]
+    pub const fn is_drop(self) -> bool {
+        matches!(self, Self::Dropped(_))
+    }
+}
+
+const _: () = assert!(size_of::<Result<Verdict, DropReason>>() <= 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_to_their_ranges_and_come_back() {
+        for verdict in Verdict::ALL {
+            assert!((*verdict as u8) < 64);
+            assert_eq!(Outcome::from_code(*verdict as u8), Some(Outcome::Passed(*verdict)));
+        }
+        for reason in DropReason::ALL {
+            assert!((64..128).contains(&(*reason as u8)));
+            assert_eq!(Outcome::from_code(*reason as u8), Some(Outcome::Dropped(*reason)));
+        }
+        assert_eq!(Outcome::from_code(63), None);
+        assert_eq!(DropReason::WrongEni.name(), "wrong-eni");
+        assert!(DropReason::WrongEni.explanation().starts_with("The packet for a pod"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Towpath node agent.

@@ -1,0 +1,2 @@
+//! Towpath.
+fn main() {}

@@ -1,0 +1,2 @@
+//! Every developer command of Towpath.
+fn main() {}
