@@ -14,6 +14,9 @@ fn main() -> Result<()> {
     let endian = env::var("CARGO_CFG_TARGET_ENDIAN").context("CARGO_CFG_TARGET_ENDIAN")?;
     let debug_log = env::var_os("CARGO_FEATURE_DEBUG_LOG").is_some();
     let object = datapath_build::build(&arch, &endian, debug_log)?;
-    println!("cargo:rustc-env=TOWPATH_DATAPATH_OBJECT={}", object.display());
+    println!(
+        "cargo:rustc-env=TOWPATH_DATAPATH_OBJECT={}",
+        object.display()
+    );
     Ok(())
 }

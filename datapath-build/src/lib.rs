@@ -88,7 +88,16 @@ pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<
     let mut command = toolchain.cargo();
     command
         .current_dir(workspace_root())
-        .args(["build", "--quiet", "--locked", "--package", PACKAGE, "--release", "--target", target])
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            PACKAGE,
+            "--release",
+            "--target",
+            target,
+        ])
         .arg("--target-dir")
         .arg(&target_dir);
     if debug_log {
@@ -97,7 +106,9 @@ pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<
     match toolchain {
         // aya-ebpf uses one unstable feature; nothing else of the build may.
         Toolchain::Debian => command.env("RUSTC_BOOTSTRAP", "aya_ebpf"),
-        Toolchain::Rustup(_) => command.args(["-Z", "build-std=core"]).env_remove("RUSTC_BOOTSTRAP"),
+        Toolchain::Rustup(_) => command
+            .args(["-Z", "build-std=core"])
+            .env_remove("RUSTC_BOOTSTRAP"),
     };
     command
         .env(
@@ -111,9 +122,9 @@ pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_TARGET_DIR");
-    let status = command
-        .status()
-        .with_context(|| format!("cannot run {command:?}; `cargo xtask setup` installs what is missing"))?;
+    let status = command.status().with_context(|| {
+        format!("cannot run {command:?}; `cargo xtask setup` installs what is missing")
+    })?;
     if !status.success() {
         bail!("building {PACKAGE} failed ({status}); `cargo xtask setup` installs what is missing");
     }

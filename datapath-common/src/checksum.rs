@@ -32,7 +32,17 @@ mod tests {
     fn agrees_with_the_full_sum_for_every_ttl() {
         for ttl in 1..=u8::MAX {
             for protocol in [1_u8, 6, 17] {
-                let before = [0x4500, 0x0054, 0x1234, 0x4000, u16::from_be_bytes([ttl, protocol]), 0x0a00, 0x0001, 0xc0a8, 0x0101];
+                let before = [
+                    0x4500,
+                    0x0054,
+                    0x1234,
+                    0x4000,
+                    u16::from_be_bytes([ttl, protocol]),
+                    0x0a00,
+                    0x0001,
+                    0xc0a8,
+                    0x0101,
+                ];
                 let mut after = before;
                 after[4] = u16::from_be_bytes([ttl - 1, protocol]);
                 assert_eq!(update(full(&before), before[4], after[4]), full(&after));

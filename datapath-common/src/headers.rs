@@ -1,8 +1,8 @@
 //! The packet headers that the programs read, all of alignment 1: an IP header lies two bytes
 //! off a word boundary behind Ethernet.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zerocopy::network_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Ether types (IEEE 802 numbers).
 pub mod ether_type {

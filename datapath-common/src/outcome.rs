@@ -169,14 +169,24 @@ mod tests {
     fn numbers_keep_to_their_ranges_and_come_back() {
         for verdict in Verdict::ALL {
             assert!((*verdict as u8) < 64);
-            assert_eq!(Outcome::from_code(*verdict as u8), Some(Outcome::Passed(*verdict)));
+            assert_eq!(
+                Outcome::from_code(*verdict as u8),
+                Some(Outcome::Passed(*verdict))
+            );
         }
         for reason in DropReason::ALL {
             assert!((64..128).contains(&(*reason as u8)));
-            assert_eq!(Outcome::from_code(*reason as u8), Some(Outcome::Dropped(*reason)));
+            assert_eq!(
+                Outcome::from_code(*reason as u8),
+                Some(Outcome::Dropped(*reason))
+            );
         }
         assert_eq!(Outcome::from_code(63), None);
         assert_eq!(DropReason::WrongEni.name(), "wrong-eni");
-        assert!(DropReason::WrongEni.explanation().starts_with("The packet for a pod"));
+        assert!(
+            DropReason::WrongEni
+                .explanation()
+                .starts_with("The packet for a pod")
+        );
     }
 }

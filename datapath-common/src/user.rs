@@ -28,7 +28,8 @@ impl From<Ipv4Addr> for Addr {
 impl From<Ipv6Addr> for Addr {
     fn from(address: Ipv6Addr) -> Self {
         let bytes = address.octets();
-        let word = |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let word =
+            |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
         Self::from_v6_words([word(0), word(4), word(8), word(12)])
     }
 }

@@ -1,1 +1,14 @@
-//! Towpath node agent.
+//! Towpath's node agent: brings the node's ENIs, routes, rules and eBPF programs to what the node
+//! document and the endpoints ask for, and keeps them so.
+//!
+//! Data moves one way; see ARCHITECTURE.md:
+//!
+//! ```text
+//! node document, socket -> Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel
+//! ```
+
+pub mod bpf;
+pub mod intent;
+pub mod kernel;
+pub mod numbers;
+pub mod types;

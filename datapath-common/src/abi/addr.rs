@@ -7,7 +7,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// One form for both families lets one map and one piece of code serve them. The words hold the
 /// bytes in network order, whatever the host's order is.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
 )]
 #[repr(C)]
 pub struct Addr([u32; 4]);

@@ -1,0 +1,22 @@
+//! Kernel objects as values: what is observed, what is desired, and the steps from one to the
+//! other. Nothing here does I/O.
+
+mod objects;
+mod observed;
+mod step;
+
+pub use objects::{
+    Action, Address, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop, Route, Rule,
+    Selector, Sysctl, SysctlScope,
+};
+pub use observed::{Attachment, Observed};
+pub use step::{Scope, Step, StepKind};
+
+/// The kernel, as the reconciler sees it: the real one, or a model of it.
+pub trait Kernel: Send {
+    /// Reads everything that concerns us.
+    fn observe(&mut self) -> impl Future<Output = anyhow::Result<Observed>> + Send;
+
+    /// Carries out one step. What is already so, or already gone, is success.
+    fn apply(&mut self, step: &Step) -> impl Future<Output = anyhow::Result<()>> + Send;
+}

@@ -1,0 +1,209 @@
+//! One type for each kind of kernel object that we own or look at.
+
+use std::net::IpAddr;
+
+use datapath_common::abi::{AddressEntry, DestinationClass, EniEntry};
+use datapath_common::counter::Program;
+use ipnet::IpNet;
+
+use crate::intent::Family;
+use crate::types::{EniNumber, MacAddr};
+
+/// A network device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Link {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: Option<MacAddr>,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// What it is.
+    pub kind: LinkKind,
+    /// The device that it is a port of (bond, bridge, VRF).
+    pub master: Option<u32>,
+}
+
+/// What a device is, as far as it matters to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkKind {
+    /// A hardware device: the kernel names no kind.
+    Physical,
+    /// One end of a veth pair.
+    Veth,
+    /// The loopback device.
+    Loopback,
+    /// A device that borrows another one's MAC (VLAN, macvlan, ipvlan, bond, bridge …).
+    Stacked,
+    /// Anything else.
+    Other,
+}
+
+/// An address on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The device.
+    pub ifindex: u32,
+    /// Address and prefix length.
+    pub net: IpNet,
+}
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NextHop {
+    /// Straight out of a device.
+    Device(u32),
+    /// To a gateway that is taken to be reachable on a device (`onlink`).
+    Gateway(IpAddr, u32),
+    /// Nowhere: the sender gets an ICMP error.
+    Unreachable,
+}
+
+/// A route, reduced to what we specify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// Its table.
+    pub table: u32,
+    /// Its destination.
+    pub destination: IpNet,
+    /// Its metric as the kernel reports it: 0 for IPv4, 1024 for IPv6 where none was asked for.
+    pub metric: u32,
+    /// Where it leads.
+    pub next_hop: NextHop,
+    /// The source address that the host uses on it.
+    pub source: Option<IpAddr>,
+    /// The routing protocol number it carries.
+    pub protocol: u8,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Selector {
+    /// Everything.
+    All,
+    /// The packet mark under a mask.
+    Mark {
+        /// The value.
+        value: u32,
+        /// The mask.
+        mask: u32,
+    },
+    /// The source address.
+    Source(IpNet),
+    /// Anything that we never use: a foreign rule.
+    Foreign,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// Look into a table.
+    Table(u32),
+    /// Go on at the rules of a priority.
+    Goto(u32),
+    /// Nothing.
+    Nop,
+    /// Anything that we never use: a foreign rule.
+    Foreign,
+}
+
+/// A policy routing rule, reduced to what we specify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    /// Its family.
+    pub family: Family,
+    /// Its priority.
+    pub priority: u32,
+    /// What it looks at.
+    pub selector: Selector,
+    /// What it does.
+    pub action: Action,
+    /// The routing protocol number it carries.
+    pub protocol: u8,
+}
+
+/// A permanent neighbour entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Neighbour {
+    /// The device.
+    pub ifindex: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+}
+
+/// What a sysctl belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SysctlScope {
+    /// A device, under `net.<family>.conf.<name>`.
+    Device(u32),
+    /// All devices, under `net.<family>.conf.all`.
+    All,
+    /// The family itself, under `net.<family>`.
+    Family,
+}
+
+/// A sysctl of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sysctl {
+    /// The family.
+    pub family: Family,
+    /// What it belongs to.
+    pub scope: SysctlScope,
+    /// Its last name, such as `rp_filter`.
+    pub name: &'static str,
+}
+
+/// One entry of a datapath map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MapEntry {
+    /// `ADDRESSES`.
+    Address(IpAddr, AddressEntry),
+    /// `DESTINATIONS`.
+    Destination(IpNet, DestinationClass),
+    /// `ENIS`.
+    Eni(EniNumber, EniEntry),
+    /// `ENI_BY_IFINDEX`.
+    EniDevice(u32, EniNumber),
+}
+
+/// The key of a map entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MapKey {
+    /// `ADDRESSES`.
+    Address(IpAddr),
+    /// `DESTINATIONS`.
+    Destination(IpNet),
+    /// `ENIS`.
+    Eni(EniNumber),
+    /// `ENI_BY_IFINDEX`.
+    EniDevice(u32),
+}
+
+impl MapEntry {
+    /// The entry's key.
+    #[must_use]
+    pub fn key(&self) -> MapKey {
+        match *self {
+            Self::Address(address, _) => MapKey::Address(address),
+            Self::Destination(net, _) => MapKey::Destination(net),
+            Self::Eni(number, _) => MapKey::Eni(number),
+            Self::EniDevice(ifindex, _) => MapKey::EniDevice(ifindex),
+        }
+    }
+}
+
+/// A place where one of our programs hangs. Each program has one direction, so the program tells
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hook {
+    /// The device.
+    pub ifindex: u32,
+    /// The program.
+    pub program: Program,
+}

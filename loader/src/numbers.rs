@@ -1,0 +1,46 @@
+//! Every number and name that Towpath owns in the kernel, in one place.
+//!
+//! A number whose meaning changes gets a new value, so that what an older agent left behind is
+//! never taken for something else.
+
+use std::net::Ipv6Addr;
+
+/// Rule 20: everything looks into the pod table first. One rule, not one for each pod.
+pub const RULE_PODS: u32 = 20;
+/// Rule 110: a packet without our mark skips the ENI rules.
+pub const RULE_SKIP: u32 = 110;
+/// Rule 111: a packet marked for an ENI takes that ENI's table. The priority is Cilium's.
+pub const RULE_ENI: u32 = 111;
+/// Rule 112: a nop as the target of the skip, and what a secondary ENI's own address sends.
+pub const RULE_OWN_ADDRESS: u32 = 112;
+
+/// The pod table: one route for each endpoint, one unreachable route for each block. Clear of the
+/// kernel's (253 to 255), Cilium's (200, 202, 2004, 2005) and the VPC CNI's (2 to 16).
+pub const TABLE_PODS: u32 = 220;
+/// An ENI's table is this plus its number, as Cilium's.
+pub const TABLE_ENI_BASE: u32 = 10;
+
+/// Metric of the unreachable route of a block: behind an endpoint's route of the same length,
+/// which for IPv6 has the kernel's default of 1024.
+pub const METRIC_UNREACHABLE: u32 = 9000;
+/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER` in
+/// include/uapi/linux/ipv6_route.h).
+pub const METRIC_V6_DEFAULT: u32 = 1024;
+
+/// Address of the VPC's router as every ENI sees it (AWS, "Route table concepts").
+pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0, 1);
+
+/// Link-local gateway of every pod, IPv4: as the VPC CNI's and Calico's.
+pub const POD_GATEWAY_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254, 1, 1);
+/// Link-local gateway of every pod, IPv6.
+pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+/// Priority of our filter where TCX is missing: tc's own default for the first filter.
+pub const TC_PRIORITY: u16 = 49_152;
+/// Handle of our filter where TCX is missing ("tw").
+pub const TC_HANDLE: u32 = 0x7477;
+
+/// Smallest MTU that IPv6 allows (RFC 8200 section 5).
+pub const MTU_MIN: u32 = 1280;
+/// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").
+pub const MTU_MAX: u32 = 9001;

@@ -1,0 +1,9 @@
+//! The words that every part of the agent uses: checked at the edge, then passed on as values.
+
+mod eni_number;
+mod mac;
+mod owner;
+
+pub use eni_number::EniNumber;
+pub use mac::MacAddr;
+pub use owner::{EndpointId, Owner};

@@ -1,0 +1,133 @@
+//! Who an endpoint belongs to, and what its devices are called because of that.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::MacAddr;
+
+/// The owner of an endpoint: one interface of one container. This is how CNI identifies an
+/// attachment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owner {
+    /// The runtime's id of the container (sandbox).
+    pub container_id: String,
+    /// Name of the interface inside the container.
+    pub interface: String,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.container_id, self.interface)
+    }
+}
+
+/// A 48-bit name of an endpoint, a function of its owner.
+///
+/// The host-side device's name and both MACs follow from it and from nothing else, so a device of
+/// ours can be recognised by what it is, and a second ADD of one owner finds the first one's
+/// device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId(u64);
+
+impl EndpointId {
+    /// What every host-side device's name begins with.
+    pub const DEVICE_PREFIX: &'static str = "tow";
+    const BITS: u32 = 48;
+
+    /// The id of an owner: FNV-1a of both parts, folded to 48 bits.
+    #[must_use]
+    pub fn of(owner: &Owner) -> Self {
+        // http://www.isthe.com/chongo/tech/comp/fnv/: offset basis and prime for 64 bits.
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let bytes = owner
+            .container_id
+            .bytes()
+            .chain([b'/'])
+            .chain(owner.interface.bytes());
+        let hash = bytes.fold(OFFSET, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+        });
+        Self((hash >> Self::BITS) ^ (hash & ((1 << Self::BITS) - 1)))
+    }
+
+    /// The id that a host-side device's name stands for; `None` when the name is not of our form.
+    #[must_use]
+    pub fn from_device(name: &str) -> Option<Self> {
+        let hex = name.strip_prefix(Self::DEVICE_PREFIX)?;
+        let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if hex.len() != 12 || !hex.bytes().all(lower_hex) {
+            return None;
+        }
+        u64::from_str_radix(hex, 16).ok().map(Self)
+    }
+
+    /// Name of the host-side device.
+    #[must_use]
+    pub fn device(self) -> String {
+        format!("{}{:012x}", Self::DEVICE_PREFIX, self.0)
+    }
+
+    /// MAC of the host-side device: locally administered, unicast (IEEE 802-2014 section 8.2).
+    #[must_use]
+    pub fn host_mac(self) -> MacAddr {
+        self.mac(0b0110)
+    }
+
+    /// MAC of the pod's interface; differs from the host side's in one bit of the first byte.
+    #[must_use]
+    pub fn pod_mac(self) -> MacAddr {
+        self.mac(0b0010)
+    }
+
+    fn mac(self, low_bits: u8) -> MacAddr {
+        let [_, _, first, rest @ ..] = self.0.to_be_bytes();
+        let [b, c, d, e, f] = rest;
+        MacAddr([(first & 0xf8) | low_bits, b, c, d, e, f])
+    }
+}
+
+impl fmt::Display for EndpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:012x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_stable_and_come_back() {
+        let owner = Owner {
+            container_id: "abc".into(),
+            interface: "eth0".into(),
+        };
+        let id = EndpointId::of(&owner);
+        assert_eq!(EndpointId::from_device(&id.device()), Some(id));
+        assert!(id.device().len() <= 15, "IFNAMSIZ");
+        assert!(id.host_mac().is_unicast() && id.pod_mac().is_unicast());
+        assert_ne!(id.host_mac(), id.pod_mac());
+        let other = Owner {
+            container_id: "ab".into(),
+            interface: "ceth0".into(),
+        };
+        assert_ne!(EndpointId::of(&other), id);
+    }
+
+    #[test]
+    fn foreign_names_are_not_ours() {
+        for name in [
+            "eth0",
+            "tow",
+            "tow12345678901",
+            "tow1234567890123",
+            "towABCDEF012345",
+            "tun123456789012",
+        ] {
+            assert_eq!(EndpointId::from_device(name), None, "{name}");
+        }
+    }
+}
