@@ -1,1 +1,3 @@
 //! Test support: the namespace fabric, packet builders, counters.
+
+pub mod fabric;
