@@ -40,7 +40,9 @@ pub fn run(command: &mut Command) -> Result<String> {
 /// When it cannot be started; the message names the package to install.
 pub fn output(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null());
-    command.output().map_err(|error| cannot_start(command, error))
+    command
+        .output()
+        .map_err(|error| cannot_start(command, error))
 }
 
 /// Runs a command with a text on its stdin.

@@ -49,10 +49,8 @@ mod tests {
 
     #[test]
     fn returns_what_the_last_look_said() {
-        let error = eventually(Duration::ZERO, "two", || {
-            check(false, || "one".to_owned())
-        })
-        .unwrap_err();
+        let error =
+            eventually(Duration::ZERO, "two", || check(false, || "one".to_owned())).unwrap_err();
         assert_eq!(format!("{error:#}"), "not within 0ns: two: one");
         let mut looks = 0;
         let ((), _) = eventually(Duration::from_secs(5), "three looks", || {

@@ -94,7 +94,11 @@ impl Netns {
     /// # Errors
     /// As [`command::run`]; when the answer is not JSON.
     pub fn ip_json(&self, line: &str) -> Result<serde_json::Value> {
-        let text = command::run(self.command("ip").arg("-json").args(line.split_whitespace()))?;
+        let text = command::run(
+            self.command("ip")
+                .arg("-json")
+                .args(line.split_whitespace()),
+        )?;
         if text.trim().is_empty() {
             return Ok(serde_json::Value::Array(Vec::new()));
         }

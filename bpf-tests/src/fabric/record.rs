@@ -38,7 +38,8 @@ impl Record {
         // A dead process of the same id may have left one.
         remove(&id)?;
         let record = Self { id, keep: false };
-        fs::create_dir_all(record.bpffs()).context("cannot make the fabric's folder: needs root")?;
+        fs::create_dir_all(record.bpffs())
+            .context("cannot make the fabric's folder: needs root")?;
         mount(
             Some("bpf"),
             &record.bpffs(),
@@ -128,7 +129,9 @@ pub fn sweep() -> Result<()> {
 /// # Errors
 /// When one of them cannot be removed.
 pub fn remove_kept() -> Result<usize> {
-    let kept = ids()?.into_iter().filter(|id| folder(id).join(KEEP).exists());
+    let kept = ids()?
+        .into_iter()
+        .filter(|id| folder(id).join(KEEP).exists());
     let mut count = 0;
     for id in kept {
         remove(&id)?;
@@ -153,7 +156,10 @@ fn ids() -> Result<Vec<String>> {
 fn remove(id: &str) -> Result<()> {
     let prefix = format!("{}-", prefix(id));
     let names = command::run(Command::new("ip").args(["netns", "list"]))?;
-    for name in names.lines().filter_map(|line| line.split_whitespace().next()) {
+    for name in names
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+    {
         if name.starts_with(&prefix) {
             Netns::kill_processes_in(name)?;
             Netns::delete(name)?;

@@ -42,7 +42,7 @@ fn suffix(family: Family) -> &'static str {
 
 /// The ruleset of one ENI.
 ///
-/// Neighbour discovery and MLD come from `::` and fe80::/10 (RFC 4861 section 4, RFC 3810 section
+/// Neighbour discovery and MLD come from `::` and `fe80::/10` (RFC 4861 section 4, RFC 3810 section
 /// 5.2.13): they end at the router and are not foreign. An ARP packet with a foreign sender is: it
 /// would have the VPC learn a wrong address.
 #[must_use]
@@ -55,7 +55,11 @@ pub fn ruleset(eni: &Eni) -> String {
             Family::V4 => "ipv4_addr",
             Family::V6 => "ipv6_addr",
         };
-        let sources: Vec<_> = eni.sources(family).iter().map(ToString::to_string).collect();
+        let sources: Vec<_> = eni
+            .sources(family)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let elements = match sources.as_slice() {
             [] => String::new(),
             sources => format!("elements = {{ {} }}", sources.join(", ")),
@@ -115,7 +119,9 @@ pub fn foreign(router: &Netns) -> Result<BTreeMap<Cell, u64>> {
         let name = counter["name"].as_str().unwrap_or_default();
         for family in Family::ALL {
             if name.strip_prefix("foreign_") == Some(suffix(family)) {
-                let packets = counter["packets"].as_u64().context("packets of a counter")?;
+                let packets = counter["packets"]
+                    .as_u64()
+                    .context("packets of a counter")?;
                 counts.insert((eni, family), packets);
             }
         }
@@ -158,8 +164,12 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
     let answer = nft_json(router, &["list", "ruleset"])?;
     let mut flows = Vec::new();
     for set in objects(&answer, "set") {
-        let is_flows = set["name"].as_str().is_some_and(|name| name.starts_with("flows_"));
-        let (true, Some(eni)) = (is_flows, eni_of(set)) else { continue };
+        let is_flows = set["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("flows_"));
+        let (true, Some(eni)) = (is_flows, eni_of(set)) else {
+            continue;
+        };
         for element in set["elem"].as_array().into_iter().flatten() {
             let flow = flow(eni, &element["elem"]);
             flows.push(flow.with_context(|| format!("a flow in nft's answer: {element}"))?);
@@ -209,8 +219,13 @@ mod tests {
         let mut eni = Eni::new(1, Addressing::Prefixes);
         eni.blocks.clear();
         let text = ruleset(&eni);
-        assert!(text.contains("set own_v4 { type ipv4_addr; flags interval; elements = { 10.0.1.10"));
-        assert!(text.contains("set own_v6 { type ipv6_addr; flags interval;  }"), "{text}");
+        assert!(
+            text.contains("set own_v4 { type ipv4_addr; flags interval; elements = { 10.0.1.10")
+        );
+        assert!(
+            text.contains("set own_v6 { type ipv6_addr; flags interval;  }"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -75,8 +75,11 @@ impl Vpc {
             let address = host.address(family);
             let gateway = first_of_subnet(address);
             let length = subnet_length(family);
-            let _infallible =
-                writeln!(router, "addr add {gateway}/{length} dev {device}{}", nodad(family));
+            let _infallible = writeln!(
+                router,
+                "addr add {gateway}/{length} dev {device}{}",
+                nodad(family)
+            );
             let _infallible = writeln!(
                 inside,
                 "addr add {address}/{length} dev eth0{}\nroute add default via {gateway}",
@@ -92,7 +95,8 @@ impl Vpc {
     /// # Errors
     /// When a device refuses it.
     pub fn set_link_mtu(&self, host: Host, mtu: u32) -> Result<()> {
-        self.router.ip(&format!("link set {} mtu {mtu}", host.name()))?;
+        self.router
+            .ip(&format!("link set {} mtu {mtu}", host.name()))?;
         self.host(host).ip(&format!("link set eth0 mtu {mtu}"))
     }
 
@@ -130,11 +134,14 @@ impl Vpc {
     /// When a route is refused.
     pub fn deliver(&self, eni: &Eni) -> Result<()> {
         let device = eni.router_device();
-        let own = eni.own_address(Family::V4).context("an ENI has an IPv4 address")?;
+        let own = eni
+            .own_address(Family::V4)
+            .context("an ENI has an IPv4 address")?;
         let via = eni.next_hop_v6();
         let mac = eni.mac;
         // A batch is of one family where it flushes.
-        self.router.run(&format!("ip -6 route flush dev {device} proto static"))?;
+        self.router
+            .run(&format!("ip -6 route flush dev {device} proto static"))?;
         let mut batch = format!(
             "route flush dev {device} proto static\n\
              route add {own}/32 dev {device} proto static\n\
@@ -149,7 +156,10 @@ impl Vpc {
                     "route replace {block} via {own} dev {device} onlink proto static"
                 ),
                 Family::V6 => {
-                    writeln!(batch, "route replace {block} via {via} dev {device} proto static")
+                    writeln!(
+                        batch,
+                        "route replace {block} via {via} dev {device} proto static"
+                    )
                 }
             };
         }
@@ -233,11 +243,16 @@ mod tests {
         let vpc = Vpc::create(&prefix, 1500).unwrap();
         let eni = Eni::new(1, Addressing::Prefixes);
         vpc.attach(&node, &eni, 1500).unwrap();
-        let zero: Vec<_> = source_check::foreign(&vpc.router).unwrap().into_values().collect();
+        let zero: Vec<_> = source_check::foreign(&vpc.router)
+            .unwrap()
+            .into_values()
+            .collect();
         assert_eq!(zero, [0, 0], "both families, from zero");
 
         node.ip("link set eth1 up").unwrap();
-        vpc.router.run("nft flush chain netdev eni1 ingress").unwrap();
+        vpc.router
+            .run("nft flush chain netdev eni1 ingress")
+            .unwrap();
         let error = vpc.prove_check(&node, &eni).unwrap_err().to_string();
         assert!(error.contains("counted 0 of 1 foreign V4"), "{error}");
     }
