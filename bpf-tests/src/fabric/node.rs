@@ -64,6 +64,7 @@ pub struct Fabric {
     pods: Vec<Arc<Pod>>,
     mtu: u32,
     past: BTreeMap<Cell, u64>,
+    finished: bool,
     record: Record,
 }
 
@@ -95,6 +96,7 @@ impl Fabric {
             pods: Vec::new(),
             mtu: spec.mtu,
             past: BTreeMap::new(),
+            finished: false,
             record,
         };
         for eni in fabric
@@ -330,11 +332,13 @@ impl Fabric {
     ///
     /// # Errors
     /// When one was: by ENI and family.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
+        self.finished = true;
         self.check_foreign()
     }
 
     fn check_foreign(&self) -> Result<()> {
+        thread::sleep(SETTLE);
         let mut counts = self.foreign()?;
         counts.retain(|_, count| *count > 0);
         check(counts.is_empty(), || {
@@ -367,7 +371,9 @@ impl Drop for Fabric {
             eprintln!("{}", self.describe());
             return;
         }
-        thread::sleep(SETTLE);
+        if self.finished {
+            return;
+        }
         if let Err(error) = self.check_foreign() {
             eprintln!("{}", self.describe());
             panic!("{error:#}");
