@@ -13,6 +13,7 @@ mod attach;
 mod cleanup;
 mod documents;
 mod flows;
+mod kills;
 mod mtu;
 mod neighbours;
 mod repair;
