@@ -7,7 +7,11 @@
 //! node document, socket -> Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel
 //! ```
 
+pub mod agent;
+pub mod api;
 pub mod bpf;
+pub mod cli;
+pub mod faults;
 pub mod intent;
 pub mod kernel;
 pub mod numbers;

@@ -1,0 +1,17 @@
+//! What goes over the socket. Field names are in kebab case, as in the node document.
+
+mod endpoint;
+mod eni;
+mod health;
+mod metric;
+mod object;
+mod status;
+
+pub use endpoint::{AddEndpoint, AddressStatus, Allocation, Attachment, EndpointStatus, EniRef};
+pub use eni::EniStatus;
+pub use health::{Health, HealthState, Readiness};
+pub use metric::Metric;
+pub use object::{ObjectState, ObjectStatus};
+pub use status::{
+    DatapathStatus, DocumentStatus, ForeignProgram, RepairWar, Repairs, Status, SysctlStatus,
+};
