@@ -1,1 +1,5 @@
-//! x
+//! The command line.
+
+mod args;
+mod render;
+mod table;
