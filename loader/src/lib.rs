@@ -8,7 +8,10 @@
 //! ```
 
 pub mod bpf;
+pub mod config;
+pub mod document;
 pub mod intent;
 pub mod kernel;
+pub mod node;
 pub mod numbers;
 pub mod types;
