@@ -10,5 +10,6 @@
 pub mod bpf;
 pub mod intent;
 pub mod kernel;
+pub mod netlink;
 pub mod numbers;
 pub mod types;
