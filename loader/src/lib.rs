@@ -17,5 +17,6 @@ pub mod document;
 pub mod intent;
 pub mod kernel;
 pub mod node;
+pub mod netlink;
 pub mod numbers;
 pub mod types;
