@@ -1,33 +1,26 @@
 //! Whether the node can have an endpoint, and what is answered when it has.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::api::types::{Allocation, Attachment, EniRef, Readiness};
+use super::facts::Facts;
+use crate::api::types::{Allocation, Attachment, EniRef};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::intent::{Endpoint, Eni, Family, Intent};
+use crate::intent::{Endpoint, Family, Intent};
 use crate::numbers;
-use crate::types::{EndpointId, EniNumber};
-
-/// What an ENI is like, as far as an endpoint on it is concerned.
-#[derive(Clone, Debug)]
-pub(super) struct EniState {
-    /// Whether it can be used.
-    pub(super) readiness: Readiness,
-    /// MTU of its device, in bytes, when it has one.
-    pub(super) mtu: Option<u32>,
-}
+use crate::types::EndpointId;
+use crate::view::{EniView, Readiness, View};
 
 /// The node, as far as it decides about a request.
 pub(super) struct Admission<'a> {
     /// What the node should be.
     pub(super) intent: &'a Intent,
-    /// The ENIs.
-    pub(super) enis: &'a BTreeMap<EniNumber, EniState>,
-    /// Every address of the host's devices, and the device.
-    pub(super) host: &'a BTreeMap<IpAddr, String>,
-    /// Addresses of endpoints whose record cannot be read, and their host-side device.
-    pub(super) unreadable: &'a BTreeMap<IpAddr, String>,
+    /// What the node is.
+    pub(super) view: &'a View,
+    /// MTU that the configuration asks for, in bytes.
+    pub(super) mtu: Option<u32>,
+    /// What the kernel showed last.
+    pub(super) facts: &'a Facts,
 }
 
 /// What is to be done about a request.
@@ -47,17 +40,13 @@ impl Admission<'_> {
         if let Some(existing) = self.intent.endpoints.get(&id) {
             return repeated(existing, &request);
         }
-        let mut mtu = numbers::MTU_MAX;
+        let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
         for address in &request.addresses {
             let eni = self
                 .owner_of(id, *address)
                 .map_err(|error| error.at("addresses"))?;
-            mtu = mtu.min(
-                self.enis
-                    .get(&eni.number)
-                    .and_then(|e| e.mtu)
-                    .unwrap_or(mtu),
-            );
+            let device = eni.device.as_ref();
+            mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
         }
         let EndpointRequest {
             owner,
@@ -68,12 +57,12 @@ impl Admission<'_> {
             owner,
             netns,
             addresses,
-            mtu,
+            mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
         }))
     }
 
     /// The ENI that an address may be used on.
-    fn owner_of(&self, id: EndpointId, address: IpAddr) -> Result<&Eni, ApiError> {
+    fn owner_of(&self, id: EndpointId, address: IpAddr) -> Result<&EniView, ApiError> {
         let refuse = |code, message| Err(ApiError::new(code, message));
         if let Some(holder) = self
             .intent
@@ -86,7 +75,7 @@ impl Admission<'_> {
                 format!("{address} belongs to the endpoint of {}", holder.owner),
             );
         }
-        if let Some(device) = self.unreadable.get(&address)
+        if let Some(device) = self.facts.hidden.get(&address)
             && *device != id.device()
         {
             return refuse(
@@ -94,7 +83,7 @@ impl Admission<'_> {
                 format!("{address} belongs to {device}, an endpoint whose record cannot be read"),
             );
         }
-        if let Some(device) = self.host.get(&address) {
+        if let Some(device) = self.facts.host.get(&address) {
             return refuse(
                 ErrorCode::AddressOfHost,
                 format!("{address} is on the host's device {device}"),
@@ -113,13 +102,14 @@ impl Admission<'_> {
             );
         };
         let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
-        match self.enis.get(&eni.number).map(|state| &state.readiness) {
-            Some(Readiness::Ready) => Ok(eni),
-            Some(Readiness::Excluded { reason }) => refuse(
+        let view = self.view.enis.get(&eni.number);
+        match view.map(|view| (view, &view.readiness)) {
+            Some((view, Readiness::Ready)) => Ok(view),
+            Some((_, Readiness::Excluded { reason })) => refuse(
                 ErrorCode::EniExcluded,
                 format!("{named} excluded: {reason}"),
             ),
-            Some(Readiness::NotReady { reason }) => refuse(
+            Some((_, Readiness::NotReady { reason })) => refuse(
                 ErrorCode::EniNotReady,
                 format!("{named} not ready: {reason}"),
             ),
@@ -204,7 +194,7 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
     })
 }
 
-fn list(addresses: &std::collections::BTreeSet<IpAddr>) -> String {
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
     let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     texts.join(", ")
 }

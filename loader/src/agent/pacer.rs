@@ -17,6 +17,7 @@ const AUDIT: Duration = Duration::from_millis(500);
 pub(super) struct Pacer {
     last_pass: Option<Instant>,
     first_event: Option<Instant>,
+    asked: Option<Instant>,
 }
 
 impl Pacer {
@@ -25,6 +26,7 @@ impl Pacer {
         Self {
             last_pass: None,
             first_event: None,
+            asked: None,
         }
     }
 
@@ -33,9 +35,10 @@ impl Pacer {
         self.first_event.get_or_insert(now);
     }
 
-    /// A pass has ended. What happened while it ran counts as an event after it.
-    pub(super) fn passed(&mut self, now: Instant) {
+    /// A pass has ended, and asks for the next one at the latest after some time.
+    pub(super) fn passed(&mut self, now: Instant, next: Option<Duration>) {
         self.last_pass = Some(now);
+        self.asked = next.map(|next| now + next.max(REST));
         self.first_event = None;
     }
 
@@ -45,9 +48,10 @@ impl Pacer {
             return now;
         };
         let audit = last + AUDIT;
+        let latest = self.asked.map_or(audit, |asked| asked.min(audit));
         match self.first_event {
-            None => audit,
-            Some(event) => (event + DEBOUNCE).max(last + REST).min(audit),
+            None => latest,
+            Some(event) => (event + DEBOUNCE).max(last + REST).min(latest),
         }
     }
 }
@@ -62,17 +66,19 @@ mod tests {
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
         assert_eq!(pacer.due(start), start);
-        pacer.passed(start);
+        pacer.passed(start, None);
         assert_eq!(pacer.due(ms(1)), ms(500));
         for n in 1..40 {
             pacer.event(ms(n));
         }
         assert_eq!(pacer.due(ms(40)), ms(50), "the rest after the last pass");
-        pacer.passed(ms(55));
+        pacer.passed(ms(55), Some(Duration::from_secs(9)));
         pacer.event(ms(200));
         pacer.event(ms(210));
         assert_eq!(pacer.due(ms(210)), ms(220), "the first event counts");
-        pacer.passed(ms(220));
+        pacer.passed(ms(220), Some(Duration::from_millis(80)));
+        assert_eq!(pacer.due(ms(220)), ms(300), "the pass asked for it");
+        pacer.passed(ms(220), None);
         pacer.event(ms(715));
         assert_eq!(
             pacer.due(ms(715)),

@@ -15,9 +15,10 @@ use tokio::net::UnixStream;
 use super::VERSION;
 use super::error::{ApiError, ErrorBody};
 use super::types::{
-    AddEndpoint, Attachment, EndpointStatus, EniStatus, Metric, ObjectStatus, Status,
+    AddEndpoint, Attachment, EndpointStatus, EniStatus, Metric, Status,
 };
 use crate::types::Owner;
+use crate::view::OwnedObject;
 
 /// Longer than the agent takes to answer that it is busy.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -117,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn objects(&self) -> Result<Vec<ObjectStatus>, ClientError> {
+    pub async fn objects(&self) -> Result<Vec<OwnedObject>, ClientError> {
         self.call(Method::GET, "routes", Vec::new()).await
     }
 

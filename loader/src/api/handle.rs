@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::{ApiError, ErrorCode};
-use super::types::{Attachment, EndpointStatus, EniStatus, Metric, ObjectStatus, Status};
+use super::types::{Attachment, EndpointStatus, EniStatus, Metric, Status};
 use super::validate::EndpointRequest;
 use crate::types::Owner;
+use crate::view::OwnedObject;
 
 /// Where the answer to a command goes.
 pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
@@ -24,7 +25,7 @@ pub enum Command {
     /// The ENIs.
     Enis(Reply<Vec<EniStatus>>),
     /// What is ours in the kernel, beside what should be.
-    Objects(Reply<Vec<ObjectStatus>>),
+    Objects(Reply<Vec<OwnedObject>>),
     /// The state of the whole.
     Status(Reply<Box<Status>>),
     /// The datapath's counters.

@@ -62,7 +62,7 @@ impl Table {
     /// A table with these columns.
     pub(super) fn new<const N: usize>(header: [&str; N]) -> Self {
         let mut grid = Grid::new();
-        grid.load_preset(presets::NOTHING)
+        grid.load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled)
             .set_header(header);
         for column in grid.column_iter_mut() {
@@ -89,8 +89,8 @@ impl Table {
 
     /// The table as text, one line a row.
     pub(super) fn render(&self, paint: Paint) -> String {
-        let text = self.grid.to_string();
-        text.lines()
+        let lines = self.grid.lines();
+        lines
             .zip(&self.tones)
             .map(|(line, tone)| paint.text(*tone, line.trim_end()) + "\n")
             .collect()

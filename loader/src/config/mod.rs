@@ -1,6 +1,5 @@
 //! The configuration file: typed, with defaults that work.
 
-mod attach;
 mod explain;
 mod sections;
 #[cfg(test)]
@@ -14,7 +13,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
-pub use self::attach::AttachMode;
 pub use self::explain::{Row, Source};
 pub use self::sections::{
     DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, ServicesSection,
@@ -23,6 +21,8 @@ pub use self::values::{
     AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, ServiceCidr,
     UnicastAddr,
 };
+use crate::bpf::BpfOptions;
+pub use crate::bpf::AttachMode;
 use crate::document::{self, ReadError, nullable};
 use crate::intent::Settings;
 
@@ -135,6 +135,15 @@ impl Config {
         let keys: Value = document::read(text)?;
         config.given = explain::leaves(&keys).into_iter().collect();
         Ok(config)
+    }
+
+    /// The settings of the eBPF side.
+    #[must_use]
+    pub fn bpf_options(&self) -> BpfOptions {
+        BpfOptions {
+            pin_root: self.datapath.pin_root.as_path().to_owned(),
+            attach: self.datapath.attach,
+        }
     }
 
     /// The settings that shape what is put into the kernel.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use super::Readiness;
 use crate::types::{EniNumber, MacAddr, Owner};
+use crate::view::Readiness;
 
 /// The request for an endpoint: body of `PUT /v1/endpoints`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

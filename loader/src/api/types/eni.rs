@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use super::Readiness;
 use crate::types::{EniNumber, MacAddr};
+use crate::view::Readiness;
 
 /// An ENI, as `GET /v1/enis` lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,53 +1,8 @@
-//! Whether things work, and why not.
+//! Whether the agent as a whole is well, and why not.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-/// Whether one ENI or endpoint can be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub enum Readiness {
-    /// It works.
-    Ready,
-    /// It does not work yet, or no more.
-    NotReady {
-        /// What is missing.
-        reason: String,
-    },
-    /// It is not for pods.
-    Excluded {
-        /// What excludes it.
-        reason: String,
-    },
-}
-
-impl Readiness {
-    /// Whether it is ready.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready)
-    }
-
-    /// Why it is not ready; empty when it is.
-    #[must_use]
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Ready => "",
-            Self::NotReady { reason } | Self::Excluded { reason } => reason,
-        }
-    }
-}
-
-impl fmt::Display for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "ready",
-            Self::NotReady { .. } => "not-ready",
-            Self::Excluded { .. } => "excluded",
-        })
-    }
-}
 
 /// How the agent is, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

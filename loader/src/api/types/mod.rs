@@ -4,14 +4,10 @@ mod endpoint;
 mod eni;
 mod health;
 mod metric;
-mod object;
 mod status;
 
 pub use endpoint::{AddEndpoint, AddressStatus, Allocation, Attachment, EndpointStatus, EniRef};
 pub use eni::EniStatus;
-pub use health::{Health, HealthState, Readiness};
+pub use health::{Health, HealthState};
 pub use metric::Metric;
-pub use object::{ObjectState, ObjectStatus};
-pub use status::{
-    DatapathStatus, DocumentStatus, ForeignProgram, RepairWar, Repairs, Status, SysctlStatus,
-};
+pub use status::{DatapathStatus, DocumentStatus, Repairs, Status, SysctlStatus};

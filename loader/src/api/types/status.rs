@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{EniStatus, Health};
+use crate::bpf::ForeignProgram;
+use crate::object::ObjectKind;
+use crate::reconcile::RepairWar;
 
 /// The agent's state: the answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,22 +67,6 @@ pub struct DatapathStatus {
     pub foreign_programs: Vec<ForeignProgram>,
 }
 
-/// A program of someone else on a hook of ours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct ForeignProgram {
-    /// The device.
-    pub device: String,
-    /// `ingress` or `egress`.
-    pub direction: String,
-    /// The program's name.
-    pub name: String,
-    /// The program's id in the kernel.
-    pub id: u32,
-    /// Whether it runs `before` or `after` ours.
-    pub position: String,
-}
-
 /// A sysctl that changes our routing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -88,9 +75,9 @@ pub struct SysctlStatus {
     pub name: String,
     /// The value that takes effect.
     pub effective: String,
-    /// What the value does to us, when it does something.
+    /// What the value does to our packets, when it does something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
+    pub effect: Option<String>,
 }
 
 /// What was repaired since the agent started.
@@ -100,17 +87,7 @@ pub struct Repairs {
     /// In all.
     pub total: u64,
     /// By the kind of object.
-    pub by_kind: BTreeMap<String, u64>,
+    pub by_kind: BTreeMap<ObjectKind, u64>,
     /// Objects that somebody else changes again and again.
     pub wars: Vec<RepairWar>,
-}
-
-/// An object that somebody else changes again and again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct RepairWar {
-    /// The object.
-    pub object: String,
-    /// Who the other one seems to be, and what to do.
-    pub hint: String,
 }

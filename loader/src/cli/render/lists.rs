@@ -1,15 +1,51 @@
 //! Tables: endpoints, ENIs, objects, counters.
 
+use crate::agent::CleanUp;
 use crate::api::types::{
-    Attachment, EndpointStatus, EniStatus, Metric, ObjectState, ObjectStatus, Readiness,
+    Attachment, EndpointStatus, EniStatus, Metric,
 };
-use crate::cli::table::{Paint, Table, Tone};
+use crate::cli::table::{Paint, Table, Tone, one_line};
+use crate::config;
+use crate::object::ObjectKind;
+use crate::view::{ObjectState, OwnedObject, Readiness};
 
 fn tone(readiness: &Readiness) -> Tone {
     match readiness {
         Readiness::Ready => Tone::Plain,
         Readiness::NotReady { .. } => Tone::Bad,
         Readiness::Excluded { .. } => Tone::Warning,
+    }
+}
+
+fn readiness(readiness: &Readiness) -> &'static str {
+    match readiness {
+        Readiness::Ready => "ready",
+        Readiness::NotReady { .. } => "not-ready",
+        Readiness::Excluded { .. } => "excluded",
+    }
+}
+
+fn state(state: ObjectState) -> &'static str {
+    match state {
+        ObjectState::Present => "present",
+        ObjectState::Missing => "missing",
+        ObjectState::Unexpected => "unexpected",
+    }
+}
+
+/// A kind of object, for people.
+pub(super) fn kind(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Sysctl => "sysctl",
+        ObjectKind::Mtu => "mtu",
+        ObjectKind::LinkState => "link-state",
+        ObjectKind::Device => "device",
+        ObjectKind::Address => "address",
+        ObjectKind::Route => "route",
+        ObjectKind::Rule => "rule",
+        ObjectKind::Neighbour => "neighbour",
+        ObjectKind::MapEntry => "map-entry",
+        ObjectKind::Attachment => "attachment",
     }
 }
 
@@ -42,8 +78,8 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
                 join(endpoint.addresses.iter().map(|a| a.address)),
                 join(enis),
                 endpoint.host_device.clone(),
-                endpoint.readiness.to_string(),
-                endpoint.readiness.reason().to_owned(),
+                readiness(&endpoint.readiness).to_owned(),
+                endpoint.readiness.reason().unwrap_or_default().to_owned(),
             ],
         );
     }
@@ -57,9 +93,8 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
         "REASON",
     ]);
     for eni in enis {
-        let mut reasons = vec![eni.readiness.reason()];
-        reasons.extend(eni.notes.iter().map(String::as_str));
-        reasons.retain(|reason| !reason.is_empty());
+        let notes = eni.notes.iter().map(String::as_str);
+        let reasons: Vec<_> = eni.readiness.reason().into_iter().chain(notes).collect();
         table.row(
             tone(&eni.readiness),
             [
@@ -72,7 +107,7 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
                 eni.table.to_string(),
                 eni.blocks.len().to_string(),
                 eni.addresses_in_use.to_string(),
-                eni.readiness.to_string(),
+                readiness(&eni.readiness).to_owned(),
                 reasons.join("; "),
             ],
         );
@@ -81,19 +116,19 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
 }
 
 /// What is ours in the kernel.
-pub(in crate::cli) fn objects(objects: &[ObjectStatus], paint: Paint) -> String {
+pub(in crate::cli) fn objects(objects: &[OwnedObject], paint: Paint) -> String {
     let mut table = Table::new(["STATE", "KIND", "SCOPE", "OBJECT"]);
     for object in objects {
         let tone = match object.state {
-            ObjectState::Ok => Tone::Plain,
+            ObjectState::Present => Tone::Plain,
             ObjectState::Missing => Tone::Bad,
-            ObjectState::Extra => Tone::Warning,
+            ObjectState::Unexpected => Tone::Warning,
         };
         table.row(
             tone,
             [
-                object.state.to_string(),
-                object.kind.clone(),
+                state(object.state).to_owned(),
+                kind(object.kind).to_owned(),
                 object.scope.clone(),
                 object.object.clone(),
             ],
@@ -145,6 +180,39 @@ pub(in crate::cli) fn attachment(attachment: &Attachment, paint: Paint) -> Strin
         );
     }
     table.render(paint)
+}
+
+/// The settings.
+pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
+    let mut table = Table::new(["KEY", "VALUE", "FROM", "MEANING"]);
+    for row in rows {
+        let from = match row.source {
+            config::Source::File => "file",
+            config::Source::Default => "default",
+        };
+        table.row(
+            Tone::Plain,
+            [
+                row.key.clone(),
+                row.value.clone(),
+                from.to_owned(),
+                row.help.to_owned(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// What a clean-up removed.
+pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
+    let CleanUp { objects } = removed;
+    if objects.is_empty() {
+        return "nothing of ours was there\n".to_owned();
+    }
+    objects
+        .iter()
+        .map(|object| format!("removed {}\n", one_line(object)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -211,8 +279,8 @@ mod tests {
 
     #[test]
     fn objects_and_counters_align() {
-        let object = ObjectStatus {
-            kind: "rule".into(),
+        let object = OwnedObject {
+            kind: ObjectKind::Rule,
             scope: "node".into(),
             object: "ipv4 20: from all lookup 220".into(),
             state: ObjectState::Missing,

@@ -3,5 +3,5 @@
 mod lists;
 mod status;
 
-pub(super) use lists::{attachment, endpoints, enis, metrics, objects};
+pub(super) use lists::{attachment, config, endpoints, enis, metrics, objects, removed};
 pub(super) use status::status;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::lists;
 use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
+use crate::bpf::{Direction, Position};
 use crate::cli::table::{Paint, Table, Tone, one_line};
 
 /// The state of the whole.
@@ -79,10 +80,10 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
                 Tone::Plain,
                 [
                     program.device.clone(),
-                    program.direction.clone(),
-                    program.name.clone(),
-                    program.id.to_string(),
-                    format!("{} ours", program.position),
+                    direction(program.direction).to_owned(),
+                    program.name.clone().unwrap_or_else(|| program.kind.clone()),
+                    program.id.map(|id| id.to_string()).unwrap_or_default(),
+                    position(program.position).to_owned(),
                 ],
             );
         }
@@ -90,18 +91,14 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     if !sysctls.is_empty() {
         out += "\nSysctls that change our routing\n";
-        let mut table = Table::new(["NAME", "EFFECTIVE", "WARNING"]);
+        let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
         for sysctl in sysctls {
-            let tone = match sysctl.warning {
-                Some(_) => Tone::Warning,
-                None => Tone::Plain,
-            };
             table.row(
-                tone,
+                Tone::Plain,
                 [
                     sysctl.name.clone(),
                     sysctl.effective.clone(),
-                    sysctl.warning.clone().unwrap_or_default(),
+                    sysctl.effect.clone().unwrap_or_default(),
                 ],
             );
         }
@@ -138,7 +135,7 @@ fn repair_lines(repairs: &Repairs) -> Vec<String> {
     for (position, (kind, count)) in repairs.by_kind.iter().enumerate() {
         let separator = if position == 0 { ": " } else { ", " };
         // Writing to a string cannot fail.
-        write!(text, "{separator}{count} {kind}").ok();
+        write!(text, "{separator}{count} {}", lists::kind(*kind)).ok();
     }
     vec![text]
 }
@@ -152,6 +149,21 @@ fn kernel(datapath: &DatapathStatus, paint: Paint) -> String {
         table.row(Tone::Plain, [name.clone(), value]);
     }
     table.render(paint)
+}
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+fn position(position: Position) -> &'static str {
+    match position {
+        Position::Before => "before ours",
+        Position::After => "after ours",
+        Position::Alone => "without ours",
+    }
 }
 
 fn health_tone(health: &Health) -> Tone {
@@ -179,7 +191,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::types::{ForeignProgram, RepairWar, SysctlStatus};
+    use crate::api::types::SysctlStatus;
+    use crate::bpf::{ForeignProgram, Mechanism};
+    use crate::object::ObjectKind;
+    use crate::reconcile::RepairWar;
 
     #[test]
     fn what_is_wrong_comes_first() {
@@ -206,23 +221,29 @@ mod tests {
                 ]),
                 foreign_programs: vec![ForeignProgram {
                     device: "eth0".into(),
-                    direction: "ingress".into(),
-                    name: "policy".into(),
-                    id: 7,
-                    position: "before".into(),
+                    ifindex: 2,
+                    direction: Direction::Ingress,
+                    mechanism: Mechanism::Tcx,
+                    kind: "bpf".into(),
+                    name: Some("policy".into()),
+                    id: Some(7),
+                    priority: None,
+                    position: Position::Before,
                 }],
             },
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),
                 effective: "1".into(),
-                warning: Some("drops replies".into()),
+                effect: Some("strict".into()),
             }],
             repairs: Repairs {
                 total: 3,
-                by_kind: BTreeMap::from([("route".into(), 1), ("rule".into(), 2)]),
+                by_kind: BTreeMap::from([(ObjectKind::Route, 1), (ObjectKind::Rule, 2)]),
                 wars: vec![RepairWar {
+                    kind: ObjectKind::Rule,
                     object: "rule 20".into(),
+                    count: 11,
                     hint: "systemd-networkd".into(),
                 }],
             },
@@ -255,8 +276,8 @@ DEVICE  DIRECTION  PROGRAM  ID  RUNS
 eth0    ingress    policy   7   before ours
 
 Sysctls that change our routing
-NAME                          EFFECTIVE  WARNING
-net.ipv4.conf.eth1.rp_filter  1          drops replies
+NAME                          VALUE  EFFECT
+net.ipv4.conf.eth1.rp_filter  1      strict
 
 Left behind by other CNIs (shown, never touched)
 rule 512
