@@ -13,6 +13,7 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::RouteMessage;
+use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::Socket as Inner;
 use tokio::io::unix::AsyncFd;
@@ -36,7 +37,7 @@ const GROUPS: [MulticastGroup; 10] = [
 
 /// Room for notifications that wait, in bytes: a thousand pods that come at once make several
 /// thousand of them.
-const RECEIVE_BUFFER: u32 = 1 << 20;
+const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// The permanent neighbours, shared between what observes them and what hears of changes. The
 /// kernel's notification of a loss does not say that the entry was permanent.
@@ -67,7 +68,8 @@ pub(super) fn stream(
     watched: Watched,
 ) -> io::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
     let socket = connect()?;
-    socket.set_rx_buf_sz(RECEIVE_BUFFER)?;
+    // Beyond the limit for everybody (`net.core.rmem_max`), which is a fifth of this.
+    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
     for group in GROUPS {
         socket.add_membership(group as u32)?;
     }
