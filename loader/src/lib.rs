@@ -9,9 +9,15 @@
 
 pub mod bpf;
 pub mod config;
+pub mod desired;
 pub mod document;
 pub mod intent;
 pub mod kernel;
 pub mod node;
 pub mod numbers;
+pub mod object;
+pub mod plan;
+pub mod recognise;
+pub mod reconcile;
 pub mod types;
+pub mod view;

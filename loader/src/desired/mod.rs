@@ -1,0 +1,1 @@
+//! Desired state: what the intent comes to on this kernel.
