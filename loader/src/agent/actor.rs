@@ -135,7 +135,11 @@ impl<K: Host> Actor<K> {
             self.drop_dead();
             let pass = self.reconciler.pass(&self.intent).await;
             if pass.applied > 0 {
-                tracing::info!(steps = pass.applied, left = pass.remaining, "kernel changed");
+                tracing::info!(
+                    steps = pass.applied,
+                    left = pass.remaining,
+                    "kernel changed"
+                );
             }
             if pass.failures != self.pass.failures {
                 for failure in &pass.failures {
@@ -157,7 +161,9 @@ impl<K: Host> Actor<K> {
             .intent
             .endpoints
             .iter()
-            .filter(|(id, endpoint)| !facts.has_device(**id) && Netns::at(&endpoint.netns).is_gone())
+            .filter(|(id, endpoint)| {
+                !facts.has_device(**id) && Netns::at(&endpoint.netns).is_gone()
+            })
             .map(|(id, _)| *id)
             .collect();
         for id in dead {
@@ -207,7 +213,11 @@ impl<K: Host> Actor<K> {
 
     async fn add(&mut self, request: EndpointRequest) -> Result<Attachment, ApiError> {
         if self.source.node.is_none() {
-            let error = self.source.error.as_deref().unwrap_or("it was not read yet");
+            let error = self
+                .source
+                .error
+                .as_deref()
+                .unwrap_or("it was not read yet");
             return Err(ApiError::new(
                 ErrorCode::NotReady,
                 format!("there is no good node document: {error}"),
@@ -230,7 +240,10 @@ impl<K: Host> Actor<K> {
 
     fn decide(&self, request: EndpointRequest) -> Result<Decision, ApiError> {
         let facts = self.reconciler.kernel().facts().ok_or_else(|| {
-            ApiError::new(ErrorCode::NotReady, "the kernel could not be read; see the log")
+            ApiError::new(
+                ErrorCode::NotReady,
+                "the kernel could not be read; see the log",
+            )
         })?;
         Admission {
             intent: &self.intent,
@@ -244,7 +257,9 @@ impl<K: Host> Actor<K> {
     /// Makes an endpoint, or leaves nothing of it.
     async fn make(&mut self, endpoint: Endpoint) -> Result<Attachment, ApiError> {
         let id = endpoint.id();
-        self.store.put(&endpoint).map_err(|error| internal(&error))?;
+        self.store
+            .put(&endpoint)
+            .map_err(|error| internal(&error))?;
         faults::reach(Point::EndpointAddRecorded);
         self.intent.endpoints.insert(id, endpoint.clone());
         if self.corrupt.remove(&id).is_some() {

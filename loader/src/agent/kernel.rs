@@ -144,4 +144,3 @@ impl Host for HostKernel {
         self.netlink.leftovers().await
     }
 }
-

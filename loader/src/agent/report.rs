@@ -14,6 +14,7 @@ use crate::api::types::{
 use crate::api::{ApiError, ErrorCode};
 use crate::intent::Eni;
 use crate::netlink;
+use crate::reconcile::RepairWar;
 use crate::view::Readiness;
 
 impl<K: Host> Actor<K> {
@@ -42,7 +43,12 @@ impl<K: Host> Actor<K> {
 
     /// The ENIs.
     pub(super) fn enis(&self) -> Vec<EniStatus> {
-        self.intent.node.enis.values().map(|eni| self.eni(eni)).collect()
+        self.intent
+            .node
+            .enis
+            .values()
+            .map(|eni| self.eni(eni))
+            .collect()
     }
 
     fn eni(&self, eni: &Eni) -> EniStatus {
@@ -72,9 +78,8 @@ impl<K: Host> Actor<K> {
     /// The counters, in the order of programs and outcomes.
     pub(super) fn metrics(&self) -> Result<Vec<Metric>, ApiError> {
         let counters = self.reconciler.kernel().counters();
-        let counters = counters.map_err(|error| {
-            ApiError::new(ErrorCode::Internal, format!("{error:#}"))
-        })?;
+        let counters =
+            counters.map_err(|error| ApiError::new(ErrorCode::Internal, format!("{error:#}")))?;
         Ok(metrics(&counters))
     }
 
@@ -100,11 +105,14 @@ impl<K: Host> Actor<K> {
             Vec::new()
         });
         let enis = self.enis();
-        let devices: Vec<_> = enis.iter().filter_map(|eni| eni.device.as_deref()).collect();
+        let devices: Vec<_> = enis
+            .iter()
+            .filter_map(|eni| eni.device.as_deref())
+            .collect();
         let sysctls = netlink::routing_sysctls(&devices);
         let endpoints = self.endpoints();
         let repairs = self.reconciler.repairs();
-        let mut health = self.health(&enis, &endpoints);
+        let mut health = self.health(&enis, &endpoints, &repairs.wars);
         if !unknown.is_empty() {
             health.state = health.state.max(HealthState::Degraded);
             health.reasons.extend(unknown);
@@ -135,8 +143,8 @@ impl<K: Host> Actor<K> {
             sysctls: sysctls.into_iter().map(sysctl).collect(),
             repairs: Repairs {
                 total: repairs.total,
-                by_kind: repairs.by_kind.clone(),
-                wars: repairs.wars.clone(),
+                by_kind: repairs.by_kind,
+                wars: repairs.wars,
             },
             corrupt_records: self.corrupt.values().cloned().collect(),
             enis,
@@ -148,11 +156,19 @@ impl<K: Host> Actor<K> {
         let view = &self.pass.view;
         let enis = view.enis.values().filter_map(|eni| eni.device.as_ref());
         let primary = view.primary.iter().chain(enis).map(|device| device.ifindex);
-        let endpoints = view.endpoints.values().filter_map(|endpoint| endpoint.ifindex);
+        let endpoints = view
+            .endpoints
+            .values()
+            .filter_map(|endpoint| endpoint.ifindex);
         primary.chain(endpoints).collect()
     }
 
-    fn health(&self, enis: &[EniStatus], endpoints: &[EndpointStatus]) -> Health {
+    fn health(
+        &self,
+        enis: &[EniStatus],
+        endpoints: &[EndpointStatus],
+        wars: &[RepairWar],
+    ) -> Health {
         let mut health = Health {
             state: HealthState::Ready,
             reasons: Vec::new(),
@@ -197,12 +213,9 @@ impl<K: Host> Actor<K> {
             );
         }
         for failure in &self.pass.failures {
-            note(
-                HealthState::Degraded,
-                format!("{}: {}", failure.step, failure.error),
-            );
+            note(HealthState::Degraded, failure.to_string());
         }
-        for war in &self.reconciler.repairs().wars {
+        for war in wars {
             note(
                 HealthState::Degraded,
                 format!("somebody keeps changing {}: {}", war.object, war.hint),
@@ -246,9 +259,15 @@ fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {
 /// A sysctl with what it does to our packets.
 fn sysctl((name, effective): (String, String)) -> SysctlStatus {
     let effect = match (name.rsplit('.').next(), effective.as_str()) {
-        (Some("rp_filter"), "1") => Some("strict: what comes by an ENI that is not the way back is dropped"),
-        (Some("fwmark_reflect"), "1") => Some("what the kernel answers by itself takes the ENI of what it answers"),
-        (Some("tcp_fwmark_accept"), "1") => Some("connections that the host accepts keep the ENI they came by"),
+        (Some("rp_filter"), "1") => {
+            Some("strict: what comes by an ENI that is not the way back is dropped")
+        }
+        (Some("fwmark_reflect"), "1") => {
+            Some("what the kernel answers by itself takes the ENI of what it answers")
+        }
+        (Some("tcp_fwmark_accept"), "1") => {
+            Some("connections that the host accepts keep the ENI they came by")
+        }
         _ => None,
     };
     SysctlStatus {

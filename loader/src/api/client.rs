@@ -14,9 +14,7 @@ use tokio::net::UnixStream;
 
 use super::VERSION;
 use super::error::{ApiError, ErrorBody};
-use super::types::{
-    AddEndpoint, Attachment, EndpointStatus, EniStatus, Metric, Status,
-};
+use super::types::{AddEndpoint, Attachment, EndpointStatus, EniStatus, Metric, Status};
 use crate::types::Owner;
 use crate::view::OwnedObject;
 

@@ -76,7 +76,11 @@ async fn with_config(
             }
         }
         Command::Endpoints(output) => {
-            output::value(output, client.endpoints().await?.as_slice(), render::endpoints)?;
+            output::value(
+                output,
+                client.endpoints().await?.as_slice(),
+                render::endpoints,
+            )?;
         }
         Command::Enis(output) => {
             output::value(output, client.enis().await?.as_slice(), render::enis)?;

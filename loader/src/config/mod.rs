@@ -21,8 +21,8 @@ pub use self::values::{
     AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, ServiceCidr,
     UnicastAddr,
 };
-use crate::bpf::BpfOptions;
 pub use crate::bpf::AttachMode;
+use crate::bpf::BpfOptions;
 use crate::document::{self, ReadError, nullable};
 use crate::intent::Settings;
 

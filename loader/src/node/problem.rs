@@ -32,7 +32,7 @@ pub struct DocumentError {
 }
 
 impl DocumentError {
-    /// The problems, in the document's order; the first ones of very many.
+    /// The problems as they were found; of very many the first ones.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems

@@ -1,9 +1,7 @@
 //! Tables: endpoints, ENIs, objects, counters.
 
 use crate::agent::CleanUp;
-use crate::api::types::{
-    Attachment, EndpointStatus, EniStatus, Metric,
-};
+use crate::api::types::{Attachment, EndpointStatus, EniStatus, Metric};
 use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::config;
 use crate::object::ObjectKind;
@@ -209,10 +207,8 @@ pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
     if objects.is_empty() {
         return "nothing of ours was there\n".to_owned();
     }
-    objects
-        .iter()
-        .map(|object| format!("removed {}\n", one_line(object)))
-        .collect()
+    let lines: Vec<_> = objects.iter().map(|object| one_line(object)).collect();
+    format!("removed {}\n", lines.join("\nremoved "))
 }
 
 #[cfg(test)]
