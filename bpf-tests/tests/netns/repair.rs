@@ -130,7 +130,7 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         ip("route flush table 11"),
         ip("route replace default via 10.0.1.77 dev eth1 onlink table 11"),
         ip("addr del 10.0.1.10/32 dev eth1"),
-        ip("addr flush dev eth1"),
+        ip("-4 addr flush dev eth1"),
         ip("link set eth1 mtu 1300"),
         ip("link set eth1 down"),
         ip(&format!("link set {veth} down")),
