@@ -9,6 +9,8 @@
 
 pub mod bpf;
 pub mod desired;
+#[cfg(test)]
+mod fixture;
 pub mod intent;
 pub mod kernel;
 pub mod numbers;

@@ -52,7 +52,7 @@ fn classes(intent: &Intent) -> BTreeMap<IpNet, DestinationClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::tests::intent;
+    use crate::fixture::intent;
 
     #[test]
     fn a_prefix_has_the_classes_of_all_that_contain_it() {

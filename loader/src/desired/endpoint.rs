@@ -124,15 +124,16 @@ impl OneEndpoint<'_> {
         builder.put(Scope::Endpoint(self.id), object);
     }
 
-    /// Adds the device and what hangs on it; gives it back when it is there.
+    /// Adds the device and what hangs on it; gives it back when it is there. One that is down was
+    /// never finished, and is made anew.
     fn add_device<'l>(
         &mut self,
         builder: &mut Builder<'_>,
         named: Option<&'l Link>,
     ) -> Option<&'l Link> {
         let device = match named {
-            Some(link) if endpoint_device(link) == Some(self.id) => link,
-            Some(link) => {
+            Some(link) if endpoint_device(link) == Some(self.id) && link.up => link,
+            Some(link) if endpoint_device(link) != Some(self.id) => {
                 self.fail(format!(
                     "device {} is not ours: it is no veth with MAC {}",
                     link.name,
@@ -140,7 +141,7 @@ impl OneEndpoint<'_> {
                 ));
                 return None;
             }
-            None => {
+            Some(_) | None => {
                 self.put(builder, Object::Device(self.id));
                 return None;
             }
@@ -149,7 +150,6 @@ impl OneEndpoint<'_> {
         self.put(builder, Object::Device(self.id));
         let mtu = self.endpoint.mtu;
         self.put(builder, Object::Mtu { ifindex, mtu });
-        self.put(builder, Object::Up(ifindex));
         let scope = Scope::Endpoint(self.id);
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");

@@ -1,5 +1,1 @@
-use crate::intent::Intent;
-
-pub(super) fn intent() -> Intent {
-    todo!()
-}
+use super::*;
