@@ -198,3 +198,6 @@ fn by_mac(mac: MacAddr, observed: &Observed) -> Result<&Link, String> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests;
