@@ -23,7 +23,7 @@ type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 
 /// The ENI that an endpoint's address had before the node document took the address away, as the
 /// datapath still has it. Its number stays fenced as long as the endpoint lives, so that nothing
-/// of it leaves by another ENI; a number that the document gives to an ENI again cannot be.
+/// of it leaves by another ENI; a number that an ENI for pods has (again) cannot be.
 pub(super) fn lost_owners(
     intent: &Intent,
     observed: &Observed,
@@ -41,7 +41,8 @@ pub(super) fn lost_owners(
             },
         )
         .filter(|(_, number)| {
-            !enis.contains_key(number) && u32::from(number.0) <= highest_number(intent)
+            let taken = enis.get(number).is_some_and(|r| r.eni.excluded.is_none());
+            !taken && u32::from(number.0) <= highest_number(intent)
         })
         .collect()
 }

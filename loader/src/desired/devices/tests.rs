@@ -116,7 +116,7 @@ fn a_listed_primary_without_a_device_is_not_looked_for_elsewhere() {
 
 #[test]
 fn the_primary_keeps_what_is_the_hosts() {
-    let desired = crate::desired::desired(&intent(), &host());
+    let desired = desired(&intent(), &host());
     assert!(!has(&desired, Object::Up(ETH0)));
     assert!(!has(
         &desired,
