@@ -183,7 +183,11 @@ fn a_wrong_netns_is_an_error_that_names_it() {
         let own = fs::read_link("/proc/thread-self").unwrap();
         let own = PathBuf::from("/proc").join(own).join("ns/net");
         let before = observe(netlink).await;
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        run(&format!("mkfifo {}", fifo.display()));
         for path in [
+            &fifo,
             Path::new("/run/netns/tp-netlink-missing"),
             Path::new("/dev/null"),
             Path::new("/proc/self/ns/mnt"),
