@@ -18,7 +18,10 @@ fn endpoint(netns: &Path, addresses: &[&str]) -> Endpoint {
             interface: "eth0".to_owned(),
         },
         netns: netns.to_owned(),
-        addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+        addresses: addresses
+            .iter()
+            .map(|address| address.parse().expect("an address"))
+            .collect(),
         mtu: 8900,
     }
 }

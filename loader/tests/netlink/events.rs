@@ -108,13 +108,14 @@ fn a_burst_is_few_items_and_an_overrun_is_one() {
         veth(netlink, "eni1").await;
         let mut events = netlink.events().unwrap();
         settle(&mut events).await;
-        let mut batch = String::new();
-        for number in 0..20_000 {
-            let (high, low) = (number / 256, number % 256);
-            batch.push_str(&format!("route add 10.1.{high}.{low} dev eni1 table 220\n"));
-        }
+        let batch: Vec<String> = (0..20_000)
+            .map(|number| {
+                let (high, low) = (number / 256, number % 256);
+                format!("route add 10.1.{high}.{low} dev eni1 table 220\n")
+            })
+            .collect();
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), batch).unwrap();
+        fs::write(file.path(), batch.concat()).unwrap();
         ip(&format!("-batch {}", file.path().display()));
         let mut items = 0;
         while let Ok(item) = timeout(QUIET, events.next()).await {
