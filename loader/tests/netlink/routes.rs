@@ -238,3 +238,38 @@ fn a_stranger_in_front_of_our_route_does_not_make_the_add_fail() {
         assert!(observe(netlink).await.routes.contains(&route));
     });
 }
+
+#[test]
+fn a_table_above_255_is_written_whole() {
+    in_netns(async |netlink| {
+        let pod = veth(netlink, "pod0").await;
+        for case in CASES {
+            let route = case.route(70_001, case.pod, NextHop::Device(pod));
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            assert_eq!(ip_routes(case.family, 70_001).len(), 1);
+            apply_twice(netlink, StepKind::DeleteRoute(route)).await;
+            assert!(ip_routes(case.family, 70_001).is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_strangers_second_gateway_does_not_hide_ours_for_long() {
+    in_netns(async |netlink| {
+        let eni = veth(netlink, "eni1").await;
+        veth(netlink, "eni2").await;
+        for case in CASES {
+            let gateway = NextHop::Gateway(case.gateway(), eni);
+            let route = case.route(11, case.default, gateway);
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            let family = case.family;
+            ip(&format!(
+                "{family} route append default via {} dev eni2 onlink table 11",
+                case.gateway
+            ));
+            // IPv6 makes one route with two next hops of it, which is no route of ours.
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            assert!(observe(netlink).await.routes.contains(&route));
+        }
+    });
+}
