@@ -99,7 +99,8 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
         Ok(()) => {
             let mark = pins.qdisc(ifindex);
             std::fs::create_dir_all(&mark)
-                .with_context(|| format!("cannot make the mark {}", mark.display()))
+                .with_context(|| format!("cannot make the mark {}", mark.display()))?;
+            remove_idle_marks(socket, pins)
         }
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
             let there = socket.ingress_qdiscs()?;
@@ -116,6 +117,22 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
             Err(error).with_context(|| format!("cannot add a clsact qdisc to device {ifindex}"))
         }
     }
+}
+
+/// Removes the marks of qdiscs that went with their devices.
+fn remove_idle_marks(socket: &TcSocket, pins: &Pins) -> Result<()> {
+    let there = socket.ingress_qdiscs()?;
+    for ifindex in pins.qdiscs()? {
+        if !there.iter().any(|qdisc| qdisc.ifindex == ifindex) {
+            remove_mark(pins, ifindex)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
+    let mark = pins.qdisc(ifindex);
+    std::fs::remove_dir(&mark).with_context(|| format!("cannot remove the mark {}", mark.display()))
 }
 
 /// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
@@ -139,8 +156,7 @@ pub(in crate::bpf) fn remove_unused_qdisc(
     pins: &Pins,
     ifindex: u32,
 ) -> Result<bool> {
-    let mark = pins.qdisc(ifindex);
-    if !mark.exists() {
+    if !pins.qdisc(ifindex).exists() {
         return Ok(false);
     }
     for direction in Direction::ALL {
@@ -148,13 +164,13 @@ pub(in crate::bpf) fn remove_unused_qdisc(
             return Ok(false);
         }
     }
-    let there = socket.ingress_qdiscs()?;
-    let ours = |q: &&crate::bpf::tc::IngressQdisc| q.ifindex == ifindex && q.kind == "clsact";
-    let removed = there.iter().find(ours).is_some();
+    let removed = socket
+        .ingress_qdiscs()?
+        .iter()
+        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == "clsact");
     if removed {
         socket.delete_clsact(ifindex)?;
     }
-    std::fs::remove_dir(&mark)
-        .with_context(|| format!("cannot remove the mark {}", mark.display()))?;
+    remove_mark(pins, ifindex)?;
     Ok(removed)
 }
