@@ -64,7 +64,6 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     hook: Hook,
 ) -> Result<()> {
-    ensure_qdisc(socket, pins, hook.ifindex)?;
     let filters = socket.filters(hook.ifindex, DIRECTION)?;
     if let Some(other) = filters.iter().find(|filter| is_in_the_way(filter)) {
         bail!(
@@ -75,6 +74,9 @@ pub(super) fn attach(
             other.handle,
             other.priority
         );
+    }
+    if !filters.iter().any(|filter| is_ours(filter).is_some()) {
+        ensure_qdisc(socket, pins, hook.ifindex)?;
     }
     socket
         .put_filter(&NewFilter {
