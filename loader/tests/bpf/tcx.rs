@@ -60,6 +60,25 @@ fn the_link_of_a_device_that_left_the_namespace_is_dead() {
             &["link", "set", "eni0", "netns", &elsewhere.id().to_string()],
         );
         assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        // Another device with the same index does not have the link either.
+        let index = hook.ifindex.to_string();
+        run(
+            "ip",
+            &[
+                "link",
+                "add",
+                "eni1",
+                "index",
+                &index,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eni1-peer",
+            ],
+        );
+        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        attach(&mut datapath, hook);
         datapath.apply(&StepKind::Detach(hook)).unwrap();
         assert_eq!(at(&datapath, hook), None);
         drop(elsewhere.stdin.take());
