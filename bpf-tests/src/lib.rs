@@ -1,1 +1,4 @@
 //! Test support: the namespace fabric, packet builders, counters.
+
+pub mod packet;
+pub mod testrun;
