@@ -166,9 +166,9 @@ pub(crate) fn gateways(number: u8) -> (Ipv4Addr, Ipv6Addr) {
 }
 
 /// An ENI's entry.
-pub(crate) fn eni(number: u8, device: Device) -> EniEntry {
+pub(crate) fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
     let (v4, v6) = gateways(number);
-    let mtu = u32::try_from(ENI_MTU).unwrap();
+    let mtu = u32::try_from(mtu).unwrap();
     EniEntry::new(
         device.ifindex,
         mtu,
@@ -225,6 +225,6 @@ pub(crate) fn fill(programs: &mut Programs) {
             .put_destination(prefix.parse().unwrap(), class)
             .unwrap();
     }
-    programs.put_eni(0, eni(0, ENI_0)).unwrap();
-    programs.put_eni(1, eni(1, ENI_1)).unwrap();
+    programs.put_eni(0, eni(0, ENI_0, ENI_MTU)).unwrap();
+    programs.put_eni(1, eni(1, ENI_1, ENI_MTU)).unwrap();
 }
