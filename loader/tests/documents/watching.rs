@@ -9,7 +9,8 @@ use datapath_common::mark::MarkLayout;
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
-use towpath::node::{NodeSource, SIZE_MAX, watch};
+use towpath::document::SIZE_MAX;
+use towpath::node::{NodeSource, watch};
 
 use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML};
 
@@ -225,7 +226,7 @@ async fn what_is_not_a_text_of_bounded_size_is_refused() {
     let new = path.with_extension("new");
     fs::write(&new, b"kind: \xff\xfe").unwrap();
     fs::rename(&new, &path).unwrap();
-    followed.error("is not UTF-8").await;
+    followed.error("allowed: UTF-8").await;
     rename_into(&path, SECONDARY_YAML);
     followed.good(SECONDARY).await;
 }
