@@ -101,6 +101,21 @@ fn depth_is_bounded() {
 }
 
 #[test]
+fn the_brackets_of_yaml_are_bounded() {
+    let flat = |count: usize| format!("x:\n{}", "- {}\n".repeat(count));
+    let error = refused(&flat(16_384));
+    assert!(error.starts_with("apiVersion: missing"), "{error}");
+    let error = refused(&flat(16_385));
+    assert!(
+        error.starts_with("document: 16385 opening brackets"),
+        "{error}"
+    );
+    let json = format!("{{\"x\": [{}{{}}]}}", "{},".repeat(16_385));
+    let error = refused(&json);
+    assert!(error.starts_with("apiVersion: missing"), "{error}");
+}
+
+#[test]
 fn a_large_document_is_read() {
     let mut text = SECONDARY_YAML.replace(
         "        security-groups: [sg-0c3]\n        tags:",
