@@ -21,7 +21,7 @@ link add foreign0 type bridge";
 /// kernel keeps its anycast addresses. The rest of the state must be as it was.
 fn without_forwarding(mut state: State) -> State {
     state.remove("sysctls");
-    if let Some(routes) = state.get_mut("routes") {
+    if let Some(routes) = state.get_mut("routes of IPv6") {
         routes.retain(|route| !route.starts_with("anycast "));
     }
     state
