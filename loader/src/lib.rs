@@ -8,7 +8,15 @@
 //! ```
 
 pub mod bpf;
+pub mod desired;
+#[cfg(test)]
+mod fixture;
 pub mod intent;
 pub mod kernel;
 pub mod numbers;
+pub mod object;
+pub mod plan;
+pub mod recognise;
+pub mod reconcile;
 pub mod types;
+pub mod view;
