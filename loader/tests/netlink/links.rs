@@ -237,26 +237,28 @@ fn an_abandoned_look_does_not_spoil_the_next_one() {
 #[test]
 fn devices_that_come_and_go_hide_no_other() {
     in_netns(async |netlink| {
-        for number in 0..60 {
+        for number in 0..150 {
             ip(&format!("link add v{number} type veth peer name p{number}"));
         }
+        let lines = "link add churn type veth peer name churnp\nlink del churn\n".repeat(50);
+        let batch = tempfile::NamedTempFile::new().unwrap();
+        fs::write(batch.path(), lines).unwrap();
         let namespace = File::open("/proc/thread-self/ns/net").unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let churn = std::thread::spawn(move || {
             setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
             while !stopped.load(Ordering::Relaxed) {
-                ip("link add churn type veth peer name churnp");
-                ip("link del churn");
+                ip(&format!("-batch {}", batch.path().display()));
             }
         });
-        for _ in 0..20 {
+        for _ in 0..10 {
             let observed = observe(netlink).await;
             let steady = observed
                 .links
                 .values()
                 .filter(|l| !l.name.starts_with("churn"));
-            assert_eq!(steady.count(), 121);
+            assert_eq!(steady.count(), 301);
         }
         stop.store(true, Ordering::Relaxed);
         churn.join().unwrap();
