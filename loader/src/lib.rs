@@ -13,6 +13,7 @@ pub mod desired;
 mod fixture;
 pub mod intent;
 pub mod kernel;
+pub mod netlink;
 pub mod numbers;
 pub mod object;
 pub mod plan;
