@@ -1,7 +1,8 @@
 //! The objects that we own, of whatever kind, as one type: what the diff, the view and the repair
 //! counts go by.
 
-use std::fmt;
+mod text;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -9,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::intent::Family;
 use crate::kernel::{
-    Action, Address, Hook, MapEntry, MapKey, Neighbour, NextHop, Route, Rule, Selector, Sysctl,
-    SysctlScope,
+    Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl,
 };
 use crate::types::EndpointId;
 

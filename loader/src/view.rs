@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::Scope;
 use crate::object::ObjectKind;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
@@ -143,6 +144,51 @@ pub struct View {
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
     /// What we own in the kernel beside what should be.
     pub objects: Vec<OwnedObject>,
+}
+
+impl View {
+    /// Notes that something of a scope is missing. The first reason stands, and so does one that
+    /// resolving gave.
+    pub(crate) fn note_missing(&mut self, scope: Scope, reason: &str) {
+        if let Some(readiness) = self.readiness_mut(scope)
+            && readiness.is_ready()
+        {
+            *readiness = Readiness::not_ready(reason);
+        }
+    }
+
+    /// Notes what failed in a scope: it explains better than what is missing because of it.
+    pub(crate) fn note_failure(&mut self, scope: Scope, reason: &str) {
+        if let Some(readiness @ (Readiness::Ready | Readiness::NotReady { .. })) =
+            self.readiness_mut(scope)
+        {
+            *readiness = Readiness::not_ready(reason);
+        }
+    }
+
+    /// An endpoint is no readier than the ENIs that own its addresses.
+    pub(crate) fn spread(&mut self) {
+        for endpoint in self.endpoints.values_mut() {
+            let waits = endpoint.addresses.iter().find_map(|(address, number)| {
+                let number = (*number)?;
+                let ready = self.enis.get(&number)?.readiness.is_ready();
+                (!ready).then(|| format!("ENI {number}, which owns {address}, is not ready"))
+            });
+            if let Some(reason) = waits
+                && endpoint.readiness.is_ready()
+            {
+                endpoint.readiness = Readiness::NotReady { reason };
+            }
+        }
+    }
+
+    fn readiness_mut(&mut self, scope: Scope) -> Option<&mut Readiness> {
+        match scope {
+            Scope::Node => Some(&mut self.node),
+            Scope::Eni(number) => self.enis.get_mut(&number).map(|eni| &mut eni.readiness),
+            Scope::Endpoint(id) => self.endpoints.get_mut(&id).map(|e| &mut e.readiness),
+        }
+    }
 }
 
 impl Default for View {
