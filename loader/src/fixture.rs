@@ -67,6 +67,7 @@ pub(crate) fn intent() -> Intent {
             name: "node".into(),
             addresses: vec![IpAddr::from([10, 0, 0, 10])],
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
+            notes: Vec::new(),
         },
         endpoints: endpoints.map(|e| (e.id(), e)).into(),
         settings: Settings {
