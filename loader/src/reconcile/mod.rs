@@ -4,7 +4,7 @@
 //! records have been read. So whatever is ours and not in it may be removed.
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod properties;
 mod repairs;

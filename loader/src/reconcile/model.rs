@@ -11,22 +11,22 @@ use crate::kernel::{
 use crate::object::Object;
 
 /// A kernel in memory.
-pub(super) struct ModelKernel {
-    pub(super) state: Observed,
+pub(crate) struct ModelKernel {
+    pub(crate) state: Observed,
     /// The state after each step.
-    pub(super) history: Vec<Observed>,
-    pub(super) steps: Vec<Step>,
+    pub(crate) history: Vec<Observed>,
+    pub(crate) steps: Vec<Step>,
     /// After so many steps the agent is dead: nothing works any more.
-    pub(super) budget: Option<usize>,
+    pub(crate) budget: Option<usize>,
     /// Steps that fail.
-    pub(super) refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
+    pub(crate) refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
     /// Steps that are undone at once.
-    pub(super) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
+    pub(crate) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
     next_ifindex: u32,
 }
 
 impl ModelKernel {
-    pub(super) fn new(state: Observed) -> Self {
+    pub(crate) fn new(state: Observed) -> Self {
         Self {
             state,
             history: Vec::new(),
@@ -39,14 +39,14 @@ impl ModelKernel {
     }
 
     /// The same kernel, as a new agent finds it.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.budget = None;
         self.history.clear();
         self.steps.clear();
     }
 
     /// Removes a device and all that hangs on it. The pin of its program's link stays.
-    pub(super) fn unplug(&mut self, ifindex: u32) {
+    pub(crate) fn unplug(&mut self, ifindex: u32) {
         let state = &mut self.state;
         state.links.remove(&ifindex);
         state.addresses.retain(|a| a.ifindex != ifindex);
@@ -63,7 +63,7 @@ impl ModelKernel {
     }
 
     /// Sets a device down: its routes and neighbours go.
-    pub(super) fn set_down(&mut self, ifindex: u32) {
+    pub(crate) fn set_down(&mut self, ifindex: u32) {
         if let Some(link) = self.state.links.get_mut(&ifindex) {
             link.up = false;
         }
