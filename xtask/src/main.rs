@@ -4,6 +4,7 @@ mod artifacts;
 mod console;
 mod demo;
 mod ebpf;
+mod follow;
 mod lint;
 mod process;
 mod setup;

@@ -1,18 +1,16 @@
 //! Running a suite's test programs, one after the other.
 
 use std::env;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::libtest::Counts;
 use super::suite::Suite;
 use crate::artifacts::Executable;
 use crate::console::note;
+use crate::follow::follow;
 use crate::process;
 
 /// Runs the test programs of one suite within its time.
@@ -76,33 +74,22 @@ impl<'a> Runner<'a> {
     fn follow(&self, command: &mut Command) -> Result<Counts> {
         // A tool in a folder for system programs must be found by tests too.
         let path = env::var("PATH").unwrap_or_default();
-        command
-            .env("PATH", format!("{path}:/usr/sbin:/sbin"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start")?;
-        let lines = lines_of(&mut child)?;
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         let mut counts = Counts::default();
-        loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            match lines.recv_timeout(left) {
-                Ok(line) => {
-                    println!("{line}");
-                    counts = counts + Counts::parse(&line).unwrap_or_default();
-                }
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    child.kill().context("cannot end it")?;
-                    child.wait()?;
-                    eprintln!("error: suite {} is out of time: ended", self.suite);
-                    return Ok(counts + Counts::FAILURE);
-                }
+        let status = follow(command, self.deadline, |line| {
+            println!("{line}");
+            counts = counts + Counts::parse(line).unwrap_or_default();
+        })?;
+        match status {
+            None => {
+                eprintln!("error: suite {} is out of time: ended", self.suite);
+                counts = counts + Counts::FAILURE;
             }
-        }
-        let status = child.wait()?;
-        if !status.success() && counts.failed == 0 {
-            eprintln!("error: ended with {status}");
-            counts = counts + Counts::FAILURE;
+            Some(status) if !status.success() && counts.failed == 0 => {
+                eprintln!("error: ended with {status}");
+                counts = counts + Counts::FAILURE;
+            }
+            Some(_) => {}
         }
         Ok(counts)
     }
@@ -111,22 +98,6 @@ impl<'a> Runner<'a> {
 /// How long a suite may take; what takes longer hangs.
 fn time_limit(full: bool) -> Duration {
     Duration::from_secs(if full { 3600 } else { 600 })
-}
-
-/// A child's standard output, line by line, read in a thread of its own: a grandchild may hold the
-/// pipe open for longer than we wait.
-fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
-    let output = child.stdout.take().context("no standard output")?;
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
-    });
-    Ok(receiver)
 }
 
 #[cfg(test)]

@@ -1,7 +1,36 @@
-//! stub
+//! The kernel matrix: test programs run in virtual machines with other kernels.
+//!
+//! The machines are emulated without hardware help (TCG), so that they run anywhere, also inside
+//! of another virtual machine. That is no place to measure time.
+
+mod guest;
+mod image;
+mod kernel;
+mod mirror;
+
+use anyhow::{Context as _, Result};
+
 use crate::artifacts::Executable;
+use crate::console::note;
 use crate::test::Counts;
-use anyhow::Result;
-pub(crate) fn run(_executables: &[Executable]) -> Result<Counts> {
-    anyhow::bail!("no vm")
+use kernel::KERNELS;
+
+/// Runs the guest's test programs on every kernel; one kernel's failure does not stop the others.
+pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
+    let programs = guest::programs(executables)?;
+    let image = image::Image::new(&programs, executables)?;
+    let mut counts = Counts::default();
+    for kernel in KERNELS {
+        note(&format!("test: vm: kernel {}", kernel.name));
+        let result = kernel
+            .fetch()
+            .and_then(|files| guest::run(kernel.name, &files, &image))
+            .with_context(|| format!("kernel {}", kernel.name));
+        counts = counts
+            + result.unwrap_or_else(|error| {
+                eprintln!("error: {error:#}");
+                Counts::FAILURE
+            });
+    }
+    Ok(counts)
 }

@@ -1,0 +1,203 @@
+//! The kernels of the matrix, fetched once into the user's cache folder.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::mirror::Mirror;
+use crate::console::note;
+use crate::process;
+
+/// A kernel of the matrix.
+pub(super) struct Kernel {
+    /// What we call it, here and in the cache.
+    pub(super) name: &'static str,
+    /// Debian's suite that has it.
+    suite: &'static str,
+    /// Debian's package, or the one that always depends on the newest of a series.
+    package: &'static str,
+}
+
+/// The oldest kernel that we run on; the first long-term one with TCX; the newest that Debian has.
+pub(super) const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "5.10",
+        suite: "bullseye-security",
+        package: "linux-image-cloud-amd64",
+    },
+    Kernel {
+        name: "6.12",
+        suite: "bookworm-security",
+        package: "linux-image-6.12-cloud-amd64",
+    },
+    Kernel {
+        name: "newest",
+        suite: "trixie-backports",
+        package: "linux-image-cloud-amd64",
+    },
+];
+
+/// Modules that tests need, in the order in which they load.
+const MODULES: &[&str] = &["veth", "dummy", "sch_ingress", "cls_bpf"];
+
+/// A kernel's files.
+pub(super) struct Files {
+    /// The kernel, ready to boot.
+    pub(super) kernel: PathBuf,
+    /// Its modules, not compressed, in the order in which they load. Built-in ones are left out.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+impl Kernel {
+    /// The kernel's files: from the cache, else from the mirror.
+    pub(super) fn fetch(&self) -> Result<Files> {
+        let cache = cache_folder()?;
+        let folder = cache.join(self.name);
+        if let Some(files) = Files::find(&folder) {
+            return Ok(files);
+        }
+        note(&format!(
+            "setup: fetching kernel {} ({} of {}) into {}",
+            self.name,
+            self.package,
+            self.suite,
+            folder.display()
+        ));
+        fs::create_dir_all(&cache)?;
+        let work = cache.join(format!("{}.partial", self.name));
+        remove(&work)?;
+        fs::create_dir_all(&work)?;
+        self.download(&work)?;
+        // Whole or not at all: a cache that a stopped run left half full would be taken for good.
+        remove(&folder)?;
+        fs::rename(work.join("result"), &folder)?;
+        remove(&work)?;
+        Files::find(&folder).context("the fetched kernel lacks a file")
+    }
+
+    fn download(&self, work: &Path) -> Result<()> {
+        let (packages, root, result) = (work.join("deb"), work.join("root"), work.join("result"));
+        for folder in [&packages, &root, &result] {
+            fs::create_dir_all(folder)?;
+        }
+        Mirror::open(self.suite, &work.join("apt"))?.download(self.package, &packages)?;
+        for package in fs::read_dir(&packages)? {
+            let package = package?.path();
+            process::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root))?;
+        }
+        let files = files_below(&root)?;
+        let kernel = files
+            .iter()
+            .find(|file| file_name(file).starts_with("vmlinuz"))
+            .context("the packages hold no kernel")?;
+        fs::copy(kernel, result.join("vmlinuz"))?;
+        let built_in = files
+            .iter()
+            .find(|file| file_name(file) == "modules.builtin")
+            .map(fs::read_to_string)
+            .transpose()?
+            .unwrap_or_default();
+        for module in MODULES {
+            let start = format!("{module}.ko");
+            let target = result.join(&start);
+            if let Some(file) = files
+                .iter()
+                .find(|file| file_name(file).starts_with(&start))
+            {
+                unpack(file, &target)?;
+            } else if built_in.contains(&format!("/{start}")) {
+                fs::write(&target, "")?;
+            } else {
+                bail!("the packages hold no module {module}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Files {
+    /// The files in a folder of the cache, when all are there.
+    fn find(folder: &Path) -> Option<Self> {
+        let kernel = folder.join("vmlinuz");
+        let modules: Vec<_> = MODULES
+            .iter()
+            .map(|module| folder.join(format!("{module}.ko")))
+            .collect();
+        let all = kernel.is_file() && modules.iter().all(|module| module.is_file());
+        all.then(|| Self {
+            kernel,
+            // An empty file stands for a module that is built in.
+            modules: modules
+                .into_iter()
+                .filter(|module| fs::metadata(module).is_ok_and(|file| file.len() > 0))
+                .collect(),
+        })
+    }
+}
+
+/// Puts a module, compressed or not, at `target` as the kernel loads it.
+fn unpack(module: &Path, target: &Path) -> Result<()> {
+    let tool = match file_name(module).rsplit_once('.') {
+        Some((_, "ko")) => {
+            fs::copy(module, target)?;
+            return Ok(());
+        }
+        Some((_, "xz")) => "xz",
+        Some((_, "zst")) => "zstd",
+        _ => bail!("{} is compressed in an unknown way", module.display()),
+    };
+    let output = Command::new(tool)
+        .args(["--decompress", "--stdout"])
+        .arg(module)
+        .output()
+        .with_context(|| format!("cannot run {tool}"))?;
+    if !output.status.success() {
+        bail!("{tool} cannot unpack {}", module.display());
+    }
+    fs::write(target, output.stdout)?;
+    Ok(())
+}
+
+fn cache_folder() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("towpath").join("kernels"))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Every regular file below `root`; links are not followed.
+fn files_below(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                files.push(entry.path());
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn file_name(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
