@@ -1,8 +1,43 @@
-//! The packet headers that the programs read, all of alignment 1: an IP header lies two bytes
-//! off a word boundary behind Ethernet.
+//! The packet headers that the programs read, of alignment 2 at most: a frame begins at an even
+//! address, and an IP header lies two bytes off a word boundary behind Ethernet.
+//!
+//! Addresses are lanes of 16 bits: the BPF back end splits an access to what may lie at an odd
+//! address into single bytes.
 
-use zerocopy::network_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A 16-bit number in network order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Be16(u16);
+
+impl Be16 {
+    /// A number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(value: u16) -> Self {
+        Self(value.to_be())
+    }
+
+    /// The number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        u16::from_be(self.0)
+    }
+}
+
+/// The 32-bit word that two lanes make, as it lies in memory.
+#[inline(always)]
+#[must_use]
+pub const fn word(lanes: [u16; 2]) -> u32 {
+    let [first, second] = lanes;
+    if cfg!(target_endian = "little") {
+        first as u32 | (second as u32) << 16
+    } else {
+        (first as u32) << 16 | second as u32
+    }
+}
 
 /// Ether types (IEEE 802 numbers).
 pub mod ether_type {
@@ -12,6 +47,10 @@ pub mod ether_type {
     pub const ARP: u16 = 0x0806;
     /// IPv6.
     pub const IPV6: u16 = 0x86dd;
+    /// A VLAN tag (IEEE 802.1Q).
+    pub const VLAN: u16 = 0x8100;
+    /// An outer VLAN tag (IEEE 802.1ad).
+    pub const SERVICE_VLAN: u16 = 0x88a8;
 }
 
 /// IP protocol numbers (IANA).
@@ -27,19 +66,19 @@ pub mod protocol {
 }
 
 /// An Ethernet header (IEEE 802.3).
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Ethernet {
     /// Destination address.
-    pub destination: [u8; 6],
+    pub destination: [u16; 3],
     /// Source address.
-    pub source: [u8; 6],
+    pub source: [u16; 3],
     /// Ether type of what follows.
-    pub ether_type: U16,
+    pub ether_type: Be16,
 }
 
 /// An IPv4 header without options (RFC 791 section 3.1).
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Ipv4 {
     /// Version (high four bits) and header length in words.
@@ -47,21 +86,21 @@ pub struct Ipv4 {
     /// Type of service.
     pub tos: u8,
     /// Length of the packet in bytes, header included.
-    pub total_length: U16,
+    pub total_length: Be16,
     /// Identification, for reassembly.
-    pub identification: U16,
+    pub identification: Be16,
     /// Flags (high three bits) and fragment offset.
-    pub fragment: U16,
+    pub fragment: Be16,
     /// Time to live.
     pub ttl: u8,
     /// Protocol of what follows.
     pub protocol: u8,
     /// Header checksum.
-    pub checksum: U16,
+    pub checksum: Be16,
     /// Source address.
-    pub source: [u8; 4],
+    pub source: [u16; 2],
     /// Destination address.
-    pub destination: [u8; 4],
+    pub destination: [u16; 2],
 }
 
 impl Ipv4 {
@@ -84,21 +123,25 @@ impl Ipv4 {
 }
 
 /// An IPv6 header (RFC 8200 section 3).
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Ipv6 {
-    /// Version (high four bits), traffic class and flow label.
-    pub version_class_label: U32,
+    /// Version (high four bits) and the high half of the traffic class.
+    pub version_class: u8,
+    /// The low half of the traffic class, and the high four bits of the flow label.
+    pub class_label: u8,
+    /// The rest of the flow label.
+    pub label: Be16,
     /// Length of what follows, in bytes.
-    pub payload_length: U16,
+    pub payload_length: Be16,
     /// Protocol of what follows.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
     /// Source address.
-    pub source: [u8; 16],
+    pub source: [[u16; 2]; 4],
     /// Destination address.
-    pub destination: [u8; 16],
+    pub destination: [[u16; 2]; 4],
 }
 
 impl Ipv6 {
@@ -108,11 +151,14 @@ impl Ipv6 {
     /// The version field.
     #[inline(always)]
     #[must_use]
-    pub fn version(&self) -> u8 {
-        self.version_class_label.as_bytes()[0] >> 4
+    pub const fn version(&self) -> u8 {
+        self.version_class >> 4
     }
 }
 
 const _: () = assert!(size_of::<Ethernet>() == 14);
+const _: () = assert!(align_of::<Ethernet>() == 2);
+const _: () = assert!(align_of::<Ipv4>() == 2);
+const _: () = assert!(align_of::<Ipv6>() == 2);
 const _: () = assert!(size_of::<Ipv4>() == Ipv4::MIN_LENGTH);
 const _: () = assert!(size_of::<Ipv6>() == Ipv6::LENGTH);

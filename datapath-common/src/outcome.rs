@@ -89,12 +89,12 @@ outcomes! {
         NotIp = 68, "not-ip";
         /// The destination is in a block of this node, but no endpoint has it.
         NoEndpoint = 69, "no-endpoint";
-        /// The ENI that owns the source address is absent or not ready.
+        /// The ENI that owns the pod's address is absent or not ready.
         EniNotReady = 70, "eni-not-ready";
         /// The packet for a pod came by an ENI that does not own the pod's address.
         WrongEni = 71, "wrong-eni";
-        /// The kernel refused to let the program write to the packet.
-        WriteFailed = 72, "write-failed";
+        /// A kernel helper failed: no memory to gather or to own the packet's headers.
+        HelperFailed = 72, "helper-failed";
     }
 }
 

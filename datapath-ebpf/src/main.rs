@@ -1,22 +1,52 @@
-//! Towpath's eBPF programs.
+//! Towpath's eBPF programs: entry points only. Each hands its packet to the module of its name,
+//! and what comes back to [`verdict::finish`].
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
-#[cfg(target_arch = "bpf")]
-mod programs {
-    use aya_ebpf::bindings::TC_ACT_UNSPEC;
-    use aya_ebpf::macros::classifier;
-    use aya_ebpf::programs::TcContext;
+mod count;
+mod deliver;
+mod family;
+mod from_endpoint;
+mod from_network;
+mod log;
+mod maps;
+mod mark;
+mod packet;
+mod verdict;
 
-    #[classifier]
-    pub fn from_endpoint(_ctx: TcContext) -> i32 {
-        TC_ACT_UNSPEC
-    }
+use aya_ebpf::macros::classifier;
+use aya_ebpf::programs::TcContext;
+use datapath_common::counter::Program;
 
-    #[panic_handler]
-    fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-        loop {}
-    }
+use crate::packet::Packet;
+
+/// What a pod sends: TC ingress of the host-side device of an endpoint.
+#[classifier]
+pub fn from_endpoint(ctx: TcContext) -> i32 {
+    let mut packet = Packet::new(ctx);
+    let result = from_endpoint::run(&mut packet);
+    verdict::finish(Program::FromEndpoint, &packet, result)
 }
 
+/// What the VPC delivers: TC ingress of an ENI.
+#[classifier]
+pub fn from_network(ctx: TcContext) -> i32 {
+    let mut packet = Packet::new(ctx);
+    let result = from_network::run(&mut packet);
+    verdict::finish(Program::FromNetwork, &packet, result)
+}
+
+/// The kernel lends `redirect_neigh` and others to programs of a GPL-compatible licence only.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+// A panic that could be reached would end in this loop, which the verifier refuses to load.
+#[cfg(target_arch = "bpf")]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+// On the host the crate is only checked.
 #[cfg(not(target_arch = "bpf"))]
 fn main() {}

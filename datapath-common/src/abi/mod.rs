@@ -25,7 +25,7 @@ pub mod map {
     pub const DESTINATIONS: &str = "DESTINATIONS";
     /// ENI number -> [`super::EniEntry`].
     pub const ENIS: &str = "ENIS";
-    /// Interface index of a secondary ENI's device -> ENI number.
+    /// Interface index of a secondary ENI's device (`u32`) -> ENI number (`u32`).
     pub const ENI_BY_IFINDEX: &str = "ENI_BY_IFINDEX";
     /// Outcome -> per-CPU [`crate::counter::Counter`].
     pub const COUNTERS: &str = "COUNTERS";
@@ -36,5 +36,5 @@ pub mod map {
 pub const MAX_ADDRESSES: u32 = 16_384;
 /// Capacity of `DESTINATIONS`: VPC CIDRs, blocks, service CIDRs and load balancer addresses.
 pub const MAX_DESTINATIONS: u32 = 16_384;
-/// Slots of `ENIS`; the mark's field must be able to hold every number plus one.
+/// Slots of `ENIS` and capacity of `ENI_BY_IFINDEX`; the mark's field must be able to hold every number plus one.
 pub const MAX_ENIS: u32 = 256;

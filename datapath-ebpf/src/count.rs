@@ -1,0 +1,18 @@
+//! Counting outcomes.
+
+use datapath_common::counter::Program;
+use datapath_common::outcome::Outcome;
+
+use crate::maps;
+
+/// Counts a packet of `bytes` bytes once, under its outcome.
+#[inline(always)]
+pub(crate) fn outcome(program: Program, outcome: Outcome, bytes: u32) {
+    if let Some(counter) = maps::counter(program.slot(outcome)) {
+        // SAFETY: the slot is this CPU's own, and a program is not interrupted by another one on
+        // its hook; no other reference to it exists.
+        let counter = unsafe { &mut *counter };
+        counter.packets = counter.packets.wrapping_add(1);
+        counter.bytes = counter.bytes.wrapping_add(u64::from(bytes));
+    }
+}

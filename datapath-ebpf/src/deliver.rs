@@ -1,0 +1,82 @@
+//! Redirection: into the namespace of a local endpoint, and out of an ENI.
+//!
+//! Past the host's stack nobody else lowers the TTL, fragments, or answers with ICMP: the first
+//! is done here, and packets that need the others are found here.
+
+use datapath_common::abi::{AddressEntry, EniEntry};
+use datapath_common::headers::{Ethernet, protocol};
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::family::{Family, Ip};
+use crate::packet::{IP_OFFSET, Packet};
+
+/// Why a packet cannot be redirected onto a link of this MTU and must go to the stack; `None`
+/// when it can.
+#[inline(always)]
+pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Verdict>, DropReason> {
+    Ok(if ip.ttl <= 1 {
+        Some(Verdict::TtlExpired)
+    } else if ip.has_options {
+        Some(Verdict::IpOptions)
+    } else if largest_packet(packet, ip)? > mtu {
+        Some(Verdict::TooBig)
+    } else {
+        None
+    })
+}
+
+/// Length of the largest IP packet that goes on the wire for this one.
+#[inline(always)]
+fn largest_packet(packet: &Packet, ip: &Ip) -> Result<u32, DropReason> {
+    /// Length of a UDP header (RFC 768).
+    const UDP_HEADER: u32 = 8;
+    /// Length of the longest TCP header (RFC 9293). Stands for what is not known as well, behind
+    /// IPv6 extension headers: the stack, which gets some packets too many, looks closer.
+    const MAX_TCP_HEADER: u32 = 60;
+
+    let segment = packet.gso_size();
+    if segment == 0 {
+        return Ok(packet.ip_room());
+    }
+    let transport = match ip.protocol {
+        protocol::TCP => {
+            let data_offset = IP_OFFSET + ip.header_length as usize + 12;
+            u32::from(packet.copy::<u8>(data_offset)? >> 4) * 4
+        }
+        protocol::UDP => UDP_HEADER,
+        _ => MAX_TCP_HEADER,
+    };
+    Ok(ip.header_length + transport + segment)
+}
+
+/// Delivers into the namespace of a local endpoint.
+#[inline(always)]
+pub(crate) fn to_endpoint<F: Family>(
+    packet: &mut Packet,
+    endpoint: &AddressEntry,
+) -> Result<Verdict, DropReason> {
+    F::decrement_ttl(packet)?;
+    let header: &mut Ethernet = packet.header_mut(0)?;
+    header.destination = lanes(endpoint.pod_mac());
+    header.source = lanes(endpoint.host_mac());
+    packet.redirect_to_peer(endpoint.ifindex())?;
+    Ok(Verdict::Local)
+}
+
+/// Sends out of an ENI to its gateway.
+#[inline(always)]
+pub(crate) fn to_eni<F: Family>(
+    packet: &mut Packet,
+    eni: &EniEntry,
+) -> Result<Verdict, DropReason> {
+    F::decrement_ttl(packet)?;
+    packet.redirect_to_neighbour(eni.ifindex(), &mut F::next_hop(eni))?;
+    Ok(Verdict::Eni)
+}
+
+/// A MAC as 16-bit lanes: an assignment of six bytes becomes a call to a byte loop.
+#[inline(always)]
+fn lanes(mac: &[u8; 6]) -> [u16; 3] {
+    let [a, b, c, d, e, f] = *mac;
+    [[a, b], [c, d], [e, f]].map(u16::from_ne_bytes)
+}

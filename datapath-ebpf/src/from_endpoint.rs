@@ -1,0 +1,94 @@
+//! What a pod sends.
+
+use datapath_common::abi::{AddressEntry, DestinationClass};
+use datapath_common::headers::{Ethernet, ether_type};
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::deliver;
+use crate::family::{Family, Ip, V4, V6};
+use crate::maps;
+use crate::mark::Mark;
+use crate::packet::Packet;
+
+/// Decides on a frame from a pod.
+#[inline(always)]
+pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    // The kernel would strip a priority tag behind us, and forward what we have not looked at.
+    if packet.has_vlan_tag() {
+        return Err(DropReason::VlanTagged);
+    }
+    match packet.header::<Ethernet>(0)?.ether_type.get() {
+        ether_type::IPV4 => ip::<V4>(packet),
+        ether_type::IPV6 => ip::<V6>(packet),
+        ether_type::ARP => Ok(Verdict::Arp),
+        ether_type::VLAN | ether_type::SERVICE_VLAN => Err(DropReason::VlanTagged),
+        _ => Err(DropReason::NotIp),
+    }
+}
+
+/// Decides on an IP packet from a pod.
+#[inline(always)]
+fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    let ip = F::parse(packet)?;
+    let Some(source) = maps::address(ip.source).filter(|entry| is_of(entry, packet)) else {
+        return link_local_source::<F>(packet, &ip);
+    };
+    let mark = Mark::eni(source.eni());
+    if ip.destination.is_multicast_or_broadcast() {
+        return to_stack(packet, mark, Verdict::Multicast);
+    }
+    if ip.destination.is_v6_link_local() {
+        return to_stack(packet, mark, Verdict::LinkLocal);
+    }
+    if let Some(destination) = maps::address(ip.destination) {
+        if !destination.is_endpoint() {
+            return to_stack(packet, mark, Verdict::Host);
+        }
+        return match deliver::exception(packet, &ip, destination.mtu())? {
+            Some(verdict) => to_stack(packet, mark.exception(), verdict),
+            None => deliver::to_endpoint::<F>(packet, destination),
+        };
+    }
+    let class = maps::destination(ip.destination);
+    if class.contains(DestinationClass::SERVICE) {
+        return to_stack(packet, mark, Verdict::Service);
+    }
+    if class.contains(DestinationClass::BLOCK) {
+        return Err(DropReason::NoEndpoint);
+    }
+    let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
+    match deliver::exception(packet, &ip, eni.mtu())? {
+        Some(verdict) => to_stack(packet, mark.exception(), verdict),
+        None => deliver::to_eni::<F>(packet, eni),
+    }
+}
+
+/// Whether an address is one of the endpoint's that sent the packet.
+#[inline(always)]
+fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
+    entry.is_endpoint() && entry.ifindex() == packet.ifindex()
+}
+
+/// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD
+/// come from `::` and link-local addresses.
+///
+/// They go to the stack without a mark. The mark is for a packet that the stack may forward, and
+/// it forwards none with such a source (net/ipv6/ip6_output.c: `ip6_forward`); and the source does
+/// not tell the owner ENI.
+#[inline(always)]
+fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
+    let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();
+    if is_link_local && F::is_neighbour_discovery(packet, ip) {
+        Ok(Verdict::NeighbourDiscovery)
+    } else {
+        Err(DropReason::SpoofedSource)
+    }
+}
+
+/// Hands a packet to the stack with a mark, by which the stack takes the owner's ENI if it
+/// forwards the packet.
+#[inline(always)]
+fn to_stack(packet: &mut Packet, mark: Mark, verdict: Verdict) -> Result<Verdict, DropReason> {
+    packet.set_mark(mark);
+    Ok(verdict)
+}

@@ -1,0 +1,155 @@
+//! Filters of a clsact qdisc, where TCX is missing or not wanted.
+
+use std::os::fd::BorrowedFd;
+
+use anyhow::{Context, Result, bail};
+use datapath_common::counter::Program;
+
+use super::{Found, Mechanism};
+use crate::bpf::pins::Pins;
+use crate::bpf::sys::Direction;
+use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
+use crate::kernel::Hook;
+use crate::numbers;
+
+/// All our programs are for packets that a device receives.
+const DIRECTION: Direction = Direction::Ingress;
+
+/// The program that a filter is of us for: known by its name at our priority and handle.
+pub(in crate::bpf) fn is_ours(filter: &Filter) -> Option<Program> {
+    let name = filter.name.as_deref()?;
+    (is_our_place(filter) && filter.kind == "bpf")
+        .then(|| Program::ALL.into_iter().find(|p| p.name() == name))?
+}
+
+fn is_our_place(filter: &Filter) -> bool {
+    filter.chain == 0
+        && filter.priority == numbers::TC_PRIORITY
+        && filter.handle == numbers::TC_HANDLE
+}
+
+/// Our filters on every device. One dump of the qdiscs tells which devices to look at.
+pub(super) fn found(socket: &TcSocket) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for qdisc in socket.ingress_qdiscs()? {
+        for filter in socket.filters(qdisc.ifindex, DIRECTION)? {
+            if let Some(program) = is_ours(&filter) {
+                found.push(Found {
+                    hook: Hook {
+                        ifindex: qdisc.ifindex,
+                        program,
+                    },
+                    mechanism: Mechanism::Clsact,
+                    same_version: true,
+                    program: filter.program,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Puts our filter on a device, in one step with the removal of the one that is there.
+pub(super) fn attach(
+    socket: &TcSocket,
+    pins: &Pins,
+    program: BorrowedFd<'_>,
+    hook: Hook,
+) -> Result<()> {
+    ensure_qdisc(socket, pins, hook.ifindex)?;
+    let filters = socket.filters(hook.ifindex, DIRECTION)?;
+    if let Some(other) = filters
+        .iter()
+        .find(|filter| is_our_place(filter) && is_ours(filter).is_none())
+    {
+        bail!(
+            "device {} has a foreign {} filter {:?} at our priority {} and handle {:#x}",
+            hook.ifindex,
+            other.kind,
+            other.name.as_deref().unwrap_or_default(),
+            other.priority,
+            other.handle
+        );
+    }
+    socket
+        .put_filter(&NewFilter {
+            ifindex: hook.ifindex,
+            direction: DIRECTION,
+            priority: numbers::TC_PRIORITY,
+            handle: numbers::TC_HANDLE,
+            name: hook.program.name(),
+            program,
+        })
+        .with_context(|| {
+            format!(
+                "cannot attach {} to device {} by clsact",
+                hook.program.name(),
+                hook.ifindex
+            )
+        })
+}
+
+fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
+    match socket.add_clsact(ifindex) {
+        Ok(()) => {
+            let mark = pins.qdisc(ifindex);
+            std::fs::create_dir_all(&mark)
+                .with_context(|| format!("cannot make the mark {}", mark.display()))
+        }
+        Err(error) if errno(&error) == Some(libc::EEXIST) => {
+            let there = socket.ingress_qdiscs()?;
+            match there.iter().find(|qdisc| qdisc.ifindex == ifindex) {
+                Some(qdisc) if qdisc.kind != "clsact" => bail!(
+                    "device {ifindex} has an {} qdisc of someone else, which takes the place of \
+                     clsact: remove it, or use TCX (attach: \"auto\" on Linux 6.6 or later)",
+                    qdisc.kind
+                ),
+                _clsact => Ok(()),
+            }
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot add a clsact qdisc to device {ifindex}"))
+        }
+    }
+}
+
+/// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
+pub(super) fn detach(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
+    let filters = socket.filters(hook.ifindex, DIRECTION)?;
+    if !filters.iter().any(|f| is_ours(f) == Some(hook.program)) {
+        return remove_unused_qdisc(socket, pins, hook.ifindex).map(drop);
+    }
+    socket.delete_filter(
+        hook.ifindex,
+        DIRECTION,
+        numbers::TC_PRIORITY,
+        numbers::TC_HANDLE,
+    )?;
+    remove_unused_qdisc(socket, pins, hook.ifindex).map(drop)
+}
+
+/// Removes a device's clsact qdisc if we made it and no filter is left on it; whether it did.
+pub(in crate::bpf) fn remove_unused_qdisc(
+    socket: &TcSocket,
+    pins: &Pins,
+    ifindex: u32,
+) -> Result<bool> {
+    let mark = pins.qdisc(ifindex);
+    if !mark.exists() {
+        return Ok(false);
+    }
+    for direction in Direction::ALL {
+        if !socket.filters(ifindex, direction)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    let there = socket.ingress_qdiscs()?;
+    let ours = |q: &&crate::bpf::tc::IngressQdisc| q.ifindex == ifindex && q.kind == "clsact";
+    let removed = there.iter().find(ours).is_some();
+    if removed {
+        socket.delete_clsact(ifindex)?;
+    }
+    std::fs::remove_dir(&mark)
+        .with_context(|| format!("cannot remove the mark {}", mark.display()))?;
+    Ok(removed)
+}
