@@ -29,7 +29,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath", "lib", "*", Suite::Unit),
     ("towpath", "bin", "*", Suite::Unit),
     ("towpath", "test", "config*", Suite::Unit),
-    ("towpath", "test", "node*", Suite::Unit),
+    ("towpath", "test", "documents*", Suite::Unit),
     ("towpath", "test", "reconcile*", Suite::Unit),
     ("towpath", "test", "bpf*", Suite::Bpf),
     ("towpath", "test", "netlink*", Suite::Netns),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use super::image::Image;
-use super::kernel::Files;
+use super::kernel::{Files, Kernel};
 use crate::artifacts::Executable;
 use crate::follow::follow;
 use crate::test::Counts;
@@ -20,6 +20,8 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("bpf-tests", "programs", &[]),
     ("bpf-tests", "netns", &["smoke"]),
 ];
+/// What leaves out the tests of TCX, on kernels without it.
+const WITHOUT_TCX: &[&str] = &["--skip", "tcx::"];
 
 /// How long a guest may run, from power on to power off.
 const TIME_LIMIT: Duration = Duration::from_mins(2);
@@ -68,27 +70,34 @@ pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
 }
 
 /// The script that runs the programs in the guest.
-pub(super) fn script(programs: &[Program]) -> String {
+fn script(programs: &[Program], kernel: &Kernel) -> String {
+    let skip = if kernel.tcx { &[] } else { WITHOUT_TCX };
     let lines = programs.iter().map(|program| {
         let folder = program.folder.display();
+        let arguments: Vec<_> = program.arguments.iter().chain(skip).copied().collect();
         format!(
             "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {}; \
              echo \"towpath-vm: status $?\"\n",
             program.path.display(),
-            program.arguments.join(" "),
+            arguments.join(" "),
         )
     });
     format!("#!/busybox/sh\n{}", lines.collect::<String>())
 }
 
 /// Boots a kernel and runs the programs.
-pub(super) fn run(name: &str, files: &Files, image: &Image) -> Result<Counts> {
-    let archive = image.pack(files)?;
+pub(super) fn run(
+    kernel: &Kernel,
+    files: &Files,
+    image: &Image,
+    programs: &[Program],
+) -> Result<Counts> {
+    let archive = image.pack(files, &script(programs, kernel))?;
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
         .args(["-m", "1536", "-smp", "2", "-nodefaults", "-no-reboot"])
-        .args(["-nographic", "-serial", "stdio"])
+        .args(["-display", "none", "-serial", "stdio"])
         .args([
             "-append",
             "console=ttyS0 reboot=t panic=-1 quiet loglevel=4",
@@ -99,7 +108,7 @@ pub(super) fn run(name: &str, files: &Files, image: &Image) -> Result<Counts> {
         .arg(&archive);
     let mut console = Console::default();
     let status = follow(&mut command, Instant::now() + TIME_LIMIT, |line| {
-        println!("[{name}] {line}");
+        println!("[{}] {line}", kernel.name);
         console.read(line);
     })?;
     if status.is_none() {

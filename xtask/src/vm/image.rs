@@ -16,7 +16,7 @@ use crate::artifacts::{self, Executable};
 use crate::process;
 
 /// Programs that tests call in the guest; busybox stands in for the rest.
-const TOOLS: &[&str] = &["ip", "ping"];
+const TOOLS: &[&str] = &["bpftool", "curl", "ip", "nft", "ping", "tc"];
 /// Folders of the sources that tests read.
 const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"];
 
@@ -57,19 +57,18 @@ impl Image {
             }
         }
         image.add_script("init", include_str!("init.sh"))?;
-        image.add_script("tests.sh", &super::guest::script(programs))?;
         Ok(image)
     }
 
-    /// Completes the file system with a kernel's modules and packs it.
-    pub(super) fn pack(&self, files: &Files) -> Result<PathBuf> {
+    /// Completes the file system with a kernel's modules and the script that runs the tests, and
+    /// packs it.
+    pub(super) fn pack(&self, files: &Files, script: &str) -> Result<PathBuf> {
+        self.add_script("tests.sh", script)?;
         let modules = self.root().join("modules");
         fs::remove_dir_all(&modules)?;
         fs::create_dir(&modules)?;
-        for (number, module) in (10..).zip(&files.modules) {
-            let name = module.file_name().unwrap_or_default().to_string_lossy();
-            // The guest loads them in the order of their names.
-            fs::copy(module, modules.join(format!("{number}-{name}")))?;
+        for module in &files.modules {
+            fs::copy(module, modules.join(module.file_name().unwrap_or_default()))?;
         }
         let archive = self.folder.join("initramfs.cpio");
         let status = Command::new("busybox")

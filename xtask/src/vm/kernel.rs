@@ -5,9 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::mirror::Mirror;
+use super::module::{self, file_name};
 use crate::console::note;
 use crate::process;
 
@@ -19,6 +20,8 @@ pub(super) struct Kernel {
     suite: &'static str,
     /// Debian's package, or the one that always depends on the newest of a series.
     package: &'static str,
+    /// Whether it has TCX, which came with 6.6.
+    pub(super) tcx: bool,
 }
 
 /// The oldest kernel that we run on; the first long-term one with TCX; the newest that Debian has.
@@ -27,27 +30,41 @@ pub(super) const KERNELS: &[Kernel] = &[
         name: "5.10",
         suite: "bullseye-security",
         package: "linux-image-cloud-amd64",
+        tcx: false,
     },
     Kernel {
         name: "6.12",
         suite: "bookworm-security",
         package: "linux-image-6.12-cloud-amd64",
+        tcx: true,
     },
     Kernel {
         name: "newest",
         suite: "trixie-backports",
         package: "linux-image-cloud-amd64",
+        tcx: true,
     },
 ];
 
-/// Modules that tests need, in the order in which they load.
-const MODULES: &[&str] = &["veth", "dummy", "sch_ingress", "cls_bpf"];
+/// Modules that tests need, beside those that these depend on.
+const MODULES: &[&str] = &[
+    "veth",
+    "dummy",
+    "sch_ingress",
+    "cls_bpf",
+    "cls_u32",
+    "nf_tables",
+    "nft_counter",
+    "nft_objref",
+];
+/// File of the cache that holds the names in [`MODULES`] as of its making.
+const WANTED: &str = "wanted";
 
 /// A kernel's files.
 pub(super) struct Files {
     /// The kernel, ready to boot.
     pub(super) kernel: PathBuf,
-    /// Its modules, not compressed, in the order in which they load. Built-in ones are left out.
+    /// Its modules, not compressed; their names' order is that in which they load.
     pub(super) modules: Vec<PathBuf>,
 }
 
@@ -94,71 +111,32 @@ impl Kernel {
             .find(|file| file_name(file).starts_with("vmlinuz"))
             .context("the packages hold no kernel")?;
         fs::copy(kernel, result.join("vmlinuz"))?;
-        let built_in = files
-            .iter()
-            .find(|file| file_name(file) == "modules.builtin")
-            .map(fs::read_to_string)
-            .transpose()?
-            .unwrap_or_default();
-        for module in MODULES {
-            let start = format!("{module}.ko");
-            let target = result.join(&start);
-            if let Some(file) = files
-                .iter()
-                .find(|file| file_name(file).starts_with(&start))
-            {
-                unpack(file, &target)?;
-            } else if built_in.contains(&format!("/{start}")) {
-                fs::write(&target, "")?;
-            } else {
-                bail!("the packages hold no module {module}");
-            }
+        let absent = module::collect(MODULES, &files, &result)?;
+        if !absent.is_empty() {
+            let absent = absent.join(", ");
+            note(&format!(
+                "setup: not modules of {} (built in, or not there): {absent}",
+                self.name
+            ));
         }
+        fs::write(result.join(WANTED), MODULES.join("\n"))?;
         Ok(())
     }
 }
 
 impl Files {
-    /// The files in a folder of the cache, when all are there.
+    /// The files in a folder of the cache, when it is one for our list of modules.
     fn find(folder: &Path) -> Option<Self> {
-        let kernel = folder.join("vmlinuz");
-        let modules: Vec<_> = MODULES
-            .iter()
-            .map(|module| folder.join(format!("{module}.ko")))
-            .collect();
-        let all = kernel.is_file() && modules.iter().all(|module| module.is_file());
-        all.then(|| Self {
-            kernel,
-            // An empty file stands for a module that is built in.
-            modules: modules
-                .into_iter()
-                .filter(|module| fs::metadata(module).is_ok_and(|file| file.len() > 0))
-                .collect(),
-        })
-    }
-}
-
-/// Puts a module, compressed or not, at `target` as the kernel loads it.
-fn unpack(module: &Path, target: &Path) -> Result<()> {
-    let tool = match file_name(module).rsplit_once('.') {
-        Some((_, "ko")) => {
-            fs::copy(module, target)?;
-            return Ok(());
+        let wanted = fs::read_to_string(folder.join(WANTED)).ok()?;
+        if wanted != MODULES.join("\n") {
+            return None;
         }
-        Some((_, "xz")) => "xz",
-        Some((_, "zst")) => "zstd",
-        _ => bail!("{} is compressed in an unknown way", module.display()),
-    };
-    let output = Command::new(tool)
-        .args(["--decompress", "--stdout"])
-        .arg(module)
-        .output()
-        .with_context(|| format!("cannot run {tool}"))?;
-    if !output.status.success() {
-        bail!("{tool} cannot unpack {}", module.display());
+        let mut modules = files_below(folder).ok()?;
+        modules.retain(|file| file.extension().is_some_and(|extension| extension == "ko"));
+        modules.sort();
+        let kernel = folder.join("vmlinuz");
+        kernel.is_file().then_some(Self { kernel, modules })
     }
-    fs::write(target, output.stdout)?;
-    Ok(())
 }
 
 fn cache_folder() -> Result<PathBuf> {
@@ -193,11 +171,4 @@ fn files_below(root: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(files)
-}
-
-fn file_name(file: &Path) -> String {
-    file.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }

@@ -72,30 +72,29 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Downloads `package`, and what it depends on of the kernel's own packages, into `folder`.
+    /// Downloads a kernel into `folder`: `package`, or what it stands for.
     pub(super) fn download(&self, package: &str, folder: &Path) -> Result<()> {
         let mut open = vec![package.to_owned()];
-        let mut names: Vec<String> = Vec::new();
+        let mut parts: Vec<String> = Vec::new();
         while let Some(name) = open.pop() {
-            if !names.contains(&name) {
-                let record = process::output(
-                    self.command("apt-cache")
-                        .args(["--no-all-versions", "show"])
-                        .arg(format!("{name}/{}", self.suite)),
-                )?;
-                open.extend(kernel_packages(&record));
-                names.push(name);
+            let name = format!("{name}/{}", self.suite);
+            let record = process::output(self.command("apt-cache").args([
+                "--no-all-versions",
+                "show",
+                &name,
+            ]))?;
+            let others = kernel_packages(&record);
+            // A package that depends on parts of the kernel holds none itself.
+            if others.is_empty() && !parts.contains(&name) {
+                parts.push(name);
             }
+            open.extend(others);
         }
-        let names: Vec<_> = names
-            .iter()
-            .map(|name| format!("{name}/{}", self.suite))
-            .collect();
         process::run(
             self.command("apt-get")
                 .current_dir(folder)
                 .args(["--quiet", "download"])
-                .args(&names),
+                .args(&parts),
         )
     }
 

@@ -7,6 +7,7 @@ mod guest;
 mod image;
 mod kernel;
 mod mirror;
+mod module;
 
 use anyhow::{Context as _, Result};
 
@@ -24,7 +25,7 @@ pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
         note(&format!("test: vm: kernel {}", kernel.name));
         let result = kernel
             .fetch()
-            .and_then(|files| guest::run(kernel.name, &files, &image))
+            .and_then(|files| guest::run(kernel, &files, &image, &programs))
             .with_context(|| format!("kernel {}", kernel.name));
         counts = counts
             + result.unwrap_or_else(|error| {
