@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::BpfOptions;
-use super::attach::{is_ours, remove_unused_qdisc};
+use super::attach::{is_ours, remove, remove_unused_qdisc};
 use super::pins::Pins;
 use super::sys::Direction;
 use super::tc::TcSocket;
@@ -13,11 +13,13 @@ use crate::numbers;
 /// What a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
+    /// Our TCX links: program and device index.
+    pub links: Vec<String>,
     /// Our clsact filters: program and device index.
     pub filters: Vec<String>,
     /// Indexes of the devices whose clsact qdisc was ours alone.
     pub qdiscs: Vec<u32>,
-    /// Pins of links and maps, relative to the pin folder. A link goes with its pin.
+    /// Other pins, such as those of maps, relative to the pin folder.
     pub pins: Vec<String>,
 }
 
@@ -25,7 +27,7 @@ impl Removed {
     /// Whether there was nothing to remove.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.filters.is_empty() && self.qdiscs.is_empty() && self.pins.is_empty()
+        *self == Self::default()
     }
 }
 
@@ -55,6 +57,12 @@ pub fn remove_pins(options: &BpfOptions) -> Result<Removed> {
         if remove_unused_qdisc(&socket, &pins, qdisc.ifindex)? {
             removed.qdiscs.push(qdisc.ifindex);
         }
+    }
+    for pin in pins.links()? {
+        remove(&pin.path)?;
+        removed
+            .links
+            .push(format!("{}-{}", pin.hook.program.name(), pin.hook.ifindex));
     }
     removed.pins = pins.remove_all()?;
     Ok(removed)

@@ -22,7 +22,7 @@ mod tc;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use aya::include_bytes_aligned;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::mark::MarkLayout;
@@ -83,7 +83,10 @@ impl Datapath {
     /// When `options` ask for what this node cannot give, or the kernel refuses a map or program;
     /// the verifier's log is then part of the error.
     pub fn load(options: &BpfOptions, mark: MarkLayout) -> Result<Self> {
-        sys::lift_memory_limit().context("cannot lift the limit on locked memory")?;
+        if let Err(error) = sys::lift_memory_limit() {
+            // It matters before Linux 5.11 only, where making a map then fails with EPERM.
+            tracing::debug!("cannot lift the limit on locked memory: {error}");
+        }
         let features = Features::probe(options.attach)?;
         bpffs::prepare(&options.pin_root)?;
         let pins = pins::Pins::new(&options.pin_root);

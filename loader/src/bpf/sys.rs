@@ -56,6 +56,16 @@ struct LinkUpdate {
 }
 
 #[repr(C)]
+struct LinkById {
+    id: u32,
+}
+
+#[repr(C)]
+struct LinkDetach {
+    link: u32,
+}
+
+#[repr(C)]
 struct ProgramQuery {
     ifindex: u32,
     attach_type: u32,
@@ -90,6 +100,10 @@ unsafe impl Attribute for ObjectInfo {}
 unsafe impl Attribute for LinkCreate {}
 // SAFETY: no pointers.
 unsafe impl Attribute for LinkUpdate {}
+// SAFETY: no pointers.
+unsafe impl Attribute for LinkById {}
+// SAFETY: no pointers.
+unsafe impl Attribute for LinkDetach {}
 // SAFETY: the pointers are filled in by the functions below from live borrows.
 unsafe impl Attribute for ProgramQuery {}
 
@@ -194,6 +208,11 @@ impl TcxLink {
         bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut attribute).map(Self)
     }
 
+    /// Opens a link by its id.
+    pub(super) fn by_id(id: u32) -> io::Result<Self> {
+        bpf_fd(bpf_cmd::BPF_LINK_GET_FD_BY_ID, &mut LinkById { id }).map(Self)
+    }
+
     /// Pins the link.
     pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
         let path = path_string(path)?;
@@ -215,6 +234,15 @@ impl TcxLink {
             old_program: 0,
         };
         bpf(bpf_cmd::BPF_LINK_UPDATE, &mut attribute).map(|_zero| ())
+    }
+
+    /// Takes the program off, whoever else holds the link. Removing the pin alone does so later,
+    /// after an RCU grace period.
+    pub(super) fn detach(&self) -> io::Result<()> {
+        let mut attribute = LinkDetach {
+            link: raw(self.0.as_fd()),
+        };
+        bpf(bpf_cmd::BPF_LINK_DETACH, &mut attribute).map(|_zero| ())
     }
 
     /// The kernel's information; `None` when this is no TCX link.

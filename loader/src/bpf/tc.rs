@@ -62,6 +62,18 @@ pub(super) struct Filter {
     pub(super) program: Option<u32>,
 }
 
+impl Filter {
+    /// Whether this is a filter and not its frame: a priority announces itself without a handle,
+    /// and a hash table of u32 has a handle without a node (`TC_U32_NODE` in
+    /// `include/uapi/linux/pkt_cls.h`).
+    fn matches_packets(&self) -> bool {
+        match self.kind.as_str() {
+            "u32" => self.handle & 0xfff != 0,
+            _other => self.handle != 0,
+        }
+    }
+}
+
 /// A filter to be put on a hook.
 pub(super) struct NewFilter<'a> {
     /// The device.
@@ -144,19 +156,22 @@ impl TcSocket {
         };
         Ok(answers
             .into_iter()
-            // A priority announces itself without a handle before its filters.
-            .filter(|answer| u32::from(answer.header.handle) != 0)
             .filter_map(|answer| {
-                let options = find(&answer.attributes, TCA_OPTIONS).unwrap_or_default();
+                let kind = text(&answer.attributes, TCA_KIND)?;
+                // Each kind numbers its options by itself.
+                let options = find(&answer.attributes, TCA_OPTIONS)
+                    .filter(|_bytes| kind == "bpf")
+                    .unwrap_or_default();
                 Some(Filter {
                     priority: u16::try_from(answer.header.info >> 16).ok()?,
                     handle: answer.header.handle.into(),
                     chain: number(&answer.attributes, TCA_CHAIN).unwrap_or(0),
-                    kind: text(&answer.attributes, TCA_KIND)?,
+                    kind,
                     name: text(&options, TCA_BPF_NAME),
                     program: number(&options, TCA_BPF_ID),
                 })
             })
+            .filter(Filter::matches_packets)
             .collect())
     }
 

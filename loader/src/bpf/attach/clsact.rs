@@ -22,10 +22,18 @@ pub(in crate::bpf) fn is_ours(filter: &Filter) -> Option<Program> {
         .then(|| Program::ALL.into_iter().find(|p| p.name() == name))?
 }
 
+fn is_our_priority(filter: &Filter) -> bool {
+    filter.chain == 0 && filter.priority == numbers::TC_PRIORITY
+}
+
 fn is_our_place(filter: &Filter) -> bool {
-    filter.chain == 0
-        && filter.priority == numbers::TC_PRIORITY
-        && filter.handle == numbers::TC_HANDLE
+    is_our_priority(filter) && filter.handle == numbers::TC_HANDLE
+}
+
+/// Whether a foreign filter keeps ours from its place. All filters of a priority are of one kind.
+fn is_in_the_way(filter: &Filter) -> bool {
+    is_our_priority(filter)
+        && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter).is_none()))
 }
 
 /// Our filters on every device. One dump of the qdiscs tells which devices to look at.
@@ -58,17 +66,14 @@ pub(super) fn attach(
 ) -> Result<()> {
     ensure_qdisc(socket, pins, hook.ifindex)?;
     let filters = socket.filters(hook.ifindex, DIRECTION)?;
-    if let Some(other) = filters
-        .iter()
-        .find(|filter| is_our_place(filter) && is_ours(filter).is_none())
-    {
+    if let Some(other) = filters.iter().find(|filter| is_in_the_way(filter)) {
         bail!(
-            "device {} has a foreign {} filter {:?} at our priority {} and handle {:#x}",
+            "device {} has a foreign {} filter {:?} with handle {:#x} in the way, at our priority {}",
             hook.ifindex,
             other.kind,
             other.name.as_deref().unwrap_or_default(),
-            other.priority,
-            other.handle
+            other.handle,
+            other.priority
         );
     }
     socket

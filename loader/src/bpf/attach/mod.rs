@@ -14,10 +14,10 @@ use serde::Serialize;
 
 pub(super) use clsact::is_ours;
 pub(super) use clsact::remove_unused_qdisc;
-pub(super) use tcx::running;
+pub(super) use tcx::{remove, running};
 
 use super::object::Programs;
-use super::pins::{self, Pins};
+use super::pins::Pins;
 use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
 
@@ -97,14 +97,14 @@ impl Attachments {
     /// Attaches our program, or puts it into the place of the one that is there; then takes off
     /// what else of ours is left for the hook: the other mechanism's, other versions'.
     pub(super) fn attach(&self, hook: Hook) -> Result<()> {
-        let program = self.programs.fd(hook.program)?;
         match self.mechanism {
             Mechanism::Tcx => {
-                tcx::attach(&self.pins, program, hook)?;
+                tcx::attach(&self.pins, &self.programs, hook)?;
                 clsact::detach(&TcSocket::open()?, &self.pins, hook)?;
                 self.remove_pins(hook, |version| version != abi::VERSION)
             }
             Mechanism::Clsact => {
+                let program = self.programs.fd(hook.program)?;
                 clsact::attach(&TcSocket::open()?, &self.pins, program, hook)?;
                 self.remove_pins(hook, |_any| true)
             }
@@ -120,7 +120,7 @@ impl Attachments {
     fn remove_pins(&self, hook: Hook, version: impl Fn(u32) -> bool) -> Result<()> {
         for pin in self.pins.links()? {
             if pin.hook == hook && version(pin.version) {
-                pins::remove(&pin.path)?;
+                remove(&pin.path)?;
             }
         }
         self.pins.remove_unused_versions()

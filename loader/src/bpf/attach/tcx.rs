@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use datapath_common::abi;
 
 use super::{Found, Mechanism};
+use crate::bpf::object::Programs;
 use crate::bpf::pins::{self, LinkPin, Pins};
 use crate::bpf::sys::{Direction, TcxLink, TcxLinkInfo, query_tcx};
 use crate::kernel::Hook;
@@ -63,13 +64,20 @@ fn running_at(link: &TcxLink, hook: Hook) -> Result<Option<TcxLinkInfo>> {
 
 /// Puts the program into the place of the one that the hook's pinned link runs, atomically; makes
 /// a new link where there is none, or where it runs nowhere or elsewhere.
-pub(super) fn attach(pins: &Pins, program: BorrowedFd<'_>, hook: Hook) -> Result<()> {
+pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()> {
     let path = pins.link(hook);
+    let program = programs.fd(hook.program)?;
     if replace(&path, program, hook)? {
         return Ok(());
     }
-    pins::remove(&path)?;
-    let link = TcxLink::attach_last(program, hook.ifindex, DIRECTION).with_context(|| {
+    remove(&path)?;
+    let attached = match TcxLink::attach_last(program, hook.ifindex, DIRECTION) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            unpinned(programs, program, hook)
+        }
+        other => other,
+    };
+    let link = attached.with_context(|| {
         format!(
             "cannot attach {} to device {} by TCX",
             hook.program.name(),
@@ -79,6 +87,18 @@ pub(super) fn attach(pins: &Pins, program: BorrowedFd<'_>, hook: Hook) -> Result
     // Dropping the link on an error detaches it again: nothing runs without a pin.
     link.pin(&path)
         .with_context(|| format!("cannot pin the link {}", path.display()))
+}
+
+/// Our program's link that lost its pin: the kernel detaches it only after a while, never while
+/// someone holds it, and meanwhile refuses the same program a second time.
+fn unpinned(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
+    let there = query_tcx(hook.ifindex, DIRECTION)?
+        .into_iter()
+        .find(|one| programs.is(hook.program, one.program));
+    match there {
+        Some(one) => TcxLink::by_id(one.link),
+        None => TcxLink::attach_last(program, hook.ifindex, DIRECTION),
+    }
 }
 
 /// Whether there was a running link to update.
@@ -99,6 +119,16 @@ fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
             Err(error).with_context(|| format!("cannot update the link {}", path.display()))
         }
     }
+}
+
+/// Detaches a pinned link and removes its pin; one that is not there is success.
+pub(in crate::bpf) fn remove(path: &Path) -> Result<()> {
+    if let Ok(link) = TcxLink::open(path)
+        && let Err(error) = link.detach()
+    {
+        tracing::warn!("cannot detach the link {}: {error}", path.display());
+    }
+    pins::remove(path)
 }
 
 fn opening(path: &Path) -> String {

@@ -1,0 +1,241 @@
+//! Running the programs on single packets (`BPF_PROG_TEST_RUN`).
+//!
+//! The object is loaded into maps of its own that nobody pins, so tests do not meet each other or
+//! an agent on the machine.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Array, HashMap, LpmTrie, PerCpuArray};
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, map};
+use datapath_common::config;
+use datapath_common::counter::{self, Counter, Program};
+use datapath_common::mark::MarkLayout;
+use datapath_common::outcome::Outcome;
+use ipnet::IpNet;
+use nix::sched::{CloneFlags, unshare};
+
+/// `TC_ACT_UNSPEC` of include/uapi/linux/pkt_cls.h: go on with the next program, then the stack.
+pub const PASS: i32 = -1;
+/// `TC_ACT_SHOT`: dropped.
+pub const DROP: i32 = 2;
+/// `TC_ACT_REDIRECT`: to where a redirect helper was told.
+pub const REDIRECT: i32 = 7;
+
+/// Offsets into `struct __sk_buff` of include/uapi/linux/bpf.h, and its size.
+mod context {
+    pub(super) const MARK: usize = 8;
+    pub(super) const IFINDEX: usize = 40;
+    pub(super) const GSO_SIZE: usize = 176;
+    pub(super) const SIZE: usize = 192;
+}
+
+/// A packet and what the kernel says of it.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// Device that it is on; must exist in the current network namespace, whose MACs also say
+    /// whether the frame is for this host.
+    pub ifindex: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// Payload of each of the packets that it stands for, or 0.
+    pub gso_size: u32,
+}
+
+/// What a program made of a packet.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The program's return code.
+    pub code: i32,
+    /// The frame afterwards.
+    pub frame: Vec<u8>,
+    /// The mark afterwards.
+    pub mark: u32,
+}
+
+/// The loaded programs and their maps.
+pub struct Programs {
+    ebpf: Ebpf,
+}
+
+impl Programs {
+    /// Loads the programs.
+    ///
+    /// # Errors
+    /// When the kernel does not take a program; the error holds the verifier's log.
+    pub fn load(layout: MarkLayout) -> Result<Self> {
+        let (shift, mask, exception) = (layout.shift(), layout.mask(), layout.exception());
+        let mut ebpf = EbpfLoader::new()
+            .override_global(config::MARK_SHIFT, &shift, true)
+            .override_global(config::MARK_MASK, &mask, true)
+            .override_global(config::MARK_EXCEPTION, &exception, true)
+            .load(towpath::bpf::OBJECT)
+            .context("the eBPF object; loading it needs root")?;
+        for program in Program::ALL {
+            classifier(&mut ebpf, program)?
+                .load()
+                .with_context(|| format!("program {}", program.name()))?;
+        }
+        Ok(Self { ebpf })
+    }
+
+    /// A program, to attach it.
+    ///
+    /// # Errors
+    /// When the object does not hold it.
+    pub fn program(&mut self, program: Program) -> Result<&mut SchedClassifier> {
+        classifier(&mut self.ebpf, program)
+    }
+
+    /// Writes an entry of `ADDRESSES`.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn put_address(&mut self, address: IpAddr, entry: AddressEntry) -> Result<()> {
+        let mut map: HashMap<_, Addr, AddressEntry> = self.map(map::ADDRESSES)?.try_into()?;
+        Ok(map.insert(Addr::from(address), entry, 0)?)
+    }
+
+    /// Writes an entry of `DESTINATIONS`.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn put_destination(&mut self, net: IpNet, class: DestinationClass) -> Result<()> {
+        let mut map: LpmTrie<_, Addr, DestinationClass> =
+            self.map(map::DESTINATIONS)?.try_into()?;
+        let (length, address) = Addr::prefix(net);
+        Ok(map.insert(&Key::new(length, address), class, 0)?)
+    }
+
+    /// Writes a slot of `ENIS`, and for a secondary one its entry of `ENI_BY_IFINDEX`.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn put_eni(&mut self, number: u8, entry: EniEntry) -> Result<()> {
+        let mut map: Array<_, EniEntry> = self.map(map::ENIS)?.try_into()?;
+        map.set(u32::from(number), entry, 0)?;
+        if number != 0 && entry.ifindex() != 0 {
+            let mut map: HashMap<_, u32, u32> = self.map(map::ENI_BY_IFINDEX)?.try_into()?;
+            map.insert(entry.ifindex(), u32::from(number), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a program once.
+    ///
+    /// # Errors
+    /// When the kernel refuses the packet.
+    pub fn run(&mut self, program: Program, input: &Input) -> Result<Output> {
+        let mut context_in = [0; context::SIZE];
+        let mut put = |offset: usize, value: u32| {
+            context_in[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        };
+        put(context::MARK, input.mark);
+        put(context::IFINDEX, input.ifindex);
+        put(context::GSO_SIZE, input.gso_size);
+        let mut context_out = [0; context::SIZE];
+        let mut frame = vec![0; input.frame.len()];
+        let result = self.program(program)?.test_run(TestRunOptions {
+            data_in: Some(&input.frame),
+            data_out: Some(&mut frame),
+            ctx_in: Some(&context_in),
+            ctx_out: Some(&mut context_out),
+            ..TestRunOptions::default()
+        })?;
+        ensure!(
+            result.data_size_out as usize == frame.len(),
+            "{} made {} bytes of {}",
+            program.name(),
+            result.data_size_out,
+            frame.len()
+        );
+        let mark = context_out[context::MARK..]
+            .first_chunk()
+            .copied()
+            .map(u32::from_ne_bytes)
+            .context("a context without a mark")?;
+        Ok(Output {
+            code: result.return_value.cast_signed(),
+            frame,
+            mark,
+        })
+    }
+
+    /// The counter of one outcome, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn counter(&self, program: Program, outcome: Outcome) -> Result<Counter> {
+        self.slot(program.slot(outcome))
+    }
+
+    /// Every slot of the counters that is not zero, slots without a meaning included.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn counters(&self) -> Result<BTreeMap<u32, Counter>> {
+        let mut counters = BTreeMap::new();
+        for slot in 0..counter::SLOTS {
+            let sum = self.slot(slot)?;
+            if sum != Counter::default() {
+                counters.insert(slot, sum);
+            }
+        }
+        Ok(counters)
+    }
+
+    fn slot(&self, slot: u32) -> Result<Counter> {
+        let map = self.ebpf.map(map::COUNTERS).context("COUNTERS")?;
+        let map: PerCpuArray<_, Counter> = map.try_into()?;
+        let values = map.get(&slot, 0)?;
+        Ok(values.iter().fold(Counter::default(), |sum, one| Counter {
+            packets: sum.packets + one.packets,
+            bytes: sum.bytes + one.bytes,
+        }))
+    }
+
+    fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {
+        self.ebpf
+            .map_mut(name)
+            .with_context(|| format!("the object has no map {name}"))
+    }
+}
+
+fn classifier(ebpf: &mut Ebpf, program: Program) -> Result<&mut SchedClassifier> {
+    let name = program.name();
+    let program = ebpf
+        .program_mut(name)
+        .with_context(|| format!("the object has no program {name}"))?;
+    Ok(program.try_into()?)
+}
+
+/// Moves this thread into a network namespace of its own, which ends with the thread.
+///
+/// # Errors
+/// Without root.
+pub fn private_namespace() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET).context("a network namespace of this thread needs root")
+}
+
+/// Runs `ip` in this thread's namespace.
+///
+/// # Errors
+/// When it fails; the error holds the command and what it said.
+pub fn ip(arguments: &str) -> Result<()> {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .context("cannot run ip (package iproute2)")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("ip {arguments}: {}", said.trim());
+    }
+    Ok(())
+}

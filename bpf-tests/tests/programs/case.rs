@@ -1,0 +1,144 @@
+//! One packet, one program, and everything that must come of it.
+
+use bpf_tests::packet::Frame;
+use bpf_tests::testrun::{DROP, Input, PASS, Programs, REDIRECT};
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::{DropReason, Outcome, Verdict};
+
+use crate::world::{Device, MARK_IN, node};
+
+/// What must become of the packet.
+pub(crate) enum Expect {
+    /// It goes to the stack with this mark; no byte changes.
+    Stack(Verdict, u32),
+    /// It is redirected with these bytes and this mark.
+    Redirect(Verdict, Vec<u8>, u32),
+    /// It is dropped; nothing changes.
+    Drop(DropReason),
+}
+
+impl Expect {
+    /// The outcome that is counted.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Stack(verdict, _) | Self::Redirect(verdict, _, _) => Outcome::Passed(*verdict),
+            Self::Drop(reason) => Outcome::Dropped(*reason),
+        }
+    }
+}
+
+/// A packet for a program.
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) program: Program,
+    pub(crate) input: Input,
+    pub(crate) expect: Expect,
+}
+
+impl Case {
+    /// A packet on a device.
+    pub(crate) fn new(
+        program: Program,
+        name: impl Into<String>,
+        device: Device,
+        frame: Vec<u8>,
+        expect: Expect,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            program,
+            input: Input {
+                frame,
+                ifindex: device.ifindex,
+                mark: MARK_IN,
+                gso_size: 0,
+            },
+            expect,
+        }
+    }
+
+    /// As a packet that stands for several with so many bytes of payload each.
+    pub(crate) fn gso(mut self, gso_size: usize) -> Self {
+        self.input.gso_size = u32::try_from(gso_size).unwrap();
+        self
+    }
+
+    /// Runs it and compares.
+    pub(crate) fn check(&self, programs: &mut Programs) {
+        let name = format!("{}: {}", self.program.name(), self.name);
+        let before = programs.counters().unwrap();
+        let output = programs
+            .run(self.program, &self.input)
+            .unwrap_or_else(|error| panic!("{name}: {error:#}"));
+        let moved: Vec<_> = programs
+            .counters()
+            .unwrap()
+            .into_iter()
+            .filter_map(|(slot, after)| {
+                let before = before.get(&slot).copied().unwrap_or_default();
+                (after != before).then(|| {
+                    let (packets, bytes) =
+                        (after.packets - before.packets, after.bytes - before.bytes);
+                    (self.describe(slot), Counter { packets, bytes })
+                })
+            })
+            .collect();
+        let outcome = self.expect.outcome();
+        let once = Counter {
+            packets: 1,
+            bytes: self.input.frame.len() as u64,
+        };
+        assert_eq!(
+            moved,
+            [(outcome.name().to_owned(), once)],
+            "{name}: counters"
+        );
+        let (code, frame, mark) = match &self.expect {
+            Expect::Stack(_, mark) => (PASS, &self.input.frame, *mark),
+            Expect::Redirect(_, frame, mark) => (REDIRECT, frame, *mark),
+            Expect::Drop(_) => (DROP, &self.input.frame, self.input.mark),
+        };
+        assert_eq!(output.code, code, "{name}: code");
+        assert_eq!(
+            output.mark, mark,
+            "{name}: mark {:#x}, not {mark:#x}",
+            output.mark
+        );
+        assert_eq!(hex(&output.frame), hex(frame), "{name}: bytes");
+    }
+
+    /// The outcome of a counter's slot, or what else it is.
+    fn describe(&self, slot: u32) -> String {
+        slot.checked_sub(self.program.slot(Outcome::Passed(Verdict::Local)))
+            .and_then(|code| u8::try_from(code).ok())
+            .and_then(Outcome::from_code)
+            .map_or(format!("slot {slot}"), |outcome| outcome.name().to_owned())
+    }
+}
+
+/// Runs every case on one node.
+pub(crate) fn check_all(cases: &[Case]) {
+    let mut programs = node();
+    for case in cases {
+        case.check(&mut programs);
+    }
+}
+
+/// A packet that goes on with its hop limit lowered by one, its MACs as they were.
+pub(crate) fn to_eni(frame: &Frame) -> Expect {
+    let frame = frame.clone().hop_limit(frame.hop_limit - 1);
+    Expect::Redirect(Verdict::Eni, frame.bytes(), MARK_IN)
+}
+
+/// A packet that goes on into a pod: hop limit lowered, MACs of that pod's veth, no mark.
+pub(crate) fn to_pod(frame: &Frame, device: Device, pod_mac: [u8; 6]) -> Expect {
+    let frame = frame
+        .clone()
+        .hop_limit(frame.hop_limit - 1)
+        .macs(device.mac, pod_mac);
+    Expect::Redirect(Verdict::Local, frame.bytes(), 0)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

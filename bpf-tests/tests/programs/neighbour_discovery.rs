@@ -1,0 +1,130 @@
+//! What pods may send from `::` and from link-local addresses, and IPv6 addresses of a kind.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use bpf_tests::packet::{Body, ETHERNET, Frame};
+use datapath_common::counter::Program;
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::case::{Case, Expect, check_all};
+use crate::world::*;
+
+const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xa));
+const HIGHEST_LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfebf, 0, 0, 0, 0, 0, 0, 1));
+const SITE_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 1));
+const UNSPECIFIED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+const LOOPBACK: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
+/// The gateway that every pod sees.
+const GATEWAY: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
+
+const SPOOFED: Expect = Expect::Drop(DropReason::SpoofedSource);
+const PASSED: Expect = Expect::Stack(Verdict::NeighbourDiscovery, MARK_IN);
+
+fn case(name: &str, frame: Vec<u8>, expect: Expect) -> Case {
+    Case::new(Program::FromEndpoint, name, VETH_A, frame, expect)
+}
+
+fn from(source: IpAddr, destination: IpAddr, body: Body) -> Frame {
+    sent((VETH_A, POD_A), source, destination, body)
+}
+
+fn messages() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in 0..=u8::MAX {
+        let allowed = matches!(kind, 133 | 135 | 136 | 131 | 132 | 143);
+        let expect = || if allowed { PASSED } else { SPOOFED };
+        let name = format!("ICMPv6 type {kind}");
+        let frame = from(LINK_LOCAL, V6.multicast, Body::Icmpv6(kind));
+        cases.push(case(&name, frame.bytes(), expect()));
+        let name = format!("ICMPv6 type {kind} behind a router alert");
+        cases.push(case(&name, frame.router_alert().bytes(), expect()));
+    }
+    for source in [UNSPECIFIED, LINK_LOCAL, HIGHEST_LINK_LOCAL] {
+        for destination in [V6.multicast, GATEWAY, V6.peer, V6.b] {
+            let frame = from(source, destination, Body::Icmpv6(135));
+            cases.push(case("a solicitation", frame.bytes(), PASSED));
+            let frame = from(source, destination, Body::Udp(10));
+            cases.push(case("UDP", frame.bytes(), SPOOFED));
+        }
+    }
+    for source in [SITE_LOCAL, LOOPBACK, V6.b, V6.outside] {
+        let frame = from(source, V6.multicast, Body::Icmpv6(135));
+        cases.push(case("a solicitation of another's", frame.bytes(), SPOOFED));
+    }
+    let frame = from(V6.a, V6.multicast, Body::Icmpv6(135));
+    let expect = Expect::Stack(Verdict::Multicast, marked(1));
+    cases.push(case(
+        "a solicitation from the pod's address",
+        frame.bytes(),
+        expect,
+    ));
+    for (name, body) in [
+        ("a ping of the gateway", Body::Icmpv6(128)),
+        ("UDP", Body::Udp(9)),
+    ] {
+        let expect = Expect::Stack(Verdict::LinkLocal, marked(1));
+        let frame = from(V6.a, GATEWAY, body);
+        cases.push(case(name, frame.bytes(), expect));
+    }
+    cases
+}
+
+/// Packets that end before their ICMPv6 type.
+fn cut() -> Vec<Case> {
+    let resized = |frame: &Frame, payload: u8| {
+        let mut bytes = frame.bytes();
+        bytes.truncate(ETHERNET + 40 + usize::from(payload));
+        bytes[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&[0, payload]);
+        bytes
+    };
+    let solicitation = from(LINK_LOCAL, V6.multicast, Body::Icmpv6(135));
+    let report = from(LINK_LOCAL, V6.multicast, Body::Icmpv6(143)).router_alert();
+    let mut beyond = report.bytes();
+    beyond[ETHERNET + 41] = 255;
+    vec![
+        case("no ICMPv6", resized(&solicitation, 0), SPOOFED),
+        case("one byte of ICMPv6", resized(&solicitation, 1), PASSED),
+        case("no hop-by-hop header", resized(&report, 0), SPOOFED),
+        case("a hop-by-hop header alone", resized(&report, 8), SPOOFED),
+        case("one byte behind it", resized(&report, 9), PASSED),
+        case("a hop-by-hop header beyond the end", beyond, SPOOFED),
+    ]
+}
+
+/// `::ffff:a.b.c.d` on the wire would be the IPv4 pod's to the maps.
+fn mapped() -> Vec<Case> {
+    let mapped = |address: IpAddr| match address {
+        IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+        IpAddr::V6(_) => address,
+    };
+    let malformed = Expect::Drop(DropReason::MalformedHeader);
+    [
+        (mapped(V4.a), V6.peer),
+        (V6.a, mapped(V4.b)),
+        (mapped(V4.a), mapped(V4.b)),
+    ]
+    .into_iter()
+    .map(|(source, destination)| {
+        let frame = from(source, destination, Body::Udp(10));
+        let expect = Expect::Drop(DropReason::MalformedHeader);
+        case("a v4-mapped address", frame.bytes(), expect)
+    })
+    .chain([case(
+        "a v4-mapped multicast address",
+        from(V6.a, mapped(V4.multicast), Body::Udp(10)).bytes(),
+        malformed,
+    )])
+    .collect()
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = messages();
+    cases.extend(cut());
+    cases.extend(mapped());
+    cases
+}
+
+#[test]
+fn only_neighbour_discovery_and_mld_come_from_link_local_sources() {
+    check_all(&cases());
+}
