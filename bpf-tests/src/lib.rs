@@ -1,5 +1,6 @@
 //! Test support: the namespace fabric, packet builders, counters.
 
+pub mod fabric;
 pub mod packet;
 pub mod raw;
 pub mod testrun;
