@@ -40,6 +40,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
     ("bpf-tests", "test", "netns*", Suite::Netns),
+    ("bpf-tests", "test", "smoke", Suite::Netns),
 ];
 
 impl Suite {

@@ -13,15 +13,38 @@ use crate::artifacts::Executable;
 use crate::follow::follow;
 use crate::test::Counts;
 
-/// Test programs that run in the guest: package, name of the target, what to hand to it. Loading
-/// and attaching, every branch of the programs, and one round of real packets.
-const PROGRAMS: &[(&str, &str, &[&str])] = &[
-    ("towpath", "bpf", &[]),
-    ("bpf-tests", "programs", &[]),
-    ("bpf-tests", "netns", &["smoke"]),
+/// A test program that runs in the guest, with the parts of it that do.
+struct Choice {
+    package: &'static str,
+    name: &'static str,
+    /// Beginnings of tests' names; without any, all run.
+    tests: &'static [&'static str],
+    /// The same for kernels with TCX only.
+    tcx_tests: &'static [&'static str],
+}
+
+/// Loading and attaching, every branch of the programs, and one round of real packets. Tests of
+/// what is the same on every kernel are left to the suite `bpf`.
+const CHOICES: [Choice; 3] = [
+    Choice {
+        package: "towpath",
+        name: "bpf",
+        tests: &["clsact::", "maps::"],
+        tcx_tests: &["tcx::"],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "programs",
+        tests: &[],
+        tcx_tests: &[],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "smoke",
+        tests: &[],
+        tcx_tests: &[],
+    },
 ];
-/// What leaves out the tests of TCX, on kernels without it.
-const WITHOUT_TCX: &[&str] = &["--skip", "tcx::"];
 
 /// How long a guest may run, from power on to power off.
 const TIME_LIMIT: Duration = Duration::from_mins(2);
@@ -34,7 +57,7 @@ pub(super) struct Program {
     pub(super) path: PathBuf,
     /// Folder of its package.
     folder: PathBuf,
-    arguments: &'static [&'static str],
+    choice: &'static Choice,
 }
 
 /// What a guest's console said so far.
@@ -48,9 +71,10 @@ struct Console {
 
 /// The guest's programs among what was built.
 pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
-    PROGRAMS
+    CHOICES
         .iter()
-        .map(|&(package, name, arguments)| {
+        .map(|choice| {
+            let (package, name) = (choice.package, choice.name);
             let built = executables
                 .iter()
                 .find(|built| {
@@ -63,7 +87,7 @@ pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
             Ok(Program {
                 path: built.path.clone(),
                 folder: built.folder.clone(),
-                arguments,
+                choice,
             })
         })
         .collect()
@@ -71,15 +95,17 @@ pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
 
 /// The script that runs the programs in the guest.
 fn script(programs: &[Program], kernel: &Kernel) -> String {
-    let skip = if kernel.tcx { &[] } else { WITHOUT_TCX };
     let lines = programs.iter().map(|program| {
         let folder = program.folder.display();
-        let arguments: Vec<_> = program.arguments.iter().chain(skip).copied().collect();
+        let mut tests = program.choice.tests.to_vec();
+        if kernel.tcx {
+            tests.extend(program.choice.tcx_tests);
+        }
         format!(
             "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {}; \
              echo \"towpath-vm: status $?\"\n",
             program.path.display(),
-            arguments.join(" "),
+            tests.join(" "),
         )
     });
     format!("#!/busybox/sh\n{}", lines.collect::<String>())

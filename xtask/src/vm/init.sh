@@ -1,7 +1,7 @@
 #!/busybox/sh
 # The guest's first process: mounts what a system has, loads modules, runs the tests, ends.
 /busybox/busybox --install -s /busybox
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/tmp TERM=dumb RUST_BACKTRACE=1
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/tmp TERM=dumb
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

@@ -1,7 +1,7 @@
 //! The kernels of the matrix, fetched once into the user's cache folder.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -83,7 +83,6 @@ impl Kernel {
             self.suite,
             folder.display()
         ));
-        fs::create_dir_all(&cache)?;
         let work = cache.join(format!("{}.partial", self.name));
         remove(&work)?;
         fs::create_dir_all(&work)?;
@@ -137,6 +136,15 @@ impl Files {
         let kernel = folder.join("vmlinuz");
         kernel.is_file().then_some(Self { kernel, modules })
     }
+}
+
+/// Waits until no other run uses the cache; the lock ends with the file that is returned.
+pub(super) fn lock_cache() -> Result<File> {
+    let cache = cache_folder()?;
+    fs::create_dir_all(&cache)?;
+    let file = File::create(cache.join("lock"))?;
+    file.lock().context("cannot lock the cache of kernels")?;
+    Ok(file)
 }
 
 fn cache_folder() -> Result<PathBuf> {
