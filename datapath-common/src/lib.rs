@@ -5,6 +5,10 @@
 //! A change to anything under [`abi`] is a change of the pinned maps' layout: raise
 //! [`abi::VERSION`] with it.
 #![no_std]
+#![expect(
+    clippy::inline_always,
+    reason = "the programs use these on packet and map pointers, which must not cross a call"
+)]
 
 #[cfg(any(test, feature = "user"))]
 extern crate std;

@@ -67,7 +67,7 @@ impl MarkLayout {
     /// The bit of a packet whose path is an exception (too large, options, TTL at its end).
     #[must_use]
     pub const fn exception(self) -> u32 {
-        1 << (31 - self.mask.leading_zeros())
+        1 << self.mask.ilog2()
     }
 
     /// The bit of a packet that needs no more work at an ENI's egress.

@@ -9,6 +9,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::family::{Family, Ip};
 use crate::packet::{IP_OFFSET, Packet};
+use crate::redirect;
 
 /// Why a packet cannot be redirected onto a link of this MTU and must go to the stack; `None`
 /// when it can.
@@ -18,7 +19,7 @@ pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Ver
         Some(Verdict::TtlExpired)
     } else if ip.has_options {
         Some(Verdict::IpOptions)
-    } else if largest_packet(packet, ip)? > mtu {
+    } else if largest_packet(packet, ip)? > mtu as usize {
         Some(Verdict::TooBig)
     } else {
         None
@@ -27,12 +28,12 @@ pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Ver
 
 /// Length of the largest IP packet that goes on the wire for this one.
 #[inline(always)]
-fn largest_packet(packet: &Packet, ip: &Ip) -> Result<u32, DropReason> {
+fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     /// Length of a UDP header (RFC 768).
-    const UDP_HEADER: u32 = 8;
+    const UDP_HEADER: usize = 8;
     /// Length of the longest TCP header (RFC 9293). Stands for what is not known as well, behind
     /// IPv6 extension headers: the stack, which gets some packets too many, looks closer.
-    const MAX_TCP_HEADER: u32 = 60;
+    const MAX_TCP_HEADER: usize = 60;
 
     let segment = packet.gso_size();
     if segment == 0 {
@@ -40,8 +41,8 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<u32, DropReason> {
     }
     let transport = match ip.protocol {
         protocol::TCP => {
-            let data_offset = IP_OFFSET + ip.header_length as usize + 12;
-            u32::from(packet.copy::<u8>(data_offset)? >> 4) * 4
+            let data_offset = IP_OFFSET + ip.header_length + 12;
+            usize::from(packet.copy::<u8>(data_offset)? >> 4) * 4
         }
         protocol::UDP => UDP_HEADER,
         _ => MAX_TCP_HEADER,
@@ -59,7 +60,7 @@ pub(crate) fn to_endpoint<F: Family>(
     let header: &mut Ethernet = packet.header_mut(0)?;
     header.destination = lanes(endpoint.pod_mac());
     header.source = lanes(endpoint.host_mac());
-    packet.redirect_to_peer(endpoint.ifindex())?;
+    redirect::to_peer(packet, endpoint.ifindex())?;
     Ok(Verdict::Local)
 }
 
@@ -70,13 +71,16 @@ pub(crate) fn to_eni<F: Family>(
     eni: &EniEntry,
 ) -> Result<Verdict, DropReason> {
     F::decrement_ttl(packet)?;
-    packet.redirect_to_neighbour(eni.ifindex(), &mut F::next_hop(eni))?;
+    redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
     Ok(Verdict::Eni)
 }
 
 /// A MAC as 16-bit lanes: an assignment of six bytes becomes a call to a byte loop.
 #[inline(always)]
 fn lanes(mac: &[u8; 6]) -> [u16; 3] {
-    let [a, b, c, d, e, f] = *mac;
-    [[a, b], [c, d], [e, f]].map(u16::from_ne_bytes)
+    [
+        u16::from_ne_bytes([mac[0], mac[1]]),
+        u16::from_ne_bytes([mac[2], mac[3]]),
+        u16::from_ne_bytes([mac[4], mac[5]]),
+    ]
 }

@@ -17,7 +17,7 @@ pub(crate) struct Ip {
     /// Protocol of what follows the header.
     pub(crate) protocol: u8,
     /// Length of the header in bytes, IPv4 options included.
-    pub(crate) header_length: u32,
+    pub(crate) header_length: usize,
     /// Whether the header carries IPv4 options.
     pub(crate) has_options: bool,
 }
@@ -46,11 +46,11 @@ impl Family for V4 {
         let room = packet.ip_room();
         let is_gso = packet.gso_size() != 0;
         let header: &Ipv4 = packet.header(IP_OFFSET)?;
-        let header_length = header.header_length() as u32;
-        if header.version() != 4 || header_length < Ipv4::MIN_LENGTH as u32 {
+        let header_length = header.header_length();
+        if header.version() != 4 || header_length < Ipv4::MIN_LENGTH {
             return Err(DropReason::MalformedHeader);
         }
-        let length = match u32::from(header.total_length.get()) {
+        let length = match usize::from(header.total_length.get()) {
             // A GSO packet above 64 KiB (BIG TCP, include/linux/ip.h: iph_totlen).
             0 if is_gso => room,
             length => length,
@@ -67,7 +67,7 @@ impl Family for V4 {
             ttl: header.ttl,
             protocol: header.protocol,
             header_length,
-            has_options: header_length > Ipv4::MIN_LENGTH as u32,
+            has_options: header_length > Ipv4::MIN_LENGTH,
         })
     }
 
@@ -107,10 +107,10 @@ impl Family for V6 {
         if header.version() != 6 {
             return Err(DropReason::MalformedHeader);
         }
-        let length = match u32::from(header.payload_length.get()) {
+        let length = match usize::from(header.payload_length.get()) {
             // A GSO packet above 64 KiB (BIG TCP, RFC 2675).
             0 if is_gso => room,
-            length => length + Ipv6::LENGTH as u32,
+            length => length + Ipv6::LENGTH,
         };
         if length > room {
             return Err(DropReason::Truncated);
@@ -127,7 +127,7 @@ impl Family for V6 {
             destination,
             ttl: header.hop_limit,
             protocol: header.next_header,
-            header_length: Ipv6::LENGTH as u32,
+            header_length: Ipv6::LENGTH,
             has_options: false,
         })
     }

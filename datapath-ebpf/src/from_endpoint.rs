@@ -35,30 +35,30 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     };
     let mark = Mark::eni(source.eni());
     if ip.destination.is_multicast_or_broadcast() {
-        return to_stack(packet, mark, Verdict::Multicast);
+        return Ok(to_stack(packet, mark, Verdict::Multicast));
     }
     if ip.destination.is_v6_link_local() {
-        return to_stack(packet, mark, Verdict::LinkLocal);
+        return Ok(to_stack(packet, mark, Verdict::LinkLocal));
     }
     if let Some(destination) = maps::address(ip.destination) {
         if !destination.is_endpoint() {
-            return to_stack(packet, mark, Verdict::Host);
+            return Ok(to_stack(packet, mark, Verdict::Host));
         }
         return match deliver::exception(packet, &ip, destination.mtu())? {
-            Some(verdict) => to_stack(packet, mark.exception(), verdict),
+            Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
             None => deliver::to_endpoint::<F>(packet, destination),
         };
     }
     let class = maps::destination(ip.destination);
     if class.contains(DestinationClass::SERVICE) {
-        return to_stack(packet, mark, Verdict::Service);
+        return Ok(to_stack(packet, mark, Verdict::Service));
     }
     if class.contains(DestinationClass::BLOCK) {
         return Err(DropReason::NoEndpoint);
     }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
     match deliver::exception(packet, &ip, eni.mtu())? {
-        Some(verdict) => to_stack(packet, mark.exception(), verdict),
+        Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
         None => deliver::to_eni::<F>(packet, eni),
     }
 }
@@ -73,7 +73,7 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 /// come from `::` and link-local addresses.
 ///
 /// They go to the stack without a mark. The mark is for a packet that the stack may forward, and
-/// it forwards none with such a source (net/ipv6/ip6_output.c: `ip6_forward`); and the source does
+/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`); and the source does
 /// not tell the owner ENI.
 #[inline(always)]
 fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
@@ -88,7 +88,7 @@ fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, Dro
 /// Hands a packet to the stack with a mark, by which the stack takes the owner's ENI if it
 /// forwards the packet.
 #[inline(always)]
-fn to_stack(packet: &mut Packet, mark: Mark, verdict: Verdict) -> Result<Verdict, DropReason> {
+fn to_stack(packet: &mut Packet, mark: Mark, verdict: Verdict) -> Verdict {
     packet.set_mark(mark);
-    Ok(verdict)
+    verdict
 }

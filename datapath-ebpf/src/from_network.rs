@@ -32,19 +32,19 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
 fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     let ip = F::parse(packet)?;
     if ip.destination.is_multicast_or_broadcast() {
-        return to_stack(packet, Verdict::Multicast);
+        return Ok(to_stack(packet, Verdict::Multicast));
     }
     // No map holds a link-local IPv6 address.
     if ip.destination.is_v6_link_local() {
-        return to_stack(packet, Verdict::NotForPod);
+        return Ok(to_stack(packet, Verdict::NotForPod));
     }
     match maps::address(ip.destination) {
         Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, &ip, entry),
-        Some(_host) => to_stack(packet, Verdict::NotForPod),
+        Some(_host) => Ok(to_stack(packet, Verdict::NotForPod)),
         None if maps::destination(ip.destination).contains(DestinationClass::BLOCK) => {
             Err(DropReason::NoEndpoint)
         }
-        None => to_stack(packet, Verdict::NotForPod),
+        None => Ok(to_stack(packet, Verdict::NotForPod)),
     }
 }
 
@@ -77,14 +77,14 @@ fn to_endpoint<F: Family>(
 /// Hands a packet to the stack; on a secondary ENI with that ENI's mark, so that what the node
 /// forwards or answers leaves the way it came.
 #[inline(always)]
-fn to_stack(packet: &mut Packet, verdict: Verdict) -> Result<Verdict, DropReason> {
+fn to_stack(packet: &mut Packet, verdict: Verdict) -> Verdict {
     let device = packet.ifindex();
     // The primary, which carries most of the host's traffic, pays no hash look-up.
     let is_primary = maps::eni(PRIMARY).is_some_and(|primary| primary.ifindex() == device);
     if !is_primary && let Some(number) = maps::secondary_eni(device) {
         packet.set_mark(ingress_mark(number));
     }
-    Ok(verdict)
+    verdict
 }
 
 /// The mark of what a ENI received: the primary's traffic stays unmarked and takes the host's own

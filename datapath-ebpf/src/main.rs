@@ -1,6 +1,10 @@
 //! Towpath's eBPF programs: entry points only. Each hands its packet to the module of its name,
 //! and what comes back to [`verdict::finish`].
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![expect(
+    clippy::inline_always,
+    reason = "packet and map pointers must not cross a call: the verifier would lose their bounds"
+)]
 
 mod count;
 mod deliver;
@@ -11,6 +15,7 @@ mod log;
 mod maps;
 mod mark;
 mod packet;
+mod redirect;
 mod verdict;
 
 use aya_ebpf::macros::classifier;
@@ -21,7 +26,7 @@ use crate::packet::Packet;
 
 /// What a pod sends: TC ingress of the host-side device of an endpoint.
 #[classifier]
-pub fn from_endpoint(ctx: TcContext) -> i32 {
+fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let result = from_endpoint::run(&mut packet);
     verdict::finish(Program::FromEndpoint, &packet, result)
@@ -29,7 +34,7 @@ pub fn from_endpoint(ctx: TcContext) -> i32 {
 
 /// What the VPC delivers: TC ingress of an ENI.
 #[classifier]
-pub fn from_network(ctx: TcContext) -> i32 {
+fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let result = from_network::run(&mut packet);
     verdict::finish(Program::FromNetwork, &packet, result)

@@ -3,8 +3,7 @@
 use core::ptr;
 
 use aya_ebpf::bindings::__sk_buff;
-use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
-use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer, bpf_skb_pull_data};
+use aya_ebpf::helpers::generated::bpf_skb_pull_data;
 use aya_ebpf::programs::TcContext;
 use datapath_common::headers::Ethernet;
 use datapath_common::outcome::DropReason;
@@ -51,9 +50,9 @@ impl Packet {
 
     /// Length of what follows the Ethernet header, in bytes.
     #[inline(always)]
-    pub(crate) fn ip_room(&self) -> u32 {
+    pub(crate) fn ip_room(&self) -> usize {
         // No frame is shorter than its Ethernet header, which was read before.
-        self.length().saturating_sub(IP_OFFSET as u32)
+        (self.length() as usize).saturating_sub(IP_OFFSET)
     }
 
     /// Device that the packet is on.
@@ -65,7 +64,7 @@ impl Packet {
     /// Whether the frame's destination is the device's own MAC.
     #[inline(always)]
     pub(crate) fn is_for_host(&self) -> bool {
-        /// `PACKET_HOST` of include/uapi/linux/if_packet.h.
+        /// `PACKET_HOST` of `include/uapi/linux/if_packet.h`.
         const PACKET_HOST: u32 = 0;
         field!(self, pkt_type) == PACKET_HOST
     }
@@ -78,8 +77,8 @@ impl Packet {
 
     /// Payload of each packet that this one stands for; 0 when it stands for itself alone.
     #[inline(always)]
-    pub(crate) fn gso_size(&self) -> u32 {
-        field!(self, gso_size)
+    pub(crate) fn gso_size(&self) -> usize {
+        field!(self, gso_size) as usize
     }
 
     /// Replaces our bits of the mark.
@@ -88,10 +87,9 @@ impl Packet {
         self.ctx.set_mark(mark.within(field!(self, mark)));
     }
 
-    /// Clears the whole mark: it belongs to this network namespace, and redirection into another
-    /// one does not clear it.
+    /// Clears the whole mark.
     #[inline(always)]
-    fn clear_mark(&mut self) {
+    pub(crate) fn clear_mark(&mut self) {
         self.ctx.set_mark(0);
     }
 
@@ -139,7 +137,7 @@ impl Packet {
         if let Some(start) = self.linear(offset) {
             return Ok(start);
         }
-        self.pull((offset + size_of::<T>()) as u32)?;
+        self.pull(offset + size_of::<T>())?;
         self.linear(offset).ok_or(DropReason::Truncated)
     }
 
@@ -155,47 +153,20 @@ impl Packet {
 
     /// Has the kernel gather the first `length` bytes where the program sees them.
     #[inline(always)]
-    fn pull(&mut self, length: u32) -> Result<(), DropReason> {
-        if length > self.length() {
+    fn pull(&mut self, length: usize) -> Result<(), DropReason> {
+        if length > self.length() as usize {
             return Err(DropReason::Truncated);
         }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "no more than the u32 above"
+        )]
+        let length = length as u32;
         // SAFETY: the context is valid. The call may move the packet; `&mut self` says that no
         // reference into it is alive.
         match unsafe { bpf_skb_pull_data(self.ctx.skb.skb, length) } {
             0 => Ok(()),
             _ => Err(DropReason::HelperFailed),
         }
-    }
-
-    /// Sends the packet, as it is, into the namespace of the peer of a veth device.
-    #[inline(always)]
-    pub(crate) fn redirect_to_peer(&mut self, ifindex: u32) -> Result<(), DropReason> {
-        self.clear_mark();
-        // SAFETY: the helper only notes the device; it exists since 5.10.
-        redirected(unsafe { bpf_redirect_peer(ifindex, 0) })
-    }
-
-    /// Sends the packet out of a device to a next hop; the kernel resolves and writes the MACs.
-    #[inline(always)]
-    pub(crate) fn redirect_to_neighbour(
-        &mut self,
-        ifindex: u32,
-        next_hop: &mut bpf_redir_neigh,
-    ) -> Result<(), DropReason> {
-        // SAFETY: the helper copies `next_hop`, whose size it is given; the gateway exists since
-        // 5.10.
-        redirected(unsafe {
-            bpf_redirect_neigh(ifindex, next_hop, size_of::<bpf_redir_neigh>() as i32, 0)
-        })
-    }
-}
-
-/// What a redirect helper's answer means.
-#[inline(always)]
-fn redirected(code: i64) -> Result<(), DropReason> {
-    if code == i64::from(TC_ACT_REDIRECT) {
-        Ok(())
-    } else {
-        Err(DropReason::HelperFailed)
     }
 }

@@ -1,0 +1,39 @@
+//! Redirection by the kernel's helpers, both of 5.10. They only note where to; the program's return
+//! code makes it so.
+
+use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
+use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer};
+use datapath_common::outcome::DropReason;
+
+use crate::packet::Packet;
+
+/// Size of a next hop, as the helper takes it.
+const NEXT_HOP_SIZE: i32 = 20;
+const _: () = assert!(size_of::<bpf_redir_neigh>() == 20);
+
+/// Sends a packet as it is into the namespace of the peer of a veth device.
+///
+/// The mark is cleared: it belongs to this namespace, and the kernel does not clear it.
+#[inline(always)]
+pub(crate) fn to_peer(packet: &mut Packet, ifindex: u32) -> Result<(), DropReason> {
+    packet.clear_mark();
+    // SAFETY: the helper takes numbers only.
+    noted(unsafe { bpf_redirect_peer(ifindex, 0) })
+}
+
+/// Sends the packet out of a device to a next hop; the kernel resolves and writes the MACs.
+#[inline(always)]
+pub(crate) fn to_neighbour(ifindex: u32, mut next_hop: bpf_redir_neigh) -> Result<(), DropReason> {
+    // SAFETY: the helper reads as many bytes of `next_hop` as it has.
+    noted(unsafe { bpf_redirect_neigh(ifindex, &raw mut next_hop, NEXT_HOP_SIZE, 0) })
+}
+
+/// What a helper's answer means.
+#[inline(always)]
+fn noted(code: i64) -> Result<(), DropReason> {
+    if code == i64::from(TC_ACT_REDIRECT) {
+        Ok(())
+    } else {
+        Err(DropReason::HelperFailed)
+    }
+}
