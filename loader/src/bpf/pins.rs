@@ -71,6 +71,12 @@ impl Pins {
         self.folder("qdiscs").join(ifindex.to_string())
     }
 
+    /// The devices whose clsact qdisc was made by us.
+    pub(super) fn qdiscs(&self) -> Result<Vec<u32>> {
+        let marks = names(&self.folder("qdiscs"))?;
+        Ok(marks.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
     /// The versions that have a folder.
     pub(super) fn versions(&self) -> Result<Vec<u32>> {
         Ok(names(&self.root)?

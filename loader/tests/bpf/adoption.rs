@@ -120,20 +120,3 @@ fn shape(world: &World) -> (u32, u32, u32, u32) {
         info.map_flags(),
     )
 }
-
-#[test]
-fn a_pin_that_is_no_map_is_replaced() {
-    in_world(|world| {
-        let device = veth("eni0");
-        let hook = hook(&device, Program::FromNetwork);
-        let mut datapath = world.load(AttachMode::Tcx);
-        attach(&mut datapath, hook);
-        drop(datapath);
-        let pin = world.map_pin(map::ENIS);
-        std::fs::remove_file(&pin).unwrap();
-        std::fs::rename(world.link_pin(hook), &pin).unwrap();
-        let datapath = world.load(AttachMode::Tcx);
-        assert!(observe(&datapath).maps.is_empty());
-        assert_eq!(MapInfo::from_pin(&pin).unwrap().max_entries(), 256);
-    });
-}

@@ -1,52 +1,51 @@
 //! A clean-up takes what is ours and nothing else.
 
+use std::collections::BTreeSet;
+
 use aya::programs::LinkOrder;
 use datapath_common::counter::Program;
 use towpath::bpf::{AttachMode, remove_pins};
 
-use crate::world::{Stranger, attach, hook, in_world, run, veth};
+use crate::world::{Stranger, attach, hook, in_each_mode, in_world, run, veth};
 
 #[test]
 fn everything_of_ours_goes_and_nothing_else() {
-    in_world(|world| {
-        let (tcx, ours, shared) = (veth("tcx0"), veth("own0"), veth("shr0"));
-        let mut stranger = Stranger::load();
-        stranger.attach_tcx(&tcx, LinkOrder::first());
+    in_each_mode(|world, mode| {
+        let (ours, shared) = (veth("own0"), veth("shr0"));
+        let hooks = [
+            hook(&ours, Program::FromEndpoint),
+            hook(&shared, Program::FromNetwork),
+        ];
         run("tc", &["qdisc", "add", "dev", "shr0", "clsact"]);
+        let mut stranger = Stranger::load();
         stranger.attach_filter(&shared, 3);
-
-        let mut datapath = world.load(AttachMode::Tcx);
-        let by_link = hook(&tcx, Program::FromNetwork);
-        attach(&mut datapath, by_link);
-        let mut filters = world.load(AttachMode::Clsact);
-        attach(&mut filters, hook(&ours, Program::FromEndpoint));
-        attach(&mut filters, hook(&shared, Program::FromNetwork));
-        let root = world.bpffs().join("towpath");
-        std::fs::create_dir(root.join("other")).unwrap();
-        let options = world.options(AttachMode::Auto);
-        drop(filters);
+        if mode == AttachMode::Tcx {
+            stranger.attach_tcx(&shared, LinkOrder::first());
+        }
+        let mut datapath = world.load(mode);
+        let before = datapath.foreign_programs([&ours, &shared]).unwrap();
+        for hook in hooks {
+            attach(&mut datapath, hook);
+        }
+        let options = world.options(mode);
+        std::fs::create_dir(options.pin_root.join("other")).unwrap();
 
         let removed = remove_pins(&options).unwrap();
-        let mut names = removed.filters.clone();
-        names.sort();
-        assert_eq!(
-            names,
-            [
-                format!("from_endpoint-{}", ours.ifindex),
-                format!("from_network-{}", shared.ifindex)
-            ]
-        );
-        assert_eq!(removed.qdiscs, [ours.ifindex]);
-        assert_eq!(removed.links, [format!("from_network-{}", tcx.ifindex)]);
+        let names: BTreeSet<_> = removed.links.iter().chain(&removed.filters).collect();
+        let expected = hooks.map(|hook| format!("{}-{}", hook.program.name(), hook.ifindex));
+        assert_eq!(names, expected.iter().collect());
+        match mode {
+            AttachMode::Clsact => assert_eq!(removed.qdiscs, [ours.ifindex]),
+            AttachMode::Auto | AttachMode::Tcx => assert!(removed.qdiscs.is_empty()),
+        }
         assert!(removed.pins.contains(&"v1/maps/ADDRESSES".to_owned()));
 
-        assert!(!root.join("v1").exists());
-        assert!(root.join("other").exists());
+        assert!(!options.pin_root.join("v1").exists());
+        assert!(options.pin_root.join("other").exists());
         assert!(!run("tc", &["qdisc", "show", "dev", "own0"]).contains("clsact"));
         assert!(run("tc", &["qdisc", "show", "dev", "shr0"]).contains("clsact"));
-        let left = datapath.foreign_programs([&tcx, &ours, &shared]).unwrap();
-        assert_eq!(left.len(), 2, "{left:?}");
-        assert!(left.iter().all(|f| f.id == Some(stranger.id())));
+        let left = datapath.foreign_programs([&ours, &shared]).unwrap();
+        assert_eq!(left, before);
         assert!(remove_pins(&options).unwrap().is_empty());
     });
 }

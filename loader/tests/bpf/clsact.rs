@@ -136,3 +136,18 @@ fn our_qdisc_goes_with_our_filter_unless_others_use_it() {
         assert!(!run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
     });
 }
+
+#[test]
+fn nothing_is_kept_for_devices_that_went() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Clsact);
+        let marks = world.bpffs().join("towpath/v1/qdiscs");
+        for number in 0..3 {
+            let device = veth(&format!("pod{number}"));
+            attach(&mut datapath, hook(&device, Program::FromEndpoint));
+            assert!(marks.join(device.ifindex.to_string()).exists());
+            assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 1);
+            run("ip", &["link", "del", &device.name]);
+        }
+    });
+}

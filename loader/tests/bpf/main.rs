@@ -10,5 +10,6 @@ mod cleanup;
 mod clsact;
 mod lifecycle;
 mod maps;
+mod replacement;
 mod tcx;
 mod world;

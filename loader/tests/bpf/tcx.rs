@@ -1,14 +1,16 @@
-//! TCX: severed links, and the company of other programs.
+//! What only TCX has (Linux 6.6): pinned links, severed ones, and the company of other programs.
 
 use std::time::{Duration, Instant};
 
+use aya::maps::MapInfo;
 use aya::programs::LinkOrder;
 use aya::programs::links::PinnedLink;
+use datapath_common::abi::map;
 use datapath_common::counter::Program;
 use towpath::bpf::{AttachMode, Direction, Mechanism, Position};
 use towpath::kernel::{Attachment, StepKind};
 
-use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, run, veth};
+use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};
 
 #[test]
 fn the_link_of_a_deleted_device_is_dead_until_it_is_detached() {
@@ -58,6 +60,25 @@ fn the_link_of_a_device_that_left_the_namespace_is_dead() {
             &["link", "set", "eni0", "netns", &elsewhere.id().to_string()],
         );
         assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        // Another device with the same index does not have the link either.
+        let index = hook.ifindex.to_string();
+        run(
+            "ip",
+            &[
+                "link",
+                "add",
+                "eni1",
+                "index",
+                &index,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eni1-peer",
+            ],
+        );
+        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        attach(&mut datapath, hook);
         datapath.apply(&StepKind::Detach(hook)).unwrap();
         assert_eq!(at(&datapath, hook), None);
         drop(elsewhere.stdin.take());
@@ -205,5 +226,65 @@ fn programs_of_others_stay_and_are_listed_in_their_place() {
         let left = datapath.foreign_programs([&device]).unwrap();
         assert_eq!(left.len(), expected.len(), "{left:#?}");
         assert!(left.iter().all(|f| f.position == Position::Alone));
+    });
+}
+
+#[test]
+fn a_change_of_the_mechanism_moves_the_program() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Tcx);
+        attach(&mut datapath, hook);
+        assert!(world.link_pin(hook).exists());
+
+        let mut datapath = world.load(AttachMode::Clsact);
+        assert_eq!(datapath.features().attach, Mechanism::Clsact);
+        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        attach(&mut datapath, hook);
+        assert!(!world.link_pin(hook).exists());
+        assert!(run("tc", &["filter", "show", "dev", "eni0", "ingress"]).contains("from_network"));
+
+        let mut datapath = world.load(AttachMode::Auto);
+        assert_eq!(datapath.features().attach, Mechanism::Tcx);
+        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        attach(&mut datapath, hook);
+        assert!(world.link_pin(hook).exists());
+        assert!(!run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
+    });
+}
+
+#[test]
+fn a_link_of_another_version_is_replaced_and_its_folder_goes() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Tcx);
+        attach(&mut datapath, hook);
+        let old = world.bpffs().join("towpath/v0");
+        std::fs::create_dir_all(old.join("links")).unwrap();
+        let name = world.link_pin(hook);
+        std::fs::rename(&name, old.join("links").join(name.file_name().unwrap())).unwrap();
+        let mut datapath = world.load(AttachMode::Tcx);
+        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        attach(&mut datapath, hook);
+        assert!(!old.exists());
+    });
+}
+
+#[test]
+fn a_pin_that_is_no_map_is_replaced() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Tcx);
+        attach(&mut datapath, hook);
+        drop(datapath);
+        let pin = world.map_pin(map::ENIS);
+        std::fs::remove_file(&pin).unwrap();
+        std::fs::rename(world.link_pin(hook), &pin).unwrap();
+        let datapath = world.load(AttachMode::Tcx);
+        assert!(observe(&datapath).maps.is_empty());
+        assert_eq!(MapInfo::from_pin(&pin).unwrap().max_entries(), 256);
     });
 }

@@ -28,6 +28,28 @@ pub(crate) fn in_world(test: impl FnOnce(&World) + Send + 'static) {
     }
 }
 
+/// Runs a test in a world of its own for each mechanism that the kernel must have.
+pub(crate) fn in_each_mode(test: impl Fn(&World, AttachMode) + Clone + Send + 'static) {
+    let mut modes = vec![AttachMode::Clsact];
+    if kernel() >= (6, 6) {
+        modes.push(AttachMode::Tcx);
+    }
+    println!("mechanisms of this kernel: {modes:?}");
+    for mode in modes {
+        let test = test.clone();
+        in_world(move |world| test(world, mode));
+    }
+}
+
+/// Version of the running kernel.
+fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut parts = release
+        .split('.')
+        .map(|part| part.trim().parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
 impl World {
     fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)

@@ -64,7 +64,6 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     hook: Hook,
 ) -> Result<()> {
-    ensure_qdisc(socket, pins, hook.ifindex)?;
     let filters = socket.filters(hook.ifindex, DIRECTION)?;
     if let Some(other) = filters.iter().find(|filter| is_in_the_way(filter)) {
         bail!(
@@ -75,6 +74,9 @@ pub(super) fn attach(
             other.handle,
             other.priority
         );
+    }
+    if !filters.iter().any(|filter| is_ours(filter).is_some()) {
+        ensure_qdisc(socket, pins, hook.ifindex)?;
     }
     socket
         .put_filter(&NewFilter {
@@ -99,7 +101,8 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
         Ok(()) => {
             let mark = pins.qdisc(ifindex);
             std::fs::create_dir_all(&mark)
-                .with_context(|| format!("cannot make the mark {}", mark.display()))
+                .with_context(|| format!("cannot make the mark {}", mark.display()))?;
+            remove_idle_marks(socket, pins)
         }
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
             let there = socket.ingress_qdiscs()?;
@@ -116,6 +119,22 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
             Err(error).with_context(|| format!("cannot add a clsact qdisc to device {ifindex}"))
         }
     }
+}
+
+/// Removes the marks of qdiscs that went with their devices.
+fn remove_idle_marks(socket: &TcSocket, pins: &Pins) -> Result<()> {
+    let there = socket.ingress_qdiscs()?;
+    for ifindex in pins.qdiscs()? {
+        if !there.iter().any(|qdisc| qdisc.ifindex == ifindex) {
+            remove_mark(pins, ifindex)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
+    let mark = pins.qdisc(ifindex);
+    std::fs::remove_dir(&mark).with_context(|| format!("cannot remove the mark {}", mark.display()))
 }
 
 /// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
@@ -139,8 +158,7 @@ pub(in crate::bpf) fn remove_unused_qdisc(
     pins: &Pins,
     ifindex: u32,
 ) -> Result<bool> {
-    let mark = pins.qdisc(ifindex);
-    if !mark.exists() {
+    if !pins.qdisc(ifindex).exists() {
         return Ok(false);
     }
     for direction in Direction::ALL {
@@ -148,13 +166,13 @@ pub(in crate::bpf) fn remove_unused_qdisc(
             return Ok(false);
         }
     }
-    let there = socket.ingress_qdiscs()?;
-    let ours = |q: &&crate::bpf::tc::IngressQdisc| q.ifindex == ifindex && q.kind == "clsact";
-    let removed = there.iter().find(ours).is_some();
+    let removed = socket
+        .ingress_qdiscs()?
+        .iter()
+        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == "clsact");
     if removed {
         socket.delete_clsact(ifindex)?;
     }
-    std::fs::remove_dir(&mark)
-        .with_context(|| format!("cannot remove the mark {}", mark.display()))?;
+    remove_mark(pins, ifindex)?;
     Ok(removed)
 }
