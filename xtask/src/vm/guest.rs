@@ -29,13 +29,18 @@ const CHOICES: [Choice; 3] = [
     Choice {
         package: "towpath",
         name: "bpf",
-        tests: &["clsact::", "maps::"],
+        tests: &["clsact::", "lifecycle::"],
         tcx_tests: &["tcx::"],
     },
     Choice {
         package: "bpf-tests",
         name: "programs",
-        tests: &[],
+        tests: &[
+            "from_endpoint::",
+            "from_network::",
+            "neighbour_discovery::",
+            "wire::",
+        ],
         tcx_tests: &[],
     },
     Choice {
