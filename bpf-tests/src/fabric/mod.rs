@@ -12,6 +12,7 @@
 
 pub mod agent;
 pub mod command;
+pub mod counters;
 pub mod document;
 mod dump;
 pub mod eventually;
@@ -19,9 +20,12 @@ mod foreign;
 pub mod layout;
 mod netns;
 mod node;
+mod places;
 mod pod;
+pub mod program;
 pub mod record;
 pub mod source_check;
+pub mod state;
 pub mod traffic;
 mod vpc;
 

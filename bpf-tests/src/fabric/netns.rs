@@ -174,6 +174,9 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
+        if !self.path().exists() {
+            return;
+        }
         let removed = Self::kill_processes_in(&self.name).and_then(|()| Self::delete(&self.name));
         if let Err(error) = removed {
             eprintln!("{error:#}");

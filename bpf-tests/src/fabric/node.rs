@@ -1,7 +1,6 @@
 //! The whole: a VPC, a node with ENIs in it, the agent, pods.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use towpath::intent::Family;
 use super::agent::{Agent, START};
 use super::document::document;
 use super::eventually::{check, eventually};
-use super::layout::{Addressing, Eni, Host};
-use super::pod::{Place, Pod};
+use super::layout::{Addressing, Eni};
+use super::pod::Pod;
 use super::record::Record;
 use super::source_check::{self, Cell};
 use super::vpc::{MTU_JUMBO, Vpc};
@@ -61,11 +60,12 @@ pub struct Fabric {
     pub vpc: Vpc,
     /// The node's namespace.
     pub node: Netns,
-    pods: Vec<Arc<Pod>>,
+    pub(super) pods: Vec<Arc<Pod>>,
     mtu: u32,
     past: BTreeMap<Cell, u64>,
     finished: bool,
-    record: Record,
+    attached: BTreeSet<u8>,
+    pub(super) record: Record,
 }
 
 impl Fabric {
@@ -86,7 +86,7 @@ impl Fabric {
             ("ipv4/conf/default/rp_filter", "1"),
             ("ipv6/conf/default/accept_dad", "0"),
         ])?;
-        let fabric = Self {
+        let mut fabric = Self {
             agent,
             enis: (0..spec.enis)
                 .map(|number| Eni::new(number, spec.addressing))
@@ -97,14 +97,11 @@ impl Fabric {
             mtu: spec.mtu,
             past: BTreeMap::new(),
             finished: false,
+            attached: BTreeSet::new(),
             record,
         };
-        for eni in fabric
-            .enis
-            .iter()
-            .filter(|eni| !spec.late.contains(&eni.number))
-        {
-            fabric.vpc.attach(&fabric.node, eni, spec.mtu)?;
+        for number in (0..spec.enis).filter(|number| !spec.late.contains(number)) {
+            fabric.attach(number)?;
         }
         fabric.configure_primary()?;
         fabric.publish()?;
@@ -117,8 +114,10 @@ impl Fabric {
     /// As [`Self::create`]; when the agent does not become ready in time.
     pub fn ready(spec: &Spec) -> Result<Self> {
         let mut fabric = Self::create(spec)?;
-        fabric.start_agent()?;
-        Ok(fabric)
+        match fabric.start_agent() {
+            Ok(()) => Ok(fabric),
+            Err(error) => Err(error.context(fabric.describe())),
+        }
     }
 
     /// What the host's own network manager does: addresses and default routes of the primary.
@@ -173,22 +172,31 @@ impl Fabric {
         self.wait_until_ready()
     }
 
-    /// Waits until the agent is ready, with every ENI that is attached and not excluded.
+    /// Waits until the agent answers and every attached ENI is ready.
     ///
     /// # Errors
     /// When it does not become ready in time: its status; at once when its process ended.
     pub fn wait_until_ready(&mut self) -> Result<()> {
-        let agent = &mut self.agent;
+        let (agent, attached) = (&mut self.agent, &self.attached);
         let mut died = false;
         eventually(START, "the agent is ready", || {
-            if !agent.is_running() {
-                died = true;
+            died = !agent.is_running();
+            if died {
                 return Ok(());
             }
             let status = agent.ask("GET", "/v1/status", None)?;
-            check(status["health"]["state"] == "ready", || {
-                status["health"].to_string()
-            })
+            let enis = status["enis"].as_array().into_iter().flatten();
+            let ready = enis
+                .filter(|eni| eni["readiness"]["state"] == "ready")
+                .filter_map(|eni| eni["number"].as_u64());
+            let ready: BTreeSet<_> = ready.collect();
+            let missing = attached
+                .iter()
+                .find(|number| !ready.contains(&u64::from(**number)));
+            check(
+                missing.is_none() && status["health"]["state"] != "not-ready",
+                || format!("health {}, ENIs {}", status["health"], status["enis"]),
+            )
         })?;
         if died {
             bail!("the agent ended before it was ready");
@@ -200,8 +208,10 @@ impl Fabric {
     ///
     /// # Errors
     /// When it is attached already.
-    pub fn attach(&self, number: u8) -> Result<()> {
-        self.vpc.attach(&self.node, self.eni(number)?, self.mtu)
+    pub fn attach(&mut self, number: u8) -> Result<()> {
+        self.vpc.attach(&self.node, self.eni(number)?, self.mtu)?;
+        self.attached.insert(number);
+        Ok(())
     }
 
     /// Detaches an ENI, as the cloud does: its device goes.
@@ -211,6 +221,7 @@ impl Fabric {
     pub fn detach(&mut self, number: u8) -> Result<()> {
         let device = self.eni(number)?.router_device();
         self.save_counts()?;
+        self.attached.remove(&number);
         self.vpc.router.ip(&format!("link del {device}"))?;
         self.vpc
             .router
@@ -233,84 +244,6 @@ impl Fabric {
         self.publish()
     }
 
-    /// Makes a pod's namespace with the n-th addresses of an ENI; the agent is not told.
-    ///
-    /// # Errors
-    /// When the ENI has no such addresses.
-    pub fn make_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
-        let address = |family| -> Result<IpAddr> {
-            let address = self.eni(eni)?.pod_address(family, index);
-            address.with_context(|| format!("ENI {eni} has no address number {index}"))
-        };
-        let (v4, v6) = (address(Family::V4)?, address(Family::V6)?);
-        let name = format!("pod{}", self.pods.len());
-        let pod = Arc::new(Pod::create(&self.record.prefix(), &name, v4, v6)?);
-        self.pods.push(Arc::clone(&pod));
-        Ok(pod)
-    }
-
-    /// Makes a pod with the n-th addresses of an ENI and adds it.
-    ///
-    /// # Errors
-    /// When the agent refuses.
-    pub fn add_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
-        let pod = self.make_pod(eni, index)?;
-        self.add_endpoint(&pod)?;
-        Ok(pod)
-    }
-
-    /// Adds a pod's endpoint and returns the agent's answer.
-    ///
-    /// # Errors
-    /// When the agent refuses.
-    pub fn add_endpoint(&self, pod: &Pod) -> Result<Value> {
-        self.agent.ask("PUT", "/v1/endpoints", Some(&pod.request()))
-    }
-
-    /// Deletes a pod's endpoint.
-    ///
-    /// # Errors
-    /// When the agent refuses.
-    pub fn delete_endpoint(&self, pod: &Pod) -> Result<()> {
-        self.agent.ask("DELETE", &pod.path(), None).map(drop)
-    }
-
-    /// The pods so far.
-    #[must_use]
-    pub fn pods(&self) -> &[Arc<Pod>] {
-        &self.pods
-    }
-
-    /// A host's end of a flow.
-    #[must_use]
-    pub fn host(&self, host: Host, family: Family) -> Place<'_> {
-        Place {
-            netns: self.vpc.host(host),
-            address: host.address(family),
-        }
-    }
-
-    /// The peer's end of a flow.
-    #[must_use]
-    pub fn peer(&self, family: Family) -> Place<'_> {
-        self.host(Host::Peer, family)
-    }
-
-    /// The node's end of a flow: its internal address.
-    ///
-    /// # Errors
-    /// When the fabric has no primary ENI.
-    pub fn node_at(&self, family: Family) -> Result<Place<'_>> {
-        let address = self
-            .eni(0)?
-            .own_address(family)
-            .context("the primary's address")?;
-        Ok(Place {
-            netns: &self.node,
-            address,
-        })
-    }
-
     /// The foreign packets counted so far, by ENI and family.
     ///
     /// # Errors
@@ -326,6 +259,20 @@ impl Fabric {
     fn save_counts(&mut self) -> Result<()> {
         self.past = self.foreign()?;
         source_check::reset(&self.vpc.router)
+    }
+
+    /// The folder below which the agent pins.
+    #[must_use]
+    pub fn pin_root(&self) -> std::path::PathBuf {
+        self.record.bpffs().join("towpath")
+    }
+
+    /// Takes the state of the node.
+    ///
+    /// # Errors
+    /// When a tool fails.
+    pub fn state(&self) -> Result<super::state::State> {
+        super::state::snapshot(&self.node, &self.pin_root())
     }
 
     /// Ends the fabric in order: no foreign packet was counted.

@@ -3,7 +3,7 @@
 //!
 //! One nft table for each ENI, on the VPC's side of it. It sees frames before the router does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -177,6 +177,17 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
     }
     flows.sort();
     Ok(flows)
+}
+
+/// The ENIs by which packets between two addresses left the node since the flows were forgotten.
+///
+/// # Errors
+/// As [`flows`].
+pub fn enis_between(router: &Netns, one: IpAddr, other: IpAddr) -> Result<BTreeSet<u8>> {
+    let ends = BTreeSet::from([one, other]);
+    let mut flows = flows(router)?;
+    flows.retain(|flow| BTreeSet::from([flow.from, flow.to]) == ends);
+    Ok(flows.into_iter().map(|flow| flow.eni).collect())
 }
 
 fn flow(eni: u8, element: &Value) -> Option<Flow> {

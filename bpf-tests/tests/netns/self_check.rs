@@ -3,6 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
 use towpath::intent::Family;
@@ -42,4 +44,34 @@ fn a_fabric_with_a_foreign_packet_does_not_end_quietly() {
     assert_eq!(counts[&(0, Family::V6)], 0, "{counts:?}");
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(fabric)));
     assert!(dropped.is_err(), "the fabric must panic");
+}
+
+#[test]
+fn a_program_of_somebody_else_sees_packets_at_every_place() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let (node, folder) = (&fabric.node, fabric.pin_root().with_file_name(""));
+    let mut first = PassProgram::load("first", &folder).unwrap();
+    let mut last = PassProgram::load("last", &folder).unwrap();
+    let filter = PassProgram::load("filter", &folder).unwrap();
+    last.attach_tcx(node, "eth0", Position::Last).unwrap();
+    first.attach_tcx(node, "eth0", Position::First).unwrap();
+    node.run("tc qdisc add dev eth0 clsact").unwrap();
+    filter.attach_filter(node, "eth0", 10).unwrap();
+    let peer = fabric.peer(Family::V4);
+    Protocol::Icmp
+        .exchange(peer, fabric.node_at(Family::V4).unwrap())
+        .unwrap();
+    for program in [&first, &last, &filter] {
+        assert!(program.runs().unwrap() > 0, "{program:?}");
+    }
+    let state = fabric.state().unwrap();
+    let expected = ["eth0 ingress 0 first", "eth0 ingress 1 last"];
+    assert_eq!(
+        state["tcx"].iter().map(String::as_str).collect::<Vec<_>>(),
+        expected
+    );
+    drop(first);
+    let text = difference(&state, &fabric.state().unwrap());
+    assert!(text.contains("- tcx: eth0 ingress 1 last"), "{text}");
+    fabric.finish().unwrap();
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use aya::programs::loaded_programs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::attach::{Mechanism, is_ours, running};
 use super::pins::Pins;
@@ -13,7 +13,7 @@ use super::tc::TcSocket;
 use crate::kernel::Link;
 
 /// A program or filter of someone else on a device of ours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignProgram {
     /// The device's name.
     pub device: String,
@@ -36,7 +36,7 @@ pub struct ForeignProgram {
 }
 
 /// When a foreign program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Position {
     /// Before ours: it may keep packets from us.

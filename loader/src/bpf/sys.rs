@@ -141,7 +141,9 @@ fn path_string(path: &Path) -> io::Result<CString> {
 }
 
 /// Which way packets go through a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Packets that the device receives.

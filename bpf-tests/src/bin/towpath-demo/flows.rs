@@ -1,14 +1,14 @@
 //! The flows that are tried, and what became of each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::counters::{self, Name};
 use bpf_tests::fabric::source_check;
 use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place};
 use towpath::intent::Family;
 
-use crate::metrics::{self, Name};
 use crate::report::Flow;
 use crate::stage::Stage;
 
@@ -152,11 +152,11 @@ impl Trial {
         let fabric = &stage.fabric;
         let (from, to) = (self.place(stage, self.from)?, self.place(stage, self.to)?);
         source_check::forget_flows(&fabric.vpc.router)?;
-        let before = metrics::read(fabric)?;
+        let before = counters::read(fabric)?;
         let answered = self.protocol.exchange(from, to);
-        let moved = metrics::moved(&before, &metrics::read(fabric)?);
+        let moved = counters::moved(&before, &counters::read(fabric)?);
         let way = Way::observed(self.from, &moved);
-        let enis = enis(fabric, from, to)?;
+        let enis = source_check::enis_between(&fabric.vpc.router, from.address, to.address)?;
         let problem = match answered {
             Err(error) => Some(format!("{error:#}")),
             Ok(()) if way != self.way => {
@@ -192,14 +192,4 @@ impl Trial {
             End::Peer => Ok(stage.fabric.peer(self.family)),
         }
     }
-}
-
-/// The ENIs by which packets between two places left the node, as the VPC saw it.
-fn enis(fabric: &Fabric, from: Place, to: Place) -> Result<BTreeSet<u8>> {
-    let ends = BTreeSet::from([from.address, to.address]);
-    let flows = source_check::flows(&fabric.vpc.router)?;
-    let between = flows
-        .into_iter()
-        .filter(|flow| BTreeSet::from([flow.from, flow.to]) == ends);
-    Ok(between.map(|flow| flow.eni).collect())
 }

@@ -87,8 +87,9 @@ impl Damage {
             check(found, || format!("{} is missing", self.object))
         };
         there()?;
-        node.run(&format!("ip {}", self.remove))?;
+        // From before it goes: what is told is never too short.
         let start = Instant::now();
+        node.run(&format!("ip {}", self.remove))?;
         eventually(PATIENCE, "what was removed is back", there)?;
         Ok(Healed {
             object: self.object.clone(),

@@ -6,7 +6,6 @@
 mod flows;
 mod heal;
 mod interrupt;
-mod metrics;
 mod report;
 mod stage;
 mod text;
@@ -15,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use bpf_tests::fabric::record;
+use bpf_tests::fabric::{counters, record};
 use clap::Parser;
 
 use report::Document;
@@ -85,7 +84,7 @@ fn play(options: &Options, text: &Text) -> Result<Document> {
 }
 
 fn show(stage: &Stage, text: &Text) -> Result<Document> {
-    let before = metrics::read(&stage.fabric)?;
+    let before = counters::read(&stage.fabric)?;
     text.flows_head();
     let mut flows = Vec::new();
     for trial in flows::trials(stage)? {
@@ -94,7 +93,7 @@ fn show(stage: &Stage, text: &Text) -> Result<Document> {
         text.flow(&flow);
         flows.push(flow);
     }
-    text.counters(&metrics::moved(&before, &metrics::read(&stage.fabric)?));
+    text.counters(&counters::moved(&before, &counters::read(&stage.fabric)?));
     text.heal_head();
     let mut healed = Vec::new();
     for damage in heal::damages(stage)? {

@@ -5,9 +5,9 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use bpf_tests::fabric::Pod;
+use bpf_tests::fabric::counters::Name;
 use towpath::intent::Family;
 
-use crate::metrics::Name;
 use crate::report::{Document, Flow, HEAL_LIMIT_MS, Healed};
 
 /// Writes the story, or nothing when a document is asked for.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use datapath_common::abi;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(super) use clsact::is_ours;
 pub(super) use clsact::remove_unused_qdisc;
@@ -22,7 +22,7 @@ use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
 
 /// How programs are attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mechanism {
     /// Pinned TCX links, behind all other programs.

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use bpf_tests::fabric::Fabric;
 use serde_json::Value;
 
+use super::Fabric;
+
 /// A program and an outcome.
-pub(crate) type Name = (String, String);
+pub type Name = (String, String);
 
 /// Packets by program and outcome.
-pub(crate) fn read(fabric: &Fabric) -> Result<BTreeMap<Name, u64>> {
+///
+/// # Errors
+/// When the agent does not answer.
+pub fn read(fabric: &Fabric) -> Result<BTreeMap<Name, u64>> {
     let answer: Vec<Value> = fabric.agent.cli_json(&fabric.node, &["metrics", "--all"])?;
     let mut counters = BTreeMap::new();
     for metric in &answer {
@@ -26,10 +30,8 @@ pub(crate) fn read(fabric: &Fabric) -> Result<BTreeMap<Name, u64>> {
 }
 
 /// What moved between two readings.
-pub(crate) fn moved(
-    before: &BTreeMap<Name, u64>,
-    after: &BTreeMap<Name, u64>,
-) -> BTreeMap<Name, u64> {
+#[must_use]
+pub fn moved(before: &BTreeMap<Name, u64>, after: &BTreeMap<Name, u64>) -> BTreeMap<Name, u64> {
     let difference = |(name, packets): (&Name, &u64)| {
         let earlier = before.get(name).copied().unwrap_or_default();
         let moved = packets.saturating_sub(earlier);

@@ -1,0 +1,5 @@
+use crate::intent::Intent;
+
+pub(super) fn intent() -> Intent {
+    todo!()
+}

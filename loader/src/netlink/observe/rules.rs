@@ -1,0 +1,128 @@
+//! Policy routing rules.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+
+use super::super::errno::RequestError;
+use super::super::socket::Socket;
+use super::super::{address_family, family};
+use crate::intent::Family;
+use crate::kernel::{Action, Rule, Selector};
+
+/// Every rule of both families, each family in the order in which the kernel looks at them.
+pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Vec<ParsedRule>, RequestError> {
+    let mut rules = Vec::new();
+    for family in Family::ALL {
+        let mut request = RuleMessage::default();
+        request.header.family = address_family(family);
+        for message in socket.dump(RouteNetlinkMessage::GetRule(request)).await? {
+            if let RouteNetlinkMessage::NewRule(message) = message {
+                rules.extend(ParsedRule::parse(&message));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// A rule with the parts that tell ours from others.
+#[derive(Clone, Debug)]
+pub(in crate::netlink) struct ParsedRule {
+    pub(in crate::netlink) family: Family,
+    pub(in crate::netlink) priority: u32,
+    pub(in crate::netlink) mark: Option<u32>,
+    pub(in crate::netlink) mask: Option<u32>,
+    pub(in crate::netlink) source: Option<IpNet>,
+    pub(in crate::netlink) destination: Option<IpNet>,
+    pub(in crate::netlink) table: u32,
+    pub(in crate::netlink) protocol: u8,
+    pub(in crate::netlink) kind: RuleAction,
+    target: u32,
+    other_selector: bool,
+    other_action: bool,
+}
+
+impl ParsedRule {
+    fn parse(message: &RuleMessage) -> Option<Self> {
+        let header = &message.header;
+        let mut rule = Self {
+            family: family(header.family)?,
+            priority: 0,
+            mark: None,
+            mask: None,
+            source: None,
+            destination: None,
+            table: u32::from(header.table),
+            protocol: 0,
+            kind: header.action,
+            target: 0,
+            other_selector: header.tos != 0
+                || header.dst_len != 0
+                || header.flags.contains(RuleFlags::Invert),
+            other_action: false,
+        };
+        let net = |address: &IpAddr, length| IpNet::new(*address, length).ok();
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::Priority(priority) => rule.priority = *priority,
+                RuleAttribute::FwMark(mark) => rule.mark = Some(*mark),
+                RuleAttribute::FwMask(mask) => rule.mask = Some(*mask),
+                RuleAttribute::Source(address) => rule.source = net(address, header.src_len),
+                RuleAttribute::Destination(address) => {
+                    rule.destination = net(address, header.dst_len);
+                }
+                RuleAttribute::Table(table) => rule.table = *table,
+                RuleAttribute::Goto(target) => rule.target = *target,
+                RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
+                // The kernel reports "no suppression" as all ones.
+                RuleAttribute::SuppressPrefixLen(u32::MAX)
+                | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
+                RuleAttribute::SuppressPrefixLen(_)
+                | RuleAttribute::SuppressIfGroup(_)
+                | RuleAttribute::Realm(_) => rule.other_action = true,
+                _ => rule.other_selector = true,
+            }
+        }
+        Some(rule)
+    }
+
+    /// The rule, reduced to what we specify.
+    pub(in crate::netlink) fn rule(&self) -> Rule {
+        Rule {
+            family: self.family,
+            priority: self.priority,
+            selector: self.selector(),
+            action: self.action(),
+            protocol: self.protocol,
+        }
+    }
+
+    fn selector(&self) -> Selector {
+        if self.other_selector {
+            return Selector::Foreign;
+        }
+        let marked = self.mark.is_some() || self.mask.is_some();
+        match (marked, self.source) {
+            (false, None) => Selector::All,
+            (false, Some(source)) => Selector::Source(source),
+            // The kernel leaves a value of 0 out, and reports the mask.
+            (true, None) => Selector::Mark {
+                value: self.mark.unwrap_or(0),
+                mask: self.mask.unwrap_or(u32::MAX),
+            },
+            (true, Some(_)) => Selector::Foreign,
+        }
+    }
+
+    fn action(&self) -> Action {
+        match self.kind {
+            _ if self.other_action => Action::Foreign,
+            RuleAction::ToTable => Action::Table(self.table),
+            RuleAction::Goto => Action::Goto(self.target),
+            RuleAction::Nop => Action::Nop,
+            _ => Action::Foreign,
+        }
+    }
+}
