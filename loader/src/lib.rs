@@ -15,6 +15,8 @@ pub mod config;
 pub mod desired;
 pub mod document;
 pub mod faults;
+#[cfg(test)]
+mod fixture;
 pub mod intent;
 pub mod kernel;
 pub mod netlink;

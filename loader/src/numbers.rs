@@ -19,11 +19,10 @@ pub const RULE_OWN_ADDRESS: u32 = 112;
 pub const TABLE_PODS: u32 = 220;
 /// An ENI's table is this plus its number, as Cilium's.
 pub const TABLE_ENI_BASE: u32 = 10;
-/// The highest ENI number: its table stays below Cilium's (200) and the pod table.
-pub const ENI_NUMBER_MAX: u8 = 189;
 
-/// The highest ENI number that has a table: 199, clear of Cilium's 200 and our pod table.
-pub const ENI_MAX: u8 = 189;
+/// The highest ENI number that has a table: as many as the default mark can name, and clear of
+/// Cilium's tables and the pod table.
+pub const ENI_MAX: u8 = 62;
 
 /// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.

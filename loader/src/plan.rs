@@ -18,7 +18,8 @@ use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
 use crate::object::{Object, ObjectKey};
-use crate::recognise::{Owned, recognise};
+use crate::recognise::{Owned, endpoint_device, recognise};
+use crate::types::EndpointId;
 use crate::view::{ObjectState, OwnedObject, View};
 
 /// The steps from the kernel as it is to the kernel as it should be, and how the two compare.
@@ -48,7 +49,7 @@ pub struct Planned {
 pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
     let desired = desired(intent, observed);
     let owned = recognise(observed, intent.settings.protocol);
-    let here = Here::new(observed, &owned);
+    let here = Here::new(observed);
     let missing: Vec<(Object, Scope)> = desired
         .objects
         .iter()
@@ -93,18 +94,21 @@ pub fn withdraw(observed: &Observed, protocol: u8) -> Vec<Step> {
 /// Answers whether an object is there as it should be.
 struct Here<'a> {
     observed: &'a Observed,
-    /// Rules and devices, which are compared by their key: a rule's protocol is no part of what
-    /// it does, and the kernel refuses a second one that differs in nothing else.
-    keys: BTreeSet<ObjectKey>,
+    /// The rules by their key: a rule's protocol is no part of what it does, and the kernel
+    /// refuses a second rule that differs in nothing else.
+    rules: BTreeSet<ObjectKey>,
+    /// The endpoints whose device is there and finished.
+    devices: BTreeSet<EndpointId>,
 }
 
 impl<'a> Here<'a> {
-    fn new(observed: &'a Observed, owned: &BTreeSet<Owned>) -> Self {
+    fn new(observed: &'a Observed) -> Self {
         let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
-        let owned = owned.iter().map(|owned| owned.object().key());
+        let finished = observed.links.values().filter(|link| link.up);
         Self {
             observed,
-            keys: rules.chain(owned).collect(),
+            rules: rules.collect(),
+            devices: finished.filter_map(endpoint_device).collect(),
         }
     }
 
@@ -114,7 +118,8 @@ impl<'a> Here<'a> {
             Object::Sysctl(sysctl, value) => here.sysctls.get(sysctl).is_some_and(|v| v == value),
             Object::Mtu { ifindex, mtu } => here.links.get(ifindex).is_some_and(|l| l.mtu == *mtu),
             Object::Up(ifindex) => here.links.get(ifindex).is_some_and(|l| l.up),
-            Object::Device(_) | Object::Rule(_) => self.keys.contains(&object.key()),
+            Object::Device(id) => self.devices.contains(id),
+            Object::Rule(_) => self.rules.contains(&object.key()),
             Object::Address(address) => here.addresses.contains(address),
             Object::Route(route) => here.routes.contains(route),
             Object::Neighbour(neighbour) => here.neighbours.contains(neighbour),

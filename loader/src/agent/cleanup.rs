@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use datapath_common::abi;
 use serde::Serialize;
 
 use super::lock::Lock;
@@ -105,7 +106,8 @@ async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
         .await
         .context("read the network configuration")?;
     let options = config.bpf_options();
-    if options.pin_root.exists() {
+    let pins = options.pin_root.join(format!("v{}", abi::VERSION));
+    if pins.exists() {
         let read = Datapath::load(&options, config.settings().mark)
             .and_then(|datapath| datapath.observe(&mut observed));
         if let Err(error) = read {

@@ -224,7 +224,10 @@ impl<K: Host> Actor<K> {
         for path in self.corrupt.values() {
             note(
                 HealthState::Degraded,
-                format!("an endpoint's record cannot be read: {}", path.display()),
+                format!(
+                    "an endpoint's record cannot be read, so its device is left alone: {}",
+                    path.display()
+                ),
             );
         }
         health

@@ -47,8 +47,14 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        let error = ApiError::new(ErrorCode::InvalidBody, error.into_inner().to_string());
-        if path == "." { error } else { error.at(path) }
+        // What could not be reached ends in "?", and the whole is ".".
+        let path = path.trim_end_matches(['?', '.']);
+        let error = ApiError::new(ErrorCode::InvalidBody, error.inner().to_string());
+        if path.is_empty() {
+            error
+        } else {
+            error.at(path)
+        }
     })?;
     deserializer.end().map_err(|error| {
         ApiError::new(

@@ -28,24 +28,22 @@ struct Context {
 
 /// The interface's paths; a request body has `body_time` to arrive.
 pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
-    let v1 = Router::new()
+    let v1 = |path: &str| format!("/{VERSION}/{path}");
+    Router::new()
         .route(
-            "/endpoints",
+            &v1("endpoints"),
             get(|state| read(state, Command::Endpoints)).put(add_endpoint),
         )
         .route(
-            "/endpoints/{container_id}/{interface}",
+            &v1("endpoints/{container_id}/{interface}"),
             delete(delete_endpoint),
         )
-        .route("/enis", get(|state| read(state, Command::Enis)))
-        .route("/routes", get(|state| read(state, Command::Objects)))
-        .route("/status", get(|state| read(state, Command::Status)))
-        .route("/metrics", get(|state| read(state, Command::Metrics)))
+        .route(&v1("enis"), get(|state| read(state, Command::Enis)))
+        .route(&v1("routes"), get(|state| read(state, Command::Objects)))
+        .route(&v1("status"), get(|state| read(state, Command::Status)))
+        .route(&v1("metrics"), get(|state| read(state, Command::Metrics)))
         .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method);
-    Router::new()
-        .nest(&format!("/{VERSION}"), v1)
-        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
         .with_state(Context { handle, body_time })
 }
 

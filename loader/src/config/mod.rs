@@ -7,7 +7,6 @@ mod tests;
 mod values;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ pub use self::values::{
 };
 pub use crate::bpf::AttachMode;
 use crate::bpf::BpfOptions;
-use crate::document::{self, ReadError, nullable};
+use crate::document::{self, FileError, ReadError, nullable};
 use crate::intent::Settings;
 
 /// The agent's configuration.
@@ -80,12 +79,12 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("configuration {}: {reason}", path.display())]
+    #[error("configuration {} {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        reason: io::Error,
+        reason: FileError,
     },
     /// The file has a key or value that is not allowed.
     #[error("configuration {}: {reason}", path.display())]
@@ -109,11 +108,9 @@ impl Config {
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let explicit = path.is_some();
         let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
-        let text = match std::fs::read_to_string(path) {
+        let text = match document::read_file(path) {
             Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound && !explicit => {
-                return Ok(Self::default());
-            }
+            Err(reason) if reason.is_missing() && !explicit => return Ok(Self::default()),
             Err(reason) => {
                 let path = path.to_owned();
                 return Err(ConfigError::Read { path, reason });

@@ -52,12 +52,12 @@ fn classes(intent: &Intent) -> BTreeMap<IpNet, DestinationClass> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::tests::intent;
+    use crate::fixture::intent;
 
     #[test]
     fn a_prefix_has_the_classes_of_all_that_contain_it() {
         let mut intent = intent();
-        intent.settings.services = ["10.0.0.0/8", "10.0.1.16/28", "172.20.0.0/16"]
+        intent.settings.services = ["10.0.0.0/8", "10.0.1.64/28", "172.20.0.0/16"]
             .map(|net| net.parse().unwrap())
             .into();
         let classes = classes(&intent);
@@ -69,7 +69,7 @@ mod tests {
         );
         assert_eq!(class("10.0.0.0/8"), service);
         assert_eq!(class("10.0.0.0/16"), service.union(vpc));
-        assert_eq!(class("10.0.1.16/28"), service.union(vpc).union(block));
+        assert_eq!(class("10.0.1.64/28"), service.union(vpc).union(block));
         assert_eq!(class("172.20.0.0/16"), service);
     }
 }

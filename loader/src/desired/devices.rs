@@ -151,6 +151,10 @@ fn state<'a>(
             device,
             mtu: primary.mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
         },
+        // Setting the primary up is the host's to do.
+        Some(_) | None if !secondary && !device.up => {
+            EniState::Fenced(format!("its device {} is down", device.name))
+        }
         Some(_) | None => EniState::Usable {
             device,
             mtu: device.mtu,
@@ -194,3 +198,6 @@ fn by_mac(mac: MacAddr, observed: &Observed) -> Result<&Link, String> {
         )),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 
 /// The ENI that an endpoint's address had before the node document took the address away, as the
 /// datapath still has it. Its number stays fenced as long as the endpoint lives, so that nothing
-/// of it leaves by another ENI; a number that the document gives to an ENI again cannot be.
+/// of it leaves by another ENI; a number that an ENI for pods has (again) cannot be.
 pub(super) fn lost_owners(
     intent: &Intent,
     observed: &Observed,
@@ -41,7 +41,8 @@ pub(super) fn lost_owners(
             },
         )
         .filter(|(_, number)| {
-            !enis.contains_key(number) && u32::from(number.0) <= highest_number(intent)
+            let taken = enis.get(number).is_some_and(|r| r.eni.excluded.is_none());
+            !taken && u32::from(number.0) <= highest_number(intent)
         })
         .collect()
 }
@@ -124,15 +125,16 @@ impl OneEndpoint<'_> {
         builder.put(Scope::Endpoint(self.id), object);
     }
 
-    /// Adds the device and what hangs on it; gives it back when it is there.
+    /// Adds the device and what hangs on it; gives it back when it is there. One that is down was
+    /// never finished, and is made anew.
     fn add_device<'l>(
         &mut self,
         builder: &mut Builder<'_>,
         named: Option<&'l Link>,
     ) -> Option<&'l Link> {
         let device = match named {
-            Some(link) if endpoint_device(link) == Some(self.id) => link,
-            Some(link) => {
+            Some(link) if endpoint_device(link) == Some(self.id) && link.up => link,
+            Some(link) if endpoint_device(link) != Some(self.id) => {
                 self.fail(format!(
                     "device {} is not ours: it is no veth with MAC {}",
                     link.name,
@@ -140,7 +142,7 @@ impl OneEndpoint<'_> {
                 ));
                 return None;
             }
-            None => {
+            Some(_) | None => {
                 self.put(builder, Object::Device(self.id));
                 return None;
             }
@@ -149,7 +151,6 @@ impl OneEndpoint<'_> {
         self.put(builder, Object::Device(self.id));
         let mtu = self.endpoint.mtu;
         self.put(builder, Object::Mtu { ifindex, mtu });
-        self.put(builder, Object::Up(ifindex));
         let scope = Scope::Endpoint(self.id);
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");

@@ -5,9 +5,9 @@
 //! finished, or one that somebody set down; either way the step makes it anew.
 //!
 //! The host's end gets no link-local address: the pod's gateway is answered for by a permanent
-//! neighbour entry, and without one there is no MLD and no router solicitation for each pod. The
-//! pod's end keeps its own, which applications may use. Router advertisements are off in the pod:
-//! its routes are ours. Where the pod has no IPv6 address, the family is left as the runtime made
+//! neighbour entry, and without one there is no duplicate address detection and no router
+//! solicitation for each pod. The pod's end keeps its own, which applications may use. Router
+//! advertisements are off in the pod: its routes are ours. Where the pod has no IPv6 address, the family is left as the runtime made
 //! it.
 
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +23,12 @@ impl NetNs {
     /// When there is none, or when it is the caller's own: a pod on the host's network is none of
     /// ours, and its routes would be the node's.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file =
-            File::open(path).with_context(|| format!("open the netns {}", path.display()))?;
+        // Not blocking: whoever names a FIFO gets an error and not our thread.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .with_context(|| format!("open the netns {}", path.display()))?;
         let theirs = file.metadata().context("look at the netns")?;
         let own = std::fs::metadata("/proc/thread-self/ns/net").context("look at our netns")?;
         if (theirs.dev(), theirs.ino()) == (own.dev(), own.ino()) {

@@ -8,10 +8,11 @@ mod watch;
 use datapath_common::mark::MarkLayout;
 
 pub use self::problem::{DocumentError, Problem};
-pub use self::watch::{NodeSource, SIZE_MAX, watch};
+pub use self::watch::{NodeSource, watch};
 use crate::intent::Node;
 
-/// Reads a node document. A text that begins with a brace is JSON, any other one YAML.
+/// Reads a node document. A text that begins with a brace is JSON, any other one YAML,
+/// where a word without quotes is text wherever text is wanted.
 ///
 /// `mark` bounds the ENI numbers: a packet's mark has to carry them.
 ///

@@ -1,6 +1,5 @@
 //! Following the node document's file.
 
-mod file;
 mod folders;
 
 use std::path::PathBuf;
@@ -12,8 +11,8 @@ use tokio::sync::{Notify, watch as channel};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-pub use self::file::SIZE_MAX;
 use self::folders::Folders;
+use crate::document::read_file;
 use crate::intent::Node;
 
 /// The file is read this often without any sign of a change: for file systems that give none.
@@ -116,7 +115,7 @@ impl Follower {
     fn reload(&mut self) -> bool {
         // First watch, then read: a change in between is seen by one of them.
         self.folders.follow();
-        let content = file::read(&self.path);
+        let content = read_file(&self.path).map_err(|e| e.to_string());
         if self.seen.as_ref() == Some(&content) {
             return false;
         }

@@ -4,7 +4,9 @@
 //! records have been read. So whatever is ours and not in it may be removed.
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
+#[cfg(test)]
+mod properties;
 mod repairs;
 #[cfg(test)]
 mod tests;
@@ -107,6 +109,11 @@ impl<K: Kernel> Reconciler<K> {
     /// The kernel, to read counters from and the like.
     pub fn kernel_mut(&mut self) -> &mut K {
         &mut self.kernel
+    }
+
+    /// Gives the kernel back.
+    pub fn into_kernel(self) -> K {
+        self.kernel
     }
 
     /// What others undid and we put back, up to now.

@@ -1,6 +1,8 @@
 //! Every field with a value that it must not have: the error names path, value and what is
 //! allowed.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::support::{ENI, PREFIX_ENI, prefix, problem, remove, secondary, set};
@@ -18,7 +20,7 @@ fn path_of(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').skip(1) {
         if part.parse::<usize>().is_ok() {
-            path.push_str(&format!("[{part}]"));
+            write!(path, "[{part}]").expect("a string");
         } else {
             if !path.is_empty() {
                 path.push('.');

@@ -9,7 +9,9 @@ use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use towpath::netlink::Netlink;
 use towpath::types::Owner;
 
-use crate::host::{PROTOCOL, Pod, apply_twice, attempt, in_netns, ip, link, observe, refused, run};
+use crate::host::{
+    PROTOCOL, Pod, apply_twice, attempt, in_netns, ip, ip_json, link, observe, refused, run,
+};
 
 fn endpoint(netns: &Path, addresses: &[&str]) -> Endpoint {
     Endpoint {
@@ -18,7 +20,10 @@ fn endpoint(netns: &Path, addresses: &[&str]) -> Endpoint {
             interface: "eth0".to_owned(),
         },
         netns: netns.to_owned(),
-        addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+        addresses: addresses
+            .iter()
+            .map(|address| address.parse().expect("an address"))
+            .collect(),
         mtu: 8900,
     }
 }
@@ -69,9 +74,8 @@ fn a_pod_device_is_whole_and_carries_packets() {
         assert_eq!(host.kind, LinkKind::Veth);
         assert_eq!(host.mac, Some(id.host_mac()));
         assert_eq!((host.mtu, host.up), (8900, true));
-        let addresses = observe(netlink).await.addresses;
-        let on_host = addresses.iter().filter(|a| a.ifindex == host.ifindex);
-        assert_eq!(on_host.count(), 0, "no link-local address: {addresses:?}");
+        let shown = ip_json(&format!("link show dev {}", id.device()));
+        assert_eq!(shown[0]["inet6_addr_gen_mode"], json!("none"));
 
         let shown = pod.ip_json("addr show dev eth0");
         assert_eq!(shown[0]["address"], json!(id.pod_mac().to_string()));
@@ -99,6 +103,9 @@ fn a_pod_device_is_whole_and_carries_packets() {
         pod.run("ping -c1 -W2 127.0.0.1");
         run("ping -c1 -W2 10.0.1.99");
         run("ping -c1 -W2 2001:db8::99");
+        let addresses = observe(netlink).await.addresses;
+        let on_host = addresses.iter().filter(|a| a.ifindex == host.ifindex);
+        assert_eq!(on_host.count(), 0, "no link-local address: {addresses:?}");
     });
 }
 
@@ -140,6 +147,12 @@ fn what_an_earlier_attempt_left_is_made_anew() {
         netlink.apply(&create(&endpoint)).await.unwrap();
         assert_ne!(second, link(netlink, &device).await.ifindex);
         assert_eq!(pod.ip_json("-4 route show").len(), 2);
+        // The pod's end has another name: only the host's end tells.
+        pod.run("ip link set eth0 down");
+        pod.run("ip link set eth0 name renamed");
+        netlink.apply(&create(&endpoint)).await.unwrap();
+        let (there, _) = pod.attempt("ip link show renamed");
+        assert!(!there);
         // The host's end has another name: only the pod's end tells.
         ip(&format!("link set {device} down"));
         ip(&format!("link set {device} name renamed"));
@@ -183,7 +196,11 @@ fn a_wrong_netns_is_an_error_that_names_it() {
         let own = fs::read_link("/proc/thread-self").unwrap();
         let own = PathBuf::from("/proc").join(own).join("ns/net");
         let before = observe(netlink).await;
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        run(&format!("mkfifo {}", fifo.display()));
         for path in [
+            &fifo,
             Path::new("/run/netns/tp-netlink-missing"),
             Path::new("/dev/null"),
             Path::new("/proc/self/ns/mnt"),

@@ -64,6 +64,8 @@ fn mtu_up_and_delete_work_whatever_a_device_is_called() {
         )
         .await;
         assert!(error.contains("70000"), "{error}");
+        let reason = "mtu greater than device maximum";
+        assert!(error.contains(reason), "the kernel's own words: {error}");
         apply_twice(netlink, StepKind::DeleteDevice(ifindex)).await;
         assert!(!observe(netlink).await.links.contains_key(&ifindex));
         refused(netlink, StepKind::SetUp(ifindex)).await;

@@ -46,7 +46,7 @@ impl Case {
     fn route(&self, table: u32, destination: &str, next_hop: NextHop) -> Route {
         Route {
             table,
-            destination: destination.parse().unwrap(),
+            destination: destination.parse().expect("a prefix"),
             metric: self.metric,
             next_hop,
             source: None,
@@ -55,11 +55,11 @@ impl Case {
     }
 
     fn gateway(&self) -> IpAddr {
-        self.gateway.parse().unwrap()
+        self.gateway.parse().expect("an address")
     }
 
-    fn node(&self) -> Option<IpAddr> {
-        Some(self.node.parse().unwrap())
+    fn node(&self) -> IpAddr {
+        self.node.parse().expect("an address")
     }
 }
 
@@ -72,7 +72,7 @@ fn every_shape_comes_back_as_asked_and_goes() {
         ip("addr add 2001:db8::10/128 dev eni1 nodad");
         for case in CASES {
             let mut pod_route = case.route(220, case.pod, NextHop::Device(pod));
-            pod_route.source = case.node();
+            pod_route.source = Some(case.node());
             let mut block = case.route(220, case.block, NextHop::Unreachable);
             block.metric = 9000;
             let gateway = NextHop::Gateway(case.gateway(), eni);
@@ -133,7 +133,7 @@ fn a_route_takes_the_place_of_the_one_with_its_key() {
                 case.route(220, case.pod, NextHop::Device(old)),
             ];
             let mut sourced = case.route(220, case.pod, NextHop::Device(old));
-            sourced.source = case.node();
+            sourced.source = Some(case.node());
             versions.push(sourced);
             sourced.protocol = 4;
             versions.push(sourced);
@@ -236,5 +236,40 @@ fn a_stranger_in_front_of_our_route_does_not_make_the_add_fail() {
         assert!(ok, "{text}");
         apply_twice(netlink, StepKind::AddRoute(route)).await;
         assert!(observe(netlink).await.routes.contains(&route));
+    });
+}
+
+#[test]
+fn a_table_above_255_is_written_whole() {
+    in_netns(async |netlink| {
+        let pod = veth(netlink, "pod0").await;
+        for case in CASES {
+            let route = case.route(70_001, case.pod, NextHop::Device(pod));
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            assert_eq!(ip_routes(case.family, 70_001).len(), 1);
+            apply_twice(netlink, StepKind::DeleteRoute(route)).await;
+            assert!(ip_routes(case.family, 70_001).is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_strangers_second_gateway_does_not_hide_ours_for_long() {
+    in_netns(async |netlink| {
+        let eni = veth(netlink, "eni1").await;
+        veth(netlink, "eni2").await;
+        for case in CASES {
+            let gateway = NextHop::Gateway(case.gateway(), eni);
+            let route = case.route(11, case.default, gateway);
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            let family = case.family;
+            ip(&format!(
+                "{family} route append default via {} dev eni2 onlink table 11",
+                case.gateway
+            ));
+            // IPv6 makes one route with two next hops of it, which is no route of ours.
+            apply_twice(netlink, StepKind::AddRoute(route)).await;
+            assert!(observe(netlink).await.routes.contains(&route));
+        }
     });
 }

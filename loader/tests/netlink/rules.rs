@@ -32,7 +32,7 @@ fn ours(family: Family) -> [Rule; 5] {
         Family::V6 => "2001:db8::10/128",
     };
     let mark = |value| Selector::Mark { value, mask: FIELD };
-    let source = Selector::Source(source.parse().unwrap());
+    let source = Selector::Source(source.parse().expect("a prefix"));
     [
         rule(family, 20, Selector::All, Action::Table(220)),
         rule(family, 112, Selector::All, Action::Nop),
@@ -92,8 +92,11 @@ fn a_table_above_255_is_read_and_written_whole() {
     });
 }
 
+/// How a rule is to be read.
+type Check = fn(&Rule) -> bool;
+
 /// Rules that look like ours and are not, and how they are to be read.
-const LOOKALIKES: [(&str, fn(&Rule) -> bool); 12] = [
+const LOOKALIKES: [(&str, Check); 12] = [
     ("priority 20 to 10.0.1.99 table 220", foreign_selector),
     ("priority 20 iif lo table 220", foreign_selector),
     ("priority 20 oif lo table 220", foreign_selector),

@@ -1,7 +1,8 @@
 //! The state of the whole, as text: what is wrong first, then the parts.
 
-use std::fmt::Write as _;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::lists;
 use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
@@ -22,7 +23,8 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         leftovers,
         sysctls,
         repairs,
-        corrupt_records,
+        // Among the reasons.
+        corrupt_records: _,
     } = status;
     let mut out = String::new();
     let mut line = |tone, text: &str| {
@@ -38,9 +40,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for reason in &health.reasons {
         line(health_tone(health), &format!("  {reason}"));
     }
-    for text in document_lines(document) {
-        line(Tone::Plain, &text);
-    }
+    line(Tone::Plain, &document_line(document));
     let ready = endpoints.saturating_sub(endpoints_not_ready.len());
     line(
         Tone::Plain,
@@ -49,24 +49,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for (owner, reason) in endpoints_not_ready {
         line(Tone::Bad, &format!("  {owner}: {reason}"));
     }
-    for record in corrupt_records {
-        line(
-            Tone::Warning,
-            &format!(
-                "  unreadable record, its device is left alone: {}",
-                record.display()
-            ),
-        );
-    }
-    for text in repair_lines(repairs) {
-        line(Tone::Plain, &text);
-    }
-    for war in &repairs.wars {
-        line(
-            Tone::Warning,
-            &format!("  somebody keeps changing {}: {}", war.object, war.hint),
-        );
-    }
+    line(Tone::Plain, &repair_line(repairs));
 
     out += "\nENIs\n";
     out += &lists::enis(enis, paint);
@@ -114,38 +97,38 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     out
 }
 
-fn document_lines(document: &DocumentStatus) -> Vec<String> {
-    let DocumentStatus {
-        path,
-        node,
-        generation,
-        error,
-    } = document;
-    let node = node.as_deref().unwrap_or("none read yet");
-    let mut lines = vec![format!(
-        "Node document: {node}, read {generation} times from {}",
-        path.display()
-    )];
-    lines.extend(error.iter().map(|error| format!("  {error}")));
-    lines
+fn document_line(document: &DocumentStatus) -> String {
+    let path = document.path.display();
+    match &document.node {
+        Some(node) => format!(
+            "Node document: {node}, generation {}, {path}",
+            document.generation
+        ),
+        None => format!("Node document: none yet, {path}"),
+    }
 }
 
-fn repair_lines(repairs: &Repairs) -> Vec<String> {
-    let mut text = format!("Repairs: {}", repairs.total);
-    for (position, (kind, count)) in repairs.by_kind.iter().enumerate() {
-        let separator = if position == 0 { ": " } else { ", " };
-        // Writing to a string cannot fail.
-        write!(text, "{separator}{count} {}", lists::kind(*kind)).ok();
+fn repair_line(repairs: &Repairs) -> String {
+    let kinds = repairs.by_kind.iter();
+    let kinds: Vec<_> = kinds
+        .map(|(kind, count)| format!("{count} {}", lists::kind(*kind)))
+        .collect();
+    if kinds.is_empty() {
+        return format!("Repairs: {}", repairs.total);
     }
-    vec![text]
+    format!("Repairs: {} ({})", repairs.total, kinds.join(", "))
 }
 
 fn kernel(datapath: &DatapathStatus, paint: Paint) -> String {
     let mut table = Table::new(["FEATURE", "FOUND"]);
     for (name, value) in &datapath.features {
-        let value = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
+        let value = match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                value.to_string()
+            }
+        };
         table.row(Tone::Plain, [name.clone(), value]);
     }
     table.render(paint)
@@ -255,13 +238,10 @@ mod tests {
 Towpath 0.1.0, up 3m12s
 Health: degraded
   1 of 3 endpoints is not ready
-Node document: ip-10-0-1-10, read 2 times from /etc/towpath/node.yaml
-  spec.eni: missing
+Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
 Endpoints: 2 of 3 ready
   a/eth0: no device
-  unreadable record, its device is left alone: /run/towpath/endpoints/x.json.corrupt
-Repairs: 3: 1 route, 2 rule
-  somebody keeps changing rule 20: systemd-networkd
+Repairs: 3 (1 route, 2 rule)
 
 ENIs
 ENI  ID  MAC  DEVICE  MTU  ADDRESS  TABLE  BLOCKS  USED  STATE  REASON

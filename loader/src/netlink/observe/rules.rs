@@ -18,7 +18,12 @@ pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Vec<ParsedRu
     for family in Family::ALL {
         let mut request = RuleMessage::default();
         request.header.family = address_family(family);
-        for message in socket.dump(RouteNetlinkMessage::GetRule(request)).await? {
+        let messages = match socket.dump(RouteNetlinkMessage::GetRule(request)).await {
+            // A kernel without the family has no rules of it.
+            Err(error) if error.is_family_missing() => continue,
+            other => other?,
+        };
+        for message in messages {
             if let RouteNetlinkMessage::NewRule(message) = message {
                 rules.extend(ParsedRule::parse(&message));
             }

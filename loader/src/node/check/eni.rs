@@ -11,7 +11,7 @@ use super::{exclusion, values};
 use crate::intent::Eni;
 use crate::node::document::{self, EniSpec};
 use crate::node::problem::Findings;
-use crate::numbers::ENI_NUMBER_MAX;
+use crate::numbers::ENI_MAX;
 use crate::types::{EniNumber, MacAddr};
 
 /// What holds for all ENIs of the node.
@@ -99,7 +99,7 @@ pub(super) fn check(
 }
 
 fn number(path: &str, number: i64, mark: MarkLayout, findings: &mut Findings) -> Option<EniNumber> {
-    let max = mark.max_eni().min(u32::from(ENI_NUMBER_MAX));
+    let max = mark.max_eni().min(u32::from(ENI_MAX));
     match u8::try_from(number) {
         Ok(small) if u32::from(small) <= max => Some(EniNumber(small)),
         Ok(_) | Err(_) => {

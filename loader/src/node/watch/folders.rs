@@ -107,3 +107,48 @@ fn is_change(kind: EventKind) -> bool {
         | EventKind::Other => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use notify::event::{CreateKind, ModifyKind, RemoveKind};
+
+    #[test]
+    fn reading_the_file_is_no_change() {
+        for access in [
+            AccessKind::Any,
+            AccessKind::Read,
+            AccessKind::Open(AccessMode::Any),
+            AccessKind::Close(AccessMode::Read),
+        ] {
+            assert!(!is_change(EventKind::Access(access)), "{access:?}");
+        }
+        for kind in [
+            EventKind::Any,
+            EventKind::Access(AccessKind::Close(AccessMode::Write)),
+            EventKind::Create(CreateKind::Any),
+            EventKind::Modify(ModifyKind::Any),
+            EventKind::Remove(RemoveKind::Any),
+            EventKind::Other,
+        ] {
+            assert!(is_change(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn of_missing_folders_the_nearest_one_is_watched() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        let path = top.join("a/b/node.yaml");
+        assert_eq!(leading_to(&path), BTreeSet::from([top.clone()]));
+        std::fs::create_dir_all(top.join("a/b")).unwrap();
+        assert_eq!(leading_to(&path), BTreeSet::from([top.join("a/b")]));
+        std::fs::write(top.join("elsewhere"), "").unwrap();
+        std::os::unix::fs::symlink(top.join("elsewhere"), &path).unwrap();
+        assert_eq!(leading_to(&path), BTreeSet::from([top.join("a/b"), top]));
+        assert_eq!(
+            leading_to(Path::new("node.yaml")),
+            BTreeSet::from([PathBuf::from(".")])
+        );
+    }
+}

@@ -1,7 +1,17 @@
 //! Reading a JSON or YAML text into a type, with errors that name the field.
 
+mod file;
+
 use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Track;
+
+pub(crate) use self::file::read_file;
+pub use self::file::{FileError, SIZE_MAX};
+
+/// Most opening brackets and braces in a YAML text. The YAML scanner's time grows with the square
+/// of their depth: 80,000 take it 20 s, a document full of them would take it a day. What
+/// Kubernetes writes as YAML has next to none.
+const YAML_BRACKETS_MAX: usize = 16_384;
 
 /// Why a text is not a document of the wanted type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +33,11 @@ where
     T: Deserialize<'de> + Default,
 {
     let mut track = Track::new();
-    let result = if text.trim_start().starts_with('{') {
+    let is_json = text.trim_start().starts_with('{');
+    if !is_json {
+        check_brackets(text)?;
+    }
+    let result = if is_json {
         let mut json = serde_json::Deserializer::from_str(text);
         T::deserialize(serde_path_to_error::Deserializer::new(
             &mut json, &mut track,
@@ -39,17 +53,41 @@ where
     };
     result.map_err(|message| {
         let path = track.path().to_string();
-        // The YAML reader writes the path too.
-        let message = message
-            .strip_prefix(&format!("{path}: "))
-            .unwrap_or(&message)
-            .to_owned();
+        let message = without_path(&message, &path).to_owned();
         let path = if path == "." {
             "document".to_owned()
         } else {
             path
         };
         ReadError { path, message }
+    })
+}
+
+/// The YAML reader puts the path before its messages too, sometimes the parent's.
+fn without_path<'a>(message: &'a str, path: &str) -> &'a str {
+    match message.split_once(": ") {
+        Some((head, rest))
+            if path
+                .strip_prefix(head)
+                .is_some_and(|tail| tail.is_empty() || tail.starts_with(['.', '['])) =>
+        {
+            rest
+        }
+        Some(_) | None => message,
+    }
+}
+
+fn check_brackets(text: &str) -> Result<(), ReadError> {
+    let count = text.bytes().filter(|b| matches!(b, b'[' | b'{')).count();
+    if count <= YAML_BRACKETS_MAX {
+        return Ok(());
+    }
+    Err(ReadError {
+        path: "document".to_owned(),
+        message: format!(
+            "{count} opening brackets; allowed in YAML: at most {YAML_BRACKETS_MAX}, in JSON any \
+             number"
+        ),
     })
 }
 
@@ -88,6 +126,9 @@ mod tests {
             yaml.message,
             "invalid type: string \"x\", expected u8 at line 3 column 3"
         );
+        let list = read::<Numbers>("a: 1").unwrap_err();
+        assert_eq!(list.path, "a");
+        assert!(list.message.starts_with("invalid type: integer `1`"));
         let json = read::<Numbers>("{\"a\":\n[1, 300]}").unwrap_err();
         assert_eq!(json.path, "a[1]");
         assert!(json.message.contains("300") && json.message.contains("line 2"));
