@@ -52,7 +52,7 @@ const CHOICES: [Choice; 3] = [
 ];
 
 /// How long a guest may run, from power on to power off.
-const TIME_LIMIT: Duration = Duration::from_mins(2);
+const TIME_LIMIT: Duration = Duration::from_mins(4);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
 
