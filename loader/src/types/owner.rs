@@ -93,9 +93,9 @@ impl EndpointId {
     }
 
     fn mac(self, low_bits: u8) -> MacAddr {
-        let [_, _, first, rest @ ..] = self.0.to_be_bytes();
-        let [b, c, d, e, f] = rest;
-        MacAddr([(first & 0xf8) | low_bits, b, c, d, e, f])
+        let [_, _, mut mac @ ..] = self.0.to_be_bytes();
+        mac[0] = (mac[0] & 0xf8) | low_bits;
+        MacAddr(mac)
     }
 }
 
