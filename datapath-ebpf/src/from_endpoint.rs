@@ -63,10 +63,11 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     }
 }
 
-/// Whether an address is one of the endpoint's that sent the packet.
+/// Whether an address is one of the endpoint's that sent the packet. No device has the index 0
+/// of a host address's entry.
 #[inline(always)]
 fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
-    entry.is_endpoint() && entry.ifindex() == packet.ifindex()
+    entry.ifindex() == packet.ifindex()
 }
 
 /// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD
