@@ -74,8 +74,8 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 /// come from `::` and link-local addresses.
 ///
 /// They go to the stack without a mark. The mark is for a packet that the stack may forward, and
-/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`); and the source does
-/// not tell the owner ENI.
+/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`), and the source
+/// does not tell the owner ENI.
 #[inline(always)]
 fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();
