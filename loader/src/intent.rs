@@ -115,6 +115,8 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
+    /// What a user may wonder about, for the status: fields that are not followed, and why.
+    pub notes: Vec<String>,
 }
 
 impl Node {

@@ -7,8 +7,24 @@
 //! node document, socket -> Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel
 //! ```
 
+pub mod agent;
+pub mod api;
 pub mod bpf;
+pub mod cli;
+pub mod config;
+pub mod desired;
+pub mod document;
+pub mod faults;
+#[cfg(test)]
+mod fixture;
 pub mod intent;
 pub mod kernel;
+pub mod netlink;
+pub mod node;
 pub mod numbers;
+pub mod object;
+pub mod plan;
+pub mod recognise;
+pub mod reconcile;
 pub mod types;
+pub mod view;

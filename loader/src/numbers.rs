@@ -20,7 +20,11 @@ pub const TABLE_PODS: u32 = 220;
 /// An ENI's table is this plus its number, as Cilium's.
 pub const TABLE_ENI_BASE: u32 = 10;
 
-/// Metric of the unreachable route of a block: behind an endpoint's route of the same length,
+/// The highest ENI number that has a table: as many as the default mark can name, and clear of
+/// Cilium's tables and the pod table.
+pub const ENI_MAX: u8 = 62;
+
+/// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;
 /// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER` in

@@ -6,4 +6,4 @@ mod owner;
 
 pub use eni_number::EniNumber;
 pub use mac::MacAddr;
-pub use owner::{EndpointId, Owner};
+pub use owner::{EndpointId, Owner, ParseEndpointIdError};

@@ -1,6 +1,172 @@
-//! The eBPF side of the agent.
+//! The eBPF side of the agent: loads the object, keeps its maps and attachments under a pin
+//! folder, and does the steps of a plan that concern them.
+//!
+//! Everything that must outlive the agent is pinned, and nothing but the pins and the kernel is
+//! asked for what is there. Links, filters and devices are those of the calling thread's network
+//! namespace.
 
+mod attach;
+mod bpffs;
+mod cleanup;
+mod counters;
+#[cfg(feature = "debug-log")]
+mod debug_log;
+mod features;
+mod foreign;
+mod maps;
+mod object;
+mod pins;
+mod sys;
+mod tc;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
 use aya::include_bytes_aligned;
+use datapath_common::counter::{Counter, Program};
+use datapath_common::mark::MarkLayout;
+use datapath_common::outcome::Outcome;
+use serde::{Deserialize, Serialize};
+
+pub use attach::Mechanism;
+pub use cleanup::{Removed, remove_pins};
+pub use features::Features;
+pub use foreign::{ForeignProgram, Position};
+pub use sys::Direction;
+
+use crate::kernel::{Link, Observed, StepKind};
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
+
+/// Settings of the eBPF side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BpfOptions {
+    /// Folder on a BPF filesystem that holds our pins, such as `/sys/fs/bpf/towpath`.
+    pub pin_root: PathBuf,
+    /// How to attach programs.
+    pub attach: AttachMode,
+}
+
+/// How to attach programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttachMode {
+    /// TCX where the kernel has it, else clsact.
+    #[default]
+    Auto,
+    /// TCX, or nothing.
+    Tcx,
+    /// clsact on any kernel, so that a policy agent's filters can run before ours.
+    Clsact,
+}
+
+/// The loaded datapath.
+///
+/// Dropping it changes nothing in the kernel: attached programs keep running with their maps.
+pub struct Datapath {
+    maps: maps::Maps,
+    attachments: attach::Attachments,
+    features: Features,
+    #[cfg(feature = "debug-log")]
+    log: debug_log::DebugLog,
+}
+
+impl Datapath {
+    /// Opens or makes the pinned maps and loads the programs. Nothing is attached yet, so what an
+    /// earlier agent attached keeps running until [`Self::apply`] replaces it.
+    ///
+    /// A pinned map that does not fit the object is made anew, with a warning.
+    ///
+    /// # Errors
+    /// When `options` ask for what this node cannot give, or the kernel refuses a map or program;
+    /// the verifier's log is then part of the error.
+    pub fn load(options: &BpfOptions, mark: MarkLayout) -> Result<Self> {
+        if let Err(error) = sys::lift_memory_limit() {
+            // It matters before Linux 5.11 only, where making a map then fails with EPERM.
+            tracing::debug!("cannot lift the limit on locked memory: {error}");
+        }
+        let features = Features::probe(options.attach)?;
+        bpffs::prepare(&options.pin_root)?;
+        let pins = pins::Pins::new(&options.pin_root);
+        pins.create()?;
+        object::check_adoption(OBJECT, &pins)?;
+        let mut ebpf = object::load(OBJECT, &pins, mark)?;
+        #[cfg(feature = "debug-log")]
+        let log = debug_log::DebugLog::open(&mut ebpf);
+        let programs = object::Programs::load(&mut ebpf)?;
+        let maps = maps::Maps::take(&mut ebpf)?;
+        Ok(Self {
+            maps,
+            attachments: attach::Attachments::new(features.attach, pins, programs),
+            features,
+            #[cfg(feature = "debug-log")]
+            log,
+        })
+    }
+
+    /// Fills in the maps' entries and the attachments.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn observe(&self, observed: &mut Observed) -> Result<()> {
+        #[cfg(feature = "debug-log")]
+        self.log.forward();
+        observed.maps = self.maps.entries()?;
+        observed.attachments = self.attachments.observe()?;
+        Ok(())
+    }
+
+    /// Carries out a step that concerns maps or attachments.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the step is not for the datapath.
+    pub fn apply(&mut self, step: &StepKind) -> Result<()> {
+        match step {
+            StepKind::PutMapEntry(entry) => self.maps.put(entry),
+            StepKind::DeleteMapEntry(key) => self.maps.delete(key),
+            StepKind::Attach(hook) => self.attachments.attach(*hook),
+            StepKind::Detach(hook) => self.attachments.detach(*hook),
+            StepKind::SetSysctl(..)
+            | StepKind::SetMtu { .. }
+            | StepKind::SetUp(_)
+            | StepKind::CreateEndpointDevice(_)
+            | StepKind::DeleteDevice(_)
+            | StepKind::AddAddress(_)
+            | StepKind::DeleteAddress(_)
+            | StepKind::AddRoute(_)
+            | StepKind::DeleteRoute(_)
+            | StepKind::AddRule(_)
+            | StepKind::DeleteRule(_)
+            | StepKind::AddNeighbour(_)
+            | StepKind::DeleteNeighbour(_) => bail!("{step:?} is not a step of the datapath"),
+        }
+    }
+
+    /// Packets and bytes by program and outcome, summed over the CPUs; outcomes that never
+    /// happened are there with zeros.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
+        counters::read(&self.maps.counters)
+    }
+
+    /// What the kernel offers, as probed at load.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Programs and filters of others on `devices`, in the order they run.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn foreign_programs<'a>(
+        &self,
+        devices: impl IntoIterator<Item = &'a Link>,
+    ) -> Result<Vec<ForeignProgram>> {
+        foreign::list(self.attachments.pins(), self.features.tcx, devices)
+    }
+}

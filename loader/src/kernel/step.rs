@@ -1,5 +1,7 @@
 //! The steps of a plan.
 
+use std::fmt;
+
 use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
 use crate::types::{EndpointId, EniNumber};
@@ -13,6 +15,16 @@ pub enum Scope {
     Eni(EniNumber),
     /// One endpoint.
     Endpoint(EndpointId),
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node => f.write_str("node"),
+            Self::Eni(number) => write!(f, "eni {number}"),
+            Self::Endpoint(id) => write!(f, "endpoint {id}"),
+        }
+    }
 }
 
 /// One change to the kernel.

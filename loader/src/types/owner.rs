@@ -1,6 +1,7 @@
 //! Who an endpoint belongs to, and what its devices are called because of that.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use super::MacAddr;
 /// The owner of an endpoint: one interface of one container. This is how CNI identifies an
 /// attachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Owner {
     /// The runtime's id of the container (sandbox).
     pub container_id: String,
@@ -28,8 +29,14 @@ impl fmt::Display for Owner {
 /// The host-side device's name and both MACs follow from it and from nothing else, so a device of
 /// ours can be recognised by what it is, and a second ADD of one owner finds the first one's
 /// device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct EndpointId(u64);
+
+/// A text is not an endpoint id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an endpoint id: twelve hexadecimal digits in lower case are allowed")]
+pub struct ParseEndpointIdError(String);
 
 impl EndpointId {
     /// What every host-side device's name begins with.
@@ -56,7 +63,10 @@ impl EndpointId {
     /// The id that a host-side device's name stands for; `None` when the name is not of our form.
     #[must_use]
     pub fn from_device(name: &str) -> Option<Self> {
-        let hex = name.strip_prefix(Self::DEVICE_PREFIX)?;
+        Self::from_hex(name.strip_prefix(Self::DEVICE_PREFIX)?)
+    }
+
+    fn from_hex(hex: &str) -> Option<Self> {
         let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if hex.len() != 12 || !hex.bytes().all(lower_hex) {
             return None;
@@ -89,6 +99,28 @@ impl EndpointId {
     }
 }
 
+impl FromStr for EndpointId {
+    type Err = ParseEndpointIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::from_hex(text).ok_or_else(|| ParseEndpointIdError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for EndpointId {
+    type Error = ParseEndpointIdError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<EndpointId> for String {
+    fn from(id: EndpointId) -> Self {
+        id.to_string()
+    }
+}
+
 impl fmt::Display for EndpointId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:012x}", self.0)
@@ -107,6 +139,7 @@ mod tests {
         };
         let id = EndpointId::of(&owner);
         assert_eq!(EndpointId::from_device(&id.device()), Some(id));
+        assert_eq!(id.to_string().parse(), Ok(id));
         assert!(id.device().len() <= 15, "IFNAMSIZ");
         assert!(id.host_mac().is_unicast() && id.pod_mac().is_unicast());
         assert_ne!(id.host_mac(), id.pod_mac());

@@ -1,0 +1,347 @@
+//! The task that owns the node's state: endpoints, the reconciler, the kernel. Everything happens
+//! here, one thing after the other.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as Timer, sleep_until};
+
+use super::admission::{self, Admission, Decision};
+use super::kernel::Host;
+use super::netns::Netns;
+use super::pacer::Pacer;
+use super::store::{Store, Stored};
+use crate::api::types::Attachment;
+use crate::api::{ApiError, Command, EndpointRequest, ErrorCode};
+use crate::faults::{self, Point};
+use crate::intent::{Endpoint, Intent, Node, Settings};
+use crate::node::NodeSource;
+use crate::reconcile::{Pass, Reconciler};
+use crate::types::{EndpointId, Owner};
+use crate::view::Readiness;
+
+/// The owner of the node's state.
+pub(super) struct Actor<K> {
+    pub(super) reconciler: Reconciler<K>,
+    /// Follows the document; its node is empty until the first good one.
+    pub(super) intent: Intent,
+    pub(super) source: NodeSource,
+    pub(super) document: PathBuf,
+    /// MTU of pods that the configuration asks for, in bytes.
+    pub(super) mtu: Option<u32>,
+    pub(super) store: Store,
+    /// Records that cannot be read. Their devices are left alone.
+    pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
+    pub(super) pass: Pass,
+    pub(super) started: Instant,
+    pacer: Pacer,
+}
+
+impl<K: Host> Actor<K> {
+    pub(super) fn new(
+        kernel: K,
+        settings: Settings,
+        mtu: Option<u32>,
+        document: PathBuf,
+        (store, stored): (Store, Stored),
+    ) -> Self {
+        let Stored { endpoints, corrupt } = stored;
+        let mut actor = Self {
+            reconciler: Reconciler::new(kernel, Instant::now),
+            intent: Intent {
+                node: Node::default(),
+                endpoints,
+                settings,
+            },
+            source: NodeSource::default(),
+            document,
+            mtu,
+            store,
+            corrupt,
+            pass: Pass::default(),
+            started: Instant::now(),
+            pacer: Pacer::new(),
+        };
+        actor.hide_corrupt();
+        actor
+    }
+
+    /// Serves until the commands end or `stop` resolves.
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut document: watch::Receiver<NodeSource>,
+        stop: impl Future<Output = ()>,
+    ) {
+        tokio::pin!(stop);
+        let mut events = None;
+        // The subscription is there before the first look, so that nothing falls between.
+        self.subscribe(&mut events);
+        self.take_document(&mut document);
+        loop {
+            let now = Timer::now();
+            tokio::select! {
+                () = &mut stop => return,
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command).await,
+                    None => return,
+                },
+                Ok(()) = document.changed() => self.take_document(&mut document),
+                open = next(&mut events) => if open {
+                    self.pacer.event(Timer::now());
+                } else {
+                    events = None;
+                },
+                () = sleep_until(self.pacer.due(now)) => {
+                    self.subscribe(&mut events);
+                    self.run_pass().await;
+                }
+            }
+        }
+    }
+
+    /// Subscribes to the kernel's events where there is no subscription. Without one the audits
+    /// still find every change.
+    fn subscribe(&mut self, events: &mut Option<BoxStream<'static, ()>>) {
+        if events.is_none() {
+            match self.reconciler.kernel().events() {
+                Ok(stream) => *events = Some(stream),
+                Err(error) => tracing::warn!("no events from the kernel: {error:#}"),
+            }
+        }
+    }
+
+    fn take_document(&mut self, document: &mut watch::Receiver<NodeSource>) {
+        self.source = document.borrow_and_update().clone();
+        if let Some(node) = &self.source.node {
+            self.intent.node = Node::clone(node);
+            self.pacer.event(Timer::now());
+        }
+    }
+
+    /// Brings the kernel to the intent. Does nothing before the first good document: an intent
+    /// without one would remove what an earlier agent set up.
+    pub(super) async fn run_pass(&mut self) {
+        if self.source.node.is_some() {
+            if self.reconciler.kernel().facts().is_none()
+                && let Err(error) = self.reconciler.kernel_mut().observe().await
+            {
+                tracing::warn!("the kernel could not be read: {error:#}");
+            }
+            self.drop_dead();
+            let pass = self.reconciler.pass(&self.intent).await;
+            if pass.applied > 0 {
+                tracing::info!(
+                    steps = pass.applied,
+                    left = pass.remaining,
+                    "kernel changed"
+                );
+            }
+            if pass.failures != self.pass.failures {
+                for failure in &pass.failures {
+                    tracing::warn!(step = failure.step, error = failure.error, "step failed");
+                }
+            }
+            self.pass = pass;
+        }
+        self.pacer.passed(Timer::now(), self.pass.next_due);
+    }
+
+    /// Forgets endpoints whose namespace and device are both gone: that pod is dead, and the
+    /// runtime may never say so.
+    fn drop_dead(&mut self) {
+        let Some(facts) = self.reconciler.kernel().facts() else {
+            return;
+        };
+        let dead: Vec<_> = self
+            .intent
+            .endpoints
+            .iter()
+            .filter(|(id, endpoint)| {
+                !facts.has_device(**id) && Netns::at(&endpoint.netns).is_gone()
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in dead {
+            match self.forget(id) {
+                Ok(owner) => tracing::info!(%owner, "endpoint dropped: its namespace is gone"),
+                Err(error) => tracing::error!("a dead endpoint's record stays: {error:#}"),
+            }
+        }
+    }
+
+    fn forget(&mut self, id: EndpointId) -> anyhow::Result<String> {
+        self.store.remove(id)?;
+        let endpoint = self.intent.endpoints.remove(&id);
+        Ok(endpoint.map_or_else(|| id.to_string(), |endpoint| endpoint.owner.to_string()))
+    }
+
+    async fn command(&mut self, command: Command) {
+        // A caller that went away needs no answer.
+        match command {
+            Command::AddEndpoint(request, reply) => {
+                let owner = request.owner.clone();
+                let answer = self.add(request).await;
+                match &answer {
+                    Ok(_) => tracing::info!(%owner, "endpoint added"),
+                    Err(error) => tracing::warn!(%owner, %error, "endpoint not added"),
+                }
+                reply.send(answer).ok();
+            }
+            Command::DeleteEndpoint(owner, reply) => {
+                let answer = self.delete(&owner).await;
+                match &answer {
+                    Ok(()) => tracing::info!(%owner, "endpoint deleted"),
+                    Err(error) => tracing::warn!(%owner, %error, "endpoint not deleted"),
+                }
+                reply.send(answer).ok();
+            }
+            Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
+            Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
+            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.clone()))),
+            Command::Status(reply) => {
+                let status = self.status().await;
+                reply.send(Ok(Box::new(status))).ok();
+            }
+            Command::Metrics(reply) => drop(reply.send(self.metrics())),
+        }
+    }
+
+    async fn add(&mut self, request: EndpointRequest) -> Result<Attachment, ApiError> {
+        if self.source.node.is_none() {
+            let error = self
+                .source
+                .error
+                .as_deref()
+                .unwrap_or("it was not read yet");
+            return Err(ApiError::new(
+                ErrorCode::NotReady,
+                format!("there is no good node document: {error}"),
+            ));
+        }
+        if self.reconciler.kernel().facts().is_none() {
+            self.run_pass().await;
+        }
+        match self.decide(request)? {
+            Decision::Existing(endpoint) => {
+                self.run_pass().await;
+                self.attached(&endpoint)
+            }
+            Decision::New(endpoint) => {
+                check_netns(&endpoint)?;
+                self.make(endpoint).await
+            }
+        }
+    }
+
+    fn decide(&self, request: EndpointRequest) -> Result<Decision, ApiError> {
+        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
+            ApiError::new(
+                ErrorCode::NotReady,
+                "the kernel could not be read; see the log",
+            )
+        })?;
+        Admission {
+            intent: &self.intent,
+            view: &self.pass.view,
+            mtu: self.mtu,
+            facts,
+        }
+        .decide(request)
+    }
+
+    /// Makes an endpoint, or leaves nothing of it.
+    async fn make(&mut self, endpoint: Endpoint) -> Result<Attachment, ApiError> {
+        let id = endpoint.id();
+        self.store
+            .put(&endpoint)
+            .map_err(|error| internal(&error))?;
+        faults::reach(Point::EndpointAddRecorded);
+        self.intent.endpoints.insert(id, endpoint.clone());
+        if self.corrupt.remove(&id).is_some() {
+            self.hide_corrupt();
+        }
+        self.run_pass().await;
+        let answer = self.attached(&endpoint);
+        if answer.is_err() {
+            if let Err(error) = self.forget(id) {
+                tracing::error!("the record of a failed endpoint stays: {error:#}");
+            }
+            self.run_pass().await;
+        }
+        answer
+    }
+
+    /// The answer for an endpoint that should work by now.
+    fn attached(&self, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
+        let view = self.pass.view.endpoints.get(&endpoint.id());
+        match view.map(|view| &view.readiness) {
+            Some(Readiness::Ready) => admission::attachment(&self.intent, endpoint),
+            Some(Readiness::NotReady { reason } | Readiness::Excluded { reason }) => {
+                Err(ApiError::new(ErrorCode::SetUpFailed, reason.clone()))
+            }
+            None => Err(ApiError::new(
+                ErrorCode::SetUpFailed,
+                "the kernel could not be read; see the log",
+            )),
+        }
+    }
+
+    async fn delete(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        let id = EndpointId::of(owner);
+        let known = self.intent.endpoints.get(&id);
+        if known.is_some_and(|endpoint| endpoint.owner != *owner) {
+            // Another owner's that happens to have the same id.
+            return Ok(());
+        }
+        let unreadable = self.corrupt.contains_key(&id);
+        if known.is_none() && !unreadable {
+            return Ok(());
+        }
+        self.forget(id).map_err(|error| internal(&error))?;
+        faults::reach(Point::EndpointDelRecorded);
+        if self.corrupt.remove(&id).is_some() {
+            self.hide_corrupt();
+        }
+        self.run_pass().await;
+        Ok(())
+    }
+
+    fn hide_corrupt(&mut self) {
+        let ids = self.corrupt.keys().copied().collect();
+        self.reconciler.kernel_mut().hide(ids);
+    }
+}
+
+/// Checks that the namespace is one that a pod can have.
+fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
+    let path = endpoint.netns.display();
+    let message = match Netns::at(&endpoint.netns) {
+        Netns::Pod => return Ok(()),
+        Netns::Host => format!("{path} is the host's own network namespace"),
+        Netns::Other => format!("{path} is not a network namespace"),
+        Netns::Absent => format!("{path} does not exist"),
+        Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
+    };
+    Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
+}
+
+fn internal(error: &anyhow::Error) -> ApiError {
+    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
+}
+
+/// Waits for an event; false when there will be no more. Waits for ever where there is no
+/// subscription.
+async fn next(events: &mut Option<BoxStream<'static, ()>>) -> bool {
+    match events {
+        Some(events) => events.next().await.is_some(),
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Whether the node can have an endpoint, and what is answered when it has.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::facts::Facts;
+use crate::api::types::{Allocation, Attachment, EniRef};
+use crate::api::{ApiError, EndpointRequest, ErrorCode};
+use crate::intent::{Endpoint, Family, Intent};
+use crate::numbers;
+use crate::types::EndpointId;
+use crate::view::{EniView, Readiness, View};
+
+/// The node, as far as it decides about a request.
+pub(super) struct Admission<'a> {
+    /// What the node should be.
+    pub(super) intent: &'a Intent,
+    /// What the node is.
+    pub(super) view: &'a View,
+    /// MTU that the configuration asks for, in bytes.
+    pub(super) mtu: Option<u32>,
+    /// What the kernel showed last.
+    pub(super) facts: &'a Facts,
+}
+
+/// What is to be done about a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// The owner has just this endpoint.
+    Existing(Endpoint),
+    /// The endpoint can be made.
+    New(Endpoint),
+}
+
+impl Admission<'_> {
+    /// Decides about a request. What was given to an owner stays given, whatever became of its
+    /// ENI: a repeated request gets the same answer.
+    pub(super) fn decide(&self, request: EndpointRequest) -> Result<Decision, ApiError> {
+        let id = EndpointId::of(&request.owner);
+        if let Some(existing) = self.intent.endpoints.get(&id) {
+            return repeated(existing, &request);
+        }
+        let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
+        for address in &request.addresses {
+            let eni = self
+                .owner_of(id, *address)
+                .map_err(|error| error.at("addresses"))?;
+            let device = eni.device.as_ref();
+            mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
+        }
+        let EndpointRequest {
+            owner,
+            netns,
+            addresses,
+        } = request;
+        Ok(Decision::New(Endpoint {
+            owner,
+            netns,
+            addresses,
+            mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
+        }))
+    }
+
+    /// The ENI that an address may be used on.
+    fn owner_of(&self, id: EndpointId, address: IpAddr) -> Result<&EniView, ApiError> {
+        let refuse = |code, message| Err(ApiError::new(code, message));
+        if let Some(holder) = self
+            .intent
+            .endpoints
+            .values()
+            .find(|e| e.addresses.contains(&address))
+        {
+            return refuse(
+                ErrorCode::AddressInUse,
+                format!("{address} belongs to the endpoint of {}", holder.owner),
+            );
+        }
+        if let Some(device) = self.facts.hidden.get(&address)
+            && *device != id.device()
+        {
+            return refuse(
+                ErrorCode::AddressInUse,
+                format!("{address} belongs to {device}, an endpoint whose record cannot be read"),
+            );
+        }
+        if let Some(device) = self.facts.host.get(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is on the host's device {device}"),
+            );
+        }
+        if self.intent.settings.host_addresses.contains(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is one of the host's by the configuration (host-addresses)"),
+            );
+        }
+        let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) else {
+            return refuse(
+                ErrorCode::AddressNotOwned,
+                format!("no ENI of this node owns {address}"),
+            );
+        };
+        let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
+        let view = self.view.enis.get(&eni.number);
+        match view.map(|view| (view, &view.readiness)) {
+            Some((view, Readiness::Ready)) => Ok(view),
+            Some((_, Readiness::Excluded { reason })) => refuse(
+                ErrorCode::EniExcluded,
+                format!("{named} excluded: {reason}"),
+            ),
+            Some((_, Readiness::NotReady { reason })) => refuse(
+                ErrorCode::EniNotReady,
+                format!("{named} not ready: {reason}"),
+            ),
+            None => refuse(
+                ErrorCode::EniNotReady,
+                format!("{named} not ready: it has not been looked at yet"),
+            ),
+        }
+    }
+}
+
+fn repeated(existing: &Endpoint, request: &EndpointRequest) -> Result<Decision, ApiError> {
+    let conflict = |field: &str, is: String, asked: String| {
+        let message = format!(
+            "{} has an endpoint with {is}, not {asked}: delete it first",
+            existing.owner
+        );
+        Err(ApiError::new(ErrorCode::OwnerConflict, message).at(field))
+    };
+    if existing.owner != request.owner {
+        let message = format!(
+            "{} has the same endpoint id as {}; let the runtime choose another container id",
+            request.owner, existing.owner
+        );
+        return Err(ApiError::new(ErrorCode::OwnerConflict, message).at("owner"));
+    }
+    if existing.netns != request.netns {
+        return conflict(
+            "netns",
+            existing.netns.display().to_string(),
+            request.netns.display().to_string(),
+        );
+    }
+    if existing.addresses != request.addresses {
+        return conflict(
+            "addresses",
+            list(&existing.addresses),
+            list(&request.addresses),
+        );
+    }
+    Ok(Decision::Existing(existing.clone()))
+}
+
+/// The allocation result of an endpoint.
+pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
+    let id = endpoint.id();
+    let addresses = endpoint.addresses.iter().map(|address| {
+        // What was given stays given, also when the ENI was excluded since.
+        let owner = intent.node.enis.values().find(|eni| eni.owns(*address));
+        let eni = owner.ok_or_else(|| {
+            ApiError::new(
+                ErrorCode::AddressNotOwned,
+                format!("no ENI of this node owns {address} any more"),
+            )
+            .at("addresses")
+        })?;
+        let family = Family::of(*address);
+        Ok(Allocation {
+            address: *address,
+            eni: EniRef {
+                number: eni.number,
+                id: eni.id.clone(),
+                mac: eni.mac,
+            },
+            gateway: eni.gateway(family),
+            subnet: eni.subnet,
+            vpc_cidrs: eni.vpc_cidrs.clone(),
+            pod_gateway: match family {
+                Family::V4 => numbers::POD_GATEWAY_V4.into(),
+                Family::V6 => numbers::POD_GATEWAY_V6.into(),
+            },
+        })
+    });
+    Ok(Attachment {
+        owner: endpoint.owner.clone(),
+        netns: endpoint.netns.clone(),
+        host_device: id.device(),
+        host_mac: id.host_mac(),
+        pod_mac: id.pod_mac(),
+        mtu: endpoint.mtu,
+        addresses: addresses.collect::<Result<_, ApiError>>()?,
+    })
+}
+
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
+    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Taking everything of ours off the node.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use datapath_common::abi;
+use serde::Serialize;
+
+use super::lock::Lock;
+use super::run::ENDPOINTS;
+use crate::bpf::{self, Datapath};
+use crate::config::Config;
+use crate::kernel::Observed;
+use crate::netlink::Netlink;
+use crate::object::Object;
+use crate::recognise::{is_fence, recognise};
+
+/// What a clean-up removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CleanUp {
+    /// The objects, in the order in which they went.
+    pub objects: Vec<String>,
+}
+
+/// Removes everything of ours: endpoints, addresses, routes, rules, attachments, maps, records.
+/// Sysctls, MTUs and link states stay: what they were before is not known.
+///
+/// What goes first is what the recognition of the rest does not need, so that a clean-up that was
+/// cut short can be run again.
+///
+/// # Errors
+/// When an agent runs; when there are endpoints and `with_endpoints` does not say that they may
+/// go; when the kernel refuses.
+pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
+    let state = config.state_dir.as_path();
+    let _lock = Lock::take(state).context("stop the agent first")?;
+    let settings = config.settings();
+    let options = config.bpf_options();
+    let mut netlink = Netlink::open(settings.protocol)?;
+
+    let observed = observe(&mut netlink, config).await?;
+    let mut owned: Vec<_> = recognise(&observed, settings.protocol)
+        .into_iter()
+        .filter_map(|owned| Some((rank(&owned.object())?, owned)))
+        .collect();
+    owned.sort_by_key(|(rank, _)| *rank);
+    let endpoints = owned.iter().filter(|(rank, _)| *rank == 0).count();
+    if endpoints > 0 && !with_endpoints {
+        bail!("{endpoints} endpoints would lose their network; say --yes if they may");
+    }
+
+    let mut removed = CleanUp::default();
+    for (_, owned) in owned {
+        let Some(step) = owned.removal() else {
+            continue;
+        };
+        let object = owned.object().describe(&observed.links);
+        netlink
+            .apply(&step)
+            .await
+            .with_context(|| format!("remove {object}"))?;
+        removed.objects.push(object);
+    }
+    let pins = bpf::remove_pins(&options).context("remove the datapath")?;
+    removed
+        .objects
+        .extend(pins.filters.iter().map(|filter| format!("filter {filter}")));
+    removed.objects.extend(pins.qdiscs.iter().map(|ifindex| {
+        let link = observed.links.get(ifindex);
+        let device = link.map_or_else(|| ifindex.to_string(), |link| link.name.clone());
+        format!("clsact of {device}")
+    }));
+    removed
+        .objects
+        .extend(pins.pins.iter().map(|pin| format!("pin {pin}")));
+    removed
+        .objects
+        .extend(remove_records(&state.join(ENDPOINTS))?);
+    Ok(removed)
+}
+
+/// When an object goes; `None` for what goes with the pins or with something else.
+fn rank(object: &Object) -> Option<u8> {
+    match object {
+        Object::Device(_) => Some(0),
+        Object::Neighbour(_) => Some(1),
+        Object::Address(_) => Some(2),
+        Object::Route(route) if is_fence(route) => Some(4),
+        Object::Route(_) => Some(3),
+        Object::Rule(_) => Some(5),
+        Object::Sysctl(..)
+        | Object::Mtu { .. }
+        | Object::Up(_)
+        | Object::MapEntry(_)
+        | Object::Attachment(_) => None,
+    }
+}
+
+/// The kernel, with the maps where there are any: they tell which devices are our ENIs'.
+async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
+    let mut observed = Observed::default();
+    netlink
+        .observe(&mut observed)
+        .await
+        .context("read the network configuration")?;
+    let options = config.bpf_options();
+    let pins = options.pin_root.join(format!("v{}", abi::VERSION));
+    if pins.exists() {
+        let read = Datapath::load(&options, config.settings().mark)
+            .and_then(|datapath| datapath.observe(&mut observed));
+        if let Err(error) = read {
+            tracing::warn!("the maps could not be read: {error:#}");
+        }
+    }
+    Ok(observed)
+}
+
+fn remove_records(folder: &Path) -> Result<Option<String>> {
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(Some(format!("records {}", folder.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("remove {}", folder.display())),
+    }
+}

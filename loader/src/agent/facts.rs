@@ -1,0 +1,185 @@
+//! What the agent itself needs to know of an observation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::kernel::{Link, MapEntry, NextHop, Observed, SysctlScope};
+use crate::types::EndpointId;
+
+/// Addresses and the names of the devices that have them.
+pub(super) type Holders = BTreeMap<IpAddr, String>;
+
+/// What the agent itself needs to know of an observation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Every device of the host's namespace, hidden ones included.
+    pub(super) links: BTreeMap<u32, Link>,
+    /// The addresses of the host's devices.
+    pub(super) host: Holders,
+    /// The addresses of hidden endpoints.
+    pub(super) hidden: Holders,
+}
+
+impl Facts {
+    /// Reads the facts, and takes out of the observation what belongs to hidden endpoints.
+    pub(super) fn take(observed: &mut Observed, hidden: &BTreeSet<EndpointId>) -> Self {
+        let links = observed.links.clone();
+        let name = |ifindex| links.get(&ifindex).map_or("?", |link| link.name.as_str());
+        let host = observed
+            .addresses
+            .iter()
+            .map(|address| (address.net.addr(), name(address.ifindex).to_owned()))
+            .collect();
+        let devices: BTreeSet<u32> = links
+            .values()
+            .filter(|link| {
+                EndpointId::from_device(&link.name).is_some_and(|id| hidden.contains(&id))
+            })
+            .map(|link| link.ifindex)
+            .collect();
+        let mut facts = Self {
+            host,
+            hidden: Holders::new(),
+            links: BTreeMap::new(),
+        };
+        if !devices.is_empty() {
+            facts.hidden = hide(observed, &devices);
+        }
+        facts.links = links;
+        facts
+    }
+
+    /// Whether an endpoint's host-side device is there.
+    pub(super) fn has_device(&self, id: EndpointId) -> bool {
+        let name = id.device();
+        self.links.values().any(|link| link.name == name)
+    }
+}
+
+/// Takes out what hangs on the devices; answers the endpoint addresses among it.
+fn hide(observed: &mut Observed, devices: &BTreeSet<u32>) -> Holders {
+    let Observed {
+        links,
+        addresses,
+        routes,
+        rules: _,
+        neighbours,
+        sysctls,
+        maps,
+        attachments,
+    } = observed;
+    let seen = |ifindex: u32| !devices.contains(&ifindex);
+    let mut holders = Holders::new();
+    maps.retain(|_, entry| match entry {
+        MapEntry::Address(address, value) if !seen(value.ifindex()) => {
+            let name = links.get(&value.ifindex()).map(|link| link.name.clone());
+            holders.insert(*address, name.unwrap_or_default());
+            false
+        }
+        MapEntry::Address(..)
+        | MapEntry::Destination(..)
+        | MapEntry::Eni(..)
+        | MapEntry::EniDevice(..) => true,
+    });
+    routes.retain(|route| match route.next_hop {
+        NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => {
+            let keep = seen(ifindex);
+            if !keep {
+                let name = links.get(&ifindex).map(|link| link.name.clone());
+                holders.insert(route.destination.addr(), name.unwrap_or_default());
+            }
+            keep
+        }
+        NextHop::Unreachable => true,
+    });
+    sysctls.retain(|sysctl, _| match sysctl.scope {
+        SysctlScope::Device(ifindex) => seen(ifindex),
+        SysctlScope::All | SysctlScope::Family => true,
+    });
+    addresses.retain(|address| seen(address.ifindex));
+    neighbours.retain(|neighbour| seen(neighbour.ifindex));
+    attachments.retain(|hook, _| seen(hook.ifindex));
+    links.retain(|ifindex, _| seen(*ifindex));
+    holders
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath_common::abi::{AddressEntry, EndpointAddress};
+    use datapath_common::counter::Program;
+
+    use super::*;
+    use crate::kernel::{Address, Attachment, Hook, LinkKind, MapKey, Neighbour, Route};
+    use crate::types::{MacAddr, Owner};
+
+    fn id(container: &str) -> EndpointId {
+        EndpointId::of(&Owner {
+            container_id: container.into(),
+            interface: "eth0".into(),
+        })
+    }
+
+    /// A device with one object of each kind on it.
+    fn add_endpoint(observed: &mut Observed, ifindex: u32, id: EndpointId, address: &str) {
+        let address: IpAddr = address.parse().unwrap();
+        let link = Link {
+            ifindex,
+            name: id.device(),
+            mac: Some(id.host_mac()),
+            mtu: 1500,
+            up: true,
+            kind: LinkKind::Veth,
+            master: None,
+        };
+        let entry = AddressEntry::endpoint(EndpointAddress {
+            eni: 1,
+            eni_ifindex: 2,
+            ifindex,
+            mtu: 1500,
+            pod_mac: [0; 6],
+            host_mac: [0; 6],
+        });
+        let link_local: IpAddr = "fe80::1".parse().unwrap();
+        observed.links.insert(ifindex, link);
+        observed.addresses.insert(Address {
+            ifindex,
+            net: link_local.into(),
+        });
+        observed.routes.insert(Route {
+            table: 220,
+            destination: address.into(),
+            metric: 0,
+            next_hop: NextHop::Device(ifindex),
+            source: None,
+            protocol: 2,
+        });
+        observed.neighbours.insert(Neighbour {
+            ifindex,
+            address,
+            mac: MacAddr([2; 6]),
+        });
+        let entry = MapEntry::Address(address, entry);
+        observed.maps.insert(MapKey::Address(address), entry);
+        let hook = Hook {
+            ifindex,
+            program: Program::FromEndpoint,
+        };
+        observed.attachments.insert(hook, Attachment::Current);
+    }
+
+    #[test]
+    fn nothing_of_a_hidden_endpoint_is_seen_and_nothing_else_is_lost() {
+        let mut observed = Observed::default();
+        add_endpoint(&mut observed, 7, id("seen"), "10.0.1.7");
+        let without = observed.clone();
+        add_endpoint(&mut observed, 8, id("hidden"), "10.0.1.8");
+        let facts = Facts::take(&mut observed, &[id("hidden")].into());
+        assert_eq!(observed, without);
+        assert_eq!(
+            facts.hidden,
+            Holders::from([("10.0.1.8".parse().unwrap(), id("hidden").device())])
+        );
+        assert!(facts.has_device(id("hidden")));
+        assert!(!facts.has_device(id("other")));
+    }
+}

@@ -1,0 +1,146 @@
+//! The real kernel: netlink and the datapath as one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use anyhow::{Context as _, Result};
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use serde_json::Value;
+
+use super::facts::Facts;
+use crate::bpf::{Datapath, ForeignProgram};
+use crate::faults::{self, Point};
+use crate::kernel::{Kernel, Observed, Step, StepKind};
+use crate::netlink::Netlink;
+use crate::types::EndpointId;
+
+/// A kernel that also answers what only people ask.
+pub(super) trait Host: Kernel {
+    /// Hides these endpoints' devices and all that hangs on them from every observation, so that
+    /// no plan touches them.
+    fn hide(&mut self, endpoints: BTreeSet<EndpointId>);
+
+    /// What the last observation showed; `None` when it failed or there was none.
+    fn facts(&self) -> Option<&Facts>;
+
+    /// A stream with one item for each burst of changes.
+    fn events(&self) -> Result<BoxStream<'static, ()>>;
+
+    /// The datapath's counters.
+    fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
+
+    /// What the kernel was found to have, by name.
+    fn features(&self) -> Result<BTreeMap<String, Value>>;
+
+    /// Programs of others on these devices.
+    fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
+
+    /// What other CNIs left behind.
+    fn leftovers(&mut self) -> impl Future<Output = Result<Vec<String>>> + Send;
+}
+
+/// The kernel of the node.
+pub(super) struct HostKernel {
+    netlink: Netlink,
+    datapath: Datapath,
+    hidden: BTreeSet<EndpointId>,
+    facts: Option<Facts>,
+    /// Whether steps were applied since the last observation.
+    in_plan: bool,
+}
+
+impl HostKernel {
+    pub(super) fn new(netlink: Netlink, datapath: Datapath) -> Self {
+        Self {
+            netlink,
+            datapath,
+            hidden: BTreeSet::new(),
+            facts: None,
+            in_plan: false,
+        }
+    }
+}
+
+impl Kernel for HostKernel {
+    async fn observe(&mut self) -> Result<Observed> {
+        if mem::take(&mut self.in_plan) {
+            faults::reach(Point::PlanEnd);
+        }
+        self.facts = None;
+        let mut observed = Observed::default();
+        self.netlink
+            .observe(&mut observed)
+            .await
+            .context("read the network configuration")?;
+        self.datapath
+            .observe(&mut observed)
+            .context("read the datapath")?;
+        self.facts = Some(Facts::take(&mut observed, &self.hidden));
+        Ok(observed)
+    }
+
+    async fn apply(&mut self, step: &Step) -> Result<()> {
+        if !mem::replace(&mut self.in_plan, true) {
+            faults::reach(Point::PlanBegin);
+        }
+        let name = faults::step_name(&step.kind);
+        faults::reach(Point::Apply(name));
+        match &step.kind {
+            StepKind::PutMapEntry(_)
+            | StepKind::DeleteMapEntry(_)
+            | StepKind::Attach(_)
+            | StepKind::Detach(_) => self.datapath.apply(&step.kind)?,
+            StepKind::SetSysctl(..)
+            | StepKind::SetMtu { .. }
+            | StepKind::SetUp(_)
+            | StepKind::CreateEndpointDevice(_)
+            | StepKind::DeleteDevice(_)
+            | StepKind::AddAddress(_)
+            | StepKind::DeleteAddress(_)
+            | StepKind::AddRoute(_)
+            | StepKind::DeleteRoute(_)
+            | StepKind::AddRule(_)
+            | StepKind::DeleteRule(_)
+            | StepKind::AddNeighbour(_)
+            | StepKind::DeleteNeighbour(_) => self.netlink.apply(&step.kind).await?,
+        }
+        faults::reach(Point::Applied(name));
+        Ok(())
+    }
+}
+
+impl Host for HostKernel {
+    fn hide(&mut self, endpoints: BTreeSet<EndpointId>) {
+        self.hidden = endpoints;
+    }
+
+    fn facts(&self) -> Option<&Facts> {
+        self.facts.as_ref()
+    }
+
+    fn events(&self) -> Result<BoxStream<'static, ()>> {
+        Ok(self.netlink.events()?.boxed())
+    }
+
+    fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
+        self.datapath.counters()
+    }
+
+    fn features(&self) -> Result<BTreeMap<String, Value>> {
+        let features = serde_json::to_value(self.datapath.features())?;
+        Ok(serde_json::from_value(features)?)
+    }
+
+    fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
+        let links = self.facts.iter().flat_map(|facts| facts.links.values());
+        self.datapath
+            .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
+    }
+
+    async fn leftovers(&mut self) -> Result<Vec<String>> {
+        self.netlink.leftovers().await
+    }
+}

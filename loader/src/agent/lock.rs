@@ -1,0 +1,70 @@
+//! One agent a node.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// Name of the lock file in the state folder.
+const NAME: &str = "agent.lock";
+
+/// Held while it lives; the kernel releases it with the process, however that ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Takes the lock of a state folder, and makes the folder when it is missing.
+    ///
+    /// # Errors
+    /// When another process holds it, whose id is named then; or when the file cannot be made.
+    pub fn take(state: &Path) -> Result<Self> {
+        fs::create_dir_all(state).with_context(|| format!("make {}", state.display()))?;
+        let path = state.join(NAME);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(|| format!("open {}", path.display()))?;
+        let mut holder = String::new();
+        file.read_to_string(&mut holder)
+            .with_context(|| format!("read {}", path.display()))?;
+        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => file,
+            Err((_, Errno::EWOULDBLOCK)) => bail!(
+                "another agent is running (process {}): it holds {}",
+                holder.trim(),
+                path.display()
+            ),
+            Err((_, error)) => {
+                return Err(error).with_context(|| format!("lock {}", path.display()));
+            }
+        };
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .with_context(|| format!("write {}", path.display()))?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_one_is_refused_until_the_first_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Lock::take(folder.path()).unwrap();
+        let error = Lock::take(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        Lock::take(folder.path()).unwrap();
+    }
+}

@@ -1,0 +1,17 @@
+//! The agent: one task owns the node's state, and everything else asks it.
+
+mod actor;
+mod admission;
+mod cleanup;
+mod facts;
+mod kernel;
+mod lock;
+mod netns;
+mod pacer;
+mod report;
+mod run;
+mod store;
+
+pub use cleanup::{CleanUp, cleanup};
+pub use lock::Lock;
+pub use run::run;

@@ -1,0 +1,276 @@
+//! What the agent says of itself and the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+
+use super::actor::Actor;
+use super::kernel::Host;
+use crate::api::types::{
+    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Health, HealthState,
+    Metric, Repairs, Status, SysctlStatus,
+};
+use crate::api::{ApiError, ErrorCode};
+use crate::intent::Eni;
+use crate::netlink;
+use crate::reconcile::RepairWar;
+use crate::view::Readiness;
+
+impl<K: Host> Actor<K> {
+    /// The endpoints.
+    pub(super) fn endpoints(&self) -> Vec<EndpointStatus> {
+        let of = |(id, endpoint): (_, &crate::intent::Endpoint)| {
+            let view = self.pass.view.endpoints.get(id);
+            let addresses = endpoint.addresses.iter().map(|address| AddressStatus {
+                address: *address,
+                eni: view.and_then(|view| *view.addresses.get(address)?),
+            });
+            EndpointStatus {
+                owner: endpoint.owner.clone(),
+                netns: endpoint.netns.clone(),
+                host_device: id.device(),
+                mtu: endpoint.mtu,
+                addresses: addresses.collect(),
+                readiness: view.map_or_else(
+                    || Readiness::not_ready("not looked at yet"),
+                    |view| view.readiness.clone(),
+                ),
+            }
+        };
+        self.intent.endpoints.iter().map(of).collect()
+    }
+
+    /// The ENIs.
+    pub(super) fn enis(&self) -> Vec<EniStatus> {
+        self.intent
+            .node
+            .enis
+            .values()
+            .map(|eni| self.eni(eni))
+            .collect()
+    }
+
+    fn eni(&self, eni: &Eni) -> EniStatus {
+        let view = self.pass.view.enis.get(&eni.number);
+        let device = view.and_then(|view| view.device.as_ref());
+        let used = self.intent.endpoints.values();
+        let used = used.flat_map(|endpoint| &endpoint.addresses);
+        EniStatus {
+            number: eni.number,
+            id: eni.id.clone(),
+            mac: eni.mac,
+            device: device.map(|device| device.name.clone()),
+            mtu: device.map(|device| device.mtu),
+            primary_address: eni.primary_address,
+            subnet: eni.subnet,
+            table: eni.table(),
+            blocks: eni.blocks.iter().copied().collect(),
+            addresses_in_use: used.filter(|address| eni.owns(**address)).count(),
+            readiness: view.map_or_else(
+                || Readiness::not_ready("not looked at yet"),
+                |view| view.readiness.clone(),
+            ),
+            notes: notes(eni),
+        }
+    }
+
+    /// The counters, in the order of programs and outcomes.
+    pub(super) fn metrics(&self) -> Result<Vec<Metric>, ApiError> {
+        let counters = self.reconciler.kernel().counters();
+        let counters =
+            counters.map_err(|error| ApiError::new(ErrorCode::Internal, format!("{error:#}")))?;
+        Ok(metrics(&counters))
+    }
+
+    /// The state of the whole. What cannot be found out is among the reasons, and hides nothing
+    /// else.
+    pub(super) async fn status(&mut self) -> Status {
+        let mut unknown = Vec::new();
+        let hooks = self.hooks();
+        let kernel = self.reconciler.kernel_mut();
+        let mut known = |what: &str, error: anyhow::Error| {
+            unknown.push(format!("{what} could not be read: {error:#}"));
+        };
+        let foreign_programs = kernel.foreign_programs(&hooks).unwrap_or_else(|error| {
+            known("programs of others", error);
+            Vec::new()
+        });
+        let features = kernel.features().unwrap_or_else(|error| {
+            known("kernel features", error);
+            BTreeMap::new()
+        });
+        let leftovers = kernel.leftovers().await.unwrap_or_else(|error| {
+            known("leftovers of other CNIs", error);
+            Vec::new()
+        });
+        let enis = self.enis();
+        let devices: Vec<_> = enis
+            .iter()
+            .filter_map(|eni| eni.device.as_deref())
+            .collect();
+        let sysctls = netlink::routing_sysctls(&devices);
+        let endpoints = self.endpoints();
+        let repairs = self.reconciler.repairs();
+        let mut health = self.health(&enis, &endpoints, &repairs.wars);
+        if !unknown.is_empty() {
+            health.state = health.state.max(HealthState::Degraded);
+            health.reasons.extend(unknown);
+        }
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            health,
+            document: DocumentStatus {
+                path: self.document.clone(),
+                node: self.source.node.as_ref().map(|node| node.name.clone()),
+                generation: self.source.generation,
+                error: self.source.error.clone(),
+                notes: self.intent.node.notes.clone(),
+            },
+            endpoints: endpoints.len(),
+            endpoints_not_ready: endpoints
+                .iter()
+                .filter_map(|endpoint| {
+                    let reason = endpoint.readiness.reason()?;
+                    Some((endpoint.owner.to_string(), reason.to_owned()))
+                })
+                .collect(),
+            datapath: DatapathStatus {
+                features,
+                foreign_programs,
+            },
+            leftovers,
+            sysctls: sysctls.into_iter().map(sysctl).collect(),
+            repairs: Repairs {
+                total: repairs.total,
+                by_kind: repairs.by_kind,
+                wars: repairs.wars,
+            },
+            corrupt_records: self.corrupt.values().cloned().collect(),
+            enis,
+        }
+    }
+
+    /// The devices that carry our programs.
+    fn hooks(&self) -> BTreeSet<u32> {
+        let view = &self.pass.view;
+        let enis = view.enis.values().filter_map(|eni| eni.device.as_ref());
+        let primary = view.primary.iter().chain(enis).map(|device| device.ifindex);
+        let endpoints = view
+            .endpoints
+            .values()
+            .filter_map(|endpoint| endpoint.ifindex);
+        primary.chain(endpoints).collect()
+    }
+
+    fn health(
+        &self,
+        enis: &[EniStatus],
+        endpoints: &[EndpointStatus],
+        wars: &[RepairWar],
+    ) -> Health {
+        let mut health = Health {
+            state: HealthState::Ready,
+            reasons: Vec::new(),
+        };
+        let mut note = |state: HealthState, reason: String| {
+            health.state = health.state.max(state);
+            health.reasons.push(reason);
+        };
+        match (&self.source.node, &self.source.error) {
+            (None, Some(error)) => note(
+                HealthState::NotReady,
+                format!("no good node document; what is set up stays: {error}"),
+            ),
+            (None, None) => note(HealthState::NotReady, "no node document yet".to_owned()),
+            (Some(_), Some(error)) => note(
+                HealthState::Degraded,
+                format!("the last good node document stays in force: {error}"),
+            ),
+            (Some(_), None) => {}
+        }
+        if self.source.node.is_some() {
+            if let Some(reason) = self.pass.view.node.reason() {
+                note(HealthState::NotReady, format!("node: {reason}"));
+            }
+            if !enis.iter().any(|eni| eni.readiness.is_ready()) {
+                note(HealthState::NotReady, "no ENI is ready".to_owned());
+            }
+        }
+        for eni in enis {
+            if let Readiness::NotReady { reason } = &eni.readiness {
+                note(
+                    HealthState::Degraded,
+                    format!("ENI {} ({}): {reason}", eni.number, eni.id),
+                );
+            }
+        }
+        let broken = endpoints.iter().filter(|e| !e.readiness.is_ready()).count();
+        if broken > 0 {
+            note(
+                HealthState::Degraded,
+                format!("{broken} of {} endpoints not ready", endpoints.len()),
+            );
+        }
+        for failure in &self.pass.failures {
+            note(HealthState::Degraded, failure.to_string());
+        }
+        for war in wars {
+            note(
+                HealthState::Degraded,
+                format!("somebody keeps changing {}: {}", war.object, war.hint),
+            );
+        }
+        for path in self.corrupt.values() {
+            note(
+                HealthState::Degraded,
+                format!(
+                    "an endpoint's record cannot be read, so its device is left alone: {}",
+                    path.display()
+                ),
+            );
+        }
+        health
+    }
+}
+
+/// What is worth knowing about an ENI, and does no harm.
+fn notes(eni: &Eni) -> Vec<String> {
+    let own_address = eni.use_primary_address && !eni.number.is_primary();
+    let note = "use-primary-address: its own address is a pod's to have, and not on the device";
+    own_address.then(|| note.to_owned()).into_iter().collect()
+}
+
+fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {
+    let of = |((program, outcome), counter): (&(Program, Outcome), &Counter)| Metric {
+        program: program.name().to_owned(),
+        outcome: outcome.name().to_owned(),
+        drop: outcome.is_drop(),
+        packets: counter.packets,
+        bytes: counter.bytes,
+        meaning: outcome.explanation().to_owned(),
+    };
+    counters.iter().map(of).collect()
+}
+
+/// A sysctl with what it does to our packets.
+fn sysctl((name, effective): (String, String)) -> SysctlStatus {
+    let effect = match (name.rsplit('.').next(), effective.as_str()) {
+        (Some("rp_filter"), "1") => {
+            Some("strict: what comes by an ENI that is not the way back is dropped")
+        }
+        (Some("fwmark_reflect"), "1") => {
+            Some("what the kernel answers by itself takes the ENI of what it answers")
+        }
+        (Some("tcp_fwmark_accept"), "1") => {
+            Some("connections that the host accepts keep the ENI they came by")
+        }
+        _ => None,
+    };
+    SysctlStatus {
+        name,
+        effective,
+        effect: effect.map(str::to_owned),
+    }
+}

@@ -1,0 +1,81 @@
+//! Putting the agent together.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::actor::Actor;
+use super::kernel::HostKernel;
+use super::lock::Lock;
+use super::store::Store;
+use crate::api::{Handle, Server, ServerLimits};
+use crate::bpf::Datapath;
+use crate::config::Config;
+use crate::faults;
+use crate::netlink::Netlink;
+use crate::node;
+
+/// Folder of the endpoint records in the state folder.
+pub(super) const ENDPOINTS: &str = "endpoints";
+/// How long a pass may go on once the agent has been told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
+///
+/// # Errors
+/// When the agent cannot start: another one runs, a folder cannot be written, the kernel refuses
+/// the programs.
+pub async fn run(config: &Config, socket: &Path) -> Result<()> {
+    faults::check()?;
+    let state = config.state_dir.as_path();
+    let _lock = Lock::take(state)?;
+    let store = Store::open(&state.join(ENDPOINTS))?;
+    let settings = config.settings();
+    let netlink = Netlink::open(settings.protocol)?;
+    let datapath =
+        Datapath::load(&config.bpf_options(), settings.mark).context("load the eBPF programs")?;
+    let document = config.node.document.as_path().to_owned();
+    let source = node::watch(document.clone(), settings.mark);
+
+    if let Some(folder) = socket.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let server = Server::bind(socket, ServerLimits::default())?;
+    let (handle, commands) = Handle::new(Handle::PATIENCE);
+    let actor = Actor::new(
+        HostKernel::new(netlink, datapath),
+        settings,
+        config.endpoint.mtu.map(crate::config::Mtu::get),
+        document,
+        store,
+    );
+
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let (stop, mut stopped) = watch::channel(false);
+    let actor = actor.run(commands, source, async move {
+        // An error means that the sender is gone, which is a reason to stop too.
+        stopped.wait_for(|stop| *stop).await.ok();
+    });
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; what is set up stays");
+        stop.send_replace(true);
+        tokio::time::sleep(GRACE).await;
+        tracing::warn!("a pass did not end within {GRACE:?}");
+    };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
+    tokio::select! {
+        () = actor => {}
+        () = server.serve(handle) => {}
+        () = told => {}
+    }
+    Ok(())
+}

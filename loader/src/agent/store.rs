@@ -1,0 +1,344 @@
+//! The endpoints on disk: one file each, written so that a crash shows either the old state or the
+//! new one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::api::EndpointRequest;
+use crate::api::types::AddEndpoint;
+use crate::faults::{self, Point};
+use crate::intent::Endpoint;
+use crate::numbers;
+use crate::types::{EndpointId, Owner};
+
+/// Version of the records.
+const VERSION: u32 = 1;
+const SUFFIX: &str = ".json";
+/// What a record that cannot be read is renamed to.
+const CORRUPT_SUFFIX: &str = ".json.corrupt";
+/// What a temporary file's name begins with.
+const TEMPORARY_PREFIX: &str = ".new-";
+
+/// A folder of records.
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// What was on disk.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// The endpoints.
+    pub(super) endpoints: BTreeMap<EndpointId, Endpoint>,
+    /// Records that cannot be read, under the names that they have now. Whose they were is only
+    /// known by the id in the name.
+    pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Record {
+    version: u32,
+    owner: Owner,
+    netns: PathBuf,
+    addresses: Vec<IpAddr>,
+    mtu: u32,
+}
+
+impl Store {
+    /// Opens the folder, makes it when it is missing, and reads every record. A record that cannot
+    /// be read is set aside and reported; it stops nothing.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, read or written.
+    pub(super) fn open(folder: &Path) -> Result<(Self, Stored)> {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        let store = Self {
+            folder: folder.to_owned(),
+        };
+        let mut stored = Stored::default();
+        let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+        for entry in entries {
+            let path = entry
+                .with_context(|| format!("read {}", folder.display()))?
+                .path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            if name.starts_with(TEMPORARY_PREFIX) {
+                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            } else if let Some(id) = id_of(name, CORRUPT_SUFFIX) {
+                stored.corrupt.insert(id, path);
+            } else if let Some(id) = id_of(name, SUFFIX) {
+                match read(&path, id) {
+                    Ok(endpoint) => {
+                        stored.endpoints.insert(id, endpoint);
+                    }
+                    Err(error) => {
+                        let aside = store.corrupt_path(id);
+                        tracing::error!(
+                            record = %path.display(),
+                            aside = %aside.display(),
+                            "an endpoint's record cannot be read and is set aside: {error:#}"
+                        );
+                        fs::rename(&path, &aside)
+                            .with_context(|| format!("rename {}", path.display()))?;
+                        stored.corrupt.insert(id, aside);
+                    }
+                }
+            }
+        }
+        stored
+            .corrupt
+            .retain(|id, _| !stored.endpoints.contains_key(id));
+        Ok((store, stored))
+    }
+
+    /// Writes an endpoint's record. When this returns, the record survives a crash.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old record is in force then.
+    pub(super) fn put(&self, endpoint: &Endpoint) -> Result<()> {
+        let path = self.path(endpoint.id());
+        self.write(endpoint, &path)
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    fn write(&self, endpoint: &Endpoint, path: &Path) -> Result<()> {
+        let record = Record {
+            version: VERSION,
+            owner: endpoint.owner.clone(),
+            netns: endpoint.netns.clone(),
+            addresses: endpoint.addresses.iter().copied().collect(),
+            mtu: endpoint.mtu,
+        };
+        let mut temporary = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .tempfile_in(&self.folder)?;
+        faults::reach(Point::StoreWrite);
+        temporary.write_all(&serde_json::to_vec(&record)?)?;
+        temporary.as_file().sync_all()?;
+        faults::reach(Point::StoreRename);
+        temporary.persist(path)?;
+        self.sync()?;
+        Ok(())
+    }
+
+    /// Removes an endpoint's record, also one that was set aside. Absence is success.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(super) fn remove(&self, id: EndpointId) -> Result<()> {
+        for path in [self.path(id), self.corrupt_path(id)] {
+            match fs::remove_file(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("remove {}", path.display()));
+                }
+            }
+        }
+        self.sync()
+    }
+
+    /// Makes what was renamed or removed last.
+    fn sync(&self) -> Result<()> {
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("sync {}", self.folder.display()))
+    }
+
+    fn path(&self, id: EndpointId) -> PathBuf {
+        self.folder.join(format!("{id}{SUFFIX}"))
+    }
+
+    fn corrupt_path(&self, id: EndpointId) -> PathBuf {
+        self.folder.join(format!("{id}{CORRUPT_SUFFIX}"))
+    }
+}
+
+fn id_of(name: &str, suffix: &str) -> Option<EndpointId> {
+    let id = name.strip_suffix(suffix)?;
+    EndpointId::from_device(&format!("{}{id}", EndpointId::DEVICE_PREFIX))
+}
+
+fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
+    let Record {
+        version,
+        owner,
+        netns,
+        addresses,
+        mtu,
+    } = serde_json::from_slice(&fs::read(path)?)?;
+    ensure!(
+        version == VERSION,
+        "version is {version}; {VERSION} is allowed"
+    );
+    ensure!(
+        (numbers::MTU_MIN..=numbers::MTU_MAX).contains(&mtu),
+        "mtu is {mtu}; {} to {} are allowed",
+        numbers::MTU_MIN,
+        numbers::MTU_MAX
+    );
+    // The same checks as when it came in.
+    let EndpointRequest {
+        owner,
+        netns,
+        addresses,
+    } = AddEndpoint {
+        owner,
+        netns,
+        addresses,
+    }
+    .try_into()?;
+    ensure!(
+        EndpointId::of(&owner) == id,
+        "its owner {owner} does not go with its name"
+    );
+    Ok(Endpoint {
+        owner,
+        netns,
+        addresses,
+        mtu,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn endpoint(container: &str) -> Endpoint {
+        Endpoint {
+            owner: Owner {
+                container_id: container.into(),
+                interface: "eth0".into(),
+            },
+            netns: "/run/netns/pod".into(),
+            addresses: [
+                "10.0.1.20".parse().unwrap(),
+                "2001:db8::20".parse().unwrap(),
+            ]
+            .into(),
+            mtu: 9001,
+        }
+    }
+
+    fn reopen(folder: &Path) -> Stored {
+        Store::open(folder).unwrap().1
+    }
+
+    #[test]
+    fn what_is_put_comes_back_and_what_is_removed_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("endpoints");
+        let (store, stored) = Store::open(&path).unwrap();
+        assert!(stored.endpoints.is_empty() && stored.corrupt.is_empty());
+        let (a, b) = (endpoint("a"), endpoint("b"));
+        store.put(&a).unwrap();
+        store.put(&a).unwrap();
+        store.put(&b).unwrap();
+        assert_eq!(
+            reopen(&path).endpoints,
+            BTreeMap::from([(a.id(), a.clone()), (b.id(), b.clone())])
+        );
+        store.remove(a.id()).unwrap();
+        store.remove(a.id()).unwrap();
+        assert_eq!(reopen(&path).endpoints, BTreeMap::from([(b.id(), b)]));
+    }
+
+    #[test]
+    fn a_record_under_another_name_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let (a, b) = (endpoint("a"), endpoint("b"));
+        store.put(&a).unwrap();
+        fs::rename(store.path(a.id()), store.path(b.id())).unwrap();
+        for _ in 0..2 {
+            let stored = reopen(folder.path());
+            assert!(stored.endpoints.is_empty());
+            assert_eq!(
+                stored.corrupt,
+                BTreeMap::from([(b.id(), store.corrupt_path(b.id()))])
+            );
+        }
+        store.remove(b.id()).unwrap();
+        assert!(reopen(folder.path()).corrupt.is_empty());
+    }
+
+    #[test]
+    fn a_record_with_a_value_that_is_not_allowed_is_set_aside() {
+        let good = r#"{"version":1,"owner":{"container-id":"a","interface":"eth0"},
+            "netns":"/run/netns/pod","addresses":["10.0.1.20"],"mtu":1500}"#;
+        let id = endpoint("a").id();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("{id}{SUFFIX}"));
+        fs::write(&path, good).unwrap();
+        assert_eq!(reopen(folder.path()).endpoints.len(), 1);
+        for (from, to) in [
+            ("\"version\":1", "\"version\":2"),
+            ("1500", "68"),
+            ("/run/netns/pod", "run/netns/pod"),
+            ("\"10.0.1.20\"", ""),
+            ("\"mtu\"", "\"mtu\":1500,\"more\""),
+        ] {
+            assert!(good.contains(from));
+            fs::write(&path, good.replace(from, to)).unwrap();
+            let stored = reopen(folder.path());
+            assert!(stored.endpoints.is_empty(), "{to}");
+            assert_eq!(stored.corrupt.len(), 1, "{to}");
+        }
+    }
+
+    proptest! {
+        // Every case waits for the disk several times.
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Wherever a crash cuts the temporary file, and whatever else lies around, the records
+        /// that were put before are whole.
+        #[test]
+        fn a_cut_temporary_file_harms_nothing(cut in 0_usize..200, junk in "[a-z]{1,12}") {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, _) = Store::open(folder.path()).unwrap();
+            let a = endpoint("a");
+            store.put(&a).unwrap();
+            let whole = fs::read(store.path(a.id())).unwrap();
+            let cut = &whole[..cut.min(whole.len())];
+            let temporary = folder.path().join(format!("{TEMPORARY_PREFIX}x1"));
+            fs::write(&temporary, cut).unwrap();
+            fs::write(folder.path().join(junk), cut).unwrap();
+            let stored = reopen(folder.path());
+            prop_assert_eq!(stored.endpoints, BTreeMap::from([(a.id(), a)]));
+            prop_assert!(stored.corrupt.is_empty());
+            prop_assert!(!temporary.exists());
+        }
+
+        /// A record that was cut short is set aside, never taken for another one.
+        #[test]
+        fn a_cut_record_is_set_aside(part in 0.0_f64..1.0) {
+            let folder = tempfile::tempdir().unwrap();
+            let (store, _) = Store::open(folder.path()).unwrap();
+            let (a, b) = (endpoint("a"), endpoint("b"));
+            store.put(&a).unwrap();
+            store.put(&b).unwrap();
+            let file = File::options().write(true).open(store.path(a.id())).unwrap();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_precision_loss,
+                clippy::cast_sign_loss,
+                reason = "a length of some hundred bytes"
+            )]
+            file.set_len((part * file.metadata().unwrap().len() as f64) as u64).unwrap();
+            let stored = reopen(folder.path());
+            prop_assert_eq!(stored.endpoints, BTreeMap::from([(b.id(), b)]));
+            prop_assert!(stored.corrupt.contains_key(&a.id()));
+        }
+    }
+}

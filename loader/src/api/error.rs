@@ -1,0 +1,157 @@
+//! What the interface answers when it does not do what it was asked.
+
+use std::fmt;
+
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::VERSION;
+
+/// What went wrong, for programs. The names are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// The body is not JSON, is cut short, or has the wrong shape.
+    InvalidBody,
+    /// A field has a value that is not allowed.
+    InvalidField,
+    /// The caller is not root.
+    PeerNotRoot,
+    /// No such path.
+    NotFound,
+    /// The path has a version that this agent does not speak, or none.
+    UnknownVersion,
+    /// The path exists, but not with this method.
+    MethodNotAllowed,
+    /// The request did not arrive in time.
+    Timeout,
+    /// The owner has an endpoint with other addresses or another namespace.
+    OwnerConflict,
+    /// Another endpoint has the address.
+    AddressInUse,
+    /// The address is on a device of the host.
+    AddressOfHost,
+    /// The body is larger than allowed.
+    BodyTooLarge,
+    /// No ENI of the node owns the address.
+    AddressNotOwned,
+    /// The ENI that owns the address is not for pods.
+    EniExcluded,
+    /// The ENI that owns the address is not ready.
+    EniNotReady,
+    /// The endpoint was asked for rightly, but the kernel could not be brought to it.
+    SetUpFailed,
+    /// The agent has no complete picture of the node yet, or is stopping.
+    NotReady,
+    /// A fault of the agent.
+    Internal,
+    /// A code of a later agent.
+    #[serde(other)]
+    Unknown,
+}
+
+impl ErrorCode {
+    /// The HTTP status that goes with it.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::InvalidBody | Self::InvalidField => StatusCode::BAD_REQUEST,
+            Self::PeerNotRoot => StatusCode::FORBIDDEN,
+            Self::NotFound | Self::UnknownVersion => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
+            Self::OwnerConflict | Self::AddressInUse | Self::AddressOfHost => StatusCode::CONFLICT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            Self::SetUpFailed | Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// An error as the interface answers it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// What went wrong, for programs.
+    pub code: ErrorCode,
+    /// What went wrong, for people: the value, and what is allowed.
+    pub message: String,
+    /// The field of the request that is to blame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
+
+impl ApiError {
+    /// An error that no single field is to blame for.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            field: None,
+        }
+    }
+
+    /// The same error with the field that is to blame.
+    #[must_use]
+    pub fn at(self, field: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.into()),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.field {
+            Some(field) => write!(f, "{field}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// The body of an answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct ErrorBody {
+    /// The error.
+    pub(super) error: ApiError,
+    /// The versions that the agent speaks, where the path was not understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) supported_versions: Vec<String>,
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let supported_versions = match self.code {
+            ErrorCode::UnknownVersion | ErrorCode::NotFound => vec![VERSION.to_owned()],
+            ErrorCode::InvalidBody
+            | ErrorCode::InvalidField
+            | ErrorCode::PeerNotRoot
+            | ErrorCode::MethodNotAllowed
+            | ErrorCode::Timeout
+            | ErrorCode::OwnerConflict
+            | ErrorCode::AddressInUse
+            | ErrorCode::AddressOfHost
+            | ErrorCode::BodyTooLarge
+            | ErrorCode::AddressNotOwned
+            | ErrorCode::EniExcluded
+            | ErrorCode::EniNotReady
+            | ErrorCode::SetUpFailed
+            | ErrorCode::NotReady
+            | ErrorCode::Internal
+            | ErrorCode::Unknown => Vec::new(),
+        };
+        let status = self.code.status();
+        let body = ErrorBody {
+            error: self,
+            supported_versions,
+        };
+        super::body::answer(status, &body)
+    }
+}

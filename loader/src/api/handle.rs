@@ -1,0 +1,84 @@
+//! How a request reaches the one task that owns the node's state.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::error::{ApiError, ErrorCode};
+use super::types::{Attachment, EndpointStatus, EniStatus, Metric, Status};
+use super::validate::EndpointRequest;
+use crate::types::Owner;
+use crate::view::OwnedObject;
+
+/// Where the answer to a command goes.
+pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
+
+/// What can be asked of the agent.
+#[derive(Debug)]
+pub enum Command {
+    /// Attach a pod; the answer comes when its network works.
+    AddEndpoint(EndpointRequest, Reply<Attachment>),
+    /// Take a pod's attachment away. An unknown owner is success.
+    DeleteEndpoint(Owner, Reply<()>),
+    /// The endpoints.
+    Endpoints(Reply<Vec<EndpointStatus>>),
+    /// The ENIs.
+    Enis(Reply<Vec<EniStatus>>),
+    /// What is ours in the kernel, beside what should be.
+    Objects(Reply<Vec<OwnedObject>>),
+    /// The state of the whole.
+    Status(Reply<Box<Status>>),
+    /// The datapath's counters.
+    Metrics(Reply<Vec<Metric>>),
+}
+
+/// A way to ask the agent.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    patience: Duration,
+}
+
+impl Handle {
+    /// Commands that may wait before callers are held up.
+    pub const QUEUE: usize = 64;
+    /// How long a caller waits for its answer, when nothing else is said. The kernel needs
+    /// milliseconds for what one command asks for.
+    pub const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A handle, and the end at which its commands arrive.
+    #[must_use]
+    pub fn new(patience: Duration) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(Self::QUEUE);
+        (Self { commands, patience }, receiver)
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// What the agent answers; [`ErrorCode::NotReady`] when it is stopping or does not answer.
+    pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
+        let stopping = || {
+            ApiError::new(
+                ErrorCode::NotReady,
+                "the agent is stopping: ask again later",
+            )
+        };
+        let (reply, answer) = oneshot::channel();
+        let exchange = async {
+            self.commands
+                .send(command(reply))
+                .await
+                .map_err(|_closed| stopping())?;
+            answer.await.map_err(|_closed| stopping())?
+        };
+        tokio::time::timeout(self.patience, exchange)
+            .await
+            .map_err(|_elapsed| {
+                ApiError::new(
+                    ErrorCode::NotReady,
+                    format!("no answer within {:?}: the agent is busy", self.patience),
+                )
+            })?
+    }
+}

@@ -1,0 +1,20 @@
+//! The agent's interface: HTTP and JSON over a Unix socket, as docs/api.md describes it. The CNI
+//! plugin and the command line are its users.
+
+mod body;
+mod client;
+mod error;
+mod handle;
+mod routes;
+mod server;
+pub mod types;
+mod validate;
+
+pub use client::{Client, ClientError};
+pub use error::{ApiError, ErrorCode};
+pub use handle::{Command, Handle, Reply};
+pub use server::{Server, ServerLimits};
+pub use validate::EndpointRequest;
+
+/// The version of the interface, as it stands in every path.
+pub const VERSION: &str = "v1";

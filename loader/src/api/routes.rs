@@ -1,0 +1,115 @@
+//! The paths of the interface.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::routing::{delete, get};
+use hyper::{Method, StatusCode, Uri};
+use serde::Serialize;
+use serde_json::json;
+
+use super::VERSION;
+use super::body;
+use super::error::{ApiError, ErrorCode};
+use super::handle::{Command, Handle, Reply};
+use super::types::AddEndpoint;
+use super::validate::{EndpointRequest, check_owner};
+use crate::types::Owner;
+
+#[derive(Clone)]
+struct Context {
+    handle: Handle,
+    body_time: Duration,
+}
+
+/// The interface's paths; a request body has `body_time` to arrive.
+pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
+    let v1 = |path: &str| format!("/{VERSION}/{path}");
+    Router::new()
+        .route(
+            &v1("endpoints"),
+            get(|state| read(state, Command::Endpoints)).put(add_endpoint),
+        )
+        .route(
+            &v1("endpoints/{container_id}/{interface}"),
+            delete(delete_endpoint),
+        )
+        .route(&v1("enis"), get(|state| read(state, Command::Enis)))
+        .route(&v1("routes"), get(|state| read(state, Command::Objects)))
+        .route(&v1("status"), get(|state| read(state, Command::Status)))
+        .route(&v1("metrics"), get(|state| read(state, Command::Metrics)))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Context { handle, body_time })
+}
+
+async fn read<T: Serialize>(
+    State(context): State<Context>,
+    command: impl FnOnce(Reply<T>) -> Command,
+) -> Result<Response, ApiError> {
+    let value = context.handle.ask(command).await?;
+    Ok(body::answer(StatusCode::OK, &value))
+}
+
+async fn add_endpoint(State(context): State<Context>, body: Body) -> Result<Response, ApiError> {
+    let request: AddEndpoint = body::read(body, context.body_time).await?;
+    let request = EndpointRequest::try_from(request)?;
+    let attachment = context
+        .handle
+        .ask(|reply| Command::AddEndpoint(request, reply))
+        .await?;
+    Ok(body::answer(StatusCode::OK, &attachment))
+}
+
+async fn delete_endpoint(
+    State(context): State<Context>,
+    owner: Result<Path<(String, String)>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path((container_id, interface)) = owner
+        .map_err(|error| ApiError::new(ErrorCode::InvalidField, error.body_text()).at("path"))?;
+    let owner = Owner {
+        container_id,
+        interface,
+    };
+    check_owner(&owner, "")?;
+    context
+        .handle
+        .ask(|reply| Command::DeleteEndpoint(owner, reply))
+        .await?;
+    Ok(body::answer(StatusCode::OK, &json!({})))
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    let path = uri.path();
+    let version = path.split('/').nth(1).unwrap_or_default();
+    if version == VERSION {
+        ApiError::new(ErrorCode::NotFound, format!("there is no {path}"))
+    } else {
+        ApiError::new(
+            ErrorCode::UnknownVersion,
+            format!("{path} does not begin with a version that this agent speaks: /{VERSION}/"),
+        )
+    }
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(
+        ErrorCode::MethodNotAllowed,
+        format!("{method} is not a method of {}", uri.path()),
+    )
+}
+
+/// A service for a caller who may not ask anything.
+pub(super) fn refusal(uid: u32) -> Router {
+    let refuse = move || async move {
+        ApiError::new(
+            ErrorCode::PeerNotRoot,
+            format!("the caller's user id is {uid}; only root may use this socket"),
+        )
+    };
+    Router::new().fallback(refuse)
+}

@@ -1,0 +1,141 @@
+//! The socket: who may connect, how many, and for how long.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use super::handle::Handle;
+use super::routes;
+
+/// Bounds on what callers can take up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections at a time; more wait in the socket's backlog.
+    pub connections: usize,
+    /// How long the request's head may take, and its body again.
+    pub request: Duration,
+    /// How long a connection may last.
+    pub connection: Duration,
+}
+
+impl Default for ServerLimits {
+    /// A node starts at most some dozens of pods at a time.
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            request: Duration::from_secs(5),
+            connection: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The bound socket.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    limits: ServerLimits,
+}
+
+impl Server {
+    /// Binds the socket with mode 0600, in the place of one that an earlier agent left. The caller
+    /// must know that no other agent uses it. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the socket cannot be made there.
+    pub fn bind(path: &Path, limits: ServerLimits) -> Result<Self> {
+        // Made under another name: nobody can connect before the mode is right.
+        let unready = path.with_extension("new");
+        remove_if_there(&unready)?;
+        let listener =
+            UnixListener::bind(&unready).with_context(|| format!("bind {}", unready.display()))?;
+        std::fs::set_permissions(&unready, Permissions::from_mode(0o600))
+            .with_context(|| format!("set the mode of {}", unready.display()))?;
+        std::fs::rename(&unready, path)
+            .with_context(|| format!("put the socket at {}", path.display()))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            limits,
+        })
+    }
+
+    /// Serves until the future is dropped.
+    pub async fn serve(self, handle: Handle) {
+        let permits = Arc::new(Semaphore::new(self.limits.connections));
+        loop {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let (handle, limits) = (handle.clone(), self.limits);
+                    tokio::spawn(async move {
+                        serve_connection(stream, handle, limits).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: asking again at once would spin.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = remove_if_there(&self.path) {
+            tracing::warn!(%error, "the socket was not removed");
+        }
+    }
+}
+
+async fn serve_connection(stream: UnixStream, handle: Handle, limits: ServerLimits) {
+    let router = match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 => routes::router(handle, limits.request),
+        Ok(peer) => {
+            tracing::warn!(
+                uid = peer.uid(),
+                pid = peer.pid(),
+                "refused a caller who is not root"
+            );
+            routes::refusal(peer.uid())
+        }
+        Err(error) => {
+            tracing::warn!(%error, "refused a caller whose identity cannot be read");
+            return;
+        }
+    };
+    // One request a connection: nobody can hold one open and idle.
+    let serve = http1::Builder::new()
+        .keep_alive(false)
+        .half_close(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.request)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(limits.connection, serve).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+        Err(_elapsed) => tracing::debug!("a connection lasted too long"),
+    }
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
+    }
+}

@@ -1,0 +1,102 @@
+//! Endpoints: asked for, allocated, listed.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Serialize};
+
+use crate::types::{EniNumber, MacAddr, Owner};
+use crate::view::Readiness;
+
+/// The request for an endpoint: body of `PUT /v1/endpoints`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AddEndpoint {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The pod's network namespace, as an absolute path.
+    pub netns: PathBuf,
+    /// Its addresses: one IPv4 address, one IPv6 address or both. Each has its own owner ENI,
+    /// which may differ.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// An ENI, as far as an address's user has to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EniRef {
+    /// Device index of the attachment.
+    pub number: EniNumber,
+    /// The cloud's id.
+    pub id: String,
+    /// MAC of the device.
+    pub mac: MacAddr,
+}
+
+/// The allocation result of one address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Allocation {
+    /// The address.
+    pub address: IpAddr,
+    /// The ENI that owns it.
+    pub eni: EniRef,
+    /// The VPC's router as that ENI sees it.
+    pub gateway: IpAddr,
+    /// The subnet that the ENI is in.
+    pub subnet: Ipv4Net,
+    /// CIDRs of the VPC, the primary one first.
+    pub vpc_cidrs: Vec<IpNet>,
+    /// The link-local gateway that the pod's default route has.
+    pub pod_gateway: IpAddr,
+}
+
+/// An endpoint that works: the answer to `PUT /v1/endpoints`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Attachment {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The pod's network namespace.
+    pub netns: PathBuf,
+    /// Name of the host-side device.
+    pub host_device: String,
+    /// MAC of the host-side device.
+    pub host_mac: MacAddr,
+    /// MAC of the pod's interface.
+    pub pod_mac: MacAddr,
+    /// MTU of the pod's interface, in bytes.
+    pub mtu: u32,
+    /// The allocation result of each address.
+    pub addresses: Vec<Allocation>,
+}
+
+/// An address of a listed endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AddressStatus {
+    /// The address.
+    pub address: IpAddr,
+    /// Number of the ENI that owns it; absent when none does any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eni: Option<EniNumber>,
+}
+
+/// An endpoint, as `GET /v1/endpoints` lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EndpointStatus {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The pod's network namespace.
+    pub netns: PathBuf,
+    /// Name of the host-side device.
+    pub host_device: String,
+    /// MTU of the pod's interface, in bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<AddressStatus>,
+    /// Whether it works.
+    pub readiness: Readiness,
+}

@@ -1,0 +1,36 @@
+//! Whether the agent as a whole is well, and why not.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How the agent is, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthState {
+    /// Everything is as it should be.
+    Ready,
+    /// It works, but something needs a look.
+    Degraded,
+    /// Pods cannot be added.
+    NotReady,
+}
+
+impl fmt::Display for HealthState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::NotReady => "not-ready",
+        })
+    }
+}
+
+/// How the agent is, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// In one word.
+    pub state: HealthState,
+    /// Why it is not ready; empty when it is.
+    pub reasons: Vec<String>,
+}

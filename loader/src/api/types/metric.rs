@@ -1,0 +1,21 @@
+//! Counters.
+
+use serde::{Deserialize, Serialize};
+
+/// One counter of the datapath, summed over all CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Metric {
+    /// The program that counts.
+    pub program: String,
+    /// What became of the packets: the name of a verdict or of a drop reason.
+    pub outcome: String,
+    /// Whether they were dropped.
+    pub drop: bool,
+    /// Packets; a GSO packet counts once.
+    pub packets: u64,
+    /// Bytes, Ethernet headers included.
+    pub bytes: u64,
+    /// What the outcome means.
+    pub meaning: String,
+}

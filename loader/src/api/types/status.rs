@@ -1,0 +1,95 @@
+//! The state of the whole.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{EniStatus, Health};
+use crate::bpf::ForeignProgram;
+use crate::object::ObjectKind;
+use crate::reconcile::RepairWar;
+
+/// The agent's state: the answer to `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// The agent's version.
+    pub version: String,
+    /// How long it has been running, in seconds.
+    pub uptime_seconds: u64,
+    /// How it is.
+    pub health: Health,
+    /// The node document.
+    pub document: DocumentStatus,
+    /// The ENIs.
+    pub enis: Vec<EniStatus>,
+    /// Number of endpoints.
+    pub endpoints: usize,
+    /// Of these, the ones that do not work: owner and reason.
+    pub endpoints_not_ready: BTreeMap<String, String>,
+    /// The eBPF side.
+    pub datapath: DatapathStatus,
+    /// What other CNIs left behind. Shown, never touched.
+    pub leftovers: Vec<String>,
+    /// Sysctls that change our routing.
+    pub sysctls: Vec<SysctlStatus>,
+    /// What was repaired since the agent started.
+    pub repairs: Repairs,
+    /// Records of endpoints that could not be read, and where they are now.
+    pub corrupt_records: Vec<PathBuf>,
+}
+
+/// The node document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DocumentStatus {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Name of the node, once a good document was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// How many good documents were read since the start.
+    pub generation: u64,
+    /// What is wrong with the newest one; the last good one stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Fields of it that are not followed, and why.
+    pub notes: Vec<String>,
+}
+
+/// The eBPF side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DatapathStatus {
+    /// What the kernel was found to have, by name.
+    pub features: BTreeMap<String, Value>,
+    /// Programs of others on our hooks.
+    pub foreign_programs: Vec<ForeignProgram>,
+}
+
+/// A sysctl that changes our routing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SysctlStatus {
+    /// Its name, as sysctl(8) takes it.
+    pub name: String,
+    /// The value that takes effect.
+    pub effective: String,
+    /// What the value does to our packets, when it does something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+}
+
+/// What was repaired since the agent started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Repairs {
+    /// In all.
+    pub total: u64,
+    /// By the kind of object.
+    pub by_kind: BTreeMap<ObjectKind, u64>,
+    /// Objects that somebody else changes again and again.
+    pub wars: Vec<RepairWar>,
+}

@@ -1,0 +1,179 @@
+//! Filters of a clsact qdisc, where TCX is missing or not wanted.
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+
+use anyhow::{Context, Result, bail};
+use datapath_common::counter::Program;
+
+use super::{Found, Mechanism};
+use crate::bpf::pins::Pins;
+use crate::bpf::sys::Direction;
+use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
+use crate::kernel::Hook;
+use crate::numbers;
+
+/// All our programs are for packets that a device receives.
+const DIRECTION: Direction = Direction::Ingress;
+
+/// The program that a filter is of us for: known by its name at our priority and handle.
+pub(in crate::bpf) fn is_ours(filter: &Filter) -> Option<Program> {
+    let name = filter.name.as_deref()?;
+    (is_our_place(filter) && filter.kind == "bpf")
+        .then(|| Program::ALL.into_iter().find(|p| p.name() == name))?
+}
+
+fn is_our_priority(filter: &Filter) -> bool {
+    filter.chain == 0 && filter.priority == numbers::TC_PRIORITY
+}
+
+fn is_our_place(filter: &Filter) -> bool {
+    is_our_priority(filter) && filter.handle == numbers::TC_HANDLE
+}
+
+/// Whether a foreign filter keeps ours from its place. All filters of a priority are of one kind.
+fn is_in_the_way(filter: &Filter) -> bool {
+    is_our_priority(filter)
+        && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter).is_none()))
+}
+
+/// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
+/// qdisc we made are looked at anyway, since a dump may skip a device while another one goes.
+pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
+    let mut devices = BTreeSet::from_iter(pins.qdiscs()?);
+    devices.extend(socket.ingress_qdiscs()?.iter().map(|qdisc| qdisc.ifindex));
+    let mut found = Vec::new();
+    for ifindex in devices {
+        for filter in socket.filters(ifindex, DIRECTION)? {
+            if let Some(program) = is_ours(&filter) {
+                found.push(Found {
+                    hook: Hook { ifindex, program },
+                    mechanism: Mechanism::Clsact,
+                    same_version: true,
+                    program: filter.program,
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Puts our filter on a device, in one step with the removal of the one that is there.
+pub(super) fn attach(
+    socket: &TcSocket,
+    pins: &Pins,
+    program: BorrowedFd<'_>,
+    hook: Hook,
+) -> Result<()> {
+    let filters = socket.filters(hook.ifindex, DIRECTION)?;
+    if let Some(other) = filters.iter().find(|filter| is_in_the_way(filter)) {
+        bail!(
+            "device {} has a foreign {} filter {:?} with handle {:#x} in the way, at our priority {}",
+            hook.ifindex,
+            other.kind,
+            other.name.as_deref().unwrap_or_default(),
+            other.handle,
+            other.priority
+        );
+    }
+    if !filters.iter().any(|filter| is_ours(filter).is_some()) {
+        ensure_qdisc(socket, pins, hook.ifindex)?;
+    }
+    socket
+        .put_filter(&NewFilter {
+            ifindex: hook.ifindex,
+            direction: DIRECTION,
+            priority: numbers::TC_PRIORITY,
+            handle: numbers::TC_HANDLE,
+            name: hook.program.name(),
+            program,
+        })
+        .with_context(|| {
+            format!(
+                "cannot attach {} to device {} by clsact",
+                hook.program.name(),
+                hook.ifindex
+            )
+        })
+}
+
+fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
+    match socket.add_clsact(ifindex) {
+        Ok(()) => {
+            let mark = pins.qdisc(ifindex);
+            std::fs::create_dir_all(&mark)
+                .with_context(|| format!("cannot make the mark {}", mark.display()))?;
+            remove_idle_marks(socket, pins)
+        }
+        Err(error) if errno(&error) == Some(libc::EEXIST) => {
+            let there = socket.ingress_qdiscs()?;
+            match there.iter().find(|qdisc| qdisc.ifindex == ifindex) {
+                Some(qdisc) if qdisc.kind != "clsact" => bail!(
+                    "device {ifindex} has an {} qdisc of someone else, which takes the place of \
+                     clsact: remove it, or use TCX (attach: \"auto\" on Linux 6.6 or later)",
+                    qdisc.kind
+                ),
+                _clsact => Ok(()),
+            }
+        }
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot add a clsact qdisc to device {ifindex}"))
+        }
+    }
+}
+
+/// Removes the marks of qdiscs that went with their devices.
+fn remove_idle_marks(socket: &TcSocket, pins: &Pins) -> Result<()> {
+    let there = socket.ingress_qdiscs()?;
+    for ifindex in pins.qdiscs()? {
+        if !there.iter().any(|qdisc| qdisc.ifindex == ifindex) {
+            remove_mark(pins, ifindex)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
+    let mark = pins.qdisc(ifindex);
+    std::fs::remove_dir(&mark).with_context(|| format!("cannot remove the mark {}", mark.display()))
+}
+
+/// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
+pub(super) fn detach(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
+    let filters = socket.filters(hook.ifindex, DIRECTION)?;
+    if !filters.iter().any(|f| is_ours(f) == Some(hook.program)) {
+        return remove_unused_qdisc(socket, pins, hook.ifindex).map(drop);
+    }
+    socket.delete_filter(
+        hook.ifindex,
+        DIRECTION,
+        numbers::TC_PRIORITY,
+        numbers::TC_HANDLE,
+    )?;
+    remove_unused_qdisc(socket, pins, hook.ifindex).map(drop)
+}
+
+/// Removes a device's clsact qdisc if we made it and no filter is left on it; whether it did.
+pub(in crate::bpf) fn remove_unused_qdisc(
+    socket: &TcSocket,
+    pins: &Pins,
+    ifindex: u32,
+) -> Result<bool> {
+    if !pins.qdisc(ifindex).exists() {
+        return Ok(false);
+    }
+    for direction in Direction::ALL {
+        if !socket.filters(ifindex, direction)?.is_empty() {
+            return Ok(false);
+        }
+    }
+    let removed = socket
+        .ingress_qdiscs()?
+        .iter()
+        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == "clsact");
+    if removed {
+        socket.delete_clsact(ifindex)?;
+    }
+    remove_mark(pins, ifindex)?;
+    Ok(removed)
+}

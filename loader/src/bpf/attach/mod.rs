@@ -1,0 +1,128 @@
+//! Our programs on their hooks, by TCX or by clsact.
+//!
+//! What hangs where is read from the kernel every time: links by their pins, filters by a dump.
+//! Nothing is remembered and no link is held open, so whatever anyone does to them is seen.
+
+mod clsact;
+mod tcx;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use datapath_common::abi;
+use serde::{Deserialize, Serialize};
+
+pub(super) use clsact::is_ours;
+pub(super) use clsact::remove_unused_qdisc;
+pub(super) use tcx::{remove, running};
+
+use super::object::Programs;
+use super::pins::Pins;
+use super::tc::TcSocket;
+use crate::kernel::{Attachment, Hook};
+
+/// How programs are attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mechanism {
+    /// Pinned TCX links, behind all other programs.
+    Tcx,
+    /// Filters of a clsact qdisc.
+    Clsact,
+}
+
+/// One thing of ours that was found for a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The hook.
+    hook: Hook,
+    /// How it is attached.
+    mechanism: Mechanism,
+    /// Whether its pin is of this agent's ABI version.
+    same_version: bool,
+    /// The id of the program that runs; none when nothing runs.
+    program: Option<u32>,
+}
+
+/// The attachments: how to make them, and with what.
+pub(super) struct Attachments {
+    mechanism: Mechanism,
+    pins: Pins,
+    programs: Programs,
+}
+
+impl Attachments {
+    pub(super) fn new(mechanism: Mechanism, pins: Pins, programs: Programs) -> Self {
+        Self {
+            mechanism,
+            pins,
+            programs,
+        }
+    }
+
+    pub(super) fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// What hangs at every hook.
+    pub(super) fn observe(&self) -> Result<BTreeMap<Hook, Attachment>> {
+        let mut found: BTreeMap<Hook, Vec<Found>> = BTreeMap::new();
+        let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
+        for one in tcx::found(&self.pins)?.into_iter().chain(filters) {
+            found.entry(one.hook).or_default().push(one);
+        }
+        Ok(found
+            .into_iter()
+            .map(|(hook, found)| (hook, self.judge(hook, &found)))
+            .collect())
+    }
+
+    /// Current is one thing alone, made the way this agent makes it, that runs this agent's
+    /// program. A leftover beside it makes the hook stale, so that attaching again clears it.
+    fn judge(&self, hook: Hook, found: &[Found]) -> Attachment {
+        let current = |one: &Found| {
+            one.mechanism == self.mechanism
+                && one.same_version
+                && one
+                    .program
+                    .is_some_and(|id| self.programs.is(hook.program, id))
+        };
+        match found {
+            [one] if current(one) => Attachment::Current,
+            all if all.iter().all(|one| one.program.is_none()) => Attachment::Dead,
+            _some_run => Attachment::Stale,
+        }
+    }
+
+    /// Attaches our program, or puts it into the place of the one that is there; then takes off
+    /// what else of ours is left for the hook: the other mechanism's, other versions'.
+    pub(super) fn attach(&self, hook: Hook) -> Result<()> {
+        match self.mechanism {
+            Mechanism::Tcx => {
+                tcx::attach(&self.pins, &self.programs, hook)?;
+                clsact::detach(&TcSocket::open()?, &self.pins, hook)?;
+                self.remove_pins(hook, |version| version != abi::VERSION)
+            }
+            Mechanism::Clsact => {
+                let program = self.programs.fd(hook.program)?;
+                clsact::attach(&TcSocket::open()?, &self.pins, program, hook)?;
+                self.remove_pins(hook, |_any| true)
+            }
+        }
+    }
+
+    /// Takes everything of ours off a hook; what is not there is success.
+    pub(super) fn detach(&self, hook: Hook) -> Result<()> {
+        self.remove_pins(hook, |_any| true)?;
+        clsact::detach(&TcSocket::open()?, &self.pins, hook)
+    }
+
+    fn remove_pins(&self, hook: Hook, version: impl Fn(u32) -> bool) -> Result<()> {
+        for pin in self.pins.links()? {
+            if pin.hook == hook && version(pin.version) {
+                remove(&pin.path)?;
+            }
+        }
+        self.pins.remove_unused_versions()
+    }
+}

@@ -1,0 +1,146 @@
+//! Pinned TCX links (Linux 6.6).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use datapath_common::abi;
+
+use super::{Found, Mechanism};
+use crate::bpf::object::Programs;
+use crate::bpf::pins::{self, LinkPin, Pins};
+use crate::bpf::sys::{Direction, TcxLink, TcxLinkInfo, query_tcx};
+use crate::kernel::Hook;
+
+/// All our programs are for packets that a device receives.
+const DIRECTION: Direction = Direction::Ingress;
+
+/// What our pinned links say.
+pub(super) fn found(pins: &Pins) -> Result<Vec<Found>> {
+    pins.links()?
+        .into_iter()
+        .map(|pin| {
+            let running = running(&pin)?;
+            Ok(Found {
+                hook: pin.hook,
+                mechanism: Mechanism::Tcx,
+                same_version: pin.version == abi::VERSION,
+                program: running.map(|link| link.program),
+            })
+        })
+        .collect()
+}
+
+/// The link of a pin, if it runs at the hook that the pin is for.
+pub(in crate::bpf) fn running(pin: &LinkPin) -> Result<Option<TcxLinkInfo>> {
+    match TcxLink::open(&pin.path) {
+        Ok(link) => running_at(&link, pin.hook),
+        // Removed since the folder was read, or nothing that can be opened: nothing runs.
+        Err(error) if pins::is_missing(&error) || is_no_link(&error) => Ok(None),
+        Err(error) => Err(error).with_context(|| opening(&pin.path)),
+    }
+}
+
+/// The link, if it runs at the hook. The device's own list of links is asked too: it alone tells
+/// a device of this network namespace from one with the same index elsewhere.
+fn running_at(link: &TcxLink, hook: Hook) -> Result<Option<TcxLinkInfo>> {
+    let Some(info) = link.info().context("cannot examine a pinned link")? else {
+        return Ok(None);
+    };
+    if info.ifindex != hook.ifindex || !info.ingress {
+        return Ok(None);
+    }
+    match query_tcx(hook.ifindex, DIRECTION) {
+        Ok(programs) => Ok(programs
+            .iter()
+            .any(|program| program.link == info.id)
+            .then_some(info)),
+        Err(error) if is_no_device(&error) => Ok(None),
+        Err(error) => Err(error)
+            .with_context(|| format!("cannot list the TCX programs of device {}", hook.ifindex)),
+    }
+}
+
+/// Puts the program into the place of the one that the hook's pinned link runs, atomically; makes
+/// a new link where there is none, or where it runs nowhere or elsewhere.
+pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()> {
+    let path = pins.link(hook);
+    let program = programs.fd(hook.program)?;
+    if replace(&path, program, hook)? {
+        return Ok(());
+    }
+    remove(&path)?;
+    let attached = match TcxLink::attach_last(program, hook.ifindex, DIRECTION) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            unpinned(programs, program, hook)
+        }
+        other => other,
+    };
+    let link = attached.with_context(|| {
+        format!(
+            "cannot attach {} to device {} by TCX",
+            hook.program.name(),
+            hook.ifindex
+        )
+    })?;
+    // Dropping the link on an error detaches it again: nothing runs without a pin.
+    link.pin(&path)
+        .with_context(|| format!("cannot pin the link {}", path.display()))
+}
+
+/// Our program's link that lost its pin: the kernel detaches it only after a while, never while
+/// someone holds it, and meanwhile refuses the same program a second time.
+fn unpinned(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
+    let there = query_tcx(hook.ifindex, DIRECTION)?
+        .into_iter()
+        .find(|one| programs.is(hook.program, one.program));
+    match there {
+        Some(one) => TcxLink::by_id(one.link),
+        None => TcxLink::attach_last(program, hook.ifindex, DIRECTION),
+    }
+}
+
+/// Whether there was a running link to update.
+fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
+    let link = match TcxLink::open(path) {
+        Ok(link) => link,
+        Err(error) if pins::is_missing(&error) || is_no_link(&error) => return Ok(false),
+        Err(error) => return Err(error).with_context(|| opening(path)),
+    };
+    if running_at(&link, hook)?.is_none() {
+        return Ok(false);
+    }
+    match link.update(program) {
+        Ok(()) => Ok(true),
+        // The device went, or someone detached the link, since it was looked at.
+        Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(false),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot update the link {}", path.display()))
+        }
+    }
+}
+
+/// Detaches a pinned link and removes its pin; one that is not there is success.
+pub(in crate::bpf) fn remove(path: &Path) -> Result<()> {
+    if let Ok(link) = TcxLink::open(path)
+        && let Err(error) = link.detach()
+    {
+        tracing::warn!("cannot detach the link {}: {error}", path.display());
+    }
+    pins::remove(path)
+}
+
+fn opening(path: &Path) -> String {
+    format!("cannot open the pinned link {}", path.display())
+}
+
+/// A file that is no pin cannot be opened as one (`EACCES` from `bpf_inode_type`).
+fn is_no_link(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL))
+}
+
+fn is_no_device(error: &io::Error) -> bool {
+    // A kernel without TCX has no links at all, and says EINVAL.
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL))
+}

@@ -1,0 +1,161 @@
+//! Programs and filters of others on the devices that carry ours.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use aya::programs::loaded_programs;
+use serde::{Deserialize, Serialize};
+
+use super::attach::{Mechanism, is_ours, running};
+use super::pins::Pins;
+use super::sys::{Direction, query_tcx};
+use super::tc::TcSocket;
+use crate::kernel::Link;
+
+/// A program or filter of someone else on a device of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignProgram {
+    /// The device's name.
+    pub device: String,
+    /// The device's index.
+    pub ifindex: u32,
+    /// Which packets it sees.
+    pub direction: Direction,
+    /// How it is attached.
+    pub mechanism: Mechanism,
+    /// What it is: `bpf`, or the kind of another filter, such as `flower`.
+    pub kind: String,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+    /// The program's id, for BPF.
+    pub id: Option<u32>,
+    /// Priority of a filter.
+    pub priority: Option<u16>,
+    /// When it runs.
+    pub position: Position,
+}
+
+/// When a foreign program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Position {
+    /// Before ours: it may keep packets from us.
+    Before,
+    /// After ours: it sees what we pass on.
+    After,
+    /// Ours is not on this hook.
+    Alone,
+}
+
+/// One entry of a hook in the order of running: a foreign one, or ours.
+enum Entry {
+    Ours,
+    Foreign(ForeignProgram),
+}
+
+/// What others have on both directions of the devices.
+pub(super) fn list<'a>(
+    pins: &Pins,
+    tcx: bool,
+    devices: impl IntoIterator<Item = &'a Link>,
+) -> Result<Vec<ForeignProgram>> {
+    let socket = TcSocket::open()?;
+    let mut links = BTreeSet::new();
+    for pin in pins.links()? {
+        links.extend(running(&pin)?.map(|link| link.id));
+    }
+    let names = program_names();
+    let mut foreign = Vec::new();
+    for device in devices {
+        for direction in Direction::ALL {
+            let mut entries = Vec::new();
+            if tcx {
+                entries.extend(tcx_entries(device, direction, &links, &names)?);
+            }
+            entries.extend(filter_entries(&socket, device, direction)?);
+            foreign.extend(place(entries));
+        }
+    }
+    Ok(foreign)
+}
+
+/// TCX programs run before all filters.
+fn tcx_entries(
+    device: &Link,
+    direction: Direction,
+    links: &BTreeSet<u32>,
+    names: &BTreeMap<u32, String>,
+) -> Result<Vec<Entry>> {
+    let programs = match query_tcx(device.ifindex, direction) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
+        other => {
+            other.with_context(|| format!("cannot list the TCX programs of {}", device.name))?
+        }
+    };
+    let entry = |program: super::sys::TcxProgram| {
+        if links.contains(&program.link) {
+            return Entry::Ours;
+        }
+        Entry::Foreign(ForeignProgram {
+            device: device.name.clone(),
+            ifindex: device.ifindex,
+            direction,
+            mechanism: Mechanism::Tcx,
+            kind: "bpf".to_owned(),
+            name: names.get(&program.program).cloned(),
+            id: Some(program.program),
+            priority: None,
+            position: Position::Alone,
+        })
+    };
+    Ok(programs.into_iter().map(entry).collect())
+}
+
+fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Result<Vec<Entry>> {
+    let filters = socket.filters(device.ifindex, direction)?;
+    let entry = |filter: super::tc::Filter| {
+        if direction == Direction::Ingress && is_ours(&filter).is_some() {
+            return Entry::Ours;
+        }
+        Entry::Foreign(ForeignProgram {
+            device: device.name.clone(),
+            ifindex: device.ifindex,
+            direction,
+            mechanism: Mechanism::Clsact,
+            kind: filter.kind,
+            name: filter.name,
+            id: filter.program,
+            priority: Some(filter.priority),
+            position: Position::Alone,
+        })
+    };
+    Ok(filters.into_iter().map(entry).collect())
+}
+
+/// The foreign entries with their position.
+fn place(entries: Vec<Entry>) -> Vec<ForeignProgram> {
+    let ours = entries.iter().position(|e| matches!(e, Entry::Ours));
+    entries
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, entry)| match entry {
+            Entry::Ours => None,
+            Entry::Foreign(mut foreign) => {
+                foreign.position = match ours {
+                    None => Position::Alone,
+                    Some(own) if index < own => Position::Before,
+                    Some(_) => Position::After,
+                };
+                Some(foreign)
+            }
+        })
+        .collect()
+}
+
+/// Names of all programs in the kernel by id. One that goes while they are listed has no name.
+fn program_names() -> BTreeMap<u32, String> {
+    loaded_programs()
+        .filter_map(Result::ok)
+        .filter_map(|info| Some((info.id(), info.name_as_str()?.to_owned())))
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! The datapath's maps, typed.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
+use aya::Ebpf;
+use aya::maps::lpm_trie::Key;
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, MAX_ENIS, map};
+use datapath_common::counter::Counter;
+use ipnet::{IpNet, Ipv6Net};
+
+use crate::kernel::{MapEntry, MapKey};
+use crate::types::EniNumber;
+
+/// The datapath's maps.
+pub(super) struct Maps {
+    addresses: HashMap<MapData, Addr, AddressEntry>,
+    destinations: LpmTrie<MapData, Addr, DestinationClass>,
+    enis: Array<MapData, EniEntry>,
+    eni_by_ifindex: HashMap<MapData, u32, u32>,
+    pub(super) counters: PerCpuArray<MapData, Counter>,
+}
+
+fn take<T>(ebpf: &mut Ebpf, name: &str) -> Result<T>
+where
+    T: TryFrom<Map, Error = MapError>,
+{
+    let map = ebpf
+        .take_map(name)
+        .with_context(|| format!("the eBPF object has no map {name}"))?;
+    T::try_from(map).with_context(|| format!("the map {name} has another type"))
+}
+
+impl Maps {
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self> {
+        Ok(Self {
+            addresses: take(ebpf, map::ADDRESSES)?,
+            destinations: take(ebpf, map::DESTINATIONS)?,
+            enis: take(ebpf, map::ENIS)?,
+            eni_by_ifindex: take(ebpf, map::ENI_BY_IFINDEX)?,
+            counters: take(ebpf, map::COUNTERS)?,
+        })
+    }
+
+    /// Every entry of the four data maps. A slot of `ENIS` that is all zero is no entry.
+    pub(super) fn entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
+        let mut entries = BTreeMap::new();
+        let mut put = |entry: MapEntry| {
+            entries.insert(entry.key(), entry);
+        };
+        for item in &self.addresses {
+            let (addr, entry) = item.with_context(|| reading(map::ADDRESSES))?;
+            put(MapEntry::Address(addr.into(), entry));
+        }
+        for item in &self.destinations {
+            let (key, class) = item.with_context(|| reading(map::DESTINATIONS))?;
+            if let Some(net) = prefix(&key) {
+                put(MapEntry::Destination(net, class));
+            }
+        }
+        for slot in 0..self.enis.len() {
+            let entry = self
+                .enis
+                .get(&slot, 0)
+                .with_context(|| reading(map::ENIS))?;
+            if entry != EniEntry::ABSENT {
+                put(MapEntry::Eni(number(slot), entry));
+            }
+        }
+        for item in &self.eni_by_ifindex {
+            let (ifindex, eni) = item.with_context(|| reading(map::ENI_BY_IFINDEX))?;
+            put(MapEntry::EniDevice(ifindex, number(eni)));
+        }
+        Ok(entries)
+    }
+
+    /// Writes an entry.
+    pub(super) fn put(&mut self, entry: &MapEntry) -> Result<()> {
+        match *entry {
+            MapEntry::Address(address, entry) => {
+                self.addresses.insert(Addr::from(address), entry, 0)
+            }
+            MapEntry::Destination(net, class) => self.destinations.insert(&key(net), class, 0),
+            MapEntry::Eni(number, entry) => self.enis.set(u32::from(number.0), entry, 0),
+            MapEntry::EniDevice(ifindex, number) => {
+                self.eni_by_ifindex.insert(ifindex, u32::from(number.0), 0)
+            }
+        }
+        .with_context(|| format!("cannot write the map entry {entry:?}"))
+    }
+
+    /// Removes an entry; one that is not there is success.
+    pub(super) fn delete(&mut self, wanted: &MapKey) -> Result<()> {
+        let result = match *wanted {
+            MapKey::Address(address) => self.addresses.remove(&Addr::from(address)),
+            MapKey::Destination(net) => self.destinations.remove(&key(net)),
+            MapKey::Eni(number) => self.enis.set(u32::from(number.0), EniEntry::ABSENT, 0),
+            MapKey::EniDevice(ifindex) => self.eni_by_ifindex.remove(&ifindex),
+        };
+        match result {
+            Err(error) if is_missing(&error) => Ok(()),
+            other => other.with_context(|| format!("cannot remove the map entry {wanted:?}")),
+        }
+    }
+}
+
+fn reading(name: &str) -> String {
+    format!("cannot read the map {name}")
+}
+
+fn is_missing(error: &MapError) -> bool {
+    match error {
+        MapError::KeyNotFound => true,
+        MapError::SyscallError(error) => error.io_error.raw_os_error() == Some(libc::ENOENT),
+        _other => false,
+    }
+}
+
+/// The trie's key of a prefix.
+fn key(net: IpNet) -> Key<Addr> {
+    let (length, addr) = Addr::prefix(net);
+    Key::new(length, addr)
+}
+
+/// The prefix of a trie's key. What no prefix of ours looks like, say a length below 96 on a
+/// v4-mapped address, is shown as the IPv6 prefix that it is, so that it is seen and removed.
+fn prefix(key: &Key<Addr>) -> Option<IpNet> {
+    let (length, addr) = (key.prefix_len(), key.data());
+    let net = addr.to_prefix(length).or_else(|| {
+        let address = match IpAddr::from(addr) {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let length = u8::try_from(length).ok()?;
+        Some(Ipv6Net::new(address, length).ok()?.into())
+    });
+    net.map(|net| net.trunc())
+}
+
+/// The number of an ENI as a map holds it. One that no ENI can have, which nobody of ours wrote,
+/// becomes the highest: it differs from what is desired and so is repaired.
+fn number(raw: u32) -> EniNumber {
+    EniNumber(u8::try_from(raw).unwrap_or(u8::MAX))
+}
+
+const _: () = assert!(MAX_ENIS <= 256, "an ENI's number is a u8");
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_short_prefix_of_a_mapped_address_shows_as_ipv6() {
+        let mapped: Ipv6Addr = "::ffff:0:0".parse().unwrap();
+        let strange = Key::new(90, Addr::from(mapped));
+        let shown = prefix(&strange).unwrap();
+        assert_eq!(shown.to_string(), "::ffc0:0:0/90");
+        assert_eq!(Addr::prefix(shown).0, 90);
+        let plain: IpNet = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(prefix(&key(plain)), Some(plain));
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_the_highest() {
+        assert_eq!(number(3), EniNumber(3));
+        assert_eq!(number(256), EniNumber(255));
+    }
+}

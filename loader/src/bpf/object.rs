@@ -1,0 +1,197 @@
+//! Loading: which pinned maps may be adopted, and the programs.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::{Context, Result};
+use aya::maps::{MapInfo, MapType};
+use aya::programs::{ProgramFd, SchedClassifier};
+use aya::{Ebpf, EbpfLoader};
+use datapath_common::abi::map;
+use datapath_common::config;
+use datapath_common::counter::Program;
+use datapath_common::mark::MarkLayout;
+
+use super::pins::{self, Pins};
+
+/// The maps that outlive the agent.
+pub(super) const PINNED: [&str; 5] = [
+    map::ADDRESSES,
+    map::DESTINATIONS,
+    map::ENIS,
+    map::ENI_BY_IFINDEX,
+    map::COUNTERS,
+];
+
+/// What has to agree between a pinned map and the object. aya opens a pin without a look at any
+/// of it, and from then on trusts the object's sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+impl Shape {
+    fn of_object(map: &aya_obj::Map) -> Self {
+        Self {
+            map_type: map.map_type(),
+            key_size: map.key_size(),
+            value_size: map.value_size(),
+            max_entries: map.max_entries(),
+            flags: map.map_flags(),
+        }
+    }
+
+    fn of_kernel(info: &MapInfo) -> Self {
+        Self {
+            // A type that aya does not know is none that we use.
+            map_type: info.map_type().unwrap_or(MapType::Unspecified) as u32,
+            key_size: info.key_size(),
+            value_size: info.value_size(),
+            max_entries: info.max_entries(),
+            flags: info.map_flags(),
+        }
+    }
+
+    /// What differs, in words; empty when the shapes are equal.
+    fn differences(self, wanted: Self) -> Vec<String> {
+        [
+            ("type", self.map_type, wanted.map_type),
+            ("key_size", self.key_size, wanted.key_size),
+            ("value_size", self.value_size, wanted.value_size),
+            ("max_entries", self.max_entries, wanted.max_entries),
+            ("flags", self.flags, wanted.flags),
+        ]
+        .into_iter()
+        .filter(|(_, is, wanted)| is != wanted)
+        .map(|(field, is, wanted)| format!("{field} is {is}, wanted {wanted}"))
+        .collect()
+    }
+}
+
+/// Removes the pin of every map whose shape is not the object's, so that loading makes it anew.
+/// That loses nothing: the contents follow from the desired state and are written again before any
+/// program is switched, and running programs keep the map they hold.
+pub(super) fn check_adoption(object: &[u8], pins: &Pins) -> Result<()> {
+    let object = aya_obj::Object::parse(object).context("cannot parse the eBPF object")?;
+    for name in PINNED {
+        let path = pins.map(name);
+        let wanted = object
+            .maps
+            .get(name)
+            .with_context(|| format!("the eBPF object has no map {name}"))?;
+        if !path.exists() {
+            continue;
+        }
+        let differences = match MapInfo::from_pin(&path) {
+            Ok(info) => Shape::of_kernel(&info).differences(Shape::of_object(wanted)),
+            Err(error) => vec![format!("it cannot be opened as a map: {error}")],
+        };
+        if !differences.is_empty() {
+            tracing::warn!(
+                map = name,
+                "the pinned map does not fit and is made anew: {}",
+                differences.join("; ")
+            );
+            pins::remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Loads the object: opens or makes the pinned maps, fixes the globals.
+pub(super) fn load(object: &[u8], pins: &Pins, mark: MarkLayout) -> Result<Ebpf> {
+    let (shift, mask, exception) = (mark.shift(), mark.mask(), mark.exception());
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global(config::MARK_SHIFT, &shift, true)
+        .override_global(config::MARK_MASK, &mask, true)
+        .override_global(config::MARK_EXCEPTION, &exception, true);
+    for name in PINNED {
+        loader.map_pin_path(name, pins.map(name));
+    }
+    loader.load(object).context("cannot load the eBPF object")
+}
+
+/// A program in the kernel.
+struct Loaded {
+    fd: ProgramFd,
+    id: u32,
+}
+
+/// The programs that this agent loaded.
+pub(super) struct Programs(BTreeMap<Program, Loaded>);
+
+impl Programs {
+    /// Hands every program to the kernel. An error carries the verifier's log.
+    pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
+        let mut loaded = BTreeMap::new();
+        for program in Program::ALL {
+            let name = program.name();
+            let classifier: &mut SchedClassifier = ebpf
+                .program_mut(name)
+                .with_context(|| format!("the eBPF object has no program {name}"))?
+                .try_into()
+                .with_context(|| format!("the program {name} is no classifier"))?;
+            classifier
+                .load()
+                .with_context(|| format!("the kernel refuses the program {name}"))?;
+            let fd = classifier
+                .fd()
+                .and_then(|fd| Ok(fd.try_clone()?))
+                .with_context(|| format!("cannot hold the program {name}"))?;
+            let id = classifier
+                .info()
+                .with_context(|| format!("cannot read the program {name}"))?
+                .id();
+            loaded.insert(program, Loaded { fd, id });
+        }
+        Ok(Self(loaded))
+    }
+
+    fn get(&self, program: Program) -> Result<&Loaded> {
+        self.0
+            .get(&program)
+            .with_context(|| format!("the program {} is not loaded", program.name()))
+    }
+
+    /// The program's descriptor.
+    pub(super) fn fd(&self, program: Program) -> Result<BorrowedFd<'_>> {
+        Ok(self.get(program)?.fd.as_fd())
+    }
+
+    /// Whether an id is that of the program as this agent loaded it.
+    pub(super) fn is(&self, program: Program, id: u32) -> bool {
+        self.0.get(&program).is_some_and(|loaded| loaded.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_of_a_shape_is_compared() {
+        let wanted = Shape {
+            map_type: 1,
+            key_size: 16,
+            value_size: 28,
+            max_entries: 64,
+            flags: 0,
+        };
+        assert!(wanted.differences(wanted).is_empty());
+        let other = Shape {
+            map_type: 2,
+            key_size: 17,
+            value_size: 29,
+            max_entries: 65,
+            flags: 1,
+        };
+        let differences = other.differences(wanted);
+        assert_eq!(differences.len(), 5);
+        assert_eq!(differences[0], "type is 2, wanted 1");
+    }
+}

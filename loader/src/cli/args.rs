@@ -1,0 +1,216 @@
+//! The command line's shape.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Pod networking for Kubernetes on AWS network interfaces: the node agent, and the command that
+/// asks it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "towpath",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  towpath run                        Run the agent in the foreground, as root
+  towpath status                     Is this node's network as it should be? If not, why?
+  towpath routes                     What is ours in the kernel, beside what should be
+  towpath metrics --drops            Which packets were dropped, and why
+  curl --unix-socket /run/towpath/agent.sock http://towpath/v1/status
+
+Exit codes:
+  0  done; for `status`: ready
+  1  failed; one line on stderr says why
+  2  the command line is wrong
+  3  no agent answers
+  4  for `status`: degraded or not ready"
+)]
+pub(super) struct Cli {
+    /// The agent's configuration file; without one, the defaults hold.
+    #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+
+    /// The agent's socket, in place of the configuration's.
+    #[arg(long, global = true, value_name = "PATH", env = "TOWPATH_SOCKET")]
+    pub(super) socket: Option<PathBuf>,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run the agent.
+    ///
+    /// Brings the node to what the node document and the endpoints ask for, and keeps it so, until
+    /// SIGTERM or SIGINT. What it set up stays when it ends: pods keep their network, and the next
+    /// agent takes over.
+    Run,
+
+    /// Show how the node is: ENIs, kernel, other software, repairs.
+    ///
+    /// Ends with 0 when everything is ready, with 4 when something is not.
+    Status(Output),
+
+    /// List the endpoints (pod attachments).
+    Endpoints(Output),
+
+    /// List the ENIs, each with its readiness and the reason.
+    Enis(Output),
+
+    /// List the rules, routes, addresses and other objects that are ours, beside what should be.
+    Routes {
+        /// Only what is not as it should be.
+        #[arg(long)]
+        differing: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Show the datapath's counters.
+    Metrics {
+        /// Only drops.
+        #[arg(long)]
+        drops: bool,
+        /// Also counters that are zero.
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Add or delete one endpoint, as the CNI plugin does.
+    #[command(subcommand)]
+    Endpoint(EndpointCommand),
+
+    /// Remove everything of ours from this node, and nothing else.
+    ///
+    /// For a node that leaves the cluster or changes its network. The agent must not be running.
+    /// Endpoints lose their network, so with endpoints present `--yes` is needed.
+    Cleanup {
+        /// Also when endpoints lose their network by it.
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Check and explain the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
+    /// Write shell completions to stdout.
+    #[command(after_help = "\
+Example:
+  towpath completions bash > /etc/bash_completion.d/towpath")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// How to write what was asked for.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Output {
+    /// As a table for people, or as JSON for programs.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) format: Format,
+}
+
+/// A format of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Aligned columns.
+    Table,
+    /// JSON, as the socket answers it.
+    Json,
+}
+
+/// What to do with an endpoint.
+#[derive(Debug, Subcommand)]
+pub(super) enum EndpointCommand {
+    /// Attach a network namespace to the pod network.
+    #[command(after_help = "\
+Example:
+  ip netns add web
+  towpath endpoint add 0a1b2c eth0 --netns web --address 10.0.1.20
+  ip netns exec web ping 10.0.1.1")]
+    Add {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// The network namespace: a path, or a name under /run/netns.
+        #[arg(long, value_name = "PATH|NAME")]
+        netns: PathBuf,
+        /// An address that a ready ENI owns; one of each family.
+        #[arg(long = "address", value_name = "IP", required = true)]
+        addresses: Vec<IpAddr>,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Take an attachment away. An unknown one is success.
+    Del {
+        #[command(flatten)]
+        owner: OwnerArgs,
+    },
+}
+
+/// The owner of an endpoint.
+#[derive(Debug, Args)]
+pub(super) struct OwnerArgs {
+    /// The runtime's id of the container.
+    pub(super) container_id: String,
+    /// Name of the interface inside the container.
+    #[arg(default_value = "eth0")]
+    pub(super) interface: String,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Check a configuration file, and say what is wrong with it.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Show every setting with its value and its meaning.
+    Show(Output),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_explains_itself() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}");
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{path}: {}", arg.get_id());
+            }
+            for sub in command.get_subcommands() {
+                check(sub, &path);
+            }
+        }
+        check(&Cli::command(), "");
+    }
+}

@@ -1,0 +1,178 @@
+//! What each command does.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::CommandFactory as _;
+use tracing_subscriber::EnvFilter;
+
+use super::args::{Cli, Command, ConfigCommand, EndpointCommand, OwnerArgs};
+use super::failure::{Failure, NOT_READY};
+use super::{output, render};
+use crate::agent;
+use crate::api::Client;
+use crate::api::types::{AddEndpoint, HealthState};
+use crate::config::Config;
+use crate::types::Owner;
+use crate::view::ObjectState;
+
+/// Where `ip netns` keeps its namespaces.
+const NETNS_FOLDER: &str = "/run/netns";
+
+pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Cli {
+        config,
+        socket,
+        command,
+    } = cli;
+    match command {
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
+            output::text(&String::from_utf8_lossy(&script))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Config(ConfigCommand::Check { file }) => {
+            Config::load(Some(&file)).context("the configuration cannot be used")?;
+            output::text(&format!("{} is good\n", file.display()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Run
+        | Command::Status(_)
+        | Command::Endpoints(_)
+        | Command::Enis(_)
+        | Command::Routes { .. }
+        | Command::Metrics { .. }
+        | Command::Endpoint(_)
+        | Command::Cleanup { .. }
+        | Command::Config(ConfigCommand::Show(_)) => {}
+    }
+    let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
+    let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(with_config(command, config, Client::new(socket)))
+}
+
+async fn with_config(
+    command: Command,
+    config: Config,
+    client: Client,
+) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Run => {
+            log(&config);
+            agent::run(&config, client.socket()).await?;
+        }
+        Command::Status(output) => {
+            let status = client.status().await?;
+            output::value(output, &status, render::status)?;
+            if status.health.state != HealthState::Ready {
+                return Ok(ExitCode::from(NOT_READY));
+            }
+        }
+        Command::Endpoints(output) => {
+            output::value(
+                output,
+                client.endpoints().await?.as_slice(),
+                render::endpoints,
+            )?;
+        }
+        Command::Enis(output) => {
+            output::value(output, client.enis().await?.as_slice(), render::enis)?;
+        }
+        Command::Routes { differing, output } => {
+            let mut objects = client.objects().await?;
+            objects.retain(|object| !differing || object.state != ObjectState::Present);
+            output::value(output, objects.as_slice(), render::objects)?;
+        }
+        Command::Metrics { drops, all, output } => {
+            let mut metrics = client.metrics().await?;
+            metrics.retain(|metric| (metric.drop || !drops) && (metric.packets > 0 || all));
+            output::value(output, metrics.as_slice(), render::metrics)?;
+        }
+        Command::Endpoint(EndpointCommand::Add {
+            owner,
+            netns,
+            addresses,
+            output,
+        }) => {
+            let request = AddEndpoint {
+                owner: owner.into(),
+                netns: netns_path(netns)?,
+                addresses,
+            };
+            let attachment = client.add_endpoint(&request).await?;
+            output::value(output, &attachment, render::attachment)?;
+        }
+        Command::Endpoint(EndpointCommand::Del { owner }) => {
+            client.delete_endpoint(&owner.into()).await?;
+        }
+        Command::Cleanup { yes, output } => {
+            let removed = agent::cleanup(&config, yes).await?;
+            output::value(output, &removed, render::removed)?;
+        }
+        Command::Config(ConfigCommand::Show(output)) => {
+            output::value(output, config.explain().as_slice(), render::config)?;
+        }
+        // Done before the configuration was read.
+        Command::Config(ConfigCommand::Check { .. }) | Command::Completions { .. } => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<OwnerArgs> for Owner {
+    fn from(owner: OwnerArgs) -> Self {
+        let OwnerArgs {
+            container_id,
+            interface,
+        } = owner;
+        Self {
+            container_id,
+            interface,
+        }
+    }
+}
+
+/// A path as it is, from here where it is relative; a bare name as `ip netns` means it.
+fn netns_path(netns: PathBuf) -> Result<PathBuf> {
+    if netns.components().count() == 1 && !netns.is_absolute() {
+        return Ok(PathBuf::from(NETNS_FOLDER).join(netns));
+    }
+    std::path::absolute(&netns).with_context(|| format!("the path of {}", netns.display()))
+}
+
+/// Logs to stderr, which the service manager or the container runtime collects.
+fn log(config: &Config) {
+    let level = tracing::Level::from(config.log_level);
+    let filter = EnvFilter::builder()
+        .with_default_directive(level.into())
+        .from_env_lossy();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .with_writer(io::stderr)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_a_name_or_a_path() {
+        let here = std::env::current_dir().unwrap();
+        for (given, path) in [
+            ("web", PathBuf::from("/run/netns/web")),
+            ("/proc/1/ns/net", PathBuf::from("/proc/1/ns/net")),
+            ("./web", here.join("web")),
+        ] {
+            assert_eq!(netns_path(given.into()).unwrap(), path, "{given}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Tables: endpoints, ENIs, objects, counters.
+
+use crate::agent::CleanUp;
+use crate::api::types::{Attachment, EndpointStatus, EniStatus, Metric};
+use crate::cli::table::{Paint, Table, Tone, one_line};
+use crate::config;
+use crate::object::ObjectKind;
+use crate::view::{ObjectState, OwnedObject, Readiness};
+
+fn tone(readiness: &Readiness) -> Tone {
+    match readiness {
+        Readiness::Ready => Tone::Plain,
+        Readiness::NotReady { .. } => Tone::Bad,
+        Readiness::Excluded { .. } => Tone::Warning,
+    }
+}
+
+fn readiness(readiness: &Readiness) -> &'static str {
+    match readiness {
+        Readiness::Ready => "ready",
+        Readiness::NotReady { .. } => "not-ready",
+        Readiness::Excluded { .. } => "excluded",
+    }
+}
+
+fn state(state: ObjectState) -> &'static str {
+    match state {
+        ObjectState::Present => "present",
+        ObjectState::Missing => "missing",
+        ObjectState::Unexpected => "unexpected",
+    }
+}
+
+/// A kind of object, for people.
+pub(super) fn kind(kind: ObjectKind) -> &'static str {
+    match kind {
+        ObjectKind::Sysctl => "sysctl",
+        ObjectKind::Mtu => "mtu",
+        ObjectKind::LinkState => "link-state",
+        ObjectKind::Device => "device",
+        ObjectKind::Address => "address",
+        ObjectKind::Route => "route",
+        ObjectKind::Rule => "rule",
+        ObjectKind::Neighbour => "neighbour",
+        ObjectKind::MapEntry => "map-entry",
+        ObjectKind::Attachment => "attachment",
+    }
+}
+
+fn join<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    texts.join(",")
+}
+
+/// The endpoints.
+pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> String {
+    let mut table = Table::new([
+        "CONTAINER",
+        "INTERFACE",
+        "ADDRESSES",
+        "ENI",
+        "DEVICE",
+        "STATE",
+        "REASON",
+    ]);
+    for endpoint in endpoints {
+        let enis = endpoint
+            .addresses
+            .iter()
+            .map(|address| address.eni.map_or("?".to_owned(), |eni| eni.to_string()));
+        table.row(
+            tone(&endpoint.readiness),
+            [
+                endpoint.owner.container_id.clone(),
+                endpoint.owner.interface.clone(),
+                join(endpoint.addresses.iter().map(|a| a.address)),
+                join(enis),
+                endpoint.host_device.clone(),
+                readiness(&endpoint.readiness).to_owned(),
+                endpoint.readiness.reason().unwrap_or_default().to_owned(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// The ENIs.
+pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
+    let mut table = Table::new([
+        "ENI", "ID", "MAC", "DEVICE", "MTU", "ADDRESS", "TABLE", "BLOCKS", "USED", "STATE",
+        "REASON",
+    ]);
+    for eni in enis {
+        let notes = eni.notes.iter().map(String::as_str);
+        let reasons: Vec<_> = eni.readiness.reason().into_iter().chain(notes).collect();
+        table.row(
+            tone(&eni.readiness),
+            [
+                eni.number.to_string(),
+                eni.id.clone(),
+                eni.mac.to_string(),
+                eni.device.clone().unwrap_or_default(),
+                eni.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
+                eni.primary_address.to_string(),
+                eni.table.to_string(),
+                eni.blocks.len().to_string(),
+                eni.addresses_in_use.to_string(),
+                readiness(&eni.readiness).to_owned(),
+                reasons.join("; "),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// What is ours in the kernel.
+pub(in crate::cli) fn objects(objects: &[OwnedObject], paint: Paint) -> String {
+    let mut table = Table::new(["STATE", "KIND", "SCOPE", "OBJECT"]);
+    for object in objects {
+        let tone = match object.state {
+            ObjectState::Present => Tone::Plain,
+            ObjectState::Missing => Tone::Bad,
+            ObjectState::Unexpected => Tone::Warning,
+        };
+        table.row(
+            tone,
+            [
+                state(object.state).to_owned(),
+                kind(object.kind).to_owned(),
+                object.scope.clone(),
+                object.object.clone(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// The counters.
+pub(in crate::cli) fn metrics(metrics: &[Metric], paint: Paint) -> String {
+    let mut table = Table::new(["PROGRAM", "OUTCOME", "PACKETS", "BYTES", "MEANING"]);
+    for metric in metrics {
+        let tone = if metric.drop && metric.packets > 0 {
+            Tone::Warning
+        } else {
+            Tone::Plain
+        };
+        table.row(
+            tone,
+            [
+                metric.program.clone(),
+                metric.outcome.clone(),
+                metric.packets.to_string(),
+                metric.bytes.to_string(),
+                metric.meaning.clone(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// The answer to an add.
+pub(in crate::cli) fn attachment(attachment: &Attachment, paint: Paint) -> String {
+    let mut table = Table::new([
+        "ADDRESS", "ENI", "ENI ID", "GATEWAY", "SUBNET", "DEVICE", "MTU",
+    ]);
+    for allocation in &attachment.addresses {
+        table.row(
+            Tone::Plain,
+            [
+                allocation.address.to_string(),
+                allocation.eni.number.to_string(),
+                allocation.eni.id.clone(),
+                allocation.gateway.to_string(),
+                allocation.subnet.to_string(),
+                attachment.host_device.clone(),
+                attachment.mtu.to_string(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// The settings.
+pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
+    let mut table = Table::new(["KEY", "VALUE", "FROM", "MEANING"]);
+    for row in rows {
+        let from = match row.source {
+            config::Source::File => "file",
+            config::Source::Default => "default",
+        };
+        table.row(
+            Tone::Plain,
+            [
+                row.key.clone(),
+                row.value.clone(),
+                from.to_owned(),
+                row.help.to_owned(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// What a clean-up removed.
+pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
+    let CleanUp { objects } = removed;
+    if objects.is_empty() {
+        return "nothing of ours was there\n".to_owned();
+    }
+    let lines: Vec<_> = objects.iter().map(|object| one_line(object)).collect();
+    format!("removed {}\n", lines.join("\nremoved "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::types::AddressStatus;
+    use crate::types::{EniNumber, Owner};
+
+    #[test]
+    fn endpoints_show_the_eni_of_each_address() {
+        let address = |text: &str, eni| AddressStatus {
+            address: text.parse().unwrap(),
+            eni,
+        };
+        let endpoint = EndpointStatus {
+            owner: Owner {
+                container_id: "0a1b".into(),
+                interface: "eth0".into(),
+            },
+            netns: "/run/netns/web".into(),
+            host_device: "tow0123456789ab".into(),
+            mtu: 9001,
+            addresses: vec![
+                address("10.0.1.20", Some(EniNumber(1))),
+                address("2001:db8::20", None),
+            ],
+            readiness: Readiness::NotReady {
+                reason: "no ENI owns 2001:db8::20".into(),
+            },
+        };
+        assert_eq!(
+            endpoints(&[endpoint], Paint(false)),
+            "CONTAINER  INTERFACE  ADDRESSES               ENI  DEVICE           STATE      REASON\n\
+             0a1b       eth0       10.0.1.20,2001:db8::20  1,?  tow0123456789ab  not-ready  \
+             no ENI owns 2001:db8::20\n"
+        );
+    }
+
+    #[test]
+    fn enis_show_reasons_and_notes() {
+        let eni = EniStatus {
+            number: EniNumber(1),
+            id: "eni-0b".into(),
+            mac: "0a:11:22:33:44:55".parse().unwrap(),
+            device: None,
+            mtu: None,
+            primary_address: "10.0.2.10".parse().unwrap(),
+            subnet: "10.0.2.0/24".parse().unwrap(),
+            table: 11,
+            blocks: vec!["10.0.2.16/28".parse().unwrap()],
+            addresses_in_use: 3,
+            readiness: Readiness::NotReady {
+                reason: "no device has its MAC".into(),
+            },
+            notes: vec!["waiting since 12:00".into()],
+        };
+        assert_eq!(
+            enis(&[eni], Paint(false)),
+            "ENI  ID      MAC                DEVICE  MTU  ADDRESS    TABLE  BLOCKS  USED  STATE      REASON\n\
+             1    eni-0b  0a:11:22:33:44:55  -       -    10.0.2.10  11     1       3     not-ready  \
+             no device has its MAC; waiting since 12:00\n"
+        );
+    }
+
+    #[test]
+    fn objects_and_counters_align() {
+        let object = OwnedObject {
+            kind: ObjectKind::Rule,
+            scope: "node".into(),
+            object: "ipv4 20: from all lookup 220".into(),
+            state: ObjectState::Missing,
+        };
+        assert_eq!(
+            objects(&[object], Paint(false)),
+            "STATE    KIND  SCOPE  OBJECT\n\
+             missing  rule  node   ipv4 20: from all lookup 220\n"
+        );
+        let metric = Metric {
+            program: "from_endpoint".into(),
+            outcome: "spoofed-source".into(),
+            drop: true,
+            packets: 3,
+            bytes: 222,
+            meaning: "The source is not the endpoint's.".into(),
+        };
+        assert_eq!(
+            metrics(&[metric], Paint(true)),
+            "\x1b[1mPROGRAM        OUTCOME         PACKETS  BYTES  MEANING\x1b[0m\n\
+             \x1b[33mfrom_endpoint  spoofed-source  3        222    The source is not the endpoint's.\x1b[0m\n"
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! The state of the whole, as text: what is wrong first, then the parts.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::lists;
+use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
+use crate::bpf::{Direction, Position};
+use crate::cli::table::{Paint, Table, Tone, one_line};
+
+/// The state of the whole.
+pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
+    let Status {
+        version,
+        uptime_seconds,
+        health,
+        document,
+        enis,
+        endpoints,
+        endpoints_not_ready,
+        datapath,
+        leftovers,
+        sysctls,
+        repairs,
+        // Among the reasons.
+        corrupt_records: _,
+    } = status;
+    let mut out = String::new();
+    let mut line = |tone, text: &str| {
+        out += &paint.text(tone, &one_line(text));
+        out.push('\n');
+    };
+
+    line(
+        Tone::Heading,
+        &format!("Towpath {version}, up {}", uptime(*uptime_seconds)),
+    );
+    line(health_tone(health), &format!("Health: {}", health.state));
+    for reason in &health.reasons {
+        line(health_tone(health), &format!("  {reason}"));
+    }
+    line(Tone::Plain, &document_line(document));
+    for note in &document.notes {
+        line(Tone::Plain, &format!("  note: {note}"));
+    }
+    let ready = endpoints.saturating_sub(endpoints_not_ready.len());
+    line(
+        Tone::Plain,
+        &format!("Endpoints: {ready} of {endpoints} ready"),
+    );
+    for (owner, reason) in endpoints_not_ready {
+        line(Tone::Bad, &format!("  {owner}: {reason}"));
+    }
+    line(Tone::Plain, &repair_line(repairs));
+
+    out += "\nENIs\n";
+    out += &lists::enis(enis, paint);
+    out += "\nKernel\n";
+    out += &kernel(datapath, paint);
+    if !datapath.foreign_programs.is_empty() {
+        out += "\nPrograms of others on our hooks\n";
+        let mut table = Table::new(["DEVICE", "DIRECTION", "PROGRAM", "ID", "RUNS"]);
+        for program in &datapath.foreign_programs {
+            table.row(
+                Tone::Plain,
+                [
+                    program.device.clone(),
+                    direction(program.direction).to_owned(),
+                    program.name.clone().unwrap_or_else(|| program.kind.clone()),
+                    program.id.map(|id| id.to_string()).unwrap_or_default(),
+                    position(program.position).to_owned(),
+                ],
+            );
+        }
+        out += &table.render(paint);
+    }
+    if !sysctls.is_empty() {
+        out += "\nSysctls that change our routing\n";
+        let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
+        for sysctl in sysctls {
+            table.row(
+                Tone::Plain,
+                [
+                    sysctl.name.clone(),
+                    sysctl.effective.clone(),
+                    sysctl.effect.clone().unwrap_or_default(),
+                ],
+            );
+        }
+        out += &table.render(paint);
+    }
+    if !leftovers.is_empty() {
+        out += "\nLeft behind by other CNIs (shown, never touched)\n";
+        for leftover in leftovers {
+            out += &paint.text(Tone::Warning, &one_line(leftover));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn document_line(document: &DocumentStatus) -> String {
+    let path = document.path.display();
+    match &document.node {
+        Some(node) => format!(
+            "Node document: {node}, generation {}, {path}",
+            document.generation
+        ),
+        None => format!("Node document: none yet, {path}"),
+    }
+}
+
+fn repair_line(repairs: &Repairs) -> String {
+    let kinds = repairs.by_kind.iter();
+    let kinds: Vec<_> = kinds
+        .map(|(kind, count)| format!("{count} {}", lists::kind(*kind)))
+        .collect();
+    if kinds.is_empty() {
+        return format!("Repairs: {}", repairs.total);
+    }
+    format!("Repairs: {} ({})", repairs.total, kinds.join(", "))
+}
+
+fn kernel(datapath: &DatapathStatus, paint: Paint) -> String {
+    let mut table = Table::new(["FEATURE", "FOUND"]);
+    for (name, value) in &datapath.features {
+        let value = match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                value.to_string()
+            }
+        };
+        table.row(Tone::Plain, [name.clone(), value]);
+    }
+    table.render(paint)
+}
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    }
+}
+
+fn position(position: Position) -> &'static str {
+    match position {
+        Position::Before => "before ours",
+        Position::After => "after ours",
+        Position::Alone => "without ours",
+    }
+}
+
+fn health_tone(health: &Health) -> Tone {
+    match health.state {
+        HealthState::Ready => Tone::Good,
+        HealthState::Degraded => Tone::Warning,
+        HealthState::NotReady => Tone::Bad,
+    }
+}
+
+/// A time span in the two units that matter.
+fn uptime(seconds: u64) -> String {
+    let span = Duration::from_secs(seconds).as_secs();
+    let (days, hours, minutes) = (span / 86_400, span / 3600 % 24, span / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{span}s"),
+        (0, 0, minutes) => format!("{minutes}m{}s", span % 60),
+        (0, hours, minutes) => format!("{hours}h{minutes}m"),
+        (days, hours, _) => format!("{days}d{hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::api::types::SysctlStatus;
+    use crate::bpf::{ForeignProgram, Mechanism};
+    use crate::object::ObjectKind;
+    use crate::reconcile::RepairWar;
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let state = Status {
+            version: "0.1.0".into(),
+            uptime_seconds: 192,
+            health: Health {
+                state: HealthState::Degraded,
+                reasons: vec!["1 of 3 endpoints is not ready".into()],
+            },
+            document: DocumentStatus {
+                path: "/etc/towpath/node.yaml".into(),
+                node: Some("ip-10-0-1-10".into()),
+                generation: 2,
+                error: Some("spec.eni: missing".into()),
+                notes: vec!["status.eni: odd".into()],
+            },
+            enis: Vec::new(),
+            endpoints: 3,
+            endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
+            datapath: DatapathStatus {
+                features: BTreeMap::from([
+                    ("tcx".into(), true.into()),
+                    ("kernel".into(), "6.18".into()),
+                ]),
+                foreign_programs: vec![ForeignProgram {
+                    device: "eth0".into(),
+                    ifindex: 2,
+                    direction: Direction::Ingress,
+                    mechanism: Mechanism::Tcx,
+                    kind: "bpf".into(),
+                    name: Some("policy".into()),
+                    id: Some(7),
+                    priority: None,
+                    position: Position::Before,
+                }],
+            },
+            leftovers: vec!["rule 512".into()],
+            sysctls: vec![SysctlStatus {
+                name: "net.ipv4.conf.eth1.rp_filter".into(),
+                effective: "1".into(),
+                effect: Some("strict".into()),
+            }],
+            repairs: Repairs {
+                total: 3,
+                by_kind: BTreeMap::from([(ObjectKind::Route, 1), (ObjectKind::Rule, 2)]),
+                wars: vec![RepairWar {
+                    kind: ObjectKind::Rule,
+                    object: "rule 20".into(),
+                    count: 11,
+                    hint: "systemd-networkd".into(),
+                }],
+            },
+            corrupt_records: vec!["/run/towpath/endpoints/x.json.corrupt".into()],
+        };
+        assert_eq!(
+            status(&state, Paint(false)),
+            "\
+Towpath 0.1.0, up 3m12s
+Health: degraded
+  1 of 3 endpoints is not ready
+Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
+  note: status.eni: odd
+Endpoints: 2 of 3 ready
+  a/eth0: no device
+Repairs: 3 (1 route, 2 rule)
+
+ENIs
+ENI  ID  MAC  DEVICE  MTU  ADDRESS  TABLE  BLOCKS  USED  STATE  REASON
+
+Kernel
+FEATURE  FOUND
+kernel   6.18
+tcx      true
+
+Programs of others on our hooks
+DEVICE  DIRECTION  PROGRAM  ID  RUNS
+eth0    ingress    policy   7   before ours
+
+Sysctls that change our routing
+NAME                          VALUE  EFFECT
+net.ipv4.conf.eth1.rp_filter  1      strict
+
+Left behind by other CNIs (shown, never touched)
+rule 512
+"
+        );
+    }
+
+    #[test]
+    fn time_spans_are_short() {
+        for (seconds, text) in [(5, "5s"), (65, "1m5s"), (3_661, "1h1m"), (90_000, "1d1h")] {
+            assert_eq!(uptime(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The configuration file: typed, with defaults that work.
+
+mod explain;
+mod sections;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_yaml_ng::Value;
+
+pub use self::explain::{Row, Source};
+pub use self::sections::{
+    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, ServicesSection,
+};
+pub use self::values::{
+    AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, ServiceCidr,
+    UnicastAddr,
+};
+pub use crate::bpf::AttachMode;
+use crate::bpf::BpfOptions;
+use crate::document::{self, FileError, ReadError, nullable};
+use crate::intent::Settings;
+
+/// The agent's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// The node and its document.
+    #[serde(deserialize_with = "nullable")]
+    pub node: NodeSection,
+    /// What pods' interfaces get.
+    #[serde(deserialize_with = "nullable")]
+    pub endpoint: EndpointSection,
+    /// The eBPF programs.
+    #[serde(deserialize_with = "nullable")]
+    pub datapath: DatapathSection,
+    /// What is put into the kernel's tables.
+    #[serde(deserialize_with = "nullable")]
+    pub kernel: KernelSection,
+    /// Destinations that kube-proxy, or what stands for it, translates.
+    #[serde(deserialize_with = "nullable")]
+    pub services: ServicesSection,
+    /// Addresses that the host answers for though no device has them.
+    #[serde(deserialize_with = "nullable")]
+    pub host_addresses: BTreeSet<UnicastAddr>,
+    /// Folder of the endpoint records.
+    pub state_dir: AbsolutePath,
+    /// The agent's Unix socket.
+    pub socket: AbsolutePath,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// The keys that the file has.
+    #[serde(skip)]
+    given: BTreeSet<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: NodeSection::default(),
+            endpoint: EndpointSection::default(),
+            datapath: DatapathSection::default(),
+            kernel: KernelSection::default(),
+            services: ServicesSection::default(),
+            host_addresses: BTreeSet::new(),
+            state_dir: AbsolutePath::known("/run/towpath"),
+            socket: AbsolutePath::known("/run/towpath/agent.sock"),
+            log_level: LogLevel::default(),
+            given: BTreeSet::new(),
+        }
+    }
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {} {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: FileError,
+    },
+    /// The file has a key or value that is not allowed.
+    #[error("configuration {}: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Which, and what is allowed.
+        reason: ReadError,
+    },
+}
+
+impl Config {
+    /// Where the file is looked for when nothing else is said.
+    pub const DEFAULT_PATH: &'static str = "/etc/towpath/config.yaml";
+
+    /// Reads the file. `None` is the default path, where the file may be missing: then every
+    /// setting has its default.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a key or value is not allowed.
+    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let explicit = path.is_some();
+        let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
+        let text = match document::read_file(path) {
+            Ok(text) => text,
+            Err(reason) if reason.is_missing() && !explicit => return Ok(Self::default()),
+            Err(reason) => {
+                let path = path.to_owned();
+                return Err(ConfigError::Read { path, reason });
+            }
+        };
+        Self::parse(&text).map_err(|reason| ConfigError::Invalid {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    /// Reads a text in YAML, or in JSON when it begins with a brace.
+    ///
+    /// # Errors
+    /// When a key or value is not allowed; the error names the key's path, the value, and what is
+    /// allowed.
+    pub fn parse(text: &str) -> Result<Self, ReadError> {
+        let mut config: Self = document::read(text)?;
+        let keys: Value = document::read(text)?;
+        config.given = explain::leaves(&keys).into_iter().collect();
+        Ok(config)
+    }
+
+    /// The settings of the eBPF side.
+    #[must_use]
+    pub fn bpf_options(&self) -> BpfOptions {
+        BpfOptions {
+            pin_root: self.datapath.pin_root.as_path().to_owned(),
+            attach: self.datapath.attach,
+        }
+    }
+
+    /// The settings that shape what is put into the kernel.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let cidrs = self.services.cidrs.iter().map(|cidr| cidr.0);
+        let addresses = self.services.addresses.iter().map(|a| a.0.into());
+        let device = self.node.primary_device.as_ref();
+        Settings {
+            mark: self.datapath.mark_mask.layout(),
+            protocol: self.kernel.route_protocol.get(),
+            primary_device: device.map(|device| device.as_str().to_owned()),
+            services: cidrs.chain(addresses).collect(),
+            host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The sections of the configuration file, with their defaults.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::AttachMode;
+use super::values::{
+    AbsolutePath, DeviceName, MarkMask, Mtu, RouteProtocol, ServiceCidr, UnicastAddr,
+};
+
+/// Section `node`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NodeSection {
+    /// The node document's file.
+    pub document: AbsolutePath,
+    /// Device of the primary ENI where nothing else tells.
+    pub primary_device: Option<DeviceName>,
+}
+
+impl Default for NodeSection {
+    fn default() -> Self {
+        Self {
+            document: AbsolutePath::known("/etc/towpath/node.yaml"),
+            primary_device: None,
+        }
+    }
+}
+
+/// Section `endpoint`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct EndpointSection {
+    /// MTU of pod interfaces; `None` for that of the endpoint's ENI.
+    pub mtu: Option<Mtu>,
+}
+
+/// Section `datapath`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DatapathSection {
+    /// How programs are attached.
+    pub attach: AttachMode,
+    /// Our part of the packet mark.
+    pub mark_mask: MarkMask,
+    /// Folder on a bpffs for pins.
+    pub pin_root: AbsolutePath,
+}
+
+impl Default for DatapathSection {
+    fn default() -> Self {
+        Self {
+            attach: AttachMode::default(),
+            mark_mask: MarkMask::default(),
+            pin_root: AbsolutePath::known("/sys/fs/bpf/towpath"),
+        }
+    }
+}
+
+/// Section `kernel`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct KernelSection {
+    /// Protocol of our routes and rules.
+    pub route_protocol: RouteProtocol,
+}
+
+/// Section `services`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServicesSection {
+    /// CIDRs of services.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub cidrs: BTreeSet<ServiceCidr>,
+    /// External and load balancer addresses of services.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub addresses: BTreeSet<UnicastAddr>,
+}
+
+/// What is logged: this level and the more severe ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// What needs a person.
+    Error,
+    /// What may need one.
+    Warn,
+    /// What changes.
+    #[default]
+    Info,
+    /// What is done.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}

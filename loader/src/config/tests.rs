@@ -1,0 +1,63 @@
+//! The table of keys against the types.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::explain::{HELP, leaves};
+use super::{Config, Source};
+
+fn keys_of_types() -> Vec<String> {
+    leaves(&serde_yaml_ng::to_value(Config::default()).unwrap())
+}
+
+#[test]
+fn every_key_has_help_and_every_help_a_key() {
+    let helped: Vec<&str> = HELP.iter().map(|(key, _)| *key).collect();
+    assert_eq!(keys_of_types(), helped, "in the same order, too");
+    assert!(HELP.iter().all(|(_, help)| help.ends_with('.')));
+}
+
+#[test]
+fn every_key_is_read_and_named_as_given() {
+    for row in Config::default().explain() {
+        assert_eq!(row.source, Source::Default, "{}", row.key);
+        let mut text = String::new();
+        for (depth, part) in row.key.split('.').enumerate() {
+            write!(text, "\n{}{part}:", "  ".repeat(depth)).unwrap();
+        }
+        writeln!(text, " {}", row.default).unwrap();
+        let config = Config::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let given: BTreeSet<String> = config
+            .explain()
+            .into_iter()
+            .filter(|row| row.source == Source::File)
+            .map(|row| row.key)
+            .collect();
+        assert_eq!(given, BTreeSet::from([row.key]), "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_known_is_refused_at_every_level() {
+    let mut sections: BTreeSet<String> = BTreeSet::new();
+    for key in keys_of_types() {
+        sections.insert(key.rsplit_once('.').map_or("", |(s, _)| s).to_owned());
+    }
+    assert_eq!(sections.len(), 6);
+    for section in sections {
+        let (text, path) = if section.is_empty() {
+            ("colour: red\n".to_owned(), "colour".to_owned())
+        } else {
+            (
+                format!("{section}:\n  colour: red\n"),
+                format!("{section}.colour"),
+            )
+        };
+        let error = Config::parse(&text).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("{path}: unknown field")),
+            "{error}"
+        );
+        assert!(error.contains("expected"), "{error}");
+    }
+}

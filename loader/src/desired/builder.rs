@@ -1,0 +1,83 @@
+//! Collects the objects that should be.
+
+use std::collections::BTreeMap;
+
+use crate::intent::{Family, Intent};
+use crate::kernel::{Action, Observed, Rule, Scope, Selector, Sysctl, SysctlScope};
+use crate::object::Object;
+
+/// Collects the objects that should be. What is put first keeps its scope.
+pub(super) struct Builder<'a> {
+    pub(super) intent: &'a Intent,
+    pub(super) observed: &'a Observed,
+    families: &'static [Family],
+    objects: BTreeMap<Object, Scope>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(intent: &'a Intent, observed: &'a Observed) -> Self {
+        // With `ipv6.disable=1` on the kernel's command line there are no IPv6 sysctls at all.
+        let v6 = observed.sysctls.keys().any(|s| s.family == Family::V6);
+        Self {
+            intent,
+            observed,
+            families: if v6 { &Family::ALL } else { &[Family::V4] },
+            objects: BTreeMap::new(),
+        }
+    }
+
+    /// The families that this kernel has.
+    pub(super) fn families(&self) -> &'static [Family] {
+        self.families
+    }
+
+    pub(super) fn put(&mut self, scope: Scope, object: Object) {
+        self.objects.entry(object).or_insert(scope);
+    }
+
+    /// A sysctl; a kernel that does not have it needs none.
+    pub(super) fn sysctl(
+        &mut self,
+        scope: Scope,
+        family: Family,
+        of: SysctlScope,
+        name: &'static str,
+        value: &'static str,
+    ) {
+        let sysctl = Sysctl {
+            family,
+            scope: of,
+            name,
+        };
+        if self.observed.sysctls.contains_key(&sysctl) {
+            self.put(scope, Object::Sysctl(sysctl, value));
+        }
+    }
+
+    pub(super) fn rule(
+        &mut self,
+        scope: Scope,
+        family: Family,
+        priority: u32,
+        selector: Selector,
+        action: Action,
+    ) {
+        let rule = Rule {
+            family,
+            priority,
+            selector,
+            action,
+            protocol: self.intent.settings.protocol,
+        };
+        self.put(scope, Object::Rule(rule));
+    }
+
+    /// Every object put so far.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.objects.keys()
+    }
+
+    pub(super) fn finish(self) -> BTreeMap<Object, Scope> {
+        self.objects
+    }
+}

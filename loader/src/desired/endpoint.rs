@@ -1,0 +1,250 @@
+//! What one endpoint needs in the kernel.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use datapath_common::abi::{AddressEntry, EndpointAddress};
+use datapath_common::counter::Program;
+use ipnet::IpNet;
+
+use super::builder::Builder;
+use super::devices::{EniState, ResolvedEni, highest_number};
+use crate::intent::{Endpoint, Family, Intent};
+use crate::kernel::{
+    Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
+};
+use crate::numbers;
+use crate::object::Object;
+use crate::recognise::{default_metric, endpoint_device};
+use crate::types::{EndpointId, EniNumber};
+use crate::view::{EndpointView, Readiness};
+
+type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
+
+/// The ENI that an endpoint's address had before the node document took the address away, as the
+/// datapath still has it. Its number stays fenced as long as the endpoint lives, so that nothing
+/// of it leaves by another ENI; a number that an ENI for pods has (again) cannot be.
+pub(super) fn lost_owners(
+    intent: &Intent,
+    observed: &Observed,
+    enis: &Enis<'_>,
+) -> BTreeMap<IpAddr, EniNumber> {
+    let addresses = intent.endpoints.values().flat_map(|e| &e.addresses);
+    addresses
+        .filter(|address| intent.node.owner_of(**address).is_none())
+        .filter_map(
+            |address| match observed.maps.get(&MapKey::Address(*address)) {
+                Some(MapEntry::Address(_, entry)) if entry.is_endpoint() => {
+                    Some((*address, EniNumber(entry.eni())))
+                }
+                Some(_) | None => None,
+            },
+        )
+        .filter(|(_, number)| {
+            let taken = enis.get(number).is_some_and(|r| r.eni.excluded.is_none());
+            !taken && u32::from(number.0) <= highest_number(intent)
+        })
+        .collect()
+}
+
+/// Adds everything of every endpoint, and says how each stands.
+pub(super) fn add(
+    builder: &mut Builder<'_>,
+    enis: &Enis<'_>,
+    hosts: &BTreeMap<IpAddr, String>,
+    lost: &BTreeMap<IpAddr, EniNumber>,
+) -> BTreeMap<EndpointId, EndpointView> {
+    let intent = builder.intent;
+    let by_name: BTreeMap<&str, &Link> = builder
+        .observed
+        .links
+        .values()
+        .map(|link| (link.name.as_str(), link))
+        .collect();
+    let sources = node_addresses(builder);
+    let mut holders: BTreeMap<IpAddr, EndpointId> = BTreeMap::new();
+    let mut views = BTreeMap::new();
+    for (&id, endpoint) in &intent.endpoints {
+        let mut of = OneEndpoint {
+            id,
+            endpoint,
+            enis,
+            lost,
+            sources: &sources,
+            problem: None,
+        };
+        let named = by_name.get(id.device().as_str()).copied();
+        let device = of.add_device(builder, named);
+        for &address in &endpoint.addresses {
+            if let Some(place) = hosts.get(&address) {
+                of.fail(format!("address {address} is the host's, {place}"));
+                continue;
+            }
+            let holder = *holders.entry(address).or_insert(id);
+            if holder != id {
+                of.fail(format!("address {address} is endpoint {holder}'s"));
+                continue;
+            }
+            of.add_address(builder, address, device);
+        }
+        views.insert(id, of.view(device));
+    }
+    views
+}
+
+/// The node's addresses that are on a device of the host: what the host speaks to pods with.
+fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
+    let on_host = |address: &IpAddr| {
+        let mut all = builder.observed.addresses.iter();
+        all.any(|a| a.net.addr() == *address)
+    };
+    let address = |family: &Family| builder.intent.node.address(*family).filter(on_host);
+    builder
+        .families()
+        .iter()
+        .filter_map(|family| address(family).map(|a| (*family, a)))
+        .collect()
+}
+
+struct OneEndpoint<'a> {
+    id: EndpointId,
+    endpoint: &'a Endpoint,
+    enis: &'a Enis<'a>,
+    lost: &'a BTreeMap<IpAddr, EniNumber>,
+    sources: &'a BTreeMap<Family, IpAddr>,
+    problem: Option<String>,
+}
+
+impl OneEndpoint<'_> {
+    /// Notes the first thing that keeps the endpoint from being ready.
+    fn fail(&mut self, reason: String) {
+        self.problem.get_or_insert(reason);
+    }
+
+    fn put(&self, builder: &mut Builder<'_>, object: Object) {
+        builder.put(Scope::Endpoint(self.id), object);
+    }
+
+    /// Adds the device and what hangs on it; gives it back when it is there. One that is down was
+    /// never finished, and is made anew.
+    fn add_device<'l>(
+        &mut self,
+        builder: &mut Builder<'_>,
+        named: Option<&'l Link>,
+    ) -> Option<&'l Link> {
+        let device = match named {
+            Some(link) if endpoint_device(link) == Some(self.id) && link.up => link,
+            Some(link) if endpoint_device(link) != Some(self.id) => {
+                self.fail(format!(
+                    "device {} is not ours: it is no veth with MAC {}",
+                    link.name,
+                    self.id.host_mac()
+                ));
+                return None;
+            }
+            Some(_) | None => {
+                self.put(builder, Object::Device(self.id));
+                return None;
+            }
+        };
+        let ifindex = device.ifindex;
+        self.put(builder, Object::Device(self.id));
+        let mtu = self.endpoint.mtu;
+        self.put(builder, Object::Mtu { ifindex, mtu });
+        let scope = Scope::Endpoint(self.id);
+        let of = SysctlScope::Device(ifindex);
+        builder.sysctl(scope, Family::V4, of, "send_redirects", "0");
+        builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+        let hook = Hook {
+            ifindex,
+            program: Program::FromEndpoint,
+        };
+        self.put(builder, Object::Attachment(hook));
+        Some(device)
+    }
+
+    fn add_address(&mut self, builder: &mut Builder<'_>, address: IpAddr, device: Option<&Link>) {
+        let family = Family::of(address);
+        if !builder.families().contains(&family) {
+            self.fail(format!("address {address}: the host has no IPv6"));
+            return;
+        }
+        let owner = self.owner(address);
+        let Some(device) = device else { return };
+        let ifindex = device.ifindex;
+        let mac = self.id.pod_mac();
+        self.put(
+            builder,
+            Object::Neighbour(Neighbour {
+                ifindex,
+                address,
+                mac,
+            }),
+        );
+        self.put(
+            builder,
+            Object::Route(Route {
+                table: numbers::TABLE_PODS,
+                destination: IpNet::from(address),
+                metric: default_metric(family),
+                next_hop: NextHop::Device(ifindex),
+                source: self.sources.get(&family).copied(),
+                protocol: builder.intent.settings.protocol,
+            }),
+        );
+        if let Some((number, eni_ifindex)) = owner {
+            let entry = AddressEntry::endpoint(EndpointAddress {
+                eni: number.0,
+                eni_ifindex,
+                ifindex,
+                mtu: self.endpoint.mtu,
+                pod_mac: mac.0,
+                host_mac: self.id.host_mac().0,
+            });
+            self.put(builder, Object::MapEntry(MapEntry::Address(address, entry)));
+        }
+    }
+
+    /// The ENI that owns an address, and its device: 0 where there is none. Without an ENI whose
+    /// number the mark can carry the address gets no entry, and what the pod sends is dropped.
+    fn owner(&mut self, address: IpAddr) -> Option<(EniNumber, u32)> {
+        let owning = self
+            .enis
+            .values()
+            .find(|r| r.eni.excluded.is_none() && r.eni.owns(address));
+        let Some(resolved) = owning else {
+            self.fail(format!("no ENI of the node document owns {address}"));
+            return self.lost.get(&address).map(|number| (*number, 0));
+        };
+        let number = resolved.eni.number;
+        match &resolved.state {
+            EniState::Usable { device, .. } => Some((number, device.ifindex)),
+            EniState::Fenced(_) => Some((number, 0)),
+            EniState::Unfit(_) | EniState::Excluded { .. } => None,
+        }
+    }
+
+    fn view(self, device: Option<&Link>) -> EndpointView {
+        let owner = |address: &IpAddr| {
+            let mut enis = self.enis.values();
+            enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(*address))
+                .map(|r| r.eni.number)
+        };
+        EndpointView {
+            owner: self.endpoint.owner.clone(),
+            netns: self.endpoint.netns.clone(),
+            device: self.id.device(),
+            ifindex: device.map(|link| link.ifindex),
+            mtu: self.endpoint.mtu,
+            addresses: self
+                .endpoint
+                .addresses
+                .iter()
+                .map(|address| (*address, owner(address)))
+                .collect(),
+            readiness: self
+                .problem
+                .map_or(Readiness::Ready, |reason| Readiness::NotReady { reason }),
+        }
+    }
+}

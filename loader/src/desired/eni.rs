@@ -1,0 +1,157 @@
+//! What one ENI needs in the kernel.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use datapath_common::abi::{Addr, EniEntry};
+use datapath_common::counter::Program;
+use ipnet::IpNet;
+
+use super::builder::Builder;
+use super::devices::{EniState, ResolvedEni};
+use crate::intent::{Eni, Family};
+use crate::kernel::{
+    Action, Address, Hook, Link, MapEntry, NextHop, Route, Scope, Selector, SysctlScope,
+};
+use crate::numbers;
+use crate::object::Object;
+use crate::recognise::default_metric;
+use crate::types::EniNumber;
+
+/// Adds everything of one ENI.
+pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>) {
+    let eni = resolved.eni;
+    match &resolved.state {
+        EniState::Usable { device, mtu } => {
+            add_fence(builder, eni.number);
+            add_routes(builder, eni, device);
+            add_datapath(builder, eni, device, *mtu);
+            if !eni.number.is_primary() {
+                add_secondary(builder, eni, device, *mtu);
+            }
+        }
+        EniState::Fenced(_) => add_fence(builder, eni.number),
+        EniState::Unfit(_) | EniState::Excluded { .. } => {}
+    }
+}
+
+/// Packets marked for an ENI look into its table and nowhere else: where the table has no other
+/// route, they end there. Without this they would go on to the main table, and leave by the
+/// primary ENI with an address that is not its own.
+pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
+    let layout = builder.intent.settings.mark;
+    let Some(value) = layout.eni(u32::from(number.0)) else {
+        return;
+    };
+    let mask = layout.field_mask();
+    let table = numbers::TABLE_ENI_BASE + u32::from(number.0);
+    let scope = Scope::Eni(number);
+    for &family in builder.families() {
+        builder.put(
+            scope,
+            Object::Route(Route {
+                table,
+                destination: family.default_route(),
+                metric: numbers::METRIC_UNREACHABLE,
+                next_hop: NextHop::Unreachable,
+                source: None,
+                protocol: builder.intent.settings.protocol,
+            }),
+        );
+        builder.rule(
+            scope,
+            family,
+            numbers::RULE_ENI,
+            Selector::Mark { value, mask },
+            Action::Table(table),
+        );
+    }
+}
+
+fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
+    for &family in builder.families() {
+        let gateway = eni.gateway(family);
+        let route = |destination, next_hop| {
+            Object::Route(Route {
+                table: eni.table(),
+                destination,
+                metric: default_metric(family),
+                next_hop,
+                source: None,
+                protocol: builder.intent.settings.protocol,
+            })
+        };
+        let on_link = route(IpNet::from(gateway), NextHop::Device(device.ifindex));
+        let default = route(
+            family.default_route(),
+            NextHop::Gateway(gateway, device.ifindex),
+        );
+        builder.put(Scope::Eni(eni.number), on_link);
+        builder.put(Scope::Eni(eni.number), default);
+    }
+}
+
+fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) {
+    let gateway_v4 = match eni.gateway(Family::V4) {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    };
+    let entry = EniEntry::new(
+        device.ifindex,
+        mtu,
+        u32::from_ne_bytes(gateway_v4.octets()),
+        Addr::from(eni.gateway(Family::V6)),
+    );
+    let scope = Scope::Eni(eni.number);
+    builder.put(scope, Object::MapEntry(MapEntry::Eni(eni.number, entry)));
+    builder.put(scope, from_network(device));
+}
+
+/// The program that receives at a device.
+pub(super) fn from_network(device: &Link) -> Object {
+    Object::Attachment(Hook {
+        ifindex: device.ifindex,
+        program: Program::FromNetwork,
+    })
+}
+
+/// The device of a secondary ENI is ours to set up; the primary's belongs to the host.
+fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) {
+    let scope = Scope::Eni(eni.number);
+    let ifindex = device.ifindex;
+    builder.put(scope, Object::Mtu { ifindex, mtu });
+    builder.put(scope, Object::Up(ifindex));
+    builder.put(
+        scope,
+        Object::MapEntry(MapEntry::EniDevice(ifindex, eni.number)),
+    );
+    add_sysctls(builder, scope, device);
+    let of = SysctlScope::Device(ifindex);
+    builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+    if !eni.use_primary_address {
+        let net = IpNet::from(IpAddr::V4(eni.primary_address));
+        builder.put(scope, Object::Address(Address { ifindex, net }));
+        builder.rule(
+            scope,
+            Family::V4,
+            numbers::RULE_OWN_ADDRESS,
+            Selector::Source(net),
+            Action::Table(eni.table()),
+        );
+    }
+}
+
+/// The sysctls of every ENI's device, the primary's too.
+///
+/// `rp_filter` is never 0, since the kernel takes the larger of this and `all`'s. ARP: an ENI
+/// answers for its own addresses only, and asks with one of them.
+pub(super) fn add_sysctls(builder: &mut Builder<'_>, scope: Scope, device: &Link) {
+    let of = SysctlScope::Device(device.ifindex);
+    for (name, value) in [
+        ("rp_filter", "2"),
+        ("arp_ignore", "1"),
+        ("arp_announce", "2"),
+        ("send_redirects", "0"),
+    ] {
+        builder.sysctl(scope, Family::V4, of, name, value);
+    }
+}

@@ -1,0 +1,142 @@
+//! What the node as a whole needs in the kernel, whatever ENIs and endpoints it has.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use datapath_common::abi::AddressEntry;
+use ipnet::IpNet;
+
+use super::builder::Builder;
+use super::eni;
+use crate::intent::Family;
+use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sysctl, SysctlScope};
+use crate::numbers;
+use crate::object::Object;
+
+/// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
+/// the primary's device.
+pub(super) fn add(builder: &mut Builder<'_>, primary: Option<&Link>) {
+    add_sysctls(builder);
+    if let Some(device) = primary {
+        add_primary(builder, device);
+    }
+    let skip = Selector::Mark {
+        value: 0,
+        mask: builder.intent.settings.mark.field_mask(),
+    };
+    for &family in builder.families() {
+        for (priority, selector, action) in [
+            (
+                numbers::RULE_PODS,
+                Selector::All,
+                Action::Table(numbers::TABLE_PODS),
+            ),
+            (
+                numbers::RULE_SKIP,
+                skip,
+                Action::Goto(numbers::RULE_OWN_ADDRESS),
+            ),
+            (numbers::RULE_OWN_ADDRESS, Selector::All, Action::Nop),
+        ] {
+            builder.rule(Scope::Node, family, priority, selector, action);
+        }
+    }
+    add_blocks(builder);
+}
+
+fn add_sysctls(builder: &mut Builder<'_>) {
+    for (family, of, name, value) in [
+        (Family::V4, SysctlScope::Family, "ip_forward", "1"),
+        // The kernel sends redirects where either this or the device's own says so.
+        (Family::V4, SysctlScope::All, "send_redirects", "0"),
+        (Family::V6, SysctlScope::All, "forwarding", "1"),
+    ] {
+        builder.sysctl(Scope::Node, family, of, name, value);
+    }
+}
+
+/// The primary's addresses, routes, MTU and router advertisements belong to the host. A host that
+/// forwards ignores advertisements unless `accept_ra` is 2, so where the host had them on, they
+/// stay on.
+fn add_primary(builder: &mut Builder<'_>, device: &Link) {
+    eni::add_sysctls(builder, Scope::Node, device);
+    let of = SysctlScope::Device(device.ifindex);
+    let accept_ra = Sysctl {
+        family: Family::V6,
+        scope: of,
+        name: "accept_ra",
+    };
+    let on = |value: &String| value == "1" || value == "2";
+    if builder.observed.sysctls.get(&accept_ra).is_some_and(on) {
+        builder.sysctl(Scope::Node, Family::V6, of, accept_ra.name, "2");
+    }
+    builder.put(Scope::Node, eni::from_network(device));
+}
+
+/// An address of a block that no endpoint has is answered as unreachable; without the route its
+/// packets would be forwarded back to the VPC.
+fn add_blocks(builder: &mut Builder<'_>) {
+    let intent = builder.intent;
+    for eni in intent.node.enis.values() {
+        if eni.excluded.is_some() {
+            continue;
+        }
+        for block in &eni.blocks {
+            if builder.families().contains(&Family::of(block.addr())) {
+                builder.put(
+                    Scope::Node,
+                    Object::Route(Route {
+                        table: numbers::TABLE_PODS,
+                        destination: *block,
+                        metric: numbers::METRIC_UNREACHABLE,
+                        next_hop: NextHop::Unreachable,
+                        source: None,
+                        protocol: intent.settings.protocol,
+                    }),
+                );
+            }
+        }
+    }
+}
+
+/// Adds the addresses that the host's stack answers for, and says where each comes from.
+///
+/// Those that are about to be put on a device count already. The loopback's count too, so that a
+/// packet to one ends in the stack and not in the VPC. IPv6 link-local ones do not: they mean
+/// nothing without their link.
+pub(super) fn add_host_addresses(builder: &mut Builder<'_>) -> BTreeMap<IpAddr, String> {
+    let link_local = |net: &IpNet| match net {
+        IpNet::V4(_) => false,
+        IpNet::V6(net) => net.addr().is_unicast_link_local(),
+    };
+    let desired = builder.objects().filter_map(|object| match object {
+        Object::Address(address) => Some(address),
+        Object::Sysctl(..)
+        | Object::Mtu { .. }
+        | Object::Up(_)
+        | Object::Device(_)
+        | Object::Route(_)
+        | Object::Rule(_)
+        | Object::Neighbour(_)
+        | Object::MapEntry(_)
+        | Object::Attachment(_) => None,
+    });
+    let on_devices = builder.observed.addresses.iter().chain(desired);
+    let mut hosts: BTreeMap<IpAddr, String> = on_devices
+        .filter(|address| !link_local(&address.net))
+        .map(|address| {
+            let link = builder.observed.links.get(&address.ifindex);
+            let device = link.map_or("a device of the host", |link| &link.name);
+            (address.net.addr(), format!("on {device}"))
+        })
+        .collect();
+    for address in &builder.intent.settings.host_addresses {
+        let setting = || "in the setting host_addresses".to_owned();
+        hosts.entry(*address).or_insert_with(setting);
+    }
+    for address in hosts.keys() {
+        let entry = MapEntry::Address(*address, AddressEntry::host());
+        builder.put(Scope::Node, Object::MapEntry(entry));
+    }
+    hosts
+}

@@ -1,0 +1,267 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, link, mac};
+use crate::intent::Family;
+use crate::kernel::{Action, Attachment, Hook, LinkKind, MapEntry, MapKey};
+use crate::numbers;
+use datapath_common::abi::{AddressEntry, EndpointAddress};
+use datapath_common::counter::Program;
+
+fn readiness(intent: &Intent, observed: &Observed, number: u8) -> Readiness {
+    desired(intent, observed).enis[&EniNumber(number)]
+        .readiness
+        .clone()
+}
+
+fn has(desired: &Desired, object: Object) -> bool {
+    desired.objects.contains_key(&object)
+}
+
+fn host_with_pod() -> Observed {
+    let mut observed = host();
+    let pod = Link {
+        kind: LinkKind::Veth,
+        ..link(100, &id("a").device(), id("a").host_mac())
+    };
+    crate::fixture::plug(&mut observed, pod);
+    observed
+}
+
+fn entry(observed: &Observed, intent: &Intent, of: &str) -> Option<AddressEntry> {
+    let key = MapKey::Address(of.parse().unwrap());
+    desired(intent, observed)
+        .objects
+        .keys()
+        .find_map(|object| match object {
+            Object::MapEntry(entry @ MapEntry::Address(_, value)) if entry.key() == key => {
+                Some(*value)
+            }
+            _ => None,
+        })
+}
+
+#[test]
+fn a_number_that_the_mark_cannot_hold_is_refused() {
+    let mut intent = intent();
+    let mut eni = crate::fixture::eni(40);
+    eni.mac = mac(1);
+    intent.node.enis.insert(EniNumber(40), eni);
+    intent.node.enis.remove(&EniNumber(1));
+    intent.settings.mark = datapath_common::mark::MarkLayout::new(0x3f).unwrap();
+    assert_eq!(
+        readiness(&intent, &host(), 40),
+        Readiness::not_ready("number 40 is too high: with this packet mark 0 to 14 are allowed")
+    );
+    intent.endpoints = [endpoint("a", &["10.0.40.20"])].map(|e| (e.id(), e)).into();
+    assert_eq!(entry(&host_with_pod(), &intent, "10.0.40.20"), None);
+}
+
+#[test]
+fn without_ipv6_in_the_kernel_there_is_none() {
+    let mut observed = host_with_pod();
+    observed
+        .sysctls
+        .retain(|sysctl, _| sysctl.family == Family::V4);
+    let mut intent = intent();
+    intent.endpoints = [endpoint("a", &["10.0.0.20", "2001:db8:0:0:a::5"])]
+        .map(|e| (e.id(), e))
+        .into();
+    let desired = desired(&intent, &observed);
+    for object in desired.objects.keys() {
+        let v6 = match object {
+            Object::Rule(rule) => rule.family == Family::V6,
+            Object::Route(route) => route.destination.addr().is_ipv6(),
+            Object::Sysctl(sysctl, _) => sysctl.family == Family::V6,
+            Object::Neighbour(neighbour) => neighbour.address.is_ipv6(),
+            _ => false,
+        };
+        assert!(!v6, "{object:?}");
+    }
+    assert_eq!(
+        desired.endpoints[&id("a")].readiness,
+        Readiness::not_ready("address 2001:db8::a:0:0:5: the host has no IPv6")
+    );
+}
+
+#[test]
+fn an_endpoint_whose_eni_is_missing_is_fenced() {
+    let mut observed = host_with_pod();
+    let mut intent = intent();
+    intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
+    let expect = |eni_ifindex| {
+        AddressEntry::endpoint(EndpointAddress {
+            eni: 1,
+            eni_ifindex,
+            ifindex: 100,
+            mtu: 9001,
+            pod_mac: id("a").pod_mac().0,
+            host_mac: id("a").host_mac().0,
+        })
+    };
+    assert_eq!(
+        entry(&observed, &intent, "10.0.1.65"),
+        Some(expect(ETH0 + 1))
+    );
+    observed.links.remove(&(ETH0 + 1));
+    assert_eq!(entry(&observed, &intent, "10.0.1.65"), Some(expect(0)));
+    let desired = desired(&intent, &observed);
+    let table = |object: &&Object| match object {
+        Object::Route(route) => route.table == 11,
+        Object::Rule(rule) => rule.action == Action::Table(11),
+        _ => false,
+    };
+    let fence: Vec<String> = desired
+        .objects
+        .keys()
+        .filter(table)
+        .map(|object| object.describe(&observed.links))
+        .collect();
+    assert_eq!(
+        fence,
+        [
+            "unreachable default metric 9000 table 11",
+            "unreachable default metric 9000 table 11 (inet6)",
+            "111: from all fwmark 0x2000000/0x3f000000 lookup 11",
+            "111: from all fwmark 0x2000000/0x3f000000 lookup 11 (inet6)",
+        ]
+    );
+}
+
+#[test]
+fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
+    let mut intent = intent();
+    let mut observed = host_with_pod();
+    observed.addresses.insert(address(BRIDGE, "10.0.0.20/32"));
+    let desired = desired(&intent, &observed);
+    assert_eq!(
+        desired.endpoints[&id("a")].readiness,
+        Readiness::not_ready("address 10.0.0.20 is the host's, on docker0")
+    );
+    assert_eq!(
+        entry(&observed, &intent, "10.0.0.20"),
+        Some(AddressEntry::host())
+    );
+
+    intent.endpoints = [endpoint("a", &["10.0.1.65"]), endpoint("b", &["10.0.1.65"])]
+        .map(|e| (e.id(), e))
+        .into();
+    let holder = *intent.endpoints.keys().next().unwrap();
+    let other = *intent.endpoints.keys().nth(1).unwrap();
+    let desired = super::desired(&intent, &observed);
+    assert!(desired.endpoints[&holder].readiness.is_ready());
+    assert_eq!(
+        desired.endpoints[&other].readiness,
+        Readiness::NotReady {
+            reason: format!("address 10.0.1.65 is endpoint {holder}'s")
+        }
+    );
+}
+
+#[test]
+fn every_address_of_the_host_is_known_but_link_local_ones() {
+    let observed = host();
+    let host_entry = |address: &str| entry(&observed, &intent(), address);
+    let expected = Some(AddressEntry::host());
+    // The last two: about to be on eth1, and out of the settings.
+    for address in [
+        "127.0.0.1",
+        "::1",
+        "10.0.0.10",
+        "172.17.0.1",
+        "10.0.1.10",
+        "169.254.20.10",
+    ] {
+        assert_eq!(host_entry(address), expected, "{address}");
+    }
+    assert_eq!(host_entry("fe80::10"), None);
+}
+
+#[test]
+fn pod_routes_carry_the_nodes_address_where_the_host_has_it() {
+    let source = |observed: &Observed| {
+        let objects = desired(&intent(), observed).objects;
+        let pod_route = objects.into_keys().find_map(|object| match object {
+            Object::Route(r) if r.destination == "10.0.0.20/32".parse().unwrap() => Some(r),
+            _ => None,
+        });
+        pod_route.unwrap().source
+    };
+    let mut observed = host_with_pod();
+    assert_eq!(source(&observed), Some(IpAddr::from([10, 0, 0, 10])));
+    observed.addresses.retain(|a| a.ifindex != ETH0);
+    assert_eq!(source(&observed), None);
+}
+
+#[test]
+fn an_endpoints_device_is_made_when_missing_or_unfinished_and_never_taken_over() {
+    let wants = |observed: &Observed| desired(&intent(), observed);
+    let hook = Object::Attachment(Hook {
+        ifindex: 100,
+        program: Program::FromEndpoint,
+    });
+    let device = Object::Device(id("a"));
+    let missing = wants(&host());
+    assert!(has(&missing, device) && !has(&missing, hook));
+
+    let mut observed = host_with_pod();
+    assert!(has(&wants(&observed), hook));
+    observed.links.get_mut(&100).unwrap().up = false;
+    let unfinished = wants(&observed);
+    assert!(has(&unfinished, device) && !has(&unfinished, hook));
+
+    observed.links.get_mut(&100).unwrap().mac = Some(mac(9));
+    let foreign = wants(&observed);
+    assert!(!has(&foreign, device));
+    let reason = foreign.endpoints[&id("a")]
+        .readiness
+        .reason()
+        .unwrap()
+        .to_owned();
+    assert!(reason.contains("is not ours"), "{reason}");
+}
+
+#[test]
+fn an_address_that_lost_its_eni_keeps_its_number_while_nobody_else_has_it() {
+    let mut observed = host_with_pod();
+    let mut intent = intent();
+    intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
+    let before = entry(&observed, &intent, "10.0.1.65").unwrap();
+    let address: IpAddr = "10.0.1.65".parse().unwrap();
+    observed
+        .maps
+        .insert(MapKey::Address(address), MapEntry::Address(address, before));
+    observed.attachments.insert(
+        Hook {
+            ifindex: 100,
+            program: Program::FromEndpoint,
+        },
+        Attachment::Current,
+    );
+
+    let mut gone = intent.clone();
+    gone.node.enis.remove(&EniNumber(1));
+    let kept = entry(&observed, &gone, "10.0.1.65").unwrap();
+    assert_eq!((kept.eni(), kept.eni_ifindex()), (1, 0));
+
+    let mut reused = intent;
+    reused
+        .node
+        .enis
+        .get_mut(&EniNumber(1))
+        .unwrap()
+        .blocks
+        .clear();
+    assert_eq!(entry(&observed, &reused, "10.0.1.65"), None);
+    let reason = format!("no ENI of the node document owns {address}");
+    let desired = desired(&reused, &observed);
+    assert_eq!(
+        desired.endpoints[&id("a")].readiness,
+        Readiness::NotReady { reason }
+    );
+    let route = |object: &Object| matches!(object, Object::Route(r) if r.table == numbers::TABLE_PODS && r.destination.addr() == address);
+    assert!(
+        desired.objects.keys().any(route),
+        "the host still reaches it"
+    );
+}

@@ -1,0 +1,62 @@
+//! Reading a document's file, whatever it turns out to be.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::string::FromUtf8Error;
+
+/// Largest document that is read, in bytes. A Kubernetes object is smaller by far: etcd refuses
+/// requests above 1.5 MiB.
+pub const SIZE_MAX: u64 = 4 << 20;
+
+/// Why a file gives no text.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be opened.
+    #[error("cannot be opened: {0}")]
+    Open(io::Error),
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(io::Error),
+    /// It is a folder, a device, a pipe.
+    #[error("is not a file; allowed: a regular file or a link to one")]
+    NotAFile,
+    /// It is larger than [`SIZE_MAX`].
+    #[error("has {0} bytes; allowed: at most {SIZE_MAX}")]
+    TooLarge(u64),
+    /// It holds no text.
+    #[error("is not a text; allowed: UTF-8; {0}")]
+    NotText(FromUtf8Error),
+}
+
+impl FileError {
+    /// Whether there is no file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Open(e) if e.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// Reads a file as text.
+pub(crate) fn read_file(path: &Path) -> Result<String, FileError> {
+    // Without O_NONBLOCK the open of a FIFO would wait for a writer.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(FileError::Open)?;
+    let metadata = file.metadata().map_err(FileError::Read)?;
+    if !metadata.is_file() {
+        return Err(FileError::NotAFile);
+    }
+    let mut bytes = Vec::new();
+    let read = file
+        .take(SIZE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(FileError::Read)? as u64;
+    if read > SIZE_MAX {
+        return Err(FileError::TooLarge(metadata.len().max(read)));
+    }
+    String::from_utf8(bytes).map_err(FileError::NotText)
+}

@@ -1,0 +1,144 @@
+//! Reading a JSON or YAML text into a type, with errors that name the field.
+
+mod file;
+
+use serde::{Deserialize, Deserializer};
+use serde_path_to_error::Track;
+
+pub(crate) use self::file::read_file;
+pub use self::file::{FileError, SIZE_MAX};
+
+/// Most opening brackets and braces in a YAML text. The YAML scanner's time grows with the square
+/// of their depth: 80,000 take it 20 s, a document full of them would take it a day. What
+/// Kubernetes writes as YAML has next to none.
+const YAML_BRACKETS_MAX: usize = 16_384;
+
+/// Why a text is not a document of the wanted type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct ReadError {
+    /// Path of the field (`status.eni.enis.eni-0abc.number`); `document` for the whole text.
+    pub path: String,
+    /// What is wrong there: the value, what is allowed, line and column.
+    pub message: String,
+}
+
+/// Reads a text: JSON when it begins with a brace, otherwise YAML. An empty YAML document is the
+/// type's default.
+///
+/// # Errors
+/// When the text is neither, or a field's value is not of the field's type.
+pub(crate) fn read<'de, T>(text: &'de str) -> Result<T, ReadError>
+where
+    T: Deserialize<'de> + Default,
+{
+    let mut track = Track::new();
+    let is_json = text.trim_start().starts_with('{');
+    if !is_json {
+        check_brackets(text)?;
+    }
+    let result = if is_json {
+        let mut json = serde_json::Deserializer::from_str(text);
+        T::deserialize(serde_path_to_error::Deserializer::new(
+            &mut json, &mut track,
+        ))
+        .and_then(|value| json.end().map(|()| value))
+        .map_err(|e| e.to_string())
+    } else {
+        let yaml = serde_yaml_ng::Deserializer::from_str(text);
+        // As an option, because a text of comments alone holds no value.
+        Option::<T>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
+            .map(Option::unwrap_or_default)
+            .map_err(|e| e.to_string())
+    };
+    result.map_err(|message| {
+        let path = track.path().to_string();
+        let message = without_path(&message, &path).to_owned();
+        let path = if path == "." {
+            "document".to_owned()
+        } else {
+            path
+        };
+        ReadError { path, message }
+    })
+}
+
+/// The YAML reader puts the path before its messages too, sometimes the parent's.
+fn without_path<'a>(message: &'a str, path: &str) -> &'a str {
+    match message.split_once(": ") {
+        Some((head, rest))
+            if path
+                .strip_prefix(head)
+                .is_some_and(|tail| tail.is_empty() || tail.starts_with(['.', '['])) =>
+        {
+            rest
+        }
+        Some(_) | None => message,
+    }
+}
+
+fn check_brackets(text: &str) -> Result<(), ReadError> {
+    let count = text.bytes().filter(|b| matches!(b, b'[' | b'{')).count();
+    if count <= YAML_BRACKETS_MAX {
+        return Ok(());
+    }
+    Err(ReadError {
+        path: "document".to_owned(),
+        message: format!(
+            "{count} opening brackets; allowed in YAML: at most {YAML_BRACKETS_MAX}, in JSON any \
+             number"
+        ),
+    })
+}
+
+/// Reads `null` as the type's default, as Kubernetes' own readers do.
+pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Numbers = BTreeMap<String, Vec<u8>>;
+
+    #[test]
+    fn reads_both_notations_and_nothing_at_all() {
+        let expected = Numbers::from([("a".to_owned(), vec![1, 2])]);
+        assert_eq!(read::<Numbers>(" {\"a\": [1, 2]}\n").unwrap(), expected);
+        assert_eq!(read::<Numbers>("a: [1, 2]").unwrap(), expected);
+        for text in ["", "\n\n", "# only a comment\n", "---\n", "null"] {
+            assert_eq!(read::<Numbers>(text).unwrap(), Numbers::new(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn errors_name_path_and_position_once() {
+        let yaml = read::<Numbers>("a:\n- 1\n- x\n").unwrap_err();
+        assert_eq!(yaml.path, "a[1]");
+        assert_eq!(
+            yaml.message,
+            "invalid type: string \"x\", expected u8 at line 3 column 3"
+        );
+        let list = read::<Numbers>("a: 1").unwrap_err();
+        assert_eq!(list.path, "a");
+        assert!(list.message.starts_with("invalid type: integer `1`"));
+        let json = read::<Numbers>("{\"a\":\n[1, 300]}").unwrap_err();
+        assert_eq!(json.path, "a[1]");
+        assert!(json.message.contains("300") && json.message.contains("line 2"));
+        let whole = read::<Numbers>("[1]").unwrap_err();
+        assert_eq!(whole.path, "document");
+    }
+
+    #[test]
+    fn more_than_one_document_is_refused() {
+        assert!(read::<Numbers>("a: [1]\n---\nb: [2]\n").is_err());
+        assert!(read::<Numbers>("{\"a\": [1]} {}").is_err());
+    }
+}

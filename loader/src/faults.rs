@@ -1,0 +1,259 @@
+//! Named points at which a test can have the agent killed, as a power cut would.
+//!
+//! With the feature `fault-points`, `TOWPATH_FAULT=<point>[:<n>]` makes the process send itself
+//! SIGKILL when it reaches the point for the n-th time (the first, when nothing is said). A name
+//! also stands for all points below it: `apply:7` is the seventh step of any kind. Without the
+//! feature nothing of this is compiled.
+
+use std::fmt;
+
+use crate::kernel::StepKind;
+
+/// A point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Before the first step of a plan.
+    PlanBegin,
+    /// After the last step of a plan.
+    PlanEnd,
+    /// Before a step of this kind.
+    Apply(&'static str),
+    /// After a step of this kind.
+    Applied(&'static str),
+    /// Before an endpoint's record is written to its temporary file.
+    StoreWrite,
+    /// Before the temporary file takes the record's name.
+    StoreRename,
+    /// An endpoint that is being added is on disk, and not yet in the kernel.
+    EndpointAddRecorded,
+    /// An endpoint that is being deleted is off the disk, and still in the kernel.
+    EndpointDelRecorded,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PlanBegin => f.write_str("plan.begin"),
+            Self::PlanEnd => f.write_str("plan.end"),
+            Self::Apply(step) => write!(f, "apply.{step}"),
+            Self::Applied(step) => write!(f, "applied.{step}"),
+            Self::StoreWrite => f.write_str("store.write"),
+            Self::StoreRename => f.write_str("store.rename"),
+            Self::EndpointAddRecorded => f.write_str("endpoint.add.recorded"),
+            Self::EndpointDelRecorded => f.write_str("endpoint.del.recorded"),
+        }
+    }
+}
+
+/// Names of the kinds of steps, in the order in which [`StepKind`] has them.
+pub const STEPS: [&str; 17] = [
+    "set-sysctl",
+    "set-mtu",
+    "set-up",
+    "create-endpoint-device",
+    "delete-device",
+    "add-address",
+    "delete-address",
+    "add-route",
+    "delete-route",
+    "add-rule",
+    "delete-rule",
+    "add-neighbour",
+    "delete-neighbour",
+    "put-map-entry",
+    "delete-map-entry",
+    "attach",
+    "detach",
+];
+
+/// The name of a step's kind.
+#[must_use]
+pub fn step_name(step: &StepKind) -> &'static str {
+    let position = match step {
+        StepKind::SetSysctl(..) => 0,
+        StepKind::SetMtu { .. } => 1,
+        StepKind::SetUp(_) => 2,
+        StepKind::CreateEndpointDevice(_) => 3,
+        StepKind::DeleteDevice(_) => 4,
+        StepKind::AddAddress(_) => 5,
+        StepKind::DeleteAddress(_) => 6,
+        StepKind::AddRoute(_) => 7,
+        StepKind::DeleteRoute(_) => 8,
+        StepKind::AddRule(_) => 9,
+        StepKind::DeleteRule(_) => 10,
+        StepKind::AddNeighbour(_) => 11,
+        StepKind::DeleteNeighbour(_) => 12,
+        StepKind::PutMapEntry(_) => 13,
+        StepKind::DeleteMapEntry(_) => 14,
+        StepKind::Attach(_) => 15,
+        StepKind::Detach(_) => 16,
+    };
+    STEPS[position]
+}
+
+/// Every point.
+pub fn points() -> impl Iterator<Item = Point> {
+    let steps = STEPS
+        .into_iter()
+        .flat_map(|step| [Point::Apply(step), Point::Applied(step)]);
+    [
+        Point::PlanBegin,
+        Point::PlanEnd,
+        Point::StoreWrite,
+        Point::StoreRename,
+        Point::EndpointAddRecorded,
+        Point::EndpointDelRecorded,
+    ]
+    .into_iter()
+    .chain(steps)
+}
+
+#[cfg(not(feature = "fault-points"))]
+mod armed {
+    /// Nothing is compiled in.
+    #[inline(always)]
+    pub fn reach(_point: super::Point) {}
+
+    /// There is nothing to check.
+    ///
+    /// # Errors
+    /// None.
+    pub fn check() -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(feature = "fault-points")]
+mod armed {
+    use std::env;
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use anyhow::{Context as _, Result, bail};
+    use nix::sys::signal::{Signal, raise};
+
+    use super::{Point, points};
+
+    const VARIABLE: &str = "TOWPATH_FAULT";
+
+    #[derive(Debug)]
+    pub(super) struct Fault {
+        name: String,
+        /// Visits until the end; 0 once it has passed.
+        left: AtomicU64,
+    }
+
+    static FAULT: LazyLock<Result<Option<Fault>, String>> =
+        LazyLock::new(|| match env::var(VARIABLE) {
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(error) => Err(format!("{VARIABLE}: {error}")),
+            Ok(text) => Fault::parse(&text)
+                .map(Some)
+                .map_err(|error| format!("{VARIABLE}: {error}")),
+        });
+
+    impl Fault {
+        pub(super) fn parse(text: &str) -> Result<Self> {
+            let (name, count) = match text.split_once(':') {
+                None => (text, 1),
+                Some((name, count)) => (name, count.parse().with_context(|| format!("{count:?}"))?),
+            };
+            let fault = Self {
+                name: name.to_owned(),
+                left: AtomicU64::new(count),
+            };
+            if count == 0 || !points().any(|point| fault.covers(point)) {
+                let known: Vec<_> = points().map(|point| point.to_string()).collect();
+                bail!(
+                    "{text:?} is not <point>[:<n>]; the points are {}",
+                    known.join(", ")
+                );
+            }
+            Ok(fault)
+        }
+
+        pub(super) fn covers(&self, point: Point) -> bool {
+            let point = point.to_string();
+            point
+                .strip_prefix(&self.name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        }
+
+        /// Whether this visit is the last one.
+        pub(super) fn visit(&self, point: Point) -> bool {
+            self.covers(point) && self.left.fetch_sub(1, Ordering::Relaxed) == 1
+        }
+    }
+
+    /// Marks that a point is reached. Does not return when it is the one.
+    pub fn reach(point: Point) {
+        if let Ok(Some(fault)) = &*FAULT
+            && fault.visit(point)
+            && let Err(error) = raise(Signal::SIGKILL)
+        {
+            tracing::error!(%error, "SIGKILL");
+        }
+    }
+
+    /// Checks what the environment asks for.
+    ///
+    /// # Errors
+    /// When it names no point.
+    pub fn check() -> Result<()> {
+        match &*FAULT {
+            Ok(None) => Ok(()),
+            Ok(Some(fault)) => {
+                tracing::warn!(
+                    point = fault.name,
+                    "this agent will kill itself at a fault point"
+                );
+                Ok(())
+            }
+            Err(error) => bail!("{error}"),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_fault_counts_its_visits() {
+            let fault = Fault::parse("apply:2").unwrap();
+            assert!(!fault.visit(Point::Apply("add-route")));
+            assert!(!fault.visit(Point::Applied("add-route")));
+            assert!(!fault.visit(Point::PlanEnd));
+            assert!(fault.visit(Point::Apply("add-rule")));
+            assert!(!fault.visit(Point::Apply("add-rule")));
+            assert!(
+                Fault::parse("store.rename")
+                    .unwrap()
+                    .visit(Point::StoreRename)
+            );
+        }
+
+        #[test]
+        fn what_names_no_point_is_refused() {
+            for text in ["", "apply.nothing", "app", "apply:0", "apply:x", "apply."] {
+                assert!(Fault::parse(text).is_err(), "{text:?}");
+            }
+        }
+    }
+}
+
+pub use armed::{check, reach};
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_distinct() {
+        let names: BTreeSet<_> = points().map(|point| point.to_string()).collect();
+        assert_eq!(names.len(), points().count());
+        assert_eq!(step_name(&StepKind::SetUp(1)), "set-up");
+        assert_eq!(step_name(&StepKind::DeleteDevice(1)), "delete-device");
+    }
+}

@@ -1,0 +1,55 @@
+//! Addresses on devices.
+
+use anyhow::Context;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+
+use super::super::address_family;
+use super::super::errno::deleted;
+use super::super::socket::Socket;
+use crate::intent::Family;
+use crate::kernel::Address;
+
+/// Puts an address on a device, without a lifetime and, for IPv6, without duplicate address
+/// detection: the cloud gave it to this node, and waiting for the detection costs a second.
+pub(in crate::netlink) async fn add(socket: &mut Socket, address: &Address) -> anyhow::Result<()> {
+    socket
+        .change(
+            RouteNetlinkMessage::NewAddress(message(address)),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+        .await
+        .with_context(|| format!("put {} on device {}", address.net, address.ifindex))
+}
+
+/// Takes an address off a device.
+pub(in crate::netlink) async fn delete(
+    socket: &mut Socket,
+    address: &Address,
+) -> anyhow::Result<()> {
+    let request = RouteNetlinkMessage::DelAddress(message(address));
+    deleted(socket.change(request, 0).await)
+        .with_context(|| format!("take {} off device {}", address.net, address.ifindex))
+}
+
+fn message(address: &Address) -> AddressMessage {
+    let family = Family::of(address.net.addr());
+    let mut message = AddressMessage::default();
+    message.header.family = address_family(family);
+    message.header.prefix_len = address.net.prefix_len();
+    message.header.index = address.ifindex;
+    message.attributes = vec![
+        AddressAttribute::Local(address.net.addr()),
+        AddressAttribute::Address(address.net.addr()),
+    ];
+    if family == Family::V6 {
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message
+            .attributes
+            .push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    message
+}

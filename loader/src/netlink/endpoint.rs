@@ -1,0 +1,227 @@
+//! A pod's devices: a veth pair born in its final namespaces with final names and MACs, and all
+//! that the pod's end needs.
+//!
+//! The host's end is set up last. A pair whose host end is down is therefore one that was never
+//! finished, or one that somebody set down; either way the step makes it anew.
+//!
+//! The host's end gets no link-local address: the pod's gateway is answered for by a permanent
+//! neighbour entry, and without one there is no duplicate address detection and no router
+//! solicitation for each pod. The pod's end keeps its own, which applications may use. Router
+//! advertisements are off in the pod: its routes are ours. Where the pod has no IPv6 address, the family is left as the runtime made
+//! it.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context, bail};
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage,
+};
+
+use super::netns::NetNs;
+use super::socket::{self, Socket};
+use super::{apply, observe, sysctl};
+use crate::intent::{Endpoint, Family};
+use crate::kernel::{Address, LinkKind, Neighbour, NextHop, Route};
+use crate::numbers;
+use crate::types::MacAddr;
+
+/// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
+const TABLE_MAIN: u32 = 254;
+
+/// Makes an endpoint's devices and everything inside its namespace. What an earlier attempt left
+/// is removed first; when anything fails, all of it goes again.
+pub(super) async fn create(
+    host: &mut Socket,
+    endpoint: &Endpoint,
+    protocol: u8,
+) -> anyhow::Result<()> {
+    let id = endpoint.id();
+    let netns = NetNs::open(&endpoint.netns)?;
+    let inner = netns.run(socket::connect).await?;
+    let mut pod = inner
+        .and_then(Socket::new)
+        .context("open a netlink socket in the pod")?;
+    remove_leftover(host, &id.device(), id.host_mac()).await?;
+    remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
+    make_pair(host, endpoint, &netns).await?;
+    let made = finish(host, &mut pod, &netns, endpoint, protocol).await;
+    if made.is_err()
+        && let Err(error) = remove_leftover(host, &id.device(), id.host_mac()).await
+    {
+        tracing::warn!(device = id.device(), %error, "a half-made pod device stays behind");
+    }
+    made
+}
+
+/// Removes what an earlier attempt left: a veth end of our name and our MAC.
+async fn remove_leftover(socket: &mut Socket, name: &str, mac: MacAddr) -> anyhow::Result<()> {
+    let found = observe::by_name(socket, name)
+        .await
+        .with_context(|| format!("look for a device {name}"))?;
+    match found {
+        None => Ok(()),
+        Some(link) if link.kind == LinkKind::Veth && link.mac == Some(mac) => {
+            apply::links::delete(socket, link.ifindex).await
+        }
+        Some(link) => {
+            let has = link.mac.map_or("none".to_owned(), |mac| mac.to_string());
+            bail!(
+                "a device {name} is there already and is not ours: its MAC is {has}, ours would \
+                 be {mac}"
+            )
+        }
+    }
+}
+
+/// Makes the pair in one request, so that no name or MAC is ever changed: udev and the pod see
+/// each end once, as it stays.
+async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> anyhow::Result<()> {
+    let id = endpoint.id();
+    let end = |name: String, mac: MacAddr| {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name),
+            LinkAttribute::Address(mac.0.to_vec()),
+            LinkAttribute::Mtu(endpoint.mtu),
+        ];
+        message
+    };
+    let mut peer = end(endpoint.owner.interface.clone(), id.pod_mac());
+    peer.attributes
+        .push(LinkAttribute::NetNsFd(netns.file().as_raw_fd()));
+    let mut message = end(id.device(), id.host_mac());
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    host.change(
+        RouteNetlinkMessage::NewLink(message),
+        NLM_F_CREATE | NLM_F_EXCL,
+    )
+    .await
+    .with_context(|| {
+        format!(
+            "make the veth pair {} and {} in {}",
+            id.device(),
+            endpoint.owner.interface,
+            endpoint.netns.display()
+        )
+    })
+}
+
+/// Brings both ends of a new pair to work, the host's end last.
+async fn finish(
+    host: &mut Socket,
+    pod: &mut Socket,
+    netns: &NetNs,
+    endpoint: &Endpoint,
+    protocol: u8,
+) -> anyhow::Result<()> {
+    let device = endpoint.id().device();
+    let outside = ifindex(host, &device).await?;
+    apply::links::without_link_local(host, outside).await?;
+    inside(pod, netns, endpoint, protocol)
+        .await
+        .with_context(|| format!("configure {} in the pod", endpoint.owner.interface))?;
+    apply::links::set_up(host, outside).await
+}
+
+/// Configures the pod's end.
+async fn inside(
+    pod: &mut Socket,
+    netns: &NetNs,
+    endpoint: &Endpoint,
+    protocol: u8,
+) -> anyhow::Result<()> {
+    let interface = endpoint.owner.interface.clone();
+    let device = ifindex(pod, &interface).await?;
+    let loopback = ifindex(pod, "lo").await?;
+    apply::links::set_up(pod, loopback).await?;
+    let families = Family::ALL.map(|family| (family, addresses(endpoint, family)));
+    if families
+        .iter()
+        .any(|(family, addresses)| *family == Family::V6 && !addresses.is_empty())
+    {
+        // Before the device is up, so that it never asks for a router. Container runtimes turn
+        // the family off by default.
+        netns
+            .run(move || {
+                for (name, value) in [("accept_ra", "0"), ("disable_ipv6", "0")] {
+                    sysctl::write(&sysctl::path(Family::V6, Some(&interface), name), value)?;
+                }
+                anyhow::Ok(())
+            })
+            .await??;
+    }
+    apply::links::set_up(pod, device).await?;
+    for (family, addresses) in families {
+        if addresses.is_empty() {
+            continue;
+        }
+        for address in addresses {
+            let net = IpNet::new(address, family.host_length())?;
+            let ifindex = device;
+            apply::addresses::add(pod, &Address { ifindex, net }).await?;
+        }
+        let neighbour = Neighbour {
+            ifindex: device,
+            address: gateway(family),
+            mac: endpoint.id().host_mac(),
+        };
+        apply::neighbours::add(pod, &neighbour).await?;
+        for route in routes(family, device, protocol)? {
+            apply::routes::add_new(pod, &route).await?;
+        }
+    }
+    Ok(())
+}
+
+fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
+    let all = endpoint.addresses.iter().copied();
+    all.filter(|address| Family::of(*address) == family)
+        .collect()
+}
+
+/// The pod's gateway: an address that no device has, answered for by a neighbour entry.
+fn gateway(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => numbers::POD_GATEWAY_V4.into(),
+        Family::V6 => numbers::POD_GATEWAY_V6.into(),
+    }
+}
+
+/// The pod's routes of a family: its gateway on the device, everything else by the gateway.
+fn routes(family: Family, device: u32, protocol: u8) -> anyhow::Result<[Route; 2]> {
+    let gateway = gateway(family);
+    let route = |destination, next_hop| Route {
+        table: TABLE_MAIN,
+        destination,
+        metric: match family {
+            Family::V4 => 0,
+            Family::V6 => numbers::METRIC_V6_DEFAULT,
+        },
+        next_hop,
+        source: None,
+        protocol,
+    };
+    Ok([
+        route(
+            IpNet::new(gateway, family.host_length())?,
+            NextHop::Device(device),
+        ),
+        route(family.default_route(), NextHop::Gateway(gateway, device)),
+    ])
+}
+
+async fn ifindex(socket: &mut Socket, name: &str) -> anyhow::Result<u32> {
+    let link = observe::by_name(socket, name)
+        .await
+        .with_context(|| format!("look for the device {name}"))?;
+    Ok(link
+        .with_context(|| format!("the device {name} is gone"))?
+        .ifindex)
+}

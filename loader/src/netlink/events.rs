@@ -1,0 +1,141 @@
+//! The kernel's notifications, reduced to "something that concerns us changed".
+//!
+//! The socket is read directly: `netlink-packet-route` does not know every message that we wait
+//! for (`RTM_NEWNETCONF`), and what cannot be decoded is taken for a change.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::RouteMessage;
+use nix::sys::socket::{setsockopt, sockopt};
+use rtnetlink::MulticastGroup;
+use rtnetlink::sys::Socket as Inner;
+use tokio::io::unix::AsyncFd;
+
+use super::observe;
+use super::socket::{connect, messages, receive, register};
+use crate::kernel::Neighbour;
+
+const GROUPS: [MulticastGroup; 11] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+    MulticastGroup::Ipv4Rule,
+    MulticastGroup::Ipv6Rule,
+    MulticastGroup::Neigh,
+    MulticastGroup::Ipv4Netconf,
+    MulticastGroup::Ipv6Netconf,
+    MulticastGroup::Tc,
+];
+
+/// Room for notifications that wait, in bytes: a thousand pods that come at once make several
+/// thousand of them.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// The permanent neighbours, shared between what observes them and what hears of changes. The
+/// kernel's notification of a loss does not say that the entry was permanent.
+#[derive(Clone, Default)]
+pub(super) struct Watched(Arc<Mutex<HashSet<(u32, IpAddr)>>>);
+
+impl Watched {
+    /// Watches these and no others.
+    pub(super) fn replace(&self, neighbours: &BTreeSet<Neighbour>) {
+        let keys = neighbours.iter().map(|n| (n.ifindex, n.address)).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    /// Watches one more.
+    pub(super) fn add(&self, neighbour: &Neighbour) {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.insert((neighbour.ifindex, neighbour.address));
+    }
+
+    fn contains(&self, key: (u32, IpAddr)) -> bool {
+        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.contains(&key)
+    }
+}
+
+/// Joins the notifications of the calling thread's namespace, from this call on.
+pub(super) fn stream(
+    watched: Watched,
+) -> io::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
+    let socket = connect()?;
+    // Beyond the limit for everybody (`net.core.rmem_max`), which is a fifth of this.
+    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
+    for group in GROUPS {
+        socket.add_membership(group as u32)?;
+    }
+    let socket = register(socket)?;
+    let changes = stream::unfold((socket, watched), async |(socket, watched)| {
+        let open = next_change(&socket, &watched).await;
+        open.then_some(((), (socket, watched)))
+    });
+    Ok(changes.boxed())
+}
+
+/// Waits for a change that concerns us and takes those that came with it; false when the socket
+/// failed.
+async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> bool {
+    loop {
+        let mut concerns = match receive(socket).await {
+            Ok(datagram) => concerns_us(&datagram, watched),
+            Err(error) if is_overrun(&error) => true,
+            Err(error) => {
+                tracing::error!(%error, "the socket for the kernel's notifications failed");
+                return false;
+            }
+        };
+        // A failure shows again at the next call.
+        while let Some(Ok(datagram)) = receive(socket).now_or_never() {
+            concerns |= concerns_us(&datagram, watched);
+        }
+        if concerns {
+            return true;
+        }
+    }
+}
+
+/// Whether notifications were lost. The socket works on: the loss itself is the news.
+fn is_overrun(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+fn concerns_us(datagram: &[u8], watched: &Watched) -> bool {
+    messages(datagram).any(|bytes| {
+        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else {
+            return true;
+        };
+        let NetlinkPayload::InnerMessage(message) = message.payload else {
+            return false;
+        };
+        match message {
+            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+                is_our_route(&route)
+            }
+            RouteNetlinkMessage::NewNeighbour(entry) | RouteNetlinkMessage::DelNeighbour(entry) => {
+                is_our_neighbour(&entry, watched)
+            }
+            _ => true,
+        }
+    })
+}
+
+fn is_our_route(route: &RouteMessage) -> bool {
+    observe::is_our_table(observe::route_table(route))
+}
+
+/// Whether an entry is permanent, or was when we last looked.
+fn is_our_neighbour(entry: &NeighbourMessage, watched: &Watched) -> bool {
+    entry.header.state == NeighbourState::Permanent
+        || observe::neighbour_address(entry)
+            .is_some_and(|address| watched.contains((entry.header.ifindex, address)))
+}

@@ -1,0 +1,135 @@
+//! The kernel's network configuration over rtnetlink: read it, change it, hear of changes.
+//!
+//! Everything happens in the network namespace of the thread that calls; the agent's threads are
+//! all in the node's. Only `endpoint` looks into another namespace, from a thread of its own.
+
+mod apply;
+mod endpoint;
+mod errno;
+mod events;
+mod leftovers;
+mod netns;
+mod observe;
+mod socket;
+mod sysctl;
+
+use anyhow::{Context, bail};
+use futures_util::Stream;
+use netlink_packet_route::AddressFamily;
+
+use self::events::Watched;
+use self::socket::Socket;
+pub use self::sysctl::routing_sysctls;
+use crate::intent::Family;
+use crate::kernel::{Observed, StepKind};
+
+/// The owner of the agent's netlink socket: one request at a time.
+pub struct Netlink {
+    socket: Socket,
+    protocol: u8,
+    /// The permanent neighbours last seen, whose loss is an event.
+    watched: Watched,
+}
+
+impl Netlink {
+    /// Opens a socket in the network namespace of the calling thread. `protocol` is what the routes
+    /// inside a pod carry; every route and rule of the host has its own.
+    ///
+    /// Has to be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink or refuses the socket.
+    pub fn open(protocol: u8) -> anyhow::Result<Self> {
+        let socket = socket::connect()
+            .and_then(Socket::new)
+            .context("open a netlink socket")?;
+        Ok(Self {
+            socket,
+            protocol,
+            watched: Watched::default(),
+        })
+    }
+
+    /// Reads everything but maps and attachments, which stay as they are.
+    ///
+    /// # Errors
+    /// When a table cannot be read; `observed` is then unchanged.
+    pub async fn observe(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
+        observe::all(&mut self.socket, observed).await?;
+        self.watched.replace(&observed.neighbours);
+        Ok(())
+    }
+
+    /// Carries out one step. What is already so, or already gone, is success.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or when the step is about maps or attachments.
+    pub async fn apply(&mut self, step: &StepKind) -> anyhow::Result<()> {
+        let socket = &mut self.socket;
+        match step {
+            StepKind::SetSysctl(sysctl, value) => apply::sysctls::set(socket, *sysctl, value).await,
+            StepKind::SetMtu { ifindex, mtu } => {
+                apply::links::set_mtu(socket, *ifindex, *mtu).await
+            }
+            StepKind::SetUp(ifindex) => apply::links::set_up(socket, *ifindex).await,
+            StepKind::CreateEndpointDevice(endpoint) => {
+                endpoint::create(socket, endpoint, self.protocol).await
+            }
+            StepKind::DeleteDevice(ifindex) => apply::links::delete(socket, *ifindex).await,
+            StepKind::AddAddress(address) => apply::addresses::add(socket, address).await,
+            StepKind::DeleteAddress(address) => apply::addresses::delete(socket, address).await,
+            StepKind::AddRoute(route) => apply::routes::replace(socket, route).await,
+            StepKind::DeleteRoute(route) => apply::routes::delete(socket, route).await,
+            StepKind::AddRule(rule) => apply::rules::add(socket, rule).await,
+            StepKind::DeleteRule(rule) => apply::rules::delete(socket, rule).await,
+            StepKind::AddNeighbour(neighbour) => {
+                self.watched.add(neighbour);
+                apply::neighbours::add(socket, neighbour).await
+            }
+            StepKind::DeleteNeighbour(neighbour) => {
+                apply::neighbours::delete(socket, neighbour).await
+            }
+            StepKind::PutMapEntry(_)
+            | StepKind::DeleteMapEntry(_)
+            | StepKind::Attach(_)
+            | StepKind::Detach(_) => bail!("{step:?} is no netlink step"),
+        }
+    }
+
+    /// A stream with one item for each burst of changes to links, addresses, rules, the routes of
+    /// our tables, permanent neighbours, qdiscs and tc filters, and the sysctls that the kernel
+    /// reports (forwarding and `rp_filter`). Only a new look shows a change to `arp_ignore`,
+    /// `arp_announce`, `send_redirects` or `accept_ra`, and the loss of a TCX link. Lost notifications are an item too. The stream ends when the socket
+    /// fails; then a new one has to be opened.
+    ///
+    /// # Errors
+    /// When the socket cannot be opened or cannot join the notifications.
+    pub fn events(&self) -> anyhow::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
+        events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
+    }
+
+    /// What other CNIs left behind in the rule lists, as text. Nothing of it is ever touched.
+    ///
+    /// # Errors
+    /// When the rules cannot be read.
+    pub async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
+        leftovers::list(&mut self.socket).await
+    }
+}
+
+/// The kernel's number of a family.
+fn address_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    }
+}
+
+/// The family that the kernel's number stands for.
+fn family(number: AddressFamily) -> Option<Family> {
+    match number {
+        AddressFamily::Inet => Some(Family::V4),
+        AddressFamily::Inet6 => Some(Family::V6),
+        _ => None,
+    }
+}

@@ -1,0 +1,172 @@
+//! Devices, and the sysctls that come with them.
+
+use std::collections::BTreeMap;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkExtentMask, LinkFlags,
+    LinkInfo, LinkMessage,
+};
+
+use super::super::errno::RequestError;
+use super::super::socket::Socket;
+use crate::intent::Family;
+use crate::kernel::{Link, LinkKind, Sysctl, SysctlScope};
+use crate::types::MacAddr;
+
+/// Devices by index, and the sysctls that belong to devices.
+type Links = (BTreeMap<u32, Link>, BTreeMap<Sysctl, String>);
+
+/// Every device, with the sysctls of each that we manage.
+///
+/// The sysctls are part of the kernel's message about a device, so they belong to its index
+/// whatever it is renamed to, and a thousand devices cost no file reads.
+pub(super) async fn list(socket: &mut Socket) -> Result<Links, RequestError> {
+    let mut request = LinkMessage::default();
+    request
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let mut links = BTreeMap::new();
+    let mut sysctls = BTreeMap::new();
+    for message in socket.dump(RouteNetlinkMessage::GetLink(request)).await? {
+        let RouteNetlinkMessage::NewLink(message) = message else {
+            continue;
+        };
+        let Some(link) = parse(&message) else {
+            continue;
+        };
+        if link.kind != LinkKind::Loopback {
+            sysctls.extend(device_sysctls(&message));
+        }
+        links.insert(link.ifindex, link);
+    }
+    Ok((links, sysctls))
+}
+
+/// The device of an index; `None` when there is none.
+pub(in crate::netlink) async fn by_index(
+    socket: &mut Socket,
+    ifindex: u32,
+) -> Result<Option<Link>, RequestError> {
+    let mut request = LinkMessage::default();
+    request.header.index = ifindex;
+    one(socket, request).await
+}
+
+/// The device of a name; `None` when there is none.
+pub(in crate::netlink) async fn by_name(
+    socket: &mut Socket,
+    name: &str,
+) -> Result<Option<Link>, RequestError> {
+    let mut request = LinkMessage::default();
+    request
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    one(socket, request).await
+}
+
+async fn one(socket: &mut Socket, request: LinkMessage) -> Result<Option<Link>, RequestError> {
+    match socket.get(RouteNetlinkMessage::GetLink(request)).await {
+        Ok(messages) => Ok(messages.iter().find_map(|message| match message {
+            RouteNetlinkMessage::NewLink(message) => parse(message),
+            _ => None,
+        })),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse(message: &LinkMessage) -> Option<Link> {
+    let mut link = Link {
+        ifindex: message.header.index,
+        name: String::new(),
+        mac: None,
+        mtu: 0,
+        up: message.header.flags.contains(LinkFlags::Up),
+        kind: LinkKind::Physical,
+        master: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => {
+                link.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(MacAddr);
+            }
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Controller(master) => link.master = Some(*master),
+            LinkAttribute::LinkInfo(info) => {
+                if let Some(found) = info.iter().find_map(kind) {
+                    link.kind = found;
+                }
+            }
+            _ => {}
+        }
+    }
+    if message.header.flags.contains(LinkFlags::Loopback) {
+        link.kind = LinkKind::Loopback;
+    }
+    (!link.name.is_empty()).then_some(link)
+}
+
+fn kind(info: &LinkInfo) -> Option<LinkKind> {
+    let LinkInfo::Kind(kind) = info else {
+        return None;
+    };
+    Some(match kind {
+        InfoKind::Veth => LinkKind::Veth,
+        InfoKind::Vlan
+        | InfoKind::MacVlan
+        | InfoKind::MacVtap
+        | InfoKind::IpVlan
+        | InfoKind::IpVtap
+        | InfoKind::Bond
+        | InfoKind::Bridge
+        | InfoKind::Team
+        | InfoKind::Vrf => LinkKind::Stacked,
+        _ => LinkKind::Other,
+    })
+}
+
+/// The sysctls of a device that we manage, out of the kernel's message about it
+/// (`IFLA_INET_CONF`, `IFLA_INET6_CONF`). A family that is off for the device has none.
+fn device_sysctls(message: &LinkMessage) -> Vec<(Sysctl, String)> {
+    let mut found = Vec::new();
+    let mut push = |family, name, value: i32| {
+        let scope = SysctlScope::Device(message.header.index);
+        let sysctl = Sysctl {
+            family,
+            scope,
+            name,
+        };
+        found.push((sysctl, value.to_string()));
+    };
+    let families = message.attributes.iter().flat_map(|attribute| {
+        let LinkAttribute::AfSpecUnspec(families) = attribute else {
+            return [].as_slice();
+        };
+        families.as_slice()
+    });
+    for family in families {
+        match family {
+            AfSpecUnspec::Inet(parts) => {
+                for part in parts {
+                    if let AfSpecInet::DevConf(conf) = part {
+                        push(Family::V4, "rp_filter", conf.rp_filter);
+                        push(Family::V4, "arp_ignore", conf.arp_ignore);
+                        push(Family::V4, "arp_announce", conf.arp_announce);
+                        push(Family::V4, "send_redirects", conf.send_redirects);
+                    }
+                }
+            }
+            AfSpecUnspec::Inet6(parts) => {
+                for part in parts {
+                    if let AfSpecInet6::DevConf(conf) = part {
+                        push(Family::V6, "accept_ra", conf.accept_ra);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}

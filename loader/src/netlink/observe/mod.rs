@@ -1,0 +1,40 @@
+//! Reading the kernel's tables into values: each object reduced to what we specify, so that what
+//! we asked for is observed equal to what we asked.
+
+mod addresses;
+mod links;
+mod neighbours;
+mod routes;
+mod rules;
+
+use anyhow::Context;
+
+use super::socket::Socket;
+use super::sysctl;
+use crate::kernel::Observed;
+
+pub(super) use self::links::{by_index, by_name};
+pub(super) use self::neighbours::address as neighbour_address;
+pub(super) use self::routes::{is_ours as is_our_table, table as route_table};
+pub(super) use self::rules::{ParsedRule, list as rules};
+
+/// Reads everything but maps and attachments.
+pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow::Result<()> {
+    let (links, mut sysctls) = links::list(socket).await.context("read the links")?;
+    sysctls.extend(sysctl::read_node());
+    let addresses = addresses::list(socket)
+        .await
+        .context("read the addresses")?;
+    let routes = routes::list(socket).await.context("read the routes")?;
+    let rules = rules::list(socket).await.context("read the rules")?;
+    let neighbours = neighbours::list(socket)
+        .await
+        .context("read the neighbours")?;
+    observed.links = links;
+    observed.sysctls = sysctls;
+    observed.addresses = addresses;
+    observed.routes = routes;
+    observed.rules = rules.iter().map(ParsedRule::rule).collect();
+    observed.neighbours = neighbours;
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! A netlink socket with one request under way at a time.
+//!
+//! `rtnetlink`'s connection task is not used: it drops what it cannot decode, and it hides that a
+//! dump was interrupted, and both would make an object look gone that is there.
+
+use std::io;
+
+use netlink_packet_core::{
+    ErrorMessage, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
+    NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NlasIterator,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rtnetlink::sys::{Socket as Inner, SocketAddr, protocols::NETLINK_ROUTE};
+use tokio::io::unix::AsyncFd;
+
+use super::errno::RequestError;
+
+/// The kernel's end of every netlink socket.
+const KERNEL: u32 = 0;
+/// How often a dump is read before one that the kernel calls inconsistent is made do with.
+const DUMP_ATTEMPTS: u32 = 4;
+/// Length of a netlink message's header (`struct nlmsghdr`).
+const HEADER: usize = 16;
+/// Room for a datagram. The kernel fills up to 32 KiB of what the reader offers (`netlink_recvmsg`
+/// in `net/netlink/af_netlink.c`).
+const DATAGRAM: usize = 64 * 1024;
+/// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h: the reason as text.
+const ATTRIBUTE_REASON: u16 = 1;
+
+/// A netlink socket with one request under way at a time.
+pub(super) struct Socket {
+    fd: AsyncFd<Inner>,
+    sequence: u32,
+    /// A request whose caller went away before the answer was complete. Its rest has to be read
+    /// before the next request: the kernel refuses a dump while another one is unfinished.
+    unanswered: Option<u32>,
+}
+
+/// What one request brought.
+struct Answer {
+    messages: Vec<RouteNetlinkMessage>,
+    interrupted: bool,
+}
+
+/// Opens a socket in the calling thread's network namespace.
+pub(super) fn connect() -> io::Result<Inner> {
+    let mut socket = Inner::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    // The reason as text, and no copy of the request with it.
+    socket.set_ext_ack(true)?;
+    socket.set_cap_ack(true)?;
+    // Since 4.20: what a dump's header asks for is checked and obeyed.
+    socket.set_netlink_get_strict_chk(true)?;
+    Ok(socket)
+}
+
+/// Hands a socket to the runtime that this is called in.
+pub(super) fn register(inner: Inner) -> io::Result<AsyncFd<Inner>> {
+    // SAFETY: the socket owns its descriptor, which stays the same one for as long as it lives,
+    // and nothing takes the socket out of the `AsyncFd` or replaces it.
+    unsafe { AsyncFd::register(inner) }.map_err(io::Error::from)
+}
+
+impl Socket {
+    /// Hands a socket to the runtime that this is called in.
+    pub(super) fn new(inner: Inner) -> io::Result<Self> {
+        Ok(Self {
+            fd: register(inner)?,
+            sequence: 0,
+            unanswered: None,
+        })
+    }
+
+    /// Reads a whole table; an inconsistent answer is asked for again.
+    ///
+    /// Where others change the table all the time, no answer may ever be consistent. Then what any
+    /// of the attempts saw is taken to be there, oldest first. An object that went meanwhile does
+    /// little harm: its notification leads to a new look. One that is there and seems gone would
+    /// be made anew under its users.
+    pub(super) async fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+    ) -> Result<Vec<RouteNetlinkMessage>, RequestError> {
+        let mut seen = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS {
+            let answer = self.exchange(message.clone(), NLM_F_DUMP).await?;
+            if !answer.interrupted {
+                return Ok(answer.messages);
+            }
+            seen.extend(answer.messages);
+        }
+        tracing::debug!(
+            attempts = DUMP_ATTEMPTS,
+            "no consistent look at a kernel table"
+        );
+        Ok(seen)
+    }
+
+    /// Reads one object.
+    pub(super) async fn get(
+        &mut self,
+        message: RouteNetlinkMessage,
+    ) -> Result<Vec<RouteNetlinkMessage>, RequestError> {
+        Ok(self.exchange(message, NLM_F_ACK).await?.messages)
+    }
+
+    /// Changes one object; `flags` say what to do when it is there or not.
+    pub(super) async fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<(), RequestError> {
+        self.exchange(message, NLM_F_ACK | flags).await.map(|_| ())
+    }
+
+    async fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Answer, RequestError> {
+        if let Some(sequence) = self.unanswered {
+            // Whatever the abandoned request's end was, nobody waits for it.
+            if let Err(RequestError::Socket(error)) = self.answer(sequence).await {
+                return Err(error.into());
+            }
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.send(&bytes).await?;
+        self.unanswered = Some(self.sequence);
+        self.answer(self.sequence).await
+    }
+
+    async fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let kernel = SocketAddr::new(KERNEL, 0);
+        loop {
+            let mut ready = self.fd.writable().await?;
+            if let Ok(sent) = ready.try_io(|fd| fd.get_ref().send_to(bytes, &kernel, 0)) {
+                return sent.map(|_| ());
+            }
+        }
+    }
+
+    /// Collects the answer to a request up to its end.
+    async fn answer(&mut self, sequence: u32) -> Result<Answer, RequestError> {
+        let mut answer = Answer {
+            messages: Vec::new(),
+            interrupted: false,
+        };
+        loop {
+            let datagram = match receive(&self.fd).await {
+                Ok(datagram) => datagram,
+                Err(error) => {
+                    // The end may be among what was lost; waiting for it could be for ever.
+                    self.unanswered = None;
+                    return Err(error.into());
+                }
+            };
+            for bytes in messages(&datagram) {
+                if let Some(end) = answer.take(bytes, sequence) {
+                    self.unanswered = None;
+                    return end.map(|()| answer);
+                }
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Takes one message; returns how the request ended when it is the last one.
+    fn take(&mut self, bytes: &[u8], sequence: u32) -> Option<Result<(), RequestError>> {
+        let header = NetlinkBuffer::new_checked(bytes).ok()?;
+        if header.sequence_number() != sequence {
+            return None;
+        }
+        self.interrupted |= header.flags() & NLM_F_DUMP_INTR != 0;
+        let last = matches!(header.message_type(), NLMSG_DONE | NLMSG_ERROR);
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
+            Ok(message) => match message.payload {
+                NetlinkPayload::InnerMessage(inner) => {
+                    self.messages.push(inner);
+                    None
+                }
+                NetlinkPayload::Done(done) => Some(refusal(done.code, None)),
+                NetlinkPayload::Error(error) => {
+                    let reason = reason(&error, message.header.flags);
+                    Some(refusal(error.raw_code(), reason))
+                }
+                _ => None,
+            },
+            Err(error) if last => Some(Err(io::Error::other(error).into())),
+            Err(error) => {
+                tracing::warn!(
+                    message_type = header.message_type(),
+                    %error,
+                    "a netlink message was left out: it cannot be decoded"
+                );
+                None
+            }
+        }
+    }
+}
+
+fn refusal(code: i32, reason: Option<String>) -> Result<(), RequestError> {
+    match code {
+        0 => Ok(()),
+        code => Err(RequestError::Refused {
+            errno: code.saturating_abs(),
+            reason,
+        }),
+    }
+}
+
+/// The kernel's reason as text. It follows the header of the request, which is all of the request
+/// that comes back.
+fn reason(error: &ErrorMessage, flags: u16) -> Option<String> {
+    if flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let attributes = error.header.get(HEADER..)?;
+    let text = NlasIterator::new(attributes)
+        .map_while(Result::ok)
+        .find(|attribute| attribute.kind() == ATTRIBUTE_REASON)?;
+    let text = String::from_utf8_lossy(text.value());
+    Some(text.trim_end_matches('\0').to_owned())
+}
+
+/// The next datagram from the kernel.
+pub(super) async fn receive(fd: &AsyncFd<Inner>) -> io::Result<Vec<u8>> {
+    let mut datagram = Vec::with_capacity(DATAGRAM);
+    loop {
+        datagram.clear();
+        let mut ready = fd.readable().await?;
+        // With MSG_TRUNC the length is the real one, also of what did not fit.
+        let flags = libc::MSG_TRUNC;
+        match ready.try_io(|fd| fd.get_ref().recv_from(&mut datagram, flags)) {
+            Ok(Ok((length, _))) if length > datagram.len() => {
+                return Err(io::Error::other(format!(
+                    "a datagram of {length} bytes is longer than the kernel ever sends"
+                )));
+            }
+            Ok(Ok((_, from))) if from.port_number() == KERNEL => return Ok(datagram),
+            // Any process may send to a netlink socket; only the kernel is listened to.
+            Ok(Ok(_)) | Err(_) => {}
+            Ok(Err(error)) => return Err(error),
+        }
+    }
+}
+
+/// The messages of a datagram, each from its header on.
+pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let length = NetlinkBuffer::new_checked(rest).ok()?.length();
+        let length = usize::try_from(length).ok()?;
+        let message = rest.get(..length)?;
+        // Messages begin at multiples of four bytes (NLMSG_ALIGNTO).
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Which ENIs pods must not use: the rule that Cilium's agent and operator share.
+
+use std::collections::BTreeMap;
+
+use crate::node::document::EniSpec;
+
+/// Why the ENI is excluded; `None` when it is not.
+pub(super) fn reason(
+    number: i64,
+    tags: &BTreeMap<String, String>,
+    spec: &EniSpec,
+) -> Option<String> {
+    let first = spec.first_interface_index.unwrap_or(0);
+    if number < first {
+        return Some(format!(
+            "its number {number} is below spec.eni.first-interface-index {first}"
+        ));
+    }
+    let excluding = &spec.exclude_interface_tags;
+    if excluding.is_empty() || !excluding.iter().all(|(k, v)| tags.get(k) == Some(v)) {
+        return None;
+    }
+    let pairs: Vec<String> = excluding.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    Some(format!(
+        "its tags match spec.eni.exclude-interface-tags ({})",
+        pairs.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn numbers_below_the_first_are_excluded() {
+        let spec = EniSpec {
+            first_interface_index: Some(2),
+            ..EniSpec::default()
+        };
+        assert_eq!(
+            reason(1, &map(&[]), &spec).as_deref(),
+            Some("its number 1 is below spec.eni.first-interface-index 2")
+        );
+        assert_eq!(reason(2, &map(&[]), &spec), None);
+        assert_eq!(reason(0, &map(&[]), &EniSpec::default()), None);
+    }
+
+    #[test]
+    fn every_excluding_tag_has_to_match() {
+        let spec = EniSpec {
+            exclude_interface_tags: map(&[("a", "1"), ("b", "2")]),
+            ..EniSpec::default()
+        };
+        assert_eq!(
+            reason(0, &map(&[("a", "1"), ("b", "2"), ("c", "3")]), &spec).as_deref(),
+            Some("its tags match spec.eni.exclude-interface-tags (a=1, b=2)")
+        );
+        for tags in [map(&[]), map(&[("a", "1")]), map(&[("a", "1"), ("b", "3")])] {
+            assert_eq!(reason(0, &tags, &spec), None, "{tags:?}");
+        }
+    }
+}

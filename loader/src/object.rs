@@ -1,0 +1,136 @@
+//! The objects that we own, of whatever kind, as one type: what the diff, the view and the repair
+//! counts go by.
+
+mod text;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::intent::Family;
+use crate::kernel::{
+    Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl,
+};
+use crate::types::EndpointId;
+
+/// One thing that should be so in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// A sysctl has a value.
+    Sysctl(Sysctl, &'static str),
+    /// A device has an MTU, in bytes.
+    Mtu {
+        /// The device.
+        ifindex: u32,
+        /// The MTU.
+        mtu: u32,
+    },
+    /// A device is up.
+    Up(u32),
+    /// An endpoint's devices are there.
+    Device(EndpointId),
+    /// A device has an address.
+    Address(Address),
+    /// A route is there.
+    Route(Route),
+    /// A rule is there.
+    Rule(Rule),
+    /// A permanent neighbour entry is there.
+    Neighbour(Neighbour),
+    /// A map holds an entry.
+    MapEntry(MapEntry),
+    /// Our current program hangs at a hook.
+    Attachment(Hook),
+}
+
+/// What makes an object the same one, whatever its value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKey {
+    /// A sysctl.
+    Sysctl(Sysctl),
+    /// A device's MTU.
+    Mtu(u32),
+    /// A device's administrative state.
+    Up(u32),
+    /// An endpoint's devices.
+    Device(EndpointId),
+    /// An address on a device.
+    Address(Address),
+    /// A route: table, destination and metric, as the kernel keys it.
+    Route(u32, IpNet, u32),
+    /// A rule: everything but its protocol, as the kernel keys it.
+    Rule(Family, u32, Selector, Action),
+    /// A neighbour entry: device and address.
+    Neighbour(u32, IpAddr),
+    /// A map entry.
+    MapEntry(MapKey),
+    /// A hook.
+    Attachment(Hook),
+}
+
+/// The kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectKind {
+    /// A sysctl.
+    Sysctl,
+    /// A device's MTU.
+    Mtu,
+    /// A device's administrative state.
+    LinkState,
+    /// An endpoint's devices.
+    Device,
+    /// An address on a device.
+    Address,
+    /// A route.
+    Route,
+    /// A rule.
+    Rule,
+    /// A neighbour entry.
+    Neighbour,
+    /// A map entry.
+    MapEntry,
+    /// A program at a hook.
+    Attachment,
+}
+
+impl Object {
+    /// What makes it the same object, whatever its value is.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        match *self {
+            Self::Sysctl(sysctl, _) => ObjectKey::Sysctl(sysctl),
+            Self::Mtu { ifindex, .. } => ObjectKey::Mtu(ifindex),
+            Self::Up(ifindex) => ObjectKey::Up(ifindex),
+            Self::Device(id) => ObjectKey::Device(id),
+            Self::Address(address) => ObjectKey::Address(address),
+            Self::Route(route) => ObjectKey::Route(route.table, route.destination, route.metric),
+            Self::Rule(rule) => {
+                ObjectKey::Rule(rule.family, rule.priority, rule.selector, rule.action)
+            }
+            Self::Neighbour(neighbour) => {
+                ObjectKey::Neighbour(neighbour.ifindex, neighbour.address)
+            }
+            Self::MapEntry(entry) => ObjectKey::MapEntry(entry.key()),
+            Self::Attachment(hook) => ObjectKey::Attachment(hook),
+        }
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::Sysctl(..) => ObjectKind::Sysctl,
+            Self::Mtu { .. } => ObjectKind::Mtu,
+            Self::Up(_) => ObjectKind::LinkState,
+            Self::Device(_) => ObjectKind::Device,
+            Self::Address(_) => ObjectKind::Address,
+            Self::Route(_) => ObjectKind::Route,
+            Self::Rule(_) => ObjectKind::Rule,
+            Self::Neighbour(_) => ObjectKind::Neighbour,
+            Self::MapEntry(_) => ObjectKind::MapEntry,
+            Self::Attachment(_) => ObjectKind::Attachment,
+        }
+    }
+}

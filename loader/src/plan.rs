@@ -1,0 +1,235 @@
+//! The plan: the ordered steps from the kernel as it is to the kernel as it should be.
+//!
+//! The agent can die between any two steps, and programs run all the while. So every prefix of a
+//! plan has to leave a kernel that loses no packet it did not lose before, and that a new agent
+//! can go on from. Additions come first, removals last. The orders within are those of the
+//! variants of `Addition` and `Removal` (in `plan/order.rs`), which say why.
+//!
+//! Objects may vanish by themselves: a link that goes down takes its routes along, the last IPv4
+//! address of a device all of the device's IPv4 routes, a device everything on it. The plan does
+//! not foresee this; the next diff finds it.
+
+mod order;
+
+use std::collections::BTreeSet;
+
+use self::order::{Addition, Removal};
+use crate::desired::{Desired, desired};
+use crate::intent::Intent;
+use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
+use crate::object::{Object, ObjectKey};
+use crate::recognise::{Owned, endpoint_device, recognise};
+use crate::types::EndpointId;
+use crate::view::{ObjectState, OwnedObject, View};
+
+/// The steps from the kernel as it is to the kernel as it should be, and how the two compare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The steps, in the order in which they are carried out. None: the kernel is as it should be.
+    pub steps: Vec<Planned>,
+    /// Everything that should be there.
+    pub objects: BTreeSet<Object>,
+    /// What there is and what is missing.
+    pub view: View,
+}
+
+/// A step, and the object that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// The step.
+    pub step: Step,
+    /// The object that it makes or removes.
+    pub object: Object,
+    /// Whether the object is there after the step.
+    pub adds: bool,
+}
+
+/// Compares what should be with what is. Pure.
+#[must_use]
+pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
+    let desired = desired(intent, observed);
+    let owned = recognise(observed, intent.settings.protocol);
+    let here = Here::new(observed);
+    let missing: Vec<(Object, Scope)> = desired
+        .objects
+        .iter()
+        .filter(|(object, _)| !here.has(object))
+        .map(|(object, scope)| (*object, *scope))
+        .collect();
+    let unexpected = unexpected(&desired, &owned, &missing);
+    let view = view(&desired, &missing, &unexpected, observed);
+
+    let mut additions: Vec<(Addition, Planned)> = missing
+        .iter()
+        .filter_map(|(object, scope)| {
+            let kind = addition(object, intent)?;
+            let planned = Planned {
+                step: Step {
+                    scope: *scope,
+                    kind,
+                },
+                object: *object,
+                adds: true,
+            };
+            Some((Addition::of(object, observed), planned))
+        })
+        .collect();
+    additions.sort_by_key(|(order, _)| *order);
+    let additions = additions.into_iter().map(|(_, planned)| planned);
+    Plan {
+        steps: additions.chain(removals(&unexpected)).collect(),
+        objects: desired.objects.into_keys().collect(),
+        view,
+    }
+}
+
+/// The steps that remove everything of ours. `protocol` is the routing protocol number in use.
+#[must_use]
+pub fn withdraw(observed: &Observed, protocol: u8) -> Vec<Step> {
+    let owned = recognise(observed, protocol);
+    let all: Vec<&Owned> = owned.iter().collect();
+    removals(&all).map(|planned| planned.step).collect()
+}
+
+/// Answers whether an object is there as it should be.
+struct Here<'a> {
+    observed: &'a Observed,
+    /// The rules by their key: a rule's protocol is no part of what it does, and the kernel
+    /// refuses a second rule that differs in nothing else.
+    rules: BTreeSet<ObjectKey>,
+    /// The endpoints whose device is there and finished.
+    devices: BTreeSet<EndpointId>,
+}
+
+impl<'a> Here<'a> {
+    fn new(observed: &'a Observed) -> Self {
+        let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
+        let finished = observed.links.values().filter(|link| link.up);
+        Self {
+            observed,
+            rules: rules.collect(),
+            devices: finished.filter_map(endpoint_device).collect(),
+        }
+    }
+
+    fn has(&self, object: &Object) -> bool {
+        let here = self.observed;
+        match object {
+            Object::Sysctl(sysctl, value) => here.sysctls.get(sysctl).is_some_and(|v| v == value),
+            Object::Mtu { ifindex, mtu } => here.links.get(ifindex).is_some_and(|l| l.mtu == *mtu),
+            Object::Up(ifindex) => here.links.get(ifindex).is_some_and(|l| l.up),
+            Object::Device(id) => self.devices.contains(id),
+            Object::Rule(_) => self.rules.contains(&object.key()),
+            Object::Address(address) => here.addresses.contains(address),
+            Object::Route(route) => here.routes.contains(route),
+            Object::Neighbour(neighbour) => here.neighbours.contains(neighbour),
+            Object::MapEntry(entry) => here.maps.get(&entry.key()) == Some(entry),
+            Object::Attachment(hook) => here.attachments.get(hook) == Some(&Attachment::Current),
+        }
+    }
+}
+
+/// What is ours and should not be. An object that a missing one replaces in place is left to it:
+/// removing it would remove the new one.
+fn unexpected<'o>(
+    desired: &Desired,
+    owned: &'o BTreeSet<Owned>,
+    missing: &[(Object, Scope)],
+) -> Vec<&'o Owned> {
+    let replaced: BTreeSet<ObjectKey> = missing.iter().map(|(object, _)| object.key()).collect();
+    let rules: BTreeSet<ObjectKey> = desired
+        .objects
+        .keys()
+        .filter(|object| matches!(object, Object::Rule(_)))
+        .map(Object::key)
+        .collect();
+    owned
+        .iter()
+        .filter(|owned| {
+            let object = owned.object();
+            let key = object.key();
+            !desired.objects.contains_key(&object)
+                && !replaced.contains(&key)
+                && !rules.contains(&key)
+        })
+        .collect()
+}
+
+/// The step that brings an object about.
+fn addition(object: &Object, intent: &Intent) -> Option<StepKind> {
+    Some(match *object {
+        Object::Sysctl(sysctl, value) => StepKind::SetSysctl(sysctl, value),
+        Object::Mtu { ifindex, mtu } => StepKind::SetMtu { ifindex, mtu },
+        Object::Up(ifindex) => StepKind::SetUp(ifindex),
+        Object::Device(id) => {
+            StepKind::CreateEndpointDevice(Box::new(intent.endpoints.get(&id)?.clone()))
+        }
+        Object::Address(address) => StepKind::AddAddress(address),
+        Object::Route(route) => StepKind::AddRoute(route),
+        Object::Rule(rule) => StepKind::AddRule(rule),
+        Object::Neighbour(neighbour) => StepKind::AddNeighbour(neighbour),
+        Object::MapEntry(entry) => StepKind::PutMapEntry(entry),
+        Object::Attachment(hook) => StepKind::Attach(hook),
+    })
+}
+
+fn removals(unexpected: &[&Owned]) -> impl Iterator<Item = Planned> + use<> {
+    let mut removals: Vec<(Removal, Planned)> = unexpected
+        .iter()
+        .filter_map(|owned| {
+            let planned = Planned {
+                step: Step {
+                    scope: owned.scope(),
+                    kind: owned.removal()?,
+                },
+                object: owned.object(),
+                adds: false,
+            };
+            Some((Removal::of(&owned.object()), planned))
+        })
+        .collect();
+    removals.sort_by_key(|(order, _)| *order);
+    removals.into_iter().map(|(_, planned)| planned)
+}
+
+fn view(
+    desired: &Desired,
+    missing: &[(Object, Scope)],
+    unexpected: &[&Owned],
+    observed: &Observed,
+) -> View {
+    let absent: BTreeSet<Object> = missing.iter().map(|(object, _)| *object).collect();
+    let owned_object = |object: &Object, scope: Scope, state| OwnedObject {
+        kind: object.kind(),
+        object: object.describe(&observed.links),
+        scope: scope.to_string(),
+        state,
+    };
+    let should_be = desired.objects.iter().map(|(object, scope)| {
+        let state = if absent.contains(object) {
+            ObjectState::Missing
+        } else {
+            ObjectState::Present
+        };
+        owned_object(object, *scope, state)
+    });
+    let should_not = unexpected
+        .iter()
+        .map(|owned| owned_object(&owned.object(), owned.scope(), ObjectState::Unexpected));
+    let mut view = View {
+        node: desired.node.clone(),
+        primary: desired.primary.clone(),
+        enis: desired.enis.clone(),
+        endpoints: desired.endpoints.clone(),
+        objects: should_be.chain(should_not).collect(),
+    };
+    for (object, scope) in missing {
+        let reason = format!("missing: {}", object.describe(&observed.links));
+        view.note_missing(*scope, &reason);
+    }
+    view.spread();
+    view
+}
+
+#[cfg(test)]
+mod tests;

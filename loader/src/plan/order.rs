@@ -1,0 +1,159 @@
+//! The order of a plan's steps.
+
+use datapath_common::abi::DestinationClass;
+use datapath_common::counter::Program;
+
+use crate::kernel::{Attachment, MapEntry, NextHop, Observed, Rule};
+use crate::numbers;
+use crate::object::Object;
+use crate::recognise::is_fence;
+
+/// The order of what is added: what others rest on first, and what lets packets in last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Addition {
+    /// The primary's `accept_ra` has to be 2 before forwarding goes on (devices sort before
+    /// `all`), or the kernel throws the host's default route away. A secondary's has to be 0
+    /// before the device is up.
+    Sysctl,
+    /// Before any entry tells the programs of the new MTU.
+    Mtu,
+    /// Routes need a device that is up.
+    Up,
+    /// Its index is known to the next plan only, so nothing else of the endpoint is in this one.
+    Device,
+    /// Before the route that would have the kernel ask for the address.
+    Neighbour,
+    /// First in an ENI's table: a marked packet must never fall through to the main table.
+    Fence,
+    /// A gateway's or an endpoint's.
+    DeviceRoute,
+    /// After the route to its gateway.
+    DefaultRoute,
+    /// After the routes of the endpoints in it.
+    BlockRoute,
+    /// The nop that the skip jumps to, and what an ENI's own address sends.
+    OwnAddressRule,
+    /// After its table has a route.
+    EniRule,
+    /// After the nop: a jump to nowhere is none.
+    SkipRule,
+    /// After the pod table is complete.
+    PodsRule,
+    /// After its rule, which is there to say who put the address there, and so that what the
+    /// host sends from it takes the ENI's table from the start.
+    Address,
+    /// Before any program marks by it.
+    EniDevice,
+    /// After the ENI is up and routed.
+    Eni,
+    /// Before any pod can send to it.
+    HostAddress,
+    /// Services and VPC: a pod that may send before they are known sends to the wrong place.
+    Destination,
+    /// Where no program runs, one comes before the endpoint's entry: without the entry it drops
+    /// what the pod sends, without the program the stack would route it by the primary.
+    FirstAttachment,
+    /// After everything that a packet from or to it needs.
+    EndpointAddress,
+    /// After the endpoints in it: an address of a block without an endpoint is dropped.
+    Block,
+    /// A program of ours that runs is replaced when the maps hold all that the new one reads.
+    Replacement,
+}
+
+impl Addition {
+    pub(super) fn of(object: &Object, observed: &Observed) -> Self {
+        match object {
+            Object::Sysctl(..) => Self::Sysctl,
+            Object::Mtu { .. } => Self::Mtu,
+            Object::Up(_) => Self::Up,
+            Object::Device(_) => Self::Device,
+            Object::Address(_) => Self::Address,
+            Object::Route(route) if is_fence(route) => Self::Fence,
+            Object::Route(route) => match route.next_hop {
+                NextHop::Device(_) => Self::DeviceRoute,
+                NextHop::Gateway(..) => Self::DefaultRoute,
+                NextHop::Unreachable => Self::BlockRoute,
+            },
+            Object::Rule(rule) => Self::of_rule(rule),
+            Object::Neighbour(_) => Self::Neighbour,
+            Object::MapEntry(entry) => Self::of_entry(entry),
+            Object::Attachment(hook) => match observed.attachments.get(hook) {
+                Some(Attachment::Current | Attachment::Stale) => Self::Replacement,
+                Some(Attachment::Dead) | None => Self::FirstAttachment,
+            },
+        }
+    }
+
+    fn of_rule(rule: &Rule) -> Self {
+        match rule.priority {
+            numbers::RULE_PODS => Self::PodsRule,
+            numbers::RULE_SKIP => Self::SkipRule,
+            numbers::RULE_ENI => Self::EniRule,
+            _ => Self::OwnAddressRule,
+        }
+    }
+
+    fn of_entry(entry: &MapEntry) -> Self {
+        match entry {
+            MapEntry::Address(_, value) if value.is_endpoint() => Self::EndpointAddress,
+            MapEntry::Address(..) => Self::HostAddress,
+            MapEntry::Destination(_, class) if class.contains(DestinationClass::BLOCK) => {
+                Self::Block
+            }
+            MapEntry::Destination(..) => Self::Destination,
+            MapEntry::Eni(..) => Self::Eni,
+            MapEntry::EniDevice(..) => Self::EniDevice,
+        }
+    }
+}
+
+/// The order of what is removed: what lets packets in first, and what others rest on last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Removal {
+    /// From here on what is for the endpoint is dropped and counted. A packet that is redirected
+    /// to a device that is gone would be lost uncounted.
+    EndpointAddress,
+    /// While its rule, the ENI's table and the ENI's entries still tell that it is ours.
+    Address,
+    /// An ENI's program marks by entries that go next.
+    EniAttachment,
+    /// Nothing looks for them any more.
+    MapEntry,
+    /// A marked packet that is still on its way ends at the fence.
+    Route,
+    /// With the fence still behind them.
+    Rule,
+    /// No rule leads to it any more. Until now it told that the table is ours.
+    Fence,
+    /// No route leads to it any more.
+    Neighbour,
+    /// With its program: a pod that still sends must not get past it.
+    Device,
+    /// What is left of an attachment when its device is gone.
+    EndpointAttachment,
+}
+
+impl Removal {
+    pub(super) fn of(object: &Object) -> Self {
+        match object {
+            Object::MapEntry(MapEntry::Address(_, value)) if value.is_endpoint() => {
+                Self::EndpointAddress
+            }
+            // Properties are never removed; they go with their device.
+            Object::MapEntry(_) | Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) => {
+                Self::MapEntry
+            }
+            Object::Device(_) => Self::Device,
+            Object::Address(_) => Self::Address,
+            Object::Route(route) if is_fence(route) => Self::Fence,
+            Object::Route(_) => Self::Route,
+            Object::Rule(_) => Self::Rule,
+            Object::Neighbour(_) => Self::Neighbour,
+            Object::Attachment(hook) => match hook.program {
+                Program::FromEndpoint => Self::EndpointAttachment,
+                Program::FromNetwork => Self::EniAttachment,
+            },
+        }
+    }
+}

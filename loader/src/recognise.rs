@@ -1,0 +1,328 @@
+//! What in the kernel is ours.
+//!
+//! An object is ours when it has one of our exact shapes: selector kind, mask, priority, table,
+//! name. Where a shape is one that others make too (a default route in an ENI's table is also
+//! Cilium's), something beside it that nobody else makes has to be there. The protocol number is a
+//! hint only: the default, `kernel`, is shared with the kernel.
+//!
+//! Only what is recognised here can be removed: [`Owned`] is made in this file, and the steps that
+//! remove are made from it. A leftover of ours that is not recognised is a leak; a stranger's
+//! object that is removed is an outage.
+
+use std::collections::BTreeSet;
+
+use datapath_common::mark::MarkLayout;
+use ipnet::IpNet;
+
+use crate::intent::Family;
+use crate::kernel::{
+    Action, Address, Link, LinkKind, MapEntry, NextHop, Observed, Route, Rule, Scope, Selector,
+    StepKind,
+};
+use crate::numbers;
+use crate::object::Object;
+use crate::types::{EndpointId, EniNumber};
+
+/// An object that is there and ours, so that it may be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owned {
+    object: Object,
+    ifindex: u32,
+    scope: Scope,
+}
+
+impl Owned {
+    /// The object.
+    #[must_use]
+    pub fn object(&self) -> Object {
+        self.object
+    }
+
+    /// What it serves, or once served.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// The step that removes it; none for what is a property of something else.
+    #[must_use]
+    pub fn removal(&self) -> Option<StepKind> {
+        match self.object {
+            Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) => None,
+            Object::Device(_) => Some(StepKind::DeleteDevice(self.ifindex)),
+            Object::Address(address) => Some(StepKind::DeleteAddress(address)),
+            Object::Route(route) => Some(StepKind::DeleteRoute(route)),
+            Object::Rule(rule) => Some(StepKind::DeleteRule(rule)),
+            Object::Neighbour(neighbour) => Some(StepKind::DeleteNeighbour(neighbour)),
+            Object::MapEntry(entry) => Some(StepKind::DeleteMapEntry(entry.key())),
+            Object::Attachment(hook) => Some(StepKind::Detach(hook)),
+        }
+    }
+}
+
+/// Everything that is there and ours. `protocol` is the routing protocol number in use.
+#[must_use]
+pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
+    let tables = eni_tables(observed);
+    let mut owned = BTreeSet::new();
+    let mut add = |object, ifindex, scope| {
+        owned.insert(Owned {
+            object,
+            ifindex,
+            scope,
+        });
+    };
+    for link in observed.links.values() {
+        if let Some(id) = endpoint_device(link) {
+            add(Object::Device(id), link.ifindex, Scope::Endpoint(id));
+        }
+    }
+    for address in &observed.addresses {
+        if let Some(number) = eni_address(address, observed) {
+            add(Object::Address(*address), 0, Scope::Eni(number));
+        }
+    }
+    for route in &observed.routes {
+        if let Some(scope) = route_scope(route, observed, &tables, protocol) {
+            add(Object::Route(*route), 0, scope);
+        }
+    }
+    for rule in &observed.rules {
+        if let Some(scope) = rule_scope(rule) {
+            add(Object::Rule(*rule), 0, scope);
+        }
+    }
+    for neighbour in &observed.neighbours {
+        if let Some(id) = device_endpoint(neighbour.ifindex, observed)
+            && neighbour.mac == id.pod_mac()
+        {
+            add(Object::Neighbour(*neighbour), 0, Scope::Endpoint(id));
+        }
+    }
+    for entry in observed.maps.values() {
+        add(Object::MapEntry(*entry), 0, entry_scope(entry, observed));
+    }
+    for hook in observed.attachments.keys() {
+        add(
+            Object::Attachment(*hook),
+            0,
+            device_scope(hook.ifindex, observed),
+        );
+    }
+    owned
+}
+
+/// The endpoint whose host-side device this is: by kind, name and MAC.
+#[must_use]
+pub fn endpoint_device(link: &Link) -> Option<EndpointId> {
+    EndpointId::from_device(&link.name)
+        .filter(|id| link.kind == LinkKind::Veth && link.mac == Some(id.host_mac()))
+}
+
+fn device_endpoint(ifindex: u32, observed: &Observed) -> Option<EndpointId> {
+    observed.links.get(&ifindex).and_then(endpoint_device)
+}
+
+fn device_scope(ifindex: u32, observed: &Observed) -> Scope {
+    let key = crate::kernel::MapKey::EniDevice(ifindex);
+    match observed.maps.get(&key) {
+        Some(MapEntry::EniDevice(_, number)) => Scope::Eni(*number),
+        _ => device_endpoint(ifindex, observed).map_or(Scope::Node, Scope::Endpoint),
+    }
+}
+
+fn entry_scope(entry: &MapEntry, observed: &Observed) -> Scope {
+    match entry {
+        MapEntry::Address(_, value) if value.is_endpoint() => {
+            device_endpoint(value.ifindex(), observed).map_or(Scope::Node, Scope::Endpoint)
+        }
+        MapEntry::Address(..) | MapEntry::Destination(..) => Scope::Node,
+        MapEntry::Eni(number, _) | MapEntry::EniDevice(_, number) => Scope::Eni(*number),
+    }
+}
+
+/// The number of the ENI whose table this is, if it is one.
+fn table_number(table: u32) -> Option<EniNumber> {
+    let number = table.checked_sub(numbers::TABLE_ENI_BASE)?;
+    u8::try_from(number)
+        .ok()
+        .filter(|n| *n <= numbers::ENI_MAX)
+        .map(EniNumber)
+}
+
+/// The ENI tables that are in our use: nobody else's rule looks into one by a masked mark that
+/// fits the table's number, and nobody else puts an unreachable default of our metric into one.
+fn eni_tables(observed: &Observed) -> BTreeSet<u32> {
+    let by_rule = observed.rules.iter().filter_map(|rule| {
+        let number = mark_rule_number(rule)?;
+        Some(numbers::TABLE_ENI_BASE + u32::from(number.0))
+    });
+    let by_fence = observed
+        .routes
+        .iter()
+        .filter(|r| is_fence(r))
+        .map(|r| r.table);
+    by_rule.chain(by_fence).collect()
+}
+
+/// Whether the route is the unreachable default of an ENI's table.
+#[must_use]
+pub fn is_fence(route: &Route) -> bool {
+    table_number(route.table).is_some()
+        && route.destination.prefix_len() == 0
+        && route.metric == numbers::METRIC_UNREACHABLE
+        && route.next_hop == NextHop::Unreachable
+}
+
+/// The number of the ENI that a rule 111 sends to. The mask may be an earlier setting's, so any
+/// mask goes that a layout can have; value and table have to agree.
+fn mark_rule_number(rule: &Rule) -> Option<EniNumber> {
+    let (Selector::Mark { value, mask }, Action::Table(table)) = (rule.selector, rule.action)
+    else {
+        return None;
+    };
+    let number = table_number(table)?;
+    let layout = layout_of_field(mask)?;
+    (rule.priority == numbers::RULE_ENI && layout.eni(u32::from(number.0)) == Some(value))
+        .then_some(number)
+}
+
+/// The layout that has this mask as its ENI field: two flags lie above it.
+fn layout_of_field(mask: u32) -> Option<MarkLayout> {
+    let flags = mask
+        .checked_shl(2)
+        .filter(|_| mask.leading_zeros() >= 2)
+        .map(|shifted| mask | shifted)?;
+    MarkLayout::new(flags)
+        .ok()
+        .filter(|layout| layout.field_mask() == mask)
+}
+
+fn rule_scope(rule: &Rule) -> Option<Scope> {
+    if let Some(number) = mark_rule_number(rule) {
+        return Some(Scope::Eni(number));
+    }
+    if let Some((_, number)) = own_address_rule(rule) {
+        return Some(Scope::Eni(number));
+    }
+    let ours = match (rule.priority, rule.selector, rule.action) {
+        (numbers::RULE_PODS, Selector::All, Action::Table(table)) => table == numbers::TABLE_PODS,
+        (numbers::RULE_SKIP, Selector::Mark { value: 0, mask }, Action::Goto(priority)) => {
+            priority == numbers::RULE_OWN_ADDRESS && layout_of_field(mask).is_some()
+        }
+        (numbers::RULE_OWN_ADDRESS, Selector::All, Action::Nop) => true,
+        _ => false,
+    };
+    ours.then_some(Scope::Node)
+}
+
+/// The address and the ENI of a rule 112 for a secondary ENI's own address.
+fn own_address_rule(rule: &Rule) -> Option<(IpNet, EniNumber)> {
+    let (Selector::Source(net), Action::Table(table)) = (rule.selector, rule.action) else {
+        return None;
+    };
+    let number = table_number(table).filter(|number| !number.is_primary())?;
+    (rule.priority == numbers::RULE_OWN_ADDRESS && is_single(&net)).then_some((net, number))
+}
+
+/// The secondary ENI that an address is on a device for: our rule for this very address leads to
+/// the ENI's table, and the device is the ENI's by the table or by the map.
+fn eni_address(address: &Address, observed: &Observed) -> Option<EniNumber> {
+    let device = observed.links.get(&address.ifindex)?;
+    if !may_be_eni(device) {
+        return None;
+    }
+    observed
+        .rules
+        .iter()
+        .filter_map(own_address_rule)
+        .filter(|(net, _)| *net == address.net)
+        .map(|(_, number)| number)
+        .find(|number| is_device_of(address.ifindex, *number, observed))
+}
+
+fn is_device_of(ifindex: u32, number: EniNumber, observed: &Observed) -> bool {
+    let entry = MapEntry::EniDevice(ifindex, number);
+    observed.maps.get(&entry.key()) == Some(&entry)
+        || observed.routes.iter().any(|route| {
+            table_number(route.table) == Some(number)
+                && matches!(route.next_hop, NextHop::Gateway(_, dev) if dev == ifindex)
+        })
+}
+
+/// Whether a device can be an ENI's at all.
+#[must_use]
+pub fn may_be_eni(link: &Link) -> bool {
+    match link.kind {
+        LinkKind::Loopback | LinkKind::Stacked => false,
+        LinkKind::Physical | LinkKind::Veth | LinkKind::Other => endpoint_device(link).is_none(),
+    }
+}
+
+fn route_scope(
+    route: &Route,
+    observed: &Observed,
+    tables: &BTreeSet<u32>,
+    protocol: u8,
+) -> Option<Scope> {
+    if route.table == numbers::TABLE_PODS {
+        return pod_route_scope(route, observed);
+    }
+    let number = table_number(route.table).filter(|_| tables.contains(&route.table))?;
+    let plain = route.source.is_none() && route.metric == default_metric(family(route));
+    let ours = match route.next_hop {
+        NextHop::Unreachable => is_fence(route),
+        NextHop::Gateway(gateway, _) => {
+            plain
+                && route.destination.prefix_len() == 0
+                && (gateway.is_ipv4() || gateway == numbers::GATEWAY_V6)
+        }
+        // A subnet's gateway can be any address, so here the hint has to hold too.
+        NextHop::Device(_) => {
+            plain
+                && route.protocol == protocol
+                && is_single(&route.destination)
+                && match family(route) {
+                    Family::V4 => true,
+                    Family::V6 => route.destination.addr() == numbers::GATEWAY_V6,
+                }
+        }
+    };
+    ours.then_some(Scope::Eni(number))
+}
+
+fn pod_route_scope(route: &Route, observed: &Observed) -> Option<Scope> {
+    match route.next_hop {
+        NextHop::Unreachable => {
+            (route.metric == numbers::METRIC_UNREACHABLE).then_some(Scope::Node)
+        }
+        NextHop::Device(ifindex) => {
+            let ours =
+                is_single(&route.destination) && route.metric == default_metric(family(route));
+            device_endpoint(ifindex, observed)
+                .filter(|_| ours)
+                .map(Scope::Endpoint)
+        }
+        NextHop::Gateway(..) => None,
+    }
+}
+
+/// The metric that the kernel reports for a route that asks for none.
+#[must_use]
+pub fn default_metric(family: Family) -> u32 {
+    match family {
+        Family::V4 => 0,
+        Family::V6 => numbers::METRIC_V6_DEFAULT,
+    }
+}
+
+fn family(route: &Route) -> Family {
+    Family::of(route.destination.addr())
+}
+
+fn is_single(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! The loop's body: observe, plan, apply, verify.
+//!
+//! An [`Intent`] is complete: its maker builds it only after the node document and the endpoint
+//! records have been read. So whatever is ours and not in it may be removed.
+
+#[cfg(test)]
+pub(crate) mod model;
+#[cfg(test)]
+mod properties;
+mod repairs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use self::repairs::Ledger;
+pub use self::repairs::{RepairWar, Repairs};
+use crate::intent::Intent;
+use crate::kernel::{Kernel, Observed, Scope};
+use crate::plan::{Plan, Planned, plan};
+use crate::view::View;
+
+/// How often a pass plans and applies. A new endpoint takes two: its device's index is known only
+/// once the device is there. The third mends what others did meanwhile.
+const ROUNDS: usize = 3;
+
+/// Something that did not work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
+    pub scope: String,
+    /// What was tried, in words.
+    pub step: String,
+    /// The error and its causes.
+    pub error: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.error)
+    }
+}
+
+/// What a pass did and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Steps that were carried out.
+    pub applied: usize,
+    /// Steps that are still to be done: failed, held back or deferred. None: success.
+    pub remaining: usize,
+    /// What did not work.
+    pub failures: Vec<Failure>,
+    /// The node as it was at the end.
+    pub view: View,
+    /// When a repair that was deferred is due, so that a pass has to follow even if nothing
+    /// happens.
+    pub next_due: Option<Duration>,
+}
+
+impl Pass {
+    /// Whether the kernel is as it should be.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.remaining == 0 && self.failures.is_empty()
+    }
+}
+
+/// Brings a kernel to an intent, and keeps count of what others undo.
+pub struct Reconciler<K> {
+    kernel: K,
+    clock: Box<dyn Fn() -> Instant + Send + Sync>,
+    ledger: Ledger,
+    /// The intent of the last clean pass.
+    settled: Option<Intent>,
+    view: View,
+}
+
+/// A pass under way.
+#[derive(Default)]
+struct Progress {
+    applied: usize,
+    failures: Vec<(Scope, Failure)>,
+    /// Scopes in which a step failed: the rest of them waits for the next pass.
+    held: BTreeSet<Scope>,
+    next_due: Option<Duration>,
+}
+
+impl<K: Kernel> Reconciler<K> {
+    /// A reconciler of `kernel` that takes the time from `clock`.
+    pub fn new(kernel: K, clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Self {
+            kernel,
+            clock: Box::new(clock),
+            ledger: Ledger::default(),
+            settled: None,
+            view: View::default(),
+        }
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &K {
+        &self.kernel
+    }
+
+    /// The kernel, to read counters from and the like.
+    pub fn kernel_mut(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Gives the kernel back.
+    pub fn into_kernel(self) -> K {
+        self.kernel
+    }
+
+    /// What others undid and we put back, up to now.
+    pub fn repairs(&mut self) -> Repairs {
+        self.ledger.repairs((self.clock)())
+    }
+
+    /// One pass: up to three rounds of observe, plan and apply, and a last look. A step that fails
+    /// holds back the rest of its scope until the next pass, and nothing else.
+    pub async fn pass(&mut self, intent: &Intent) -> Pass {
+        if self.settled.as_ref().is_some_and(|last| last != intent) {
+            self.settled = None;
+            self.ledger.forget_all();
+        }
+        let mut progress = Progress::default();
+        for _ in 0..ROUNDS {
+            let (plan, observed) = match self.look(intent).await {
+                Ok(look) => look,
+                Err(error) => return self.blind(progress, &error),
+            };
+            let due = self.due(&plan, &mut progress);
+            if due.is_empty() {
+                return self.finish(intent, plan, progress);
+            }
+            self.apply(due, &observed, &mut progress).await;
+        }
+        match self.look(intent).await {
+            Ok((plan, _)) => {
+                self.due(&plan, &mut progress);
+                self.finish(intent, plan, progress)
+            }
+            Err(error) => self.blind(progress, &error),
+        }
+    }
+
+    async fn look(&mut self, intent: &Intent) -> anyhow::Result<(Plan, Observed)> {
+        let observed = self.kernel.observe().await?;
+        Ok((plan(intent, &observed), observed))
+    }
+
+    /// The steps that may be tried now.
+    fn due(&mut self, plan: &Plan, progress: &mut Progress) -> Vec<Planned> {
+        let now = (self.clock)();
+        progress.next_due = None;
+        let mut due = Vec::new();
+        for planned in &plan.steps {
+            if progress.held.contains(&planned.step.scope) {
+                continue;
+            }
+            match self.ledger.wait(&planned.object, now) {
+                Some(wait) => {
+                    let soonest = progress.next_due.map_or(wait, |due| due.min(wait));
+                    progress.next_due = Some(soonest);
+                }
+                None => due.push(planned.clone()),
+            }
+        }
+        due
+    }
+
+    async fn apply(&mut self, due: Vec<Planned>, observed: &Observed, progress: &mut Progress) {
+        for planned in due {
+            let scope = planned.step.scope;
+            if progress.held.contains(&scope) {
+                continue;
+            }
+            let text = || planned.object.describe(&observed.links);
+            match self.kernel.apply(&planned.step).await {
+                Ok(()) => {
+                    progress.applied += 1;
+                    self.note(&planned, text);
+                }
+                Err(error) => {
+                    progress.held.insert(scope);
+                    let failure = Failure {
+                        scope: scope.to_string(),
+                        step: format!("{} {}", if planned.adds { "add" } else { "remove" }, text()),
+                        error: format!("{error:#}"),
+                    };
+                    progress.failures.push((scope, failure));
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, planned: &Planned, text: impl FnOnce() -> String) {
+        if planned.adds && self.ledger.is_repair(&planned.object) {
+            let text = text();
+            tracing::info!(object = text, "repaired");
+            self.ledger.count(planned.object, text, (self.clock)());
+        }
+        if !planned.adds {
+            self.ledger.forget(&planned.object);
+        }
+    }
+
+    /// The pass of a kernel that could not be read: what was known before, and the reason.
+    fn blind(&mut self, progress: Progress, error: &anyhow::Error) -> Pass {
+        let failure = Failure {
+            scope: Scope::Node.to_string(),
+            step: "read the kernel's state".to_owned(),
+            error: format!("{error:#}"),
+        };
+        let mut view = self.view.clone();
+        view.note_failure(Scope::Node, &failure.to_string());
+        let earlier = progress.failures.into_iter().map(|(_, failure)| failure);
+        Pass {
+            applied: progress.applied,
+            remaining: 0,
+            failures: earlier.chain([failure]).collect(),
+            view,
+            next_due: progress.next_due,
+        }
+    }
+
+    fn finish(&mut self, intent: &Intent, plan: Plan, progress: Progress) -> Pass {
+        let remaining: BTreeSet<Scope> = plan.steps.iter().map(|p| p.step.scope).collect();
+        let mut view = plan.view;
+        let mut failures = Vec::new();
+        for (scope, failure) in progress.failures {
+            // What failed and is done all the same is no failure: the kernel came by itself to
+            // where it should be.
+            if remaining.contains(&scope) {
+                view.note_failure(scope, &failure.to_string());
+                failures.push(failure);
+            }
+        }
+        view.spread();
+        if plan.steps.is_empty() {
+            self.ledger.settle(plan.objects);
+            self.settled = Some(intent.clone());
+        }
+        self.view.clone_from(&view);
+        Pass {
+            applied: progress.applied,
+            remaining: plan.steps.len(),
+            failures,
+            view,
+            next_due: progress.next_due,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! A model of the kernel, with the side effects that matter: what goes along with a device, with
+//! a link that goes down, and with the last address of a device.
+
+use anyhow::{bail, ensure};
+
+use crate::fixture::{link, plug};
+use crate::intent::{Endpoint, Family};
+use crate::kernel::{
+    Attachment, Hook, Kernel, Link, LinkKind, NextHop, Observed, Route, Step, StepKind,
+};
+use crate::object::Object;
+
+/// A kernel in memory.
+pub(crate) struct ModelKernel {
+    pub(crate) state: Observed,
+    /// The state after each step.
+    pub(crate) history: Vec<Observed>,
+    pub(crate) steps: Vec<Step>,
+    /// After so many steps the agent is dead: nothing works any more.
+    pub(crate) budget: Option<usize>,
+    /// Steps that fail.
+    pub(crate) refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
+    /// Steps that are undone at once.
+    pub(crate) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
+    next_ifindex: u32,
+}
+
+impl ModelKernel {
+    pub(crate) fn new(state: Observed) -> Self {
+        Self {
+            state,
+            history: Vec::new(),
+            steps: Vec::new(),
+            budget: None,
+            refuse: Box::new(|_| false),
+            swallow: Box::new(|_| false),
+            next_ifindex: 100,
+        }
+    }
+
+    /// The same kernel, as a new agent finds it.
+    pub(crate) fn restart(&mut self) {
+        self.budget = None;
+        self.history.clear();
+        self.steps.clear();
+    }
+
+    /// Removes a device and all that hangs on it. The pin of its program's link stays.
+    pub(crate) fn unplug(&mut self, ifindex: u32) {
+        let state = &mut self.state;
+        state.links.remove(&ifindex);
+        state.addresses.retain(|a| a.ifindex != ifindex);
+        state.neighbours.retain(|n| n.ifindex != ifindex);
+        state.routes.retain(|r| device(r) != Some(ifindex));
+        state
+            .sysctls
+            .retain(|s, _| s.scope != crate::kernel::SysctlScope::Device(ifindex));
+        for (hook, attachment) in &mut state.attachments {
+            if hook.ifindex == ifindex {
+                *attachment = Attachment::Dead;
+            }
+        }
+    }
+
+    /// Sets a device down: its routes and neighbours go.
+    pub(crate) fn set_down(&mut self, ifindex: u32) {
+        if let Some(link) = self.state.links.get_mut(&ifindex) {
+            link.up = false;
+        }
+        self.state.routes.retain(|r| device(r) != Some(ifindex));
+        self.state.neighbours.retain(|n| n.ifindex != ifindex);
+    }
+
+    fn link(&mut self, ifindex: u32) -> anyhow::Result<&mut Link> {
+        let link = self.state.links.get_mut(&ifindex);
+        link.ok_or_else(|| anyhow::anyhow!("no such device: {ifindex}"))
+    }
+
+    fn create(&mut self, endpoint: &Endpoint) {
+        let id = endpoint.id();
+        let old = self.state.links.values().find(|l| l.name == id.device());
+        if let Some(ifindex) = old.map(|link| link.ifindex) {
+            self.unplug(ifindex);
+        }
+        let link = Link {
+            kind: LinkKind::Veth,
+            mtu: endpoint.mtu,
+            ..link(self.next_ifindex, &id.device(), id.host_mac())
+        };
+        self.next_ifindex += 1;
+        plug(&mut self.state, link);
+    }
+
+    fn add_route(&mut self, route: Route) -> anyhow::Result<()> {
+        if let Some(ifindex) = device(&route) {
+            ensure!(self.link(ifindex)?.up, "network is down: {ifindex}");
+        }
+        if let Some(source) = route.source {
+            let mut addresses = self.state.addresses.iter();
+            ensure!(addresses.any(|a| a.net.addr() == source), "invalid source");
+        }
+        let key = Object::Route(route).key();
+        self.state.routes.retain(|r| Object::Route(*r).key() != key);
+        self.state.routes.insert(route);
+        Ok(())
+    }
+
+    fn delete_address(&mut self, address: crate::kernel::Address) {
+        self.state.addresses.remove(&address);
+        let mut rest = self.state.addresses.iter();
+        let is_v4 = |net: ipnet::IpNet| Family::of(net.addr()) == Family::V4;
+        if is_v4(address.net) && !rest.any(|a| a.ifindex == address.ifindex && is_v4(a.net)) {
+            let flushed = |r: &Route| device(r) == Some(address.ifindex) && is_v4(r.destination);
+            self.state.routes.retain(|r| !flushed(r));
+        }
+    }
+
+    fn carry_out(&mut self, step: &StepKind) -> anyhow::Result<()> {
+        match step {
+            StepKind::SetSysctl(sysctl, value) => {
+                let Some(old) = self.state.sysctls.get_mut(sysctl) else {
+                    bail!("no such sysctl: {sysctl:?}");
+                };
+                *old = (*value).to_owned();
+            }
+            StepKind::SetMtu { ifindex, mtu } => self.link(*ifindex)?.mtu = *mtu,
+            StepKind::SetUp(ifindex) => self.link(*ifindex)?.up = true,
+            StepKind::CreateEndpointDevice(endpoint) => self.create(endpoint),
+            StepKind::DeleteDevice(ifindex) => self.unplug(*ifindex),
+            StepKind::AddAddress(address) => {
+                self.link(address.ifindex)?;
+                self.state.addresses.insert(*address);
+            }
+            StepKind::DeleteAddress(address) => self.delete_address(*address),
+            StepKind::AddRoute(route) => self.add_route(*route)?,
+            StepKind::DeleteRoute(route) => {
+                self.state.routes.remove(route);
+            }
+            StepKind::AddRule(rule) => {
+                let key = Object::Rule(*rule).key();
+                let mut rules = self.state.rules.iter();
+                if !rules.any(|r| Object::Rule(*r).key() == key) {
+                    self.state.rules.insert(*rule);
+                }
+            }
+            StepKind::DeleteRule(rule) => {
+                self.state.rules.remove(rule);
+            }
+            StepKind::AddNeighbour(neighbour) => {
+                self.link(neighbour.ifindex)?;
+                let key = Object::Neighbour(*neighbour).key();
+                self.state
+                    .neighbours
+                    .retain(|n| Object::Neighbour(*n).key() != key);
+                self.state.neighbours.insert(*neighbour);
+            }
+            StepKind::DeleteNeighbour(neighbour) => {
+                self.state.neighbours.remove(neighbour);
+            }
+            StepKind::PutMapEntry(entry) => {
+                self.state.maps.insert(entry.key(), *entry);
+            }
+            StepKind::DeleteMapEntry(key) => {
+                self.state.maps.remove(key);
+            }
+            StepKind::Attach(hook) => self.attach(*hook)?,
+            StepKind::Detach(hook) => {
+                self.state.attachments.remove(hook);
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, hook: Hook) -> anyhow::Result<()> {
+        self.link(hook.ifindex)?;
+        self.state.attachments.insert(hook, Attachment::Current);
+        Ok(())
+    }
+}
+
+fn device(route: &Route) -> Option<u32> {
+    match route.next_hop {
+        NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => Some(ifindex),
+        NextHop::Unreachable => None,
+    }
+}
+
+impl Kernel for ModelKernel {
+    async fn observe(&mut self) -> anyhow::Result<Observed> {
+        ensure!(self.budget != Some(0), "dead");
+        Ok(self.state.clone())
+    }
+
+    async fn apply(&mut self, step: &Step) -> anyhow::Result<()> {
+        match &mut self.budget {
+            Some(0) => bail!("dead"),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        ensure!(!(self.refuse)(&step.kind), "refused");
+        if !(self.swallow)(&step.kind) {
+            self.carry_out(&step.kind)?;
+        }
+        self.steps.push(step.clone());
+        self.history.push(self.state.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! Properties of the reconciler on the model kernel: whatever the start, the intent before, the
+//! damage and the moment at which the agent dies, it gets there, leaks nothing and touches nothing
+//! of others.
+
+mod damage;
+mod foreign;
+mod spec;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use datapath_common::counter::Program;
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+use self::damage::{Damage, befall, damage};
+use self::foreign::foreign;
+use self::spec::spec;
+use super::model::ModelKernel;
+use super::tests::block_on;
+use super::{Pass, Reconciler};
+use crate::fixture::{host, intent};
+use crate::intent::Intent;
+use crate::kernel::{Action, Hook, MapEntry, MapKey, Neighbour, NextHop, Observed, Rule, Selector};
+use crate::numbers;
+use crate::object::Object;
+use crate::plan::plan;
+use crate::recognise::is_fence;
+
+/// Passes in which a live kernel has to be where it should be.
+const PASSES: usize = 2;
+
+fn start() -> ModelKernel {
+    let mut state = host();
+    foreign().put_into(&mut state);
+    ModelKernel::new(state)
+}
+
+/// A fresh agent makes passes until one is clean; gives the kernel back.
+fn converge(kernel: ModelKernel, intent: &Intent) -> ModelKernel {
+    let mut reconciler = Reconciler::new(kernel, Instant::now);
+    let mut last = Pass::default();
+    for _ in 0..PASSES {
+        last = block_on(reconciler.pass(intent));
+        if last.is_clean() {
+            let kernel = reconciler.into_kernel();
+            let again = plan(intent, &kernel.state);
+            assert_eq!(again.steps, [], "the second plan is empty");
+            for id in intent.endpoints.keys() {
+                let mut links = kernel.state.links.values();
+                let device = links.find(|link| link.name == id.device());
+                assert!(device.is_some_and(|link| link.up), "{id} has no device");
+            }
+            return kernel;
+        }
+    }
+    panic!("not there after {PASSES} passes: {:?}", last.failures);
+}
+
+/// An agent works until it has carried out so many steps, then dies.
+fn die_after(mut kernel: ModelKernel, intent: &Intent, steps: usize) -> ModelKernel {
+    kernel.budget = Some(steps);
+    let mut reconciler = Reconciler::new(kernel, Instant::now);
+    block_on(reconciler.pass(intent));
+    let mut kernel = reconciler.into_kernel();
+    check_history(&kernel);
+    kernel.restart();
+    kernel
+}
+
+/// What holds after every single step of an agent on an undamaged kernel.
+fn check_history(kernel: &ModelKernel) {
+    let foreign = foreign();
+    for state in &kernel.history {
+        foreign.assert_untouched(state);
+        assert_fenced(state);
+        assert_guarded(state);
+    }
+}
+
+/// No packet that is marked for an ENI falls through to the main table.
+fn assert_fenced(state: &Observed) {
+    for rule in state
+        .rules
+        .iter()
+        .filter(|r| r.priority == numbers::RULE_ENI)
+    {
+        let (Selector::Mark { mask, .. }, Action::Table(table)) = (rule.selector, rule.action)
+        else {
+            continue;
+        };
+        if mask.count_ones() < 4 {
+            continue;
+        }
+        let fenced = state.routes.iter().any(|route| {
+            route.table == table
+                && is_fence(route)
+                && route.destination == rule.family.default_route()
+        });
+        assert!(fenced, "{rule:?} leads to a table without an end");
+    }
+}
+
+/// No pod that the datapath serves sends past its program.
+fn assert_guarded(state: &Observed) {
+    for entry in state.maps.values() {
+        if let MapEntry::Address(address, value) = entry
+            && value.is_endpoint()
+            && state.links.contains_key(&value.ifindex())
+        {
+            let hook = Hook {
+                ifindex: value.ifindex(),
+                program: Program::FromEndpoint,
+            };
+            assert!(
+                state.attachments.contains_key(&hook),
+                "{address} is not guarded"
+            );
+        }
+    }
+}
+
+/// What is there before and after is there all the time.
+fn assert_steady(before: &Observed, kernel: &ModelKernel) {
+    let lasting = |state: &Observed| -> BTreeSet<Lasting> {
+        let entries = state.maps.values().map(|entry| match entry {
+            MapEntry::Address(address, value) => Lasting::Endpoint(*address, value.ifindex()),
+            MapEntry::Destination(..) | MapEntry::Eni(..) | MapEntry::EniDevice(..) => {
+                Lasting::Entry(entry.key())
+            }
+        });
+        let pod_routes = state
+            .routes
+            .iter()
+            .filter(|r| r.table == numbers::TABLE_PODS);
+        entries
+            .chain(pod_routes.map(|route| Lasting::Route(route.destination, route.next_hop)))
+            .chain(state.attachments.keys().map(|hook| Lasting::Hook(*hook)))
+            .chain(state.rules.iter().map(|rule| Lasting::Rule(*rule)))
+            .chain(state.neighbours.iter().map(|n| Lasting::Neighbour(*n)))
+            .collect()
+    };
+    let (before, after) = (lasting(before), lasting(&kernel.state));
+    for state in &kernel.history {
+        let now = lasting(state);
+        for object in before.intersection(&after) {
+            assert!(now.contains(object), "{object:?} was gone for a while");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lasting {
+    Endpoint(IpAddr, u32),
+    Entry(MapKey),
+    Route(IpNet, NextHop),
+    Hook(Hook),
+    Rule(Rule),
+    Neighbour(Neighbour),
+}
+
+/// Everything of ours as text, with devices by name: the same on every kernel that is in the same
+/// state.
+fn ours(kernel: &ModelKernel) -> BTreeSet<String> {
+    let state = &kernel.state;
+    let rules = state.rules.iter().map(|rule| Object::Rule(*rule));
+    let routes = state.routes.iter().map(|route| Object::Route(*route));
+    let addresses = state.addresses.iter().map(|a| Object::Address(*a));
+    let neighbours = state.neighbours.iter().map(|n| Object::Neighbour(*n));
+    let entries = state.maps.values().map(|entry| Object::MapEntry(*entry));
+    let hooks = state
+        .attachments
+        .keys()
+        .map(|hook| Object::Attachment(*hook));
+    let mut all: BTreeSet<String> = rules
+        .chain(routes)
+        .chain(addresses)
+        .chain(neighbours)
+        .chain(entries)
+        .chain(hooks)
+        .map(|object| object.describe(&state.links))
+        .collect();
+    all.extend(
+        state
+            .links
+            .values()
+            .map(|link| format!("link {}", link.name)),
+    );
+    all
+}
+
+fn owns_all_addresses(intent: &Intent) -> bool {
+    let mut addresses = intent.endpoints.values().flat_map(|e| &e.addresses);
+    addresses.all(|address| intent.node.owner_of(*address).is_some())
+}
+
+/// Few cases in the ordinary run; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        config.cases = 64;
+    }
+    config
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_start_converges_and_others_are_left_alone(
+        before in spec(),
+        damage in prop::collection::vec(damage(), 0..12),
+        after in spec(),
+        died in prop::option::of((0..120_usize, 0..120_usize)),
+    ) {
+        let (first, second) = died.unwrap_or((usize::MAX, usize::MAX));
+        let mut kernel = die_after(start(), &before.intent(), first);
+        for damage in &damage {
+            befall(&mut kernel, damage);
+        }
+        kernel.budget = Some(second);
+        let mut reconciler = Reconciler::new(kernel, Instant::now);
+        block_on(reconciler.pass(&after.intent()));
+        let mut kernel = reconciler.into_kernel();
+        kernel.budget = None;
+        let kernel = converge(kernel, &after.intent());
+        let foreign = foreign();
+        for state in &kernel.history {
+            foreign.assert_untouched(state);
+        }
+        if !damage.iter().any(Damage::is_of_a_device) && owns_all_addresses(&after.intent()) {
+            let fresh = ours(&converge(start(), &after.intent()));
+            let missing: Vec<_> = fresh.difference(&ours(&kernel)).cloned().collect();
+            prop_assert!(missing.is_empty(), "missing: {:?}", missing);
+        }
+    }
+
+    #[test]
+    fn an_agent_that_dies_leaks_nothing(
+        before in spec(),
+        after in spec(),
+        first in 0..120_usize,
+        second in 0..120_usize,
+    ) {
+        let kernel = die_after(start(), &before.intent(), first);
+        let kernel = die_after(kernel, &after.intent(), second);
+        let kernel = converge(kernel, &after.intent());
+        check_history(&kernel);
+        if owns_all_addresses(&after.intent()) {
+            let fresh = converge(start(), &after.intent());
+            prop_assert_eq!(ours(&kernel), ours(&fresh));
+        }
+    }
+
+    #[test]
+    fn what_stays_is_never_interrupted(before in spec(), after in spec()) {
+        let mut kernel = converge(start(), &before.intent());
+        check_history(&kernel);
+        kernel.restart();
+        let settled = kernel.state.clone();
+        let kernel = converge(kernel, &after.intent());
+        check_history(&kernel);
+        assert_steady(&settled, &kernel);
+    }
+}
+
+#[test]
+fn dying_at_any_step_of_a_first_start_is_outlived() {
+    let intent = intent();
+    let whole = converge(start(), &intent);
+    for step in 0..=whole.steps.len() {
+        let kernel = converge(die_after(start(), &intent, step), &intent);
+        assert_eq!(ours(&kernel), ours(&whole), "dead after {step} steps");
+    }
+}

@@ -1,0 +1,337 @@
+use std::sync::{Arc, Mutex};
+
+use datapath_common::abi::EniEntry;
+use datapath_common::counter::Program;
+
+use super::model::ModelKernel;
+use super::*;
+use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
+use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Selector, StepKind};
+use crate::numbers;
+use crate::object::ObjectKind;
+use crate::types::EniNumber;
+use crate::view::{ObjectState, Readiness};
+
+/// A reconciler of a model kernel, with a clock that stands still until it is moved.
+struct Bench {
+    reconciler: Reconciler<ModelKernel>,
+    now: Arc<Mutex<Instant>>,
+    intent: Intent,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Arc::new(Mutex::new(Instant::now()));
+        let clock = Arc::clone(&now);
+        let read = move || *clock.lock().unwrap();
+        Self {
+            reconciler: Reconciler::new(ModelKernel::new(host()), read),
+            now,
+            intent: intent(),
+        }
+    }
+
+    fn settled() -> Self {
+        let mut bench = Self::new();
+        assert!(bench.pass().is_clean());
+        bench
+    }
+
+    fn pass(&mut self) -> Pass {
+        block_on(self.reconciler.pass(&self.intent))
+    }
+
+    fn kernel(&mut self) -> &mut ModelKernel {
+        self.reconciler.kernel_mut()
+    }
+
+    fn wait(&mut self, time: Duration) {
+        *self.now.lock().unwrap() += time;
+    }
+}
+
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+fn eni_entry(bench: &mut Bench, number: u8) -> Option<EniEntry> {
+    let key = MapKey::Eni(EniNumber(number));
+    match bench.kernel().state.maps.get(&key) {
+        Some(MapEntry::Eni(_, entry)) => Some(*entry),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_fresh_host_is_ready_after_one_pass() {
+    let mut bench = Bench::new();
+    let pass = bench.pass();
+    assert!(pass.is_clean(), "{:?}", pass.failures);
+    assert!(pass.view.node.is_ready());
+    for eni in pass.view.enis.values() {
+        assert_eq!(eni.readiness, Readiness::Ready, "{}", eni.id);
+    }
+    for endpoint in pass.view.endpoints.values() {
+        assert_eq!(endpoint.readiness, Readiness::Ready, "{}", endpoint.owner);
+    }
+    let state = |o: &crate::view::OwnedObject| o.state;
+    assert!(
+        pass.view
+            .objects
+            .iter()
+            .all(|o| state(o) == ObjectState::Present)
+    );
+    assert_eq!(bench.reconciler.repairs(), Repairs::default());
+
+    let again = bench.pass();
+    assert!(again.is_clean());
+    assert_eq!(again.applied, 0);
+}
+
+#[test]
+fn a_failure_holds_back_its_own_eni_only() {
+    let mut bench = Bench::new();
+    bench.kernel().refuse = Box::new(|step| *step == StepKind::SetUp(ETH0 + 1));
+    let pass = bench.pass();
+    assert!(!pass.is_clean());
+    assert_eq!(pass.failures.len(), 1, "{:?}", pass.failures);
+    assert_eq!(pass.failures[0].scope, "eni 1");
+    assert_eq!(
+        pass.view.enis[&EniNumber(1)].readiness,
+        Readiness::not_ready("add link eth1 up: refused")
+    );
+    assert!(pass.view.enis[&EniNumber(2)].readiness.is_ready());
+    assert!(pass.view.node.is_ready());
+    assert_eq!(
+        pass.view.endpoints[&id("b")].readiness.reason(),
+        Some("ENI 1, which owns 10.0.1.65, is not ready")
+    );
+    assert!(pass.view.endpoints[&id("c")].readiness.is_ready());
+    assert_eq!(eni_entry(&mut bench, 1), None, "nothing after the failure");
+
+    bench.kernel().refuse = Box::new(|_| false);
+    assert!(bench.pass().is_clean());
+}
+
+#[test]
+fn a_failure_of_the_node_does_not_stop_enis() {
+    let mut bench = Bench::new();
+    bench.kernel().refuse = Box::new(
+        |step| matches!(step, StepKind::SetSysctl(sysctl, _) if sysctl.name == "ip_forward"),
+    );
+    let pass = bench.pass();
+    assert!(!pass.view.node.is_ready());
+    assert!(pass.view.enis.values().all(|eni| eni.readiness.is_ready()));
+}
+
+#[test]
+fn a_kernel_that_cannot_be_read_keeps_the_last_view() {
+    let mut bench = Bench::settled();
+    bench.kernel().budget = Some(0);
+    let pass = bench.pass();
+    assert!(!pass.is_clean());
+    assert_eq!(pass.failures[0].step, "read the kernel's state");
+    assert!(!pass.view.node.is_ready());
+    assert_eq!(pass.view.enis.len(), 3);
+}
+
+#[test]
+fn what_others_undo_is_put_back_and_counted() {
+    let mut bench = Bench::settled();
+    let state = &mut bench.kernel().state;
+    state
+        .rules
+        .retain(|rule| rule.priority != numbers::RULE_PODS);
+    let hook = Hook {
+        ifindex: ETH0,
+        program: Program::FromNetwork,
+    };
+    state.attachments.remove(&hook);
+    state.links.get_mut(&(ETH0 + 1)).unwrap().mtu = 1500;
+    assert!(bench.pass().is_clean());
+    let repairs = bench.reconciler.repairs();
+    assert_eq!(repairs.total, 4, "{repairs:?}");
+    assert_eq!(repairs.by_kind[&ObjectKind::Rule], 2, "both families");
+    assert_eq!(repairs.by_kind[&ObjectKind::Attachment], 1);
+    assert_eq!(repairs.by_kind[&ObjectKind::Mtu], 1);
+    assert_eq!(repairs.wars, []);
+}
+
+#[test]
+fn a_pod_whose_device_is_down_or_gone_gets_a_new_one() {
+    let mut bench = Bench::settled();
+    for (undo, ifindex) in [
+        (ModelKernel::set_down as fn(&mut _, _), 100),
+        (ModelKernel::unplug, 103),
+    ] {
+        let pod = &bench.kernel().state.links[&ifindex];
+        let id = crate::recognise::endpoint_device(pod).unwrap();
+        undo(bench.kernel(), ifindex);
+        let pass = bench.pass();
+        assert!(pass.is_clean(), "{:?}", pass.failures);
+        let view = &pass.view.endpoints[&id];
+        assert!(view.readiness.is_ready());
+        let link = &bench.kernel().state.links[&view.ifindex.unwrap()];
+        assert!(link.up && link.ifindex > ifindex);
+    }
+    let repairs = bench.reconciler.repairs();
+    assert_eq!(repairs.by_kind[&ObjectKind::Device], 2);
+}
+
+#[test]
+fn changes_of_the_intent_and_of_devices_are_no_repairs() {
+    let mut bench = Bench::settled();
+    let removed = bench.intent.endpoints.remove(&id("a")).unwrap();
+    assert!(bench.pass().is_clean());
+    bench.intent.endpoints.insert(removed.id(), removed);
+    assert!(bench.pass().is_clean());
+
+    // The device's last IPv4 address goes, and the kernel drops the device's routes with it.
+    let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.use_primary_address = true;
+    assert!(bench.pass().is_clean());
+    assert_eq!(bench.reconciler.repairs().total, 0);
+
+    bench.kernel().unplug(ETH0 + 1);
+    let pass = bench.pass();
+    assert!(pass.is_clean(), "{:?}", pass.failures);
+    assert_eq!(
+        pass.view.enis[&EniNumber(1)].readiness,
+        Readiness::not_ready("no device with MAC 02:00:00:00:00:01")
+    );
+    assert_eq!(eni_entry(&mut bench, 1), None);
+
+    plug(&mut bench.kernel().state, link(50, "ens6", mac(1)));
+    assert!(bench.pass().is_clean());
+    assert_eq!(eni_entry(&mut bench, 1).map(|e| e.ifindex()), Some(50));
+    assert_eq!(bench.reconciler.repairs().total, 0);
+}
+
+#[test]
+fn a_repair_war_is_named_and_slowed_down() {
+    let mut bench = Bench::settled();
+    let undo = |bench: &mut Bench| {
+        let rules = &mut bench.kernel().state.rules;
+        rules.retain(|rule| {
+            rule.priority != numbers::RULE_PODS || rule.family != crate::intent::Family::V4
+        });
+    };
+    for _ in 0..11 {
+        undo(&mut bench);
+        assert!(bench.pass().is_clean());
+    }
+    undo(&mut bench);
+    let pass = bench.pass();
+    assert_eq!((pass.applied, pass.remaining), (0, 1));
+    assert_eq!(pass.next_due, Some(Duration::from_secs(1)));
+    assert!(!pass.view.node.is_ready());
+    let wars = bench.reconciler.repairs().wars;
+    assert_eq!(wars.len(), 1);
+    assert_eq!(wars[0].object, "20: from all lookup 220");
+    assert_eq!(wars[0].count, 11);
+
+    // Another object is repaired at once.
+    bench.kernel().state.links.get_mut(&(ETH0 + 2)).unwrap().mtu = 1500;
+    assert_eq!(bench.pass().applied, 1);
+
+    bench.wait(Duration::from_secs(1));
+    assert!(bench.pass().is_clean());
+    assert_eq!(bench.reconciler.repairs().wars[0].count, 12);
+    bench.wait(Duration::from_mins(1));
+    assert_eq!(bench.reconciler.repairs().wars, []);
+    undo(&mut bench);
+    assert!(bench.pass().is_clean());
+}
+
+#[test]
+fn an_object_that_never_stays_is_a_war_too() {
+    let mut bench = Bench::settled();
+    let is_rule = |step: &StepKind| matches!(step, StepKind::AddRule(_));
+    bench.kernel().swallow = Box::new(is_rule);
+    let rules = &mut bench.kernel().state.rules;
+    rules.retain(|rule| !(rule.priority == numbers::RULE_SKIP && rule.selector != Selector::All));
+    let mut passes = 0;
+    while bench.reconciler.repairs().wars.is_empty() {
+        bench.pass();
+        passes += 1;
+        assert!(passes < 20, "never seen as a war");
+    }
+    assert_eq!(bench.pass().applied, 0);
+}
+
+#[test]
+fn an_eni_that_leaves_the_document_is_withdrawn_and_its_pods_are_fenced() {
+    let mut bench = Bench::settled();
+    bench.intent.node.enis.remove(&EniNumber(1));
+    let pass = bench.pass();
+    assert!(pass.is_clean(), "{:?}", pass.failures);
+    let state = &bench.kernel().state;
+    let eth1 = ETH0 + 1;
+    assert!(!state.addresses.iter().any(|a| a.ifindex == eth1));
+    assert!(!state.attachments.keys().any(|hook| hook.ifindex == eth1));
+    assert!(!state.maps.contains_key(&MapKey::EniDevice(eth1)));
+    let table: Vec<_> = state.routes.iter().filter(|r| r.table == 11).collect();
+    assert!(
+        table.iter().all(|r| crate::recognise::is_fence(r)),
+        "{table:?}"
+    );
+    assert_eq!(table.len(), 2, "both families");
+    let Some(MapEntry::Address(_, entry)) = state.maps.get(&MapKey::Address([10, 0, 1, 65].into()))
+    else {
+        panic!("the pod has lost its entry");
+    };
+    assert_eq!((entry.eni(), entry.eni_ifindex()), (1, 0));
+    assert_eq!(
+        pass.view.endpoints[&id("b")].readiness.reason(),
+        Some("no ENI of the node document owns 10.0.1.65")
+    );
+
+    bench.intent.endpoints.remove(&id("b"));
+    assert!(bench.pass().is_clean());
+    let state = &bench.kernel().state;
+    assert!(!state.routes.iter().any(|r| r.table == 11));
+    assert!(
+        !state
+            .rules
+            .iter()
+            .any(|r| r.action == crate::kernel::Action::Table(11))
+    );
+}
+
+#[test]
+fn withdrawing_leaves_the_host_as_it_was() {
+    let mut bench = Bench::settled();
+    let kernel = bench.kernel();
+    for step in crate::plan::withdraw(&kernel.state, 2) {
+        block_on(kernel.apply(&step)).unwrap();
+    }
+    let (left, before) = (&kernel.state, host());
+    assert!(left.rules.is_empty() && left.routes.is_empty(), "{left:?}");
+    assert!(
+        left.maps.is_empty() && left.attachments.is_empty(),
+        "{left:?}"
+    );
+    assert_eq!(left.addresses, before.addresses);
+    assert!(left.links.keys().eq(before.links.keys()));
+}
+
+#[test]
+fn a_running_program_is_replaced_after_everything_else() {
+    let mut bench = Bench::settled();
+    let state = &mut bench.kernel().state;
+    for attachment in state.attachments.values_mut() {
+        *attachment = Attachment::Stale;
+    }
+    state.maps.clear();
+    bench.kernel().steps.clear();
+    assert!(bench.pass().is_clean());
+    let steps = &bench.kernel().steps;
+    let first = steps
+        .iter()
+        .position(|s| matches!(s.kind, StepKind::Attach(_)));
+    let puts = steps
+        .iter()
+        .rposition(|s| matches!(s.kind, StepKind::PutMapEntry(_)));
+    assert!(first > puts, "{steps:?}");
+}

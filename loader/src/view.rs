@@ -1,0 +1,204 @@
+//! What the node looks like, for people and for the socket: each ENI and endpoint with its
+//! readiness, and every object of ours beside what should be.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::Scope;
+use crate::object::ObjectKind;
+use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
+
+/// Whether something can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Readiness {
+    /// Everything it needs is in the kernel.
+    Ready,
+    /// It cannot be used.
+    NotReady {
+        /// Why.
+        reason: String,
+    },
+    /// It is left alone on purpose.
+    Excluded {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Readiness {
+    /// Not ready, because of `reason`.
+    pub fn not_ready(reason: impl Into<String>) -> Self {
+        Self::NotReady {
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self == Self::Ready
+    }
+
+    /// Why it cannot be used, where that is so.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Ready => None,
+            Self::NotReady { reason } | Self::Excluded { reason } => Some(reason),
+        }
+    }
+}
+
+/// A device, as far as a reader wants to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub ifindex: u32,
+    /// Its MTU now, in bytes.
+    pub mtu: u32,
+}
+
+/// One ENI of the node document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EniView {
+    /// The cloud's id.
+    pub id: String,
+    /// Its number.
+    pub number: EniNumber,
+    /// Its MAC.
+    pub mac: MacAddr,
+    /// Its own address.
+    pub primary_address: Ipv4Addr,
+    /// Its device, where there is exactly one.
+    pub device: Option<DeviceView>,
+    /// Its routing table.
+    pub table: u32,
+    /// How many single addresses the VPC delivers to it for pods.
+    pub addresses: usize,
+    /// How many prefixes the VPC delivers to it for pods.
+    pub prefixes: usize,
+    /// Whether pods can use it.
+    pub readiness: Readiness,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndpointView {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The pod's network namespace, as a path.
+    pub netns: PathBuf,
+    /// Name of its host-side device.
+    pub device: String,
+    /// Index of its host-side device, once it is there.
+    pub ifindex: Option<u32>,
+    /// MTU of its interface, in bytes.
+    pub mtu: u32,
+    /// Its addresses and the ENI that owns each; none where no ENI of the node document does.
+    pub addresses: BTreeMap<IpAddr, Option<EniNumber>>,
+    /// Whether it can be used.
+    pub readiness: Readiness,
+}
+
+/// How an object stands to what should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectState {
+    /// It is there and should be.
+    Present,
+    /// It should be there and is not, or differs.
+    Missing,
+    /// It is ours and there, but should not be.
+    Unexpected,
+}
+
+/// One object of ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OwnedObject {
+    /// What kind of object it is.
+    pub kind: ObjectKind,
+    /// The object, in the words that `ip rule` and `ip route` use.
+    pub object: String,
+    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
+    pub scope: String,
+    /// How it stands to what should be.
+    pub state: ObjectState,
+}
+
+/// The whole node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// Whether what serves the node as a whole is in the kernel, the primary device included.
+    pub node: Readiness,
+    /// The primary ENI's device, where it is known.
+    pub primary: Option<DeviceView>,
+    /// The ENIs of the node document.
+    pub enis: BTreeMap<EniNumber, EniView>,
+    /// The endpoints.
+    pub endpoints: BTreeMap<EndpointId, EndpointView>,
+    /// What we own in the kernel beside what should be.
+    pub objects: Vec<OwnedObject>,
+}
+
+impl View {
+    /// Notes that something of a scope is missing. The first reason stands, and so does one that
+    /// resolving gave.
+    pub(crate) fn note_missing(&mut self, scope: Scope, reason: &str) {
+        if let Some(readiness) = self.readiness_mut(scope)
+            && readiness.is_ready()
+        {
+            *readiness = Readiness::not_ready(reason);
+        }
+    }
+
+    /// Notes what failed in a scope: it explains better than what is missing because of it.
+    pub(crate) fn note_failure(&mut self, scope: Scope, reason: &str) {
+        if let Some(readiness @ (Readiness::Ready | Readiness::NotReady { .. })) =
+            self.readiness_mut(scope)
+        {
+            *readiness = Readiness::not_ready(reason);
+        }
+    }
+
+    /// An endpoint is no readier than the ENIs that own its addresses.
+    pub(crate) fn spread(&mut self) {
+        for endpoint in self.endpoints.values_mut() {
+            let waits = endpoint.addresses.iter().find_map(|(address, number)| {
+                let number = (*number)?;
+                let ready = self.enis.get(&number)?.readiness.is_ready();
+                (!ready).then(|| format!("ENI {number}, which owns {address}, is not ready"))
+            });
+            if let Some(reason) = waits
+                && endpoint.readiness.is_ready()
+            {
+                endpoint.readiness = Readiness::NotReady { reason };
+            }
+        }
+    }
+
+    fn readiness_mut(&mut self, scope: Scope) -> Option<&mut Readiness> {
+        match scope {
+            Scope::Node => Some(&mut self.node),
+            Scope::Eni(number) => self.enis.get_mut(&number).map(|eni| &mut eni.readiness),
+            Scope::Endpoint(id) => self.endpoints.get_mut(&id).map(|e| &mut e.readiness),
+        }
+    }
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            node: Readiness::not_ready("the kernel has not been read yet"),
+            primary: None,
+            enis: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            objects: Vec::new(),
+        }
+    }
+}

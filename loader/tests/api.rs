@@ -1,0 +1,527 @@
+//! The socket against callers of every kind. A fake takes the agent's place, so that what is
+//! tested is the interface alone.
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use towpath::api::types::{AddEndpoint, Allocation, Attachment, EniRef};
+use towpath::api::{
+    ApiError, Client, ClientError, Command, EndpointRequest, ErrorCode, Handle, Server,
+    ServerLimits,
+};
+use towpath::types::{EndpointId, EniNumber, Owner};
+
+/// A bound that no healthy answer comes near.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+const LIMITS: ServerLimits = ServerLimits {
+    connections: 4,
+    request: Duration::from_millis(400),
+    connection: Duration::from_secs(5),
+};
+
+/// A server with a fake agent behind it, in a thread of its own.
+struct Fake {
+    folder: TempDir,
+    /// What came through to the agent.
+    requests: mpsc::Receiver<EndpointRequest>,
+    deleted: mpsc::Receiver<Owner>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fake {
+    fn start(limits: ServerLimits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let (requests_in, requests) = mpsc::channel();
+        let (deleted_in, deleted) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let server = Server::bind(&socket, limits).unwrap();
+                let (handle, mut commands) = Handle::new(Duration::from_secs(2));
+                ready.send(()).unwrap();
+                let agent = async {
+                    while let Some(command) = commands.recv().await {
+                        answer(command, &requests_in, &deleted_in);
+                    }
+                };
+                tokio::select! {
+                    () = server.serve(handle) => {}
+                    () = agent => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        is_ready.recv_timeout(DEADLINE).unwrap();
+        Self {
+            folder,
+            requests,
+            deleted,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("agent.sock")
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes as they are, and reads until the server closes.
+    fn raw(&self, request: &[u8]) -> Response {
+        let mut stream = self.connect();
+        // The server may answer and close before it has read everything.
+        stream.write_all(request).ok();
+        Response::read(&mut stream)
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> Response {
+        let length = body.len();
+        self.raw(
+            format!(
+                "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )
+    }
+
+    /// The agent was asked for nothing.
+    fn assert_untouched(&self) {
+        assert!(self.requests.try_recv().is_err(), "the agent was asked");
+        assert!(self.deleted.try_recv().is_err(), "the agent was asked");
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// What the fake agent does: it takes every endpoint but one whose container is called `busy`.
+fn answer(
+    command: Command,
+    requests: &mpsc::Sender<EndpointRequest>,
+    deleted: &mpsc::Sender<Owner>,
+) {
+    match command {
+        Command::AddEndpoint(request, reply) => {
+            let answer = if request.owner.container_id == "busy" {
+                let error = ApiError::new(ErrorCode::EniNotReady, "ENI 1 is not ready: no device");
+                Err(error.at("addresses"))
+            } else {
+                Ok(attachment(&request))
+            };
+            requests.send(request).unwrap();
+            reply.send(answer).ok();
+        }
+        Command::DeleteEndpoint(owner, reply) => {
+            deleted.send(owner).unwrap();
+            reply.send(Ok(())).ok();
+        }
+        Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::Enis(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),
+        // As if the agent ended: nobody answers.
+        Command::Status(reply) => drop(reply),
+        Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
+    }
+}
+
+fn attachment(request: &EndpointRequest) -> Attachment {
+    let id = EndpointId::of(&request.owner);
+    let of = |address: &std::net::IpAddr| Allocation {
+        address: *address,
+        eni: EniRef {
+            number: EniNumber(1),
+            id: "eni-0b".into(),
+            mac: "0a:11:22:33:44:55".parse().unwrap(),
+        },
+        gateway: "10.0.1.1".parse().unwrap(),
+        subnet: "10.0.1.0/24".parse().unwrap(),
+        vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+        pod_gateway: "169.254.1.1".parse().unwrap(),
+    };
+    Attachment {
+        owner: request.owner.clone(),
+        netns: request.netns.clone(),
+        host_device: id.device(),
+        host_mac: id.host_mac(),
+        pod_mac: id.pod_mac(),
+        mtu: 9001,
+        addresses: request.addresses.iter().map(of).collect(),
+    }
+}
+
+/// An answer as it came over the wire.
+#[derive(Debug)]
+struct Response {
+    status: u16,
+    body: Value,
+}
+
+impl Response {
+    fn read(stream: &mut UnixStream) -> Self {
+        let mut bytes = Vec::new();
+        // A reset after the answer is the server's way to say that it reads no more.
+        stream.read_to_end(&mut bytes).ok();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("no answer: {text:?}"));
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(body.ends_with('\n'), "{body:?}");
+        Self {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body: serde_json::from_str(body).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn is_error(&self, status: u16, code: &str, field: Option<&str>) {
+        let error = &self.body["error"];
+        assert_eq!(
+            (self.status, error["code"].as_str(), error["field"].as_str()),
+            (status, Some(code), field),
+            "{self:?}"
+        );
+        assert!(!error["message"].as_str().unwrap().is_empty());
+    }
+}
+
+fn good() -> Value {
+    json!({
+        "owner": {"container-id": "0a1b", "interface": "eth0"},
+        "netns": "/run/netns/web",
+        "addresses": ["10.0.1.20", "2001:db8::20"],
+    })
+}
+
+#[test]
+fn the_client_and_the_server_understand_each_other() {
+    let fake = Fake::start(LIMITS);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let client = Client::new(fake.socket());
+        let mut request: AddEndpoint = serde_json::from_value(good()).unwrap();
+        let attachment = client.add_endpoint(&request).await.unwrap();
+        assert_eq!(attachment.addresses.len(), 2);
+        assert_eq!(attachment.owner, request.owner);
+        let asked = fake.requests.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(asked.netns, Path::new("/run/netns/web"));
+
+        request.owner.container_id = "busy".into();
+        match client.add_endpoint(&request).await {
+            Err(ClientError::Refused(error)) => {
+                assert_eq!(error.code, ErrorCode::EniNotReady);
+                assert_eq!(error.field.as_deref(), Some("addresses"));
+            }
+            other => panic!("{other:?}"),
+        }
+        client.delete_endpoint(&request.owner).await.unwrap();
+        assert_eq!(fake.deleted.recv_timeout(DEADLINE).unwrap(), request.owner);
+        // What does not fit a path arrives as it is, and is refused by name.
+        request.owner.container_id = "a/b".into();
+        match client.delete_endpoint(&request.owner).await {
+            Err(ClientError::Refused(error)) => {
+                assert_eq!(error.field.as_deref(), Some("container-id"));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(client.endpoints().await.unwrap().is_empty());
+        assert!(client.enis().await.unwrap().is_empty());
+        assert!(client.objects().await.unwrap().is_empty());
+        assert!(client.metrics().await.unwrap().is_empty());
+        // The agent drops the command: it is stopping.
+        match client.status().await {
+            Err(ClientError::Refused(error)) => assert_eq!(error.code, ErrorCode::NotReady),
+            other => panic!("{other:?}"),
+        }
+        match Client::new(fake.folder.path().join("none")).enis().await {
+            Err(ClientError::Unreachable { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn refusals_have_their_status() {
+    let fake = Fake::start(LIMITS);
+    let busy = good().to_string().replace("0a1b", "busy");
+    fake.request("PUT", "/v1/endpoints", &busy)
+        .is_error(422, "eni-not-ready", Some("addresses"));
+    fake.request("GET", "/v1/status", "")
+        .is_error(503, "not-ready", None);
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    let fake = Fake::start(LIMITS);
+    let cases = [
+        ("invalid-body", Some("owner"), json!({"owner": 7})),
+        (
+            "invalid-body",
+            Some("owner"),
+            json!({"owner": {"interface": "eth0"}}),
+        ),
+        (
+            "invalid-body",
+            Some("owner.container-id"),
+            json!({"owner": {"container-id": null, "interface": "eth0"}}),
+        ),
+        (
+            "invalid-body",
+            Some("owner.pod"),
+            json!({"owner": {"container-id": "a", "interface": "eth0", "pod": "x"}}),
+        ),
+        ("invalid-body", Some("pool"), json!({"pool": "default"})),
+        (
+            "invalid-body",
+            Some("addresses[1]"),
+            json!({"addresses": ["10.0.1.20", "10.0.1"]}),
+        ),
+        ("invalid-field", Some("addresses"), json!({"addresses": []})),
+        (
+            "invalid-field",
+            Some("addresses"),
+            json!({"addresses": ["10.0.1.20", "10.0.1.21"]}),
+        ),
+        ("invalid-field", Some("netns"), json!({"netns": "web"})),
+        (
+            "invalid-field",
+            Some("owner.interface"),
+            json!({"owner": {"container-id": "a", "interface": "a/b"}}),
+        ),
+        (
+            "invalid-field",
+            Some("owner.container-id"),
+            json!({"owner": {"container-id": "../a", "interface": "eth0"}}),
+        ),
+    ];
+    for (code, field, change) in cases {
+        let mut body = good();
+        for (key, value) in change.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        fake.request("PUT", "/v1/endpoints", &body.to_string())
+            .is_error(400, code, field);
+    }
+    for path in ["/v1/endpoints/-a/eth0", "/v1/endpoints/%2e%2e/eth0"] {
+        fake.request("DELETE", path, "")
+            .is_error(400, "invalid-field", Some("container-id"));
+    }
+    fake.request("DELETE", "/v1/endpoints/a/lo", "").is_error(
+        400,
+        "invalid-field",
+        Some("interface"),
+    );
+    fake.request("DELETE", "/v1/endpoints/%ff/eth0", "")
+        .is_error(400, "invalid-field", Some("path"));
+    fake.assert_untouched();
+}
+
+#[test]
+fn what_is_no_json_object_is_refused() {
+    let fake = Fake::start(LIMITS);
+    let twice = format!("{}{}", good(), good());
+    for body in ["", "{", "[]", "null", "\u{0}", "not json", &twice, "7"] {
+        fake.request("PUT", "/v1/endpoints", body)
+            .is_error(400, "invalid-body", None);
+    }
+    let deep = fake.request("PUT", "/v1/endpoints", &"[".repeat(5000));
+    assert_eq!(deep.status, 400);
+    fake.assert_untouched();
+}
+
+#[test]
+fn unknown_paths_and_versions_say_what_there_is() {
+    let fake = Fake::start(LIMITS);
+    for (path, code) in [
+        ("/", "unknown-version"),
+        ("/v2/status", "unknown-version"),
+        ("/status", "unknown-version"),
+        ("/v1", "not-found"),
+        ("/v1/nothing", "not-found"),
+        ("/v1/endpoints/a", "not-found"),
+    ] {
+        let response = fake.request("GET", path, "");
+        response.is_error(404, code, None);
+        assert_eq!(response.body["supported-versions"], json!(["v1"]), "{path}");
+    }
+    for (method, path) in [
+        ("POST", "/v1/endpoints"),
+        ("PUT", "/v1/status"),
+        ("GET", "/v1/endpoints/a/eth0"),
+    ] {
+        fake.request(method, path, &good().to_string())
+            .is_error(405, "method-not-allowed", None);
+    }
+    fake.assert_untouched();
+}
+
+#[test]
+fn a_truncated_body_is_refused_at_once_and_a_slow_one_in_time() {
+    let fake = Fake::start(LIMITS);
+    let head = b"PUT /v1/endpoints HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\n{\"owner\"";
+
+    let start = Instant::now();
+    let mut cut = fake.connect();
+    cut.write_all(head).unwrap();
+    cut.shutdown(Shutdown::Write).unwrap();
+    Response::read(&mut cut).is_error(400, "invalid-body", None);
+    assert!(start.elapsed() < LIMITS.request, "it waited for more");
+
+    let mut slow = fake.connect();
+    slow.write_all(head).unwrap();
+    Response::read(&mut slow).is_error(408, "timeout", None);
+    fake.assert_untouched();
+}
+
+#[test]
+fn a_huge_body_is_refused_whether_announced_or_not() {
+    let fake = Fake::start(LIMITS);
+    let huge = format!("{{\"netns\": \"/{}\"}}", "x".repeat(1 << 20));
+    fake.request("PUT", "/v1/endpoints", &huge)
+        .is_error(413, "body-too-large", None);
+    let chunked = format!(
+        "PUT /v1/endpoints HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{huge}\r\n0\r\n\r\n",
+        huge.len()
+    );
+    fake.raw(chunked.as_bytes())
+        .is_error(413, "body-too-large", None);
+    fake.assert_untouched();
+}
+
+/// Callers who open all connections and send nothing, or a byte now and then, hold up the others
+/// for no longer than the limit.
+#[test]
+fn slow_callers_do_not_keep_others_out() {
+    let fake = Fake::start(LIMITS);
+    let mut idle: Vec<_> = (0..LIMITS.connections * 2)
+        .map(|_| fake.connect())
+        .collect();
+    for stream in &mut idle {
+        stream.write_all(b"GET /v1/en").unwrap();
+    }
+    let start = Instant::now();
+    let response = fake.request("GET", "/v1/enis", "");
+    assert_eq!(response.status, 200);
+    assert!(
+        start.elapsed() < LIMITS.request * 4,
+        "it took {:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn what_is_no_http_gets_no_further() {
+    let fake = Fake::start(LIMITS);
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01"[..],
+        b"\r\n\r\n\r\n",
+        b"GET\r\n\r\n",
+    ] {
+        let mut stream = fake.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"),
+            "{answer:?}"
+        );
+    }
+    assert_eq!(fake.request("GET", "/v1/enis", "").status, 200);
+}
+
+#[test]
+fn the_socket_is_for_root_alone() {
+    let fake = Fake::start(LIMITS);
+    let mode = std::fs::metadata(fake.socket())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+/// The mode of the socket is not all that stands between others and the agent.
+#[test]
+fn a_caller_who_is_not_root_is_refused_even_where_the_mode_lets_him_in() {
+    let fake = Fake::start(LIMITS);
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(fake.folder.path(), 0o755);
+    open(&fake.socket(), 0o666);
+    let output = Process::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .args(["socat", "-t", "5", "-"])
+        .arg(format!("UNIX-CONNECT:{}", fake.socket().display()))
+        .stdin(request_on_stdin())
+        .output()
+        .expect("run setpriv and socat (packages util-linux and socat), as root");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("HTTP/1.1 403") && text.contains("\"peer-not-root\""),
+        "{text:?} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fake.assert_untouched();
+}
+
+fn request_on_stdin() -> std::process::Stdio {
+    let mut file = tempfile::tempfile().unwrap();
+    let body = good().to_string();
+    write!(
+        file,
+        "PUT /v1/endpoints HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    std::io::Seek::rewind(&mut file).unwrap();
+    file.into()
+}
+
+#[test]
+fn an_old_socket_is_replaced_and_the_new_one_removed() {
+    let fake = Fake::start(LIMITS);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let path = fake.folder.path().join("old.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    runtime.block_on(async {
+        let server = Server::bind(&path, LIMITS).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(server);
+    });
+    assert!(!path.exists());
+}

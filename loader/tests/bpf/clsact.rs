@@ -1,0 +1,164 @@
+//! clsact: what others do to our filter, and what we do not do to theirs.
+
+use datapath_common::counter::Program;
+use towpath::bpf::{AttachMode, Position};
+use towpath::kernel::{Attachment, StepKind};
+use towpath::numbers;
+
+use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, run, veth};
+
+#[test]
+fn a_filter_or_qdisc_that_someone_removed_is_made_anew() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Clsact);
+        attach(&mut datapath, hook);
+        run("tc", &["filter", "del", "dev", "eni0", "ingress"]);
+        assert_eq!(at(&datapath, hook), None);
+        attach(&mut datapath, hook);
+        run("tc", &["qdisc", "del", "dev", "eni0", "clsact"]);
+        assert_eq!(at(&datapath, hook), None);
+        attach(&mut datapath, hook);
+        run("ip", &["link", "del", "eni0"]);
+        assert_eq!(at(&datapath, hook), None);
+        datapath.apply(&StepKind::Detach(hook)).unwrap();
+    });
+}
+
+#[test]
+fn filters_of_others_stay_and_are_listed_in_their_place() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
+        let (mut early, mut late) = (Stranger::load(), Stranger::load());
+        early.attach_filter(&device, numbers::TC_PRIORITY - 1);
+        late.attach_filter(&device, numbers::TC_PRIORITY + 1);
+        for _restart in 0..2 {
+            let mut datapath = world.load(AttachMode::Clsact);
+            attach(&mut datapath, hook);
+            let found: Vec<_> = datapath
+                .foreign_programs([&device])
+                .unwrap()
+                .into_iter()
+                .map(|f| (f.id, f.priority, f.position))
+                .collect();
+            let expected = [
+                (
+                    Some(early.id()),
+                    Some(numbers::TC_PRIORITY - 1),
+                    Position::Before,
+                ),
+                (
+                    Some(late.id()),
+                    Some(numbers::TC_PRIORITY + 1),
+                    Position::After,
+                ),
+            ];
+            assert_eq!(found, expected);
+        }
+        let mut datapath = world.load(AttachMode::Clsact);
+        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        datapath.apply(&StepKind::Detach(hook)).unwrap();
+        assert_eq!(datapath.foreign_programs([&device]).unwrap().len(), 2);
+        assert!(run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
+    });
+}
+
+#[test]
+fn a_foreign_filter_in_our_place_is_named_and_left() {
+    for kind in ["u32", "bpf"] {
+        in_world(move |world| {
+            let device = veth("eni0");
+            let hook = hook(&device, Program::FromNetwork);
+            run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
+            let priority = numbers::TC_PRIORITY.to_string();
+            let handle = numbers::TC_HANDLE.to_string();
+            if kind == "u32" {
+                add_u32_filter("eni0", "ingress", &priority);
+            } else {
+                let pin = world.bpffs().join("stranger");
+                Stranger::load().pin(&pin);
+                run(
+                    "tc",
+                    &[
+                        "filter",
+                        "add",
+                        "dev",
+                        "eni0",
+                        "ingress",
+                        "prio",
+                        &priority,
+                        "handle",
+                        &handle,
+                        "bpf",
+                        "da",
+                        "pinned",
+                        pin.to_str().unwrap(),
+                    ],
+                );
+            }
+            let show = || run("tc", &["filter", "show", "dev", "eni0", "ingress"]);
+            let before = show();
+            let mut datapath = world.load(AttachMode::Clsact);
+            assert_eq!(at(&datapath, hook), None);
+            let error = datapath.apply(&StepKind::Attach(hook)).unwrap_err();
+            let expected = format!("a foreign {kind} filter");
+            assert!(error.to_string().contains(&expected), "{error:#}");
+            datapath.apply(&StepKind::Detach(hook)).unwrap();
+            assert_eq!(show(), before);
+        });
+    }
+}
+
+#[test]
+fn an_ingress_qdisc_is_named_and_left() {
+    in_world(|world| {
+        let device = veth("pod0");
+        let hook = hook(&device, Program::FromEndpoint);
+        run("tc", &["qdisc", "add", "dev", "pod0", "ingress"]);
+        let mut datapath = world.load(AttachMode::Clsact);
+        let error = datapath.apply(&StepKind::Attach(hook)).unwrap_err();
+        assert!(
+            error.to_string().contains("has an ingress qdisc"),
+            "{error:#}"
+        );
+        assert!(run("tc", &["qdisc", "show", "dev", "pod0"]).contains("ingress"));
+        run("tc", &["qdisc", "del", "dev", "pod0", "ingress"]);
+        attach(&mut datapath, hook);
+    });
+}
+
+#[test]
+fn our_qdisc_goes_with_our_filter_unless_others_use_it() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Clsact);
+        attach(&mut datapath, hook);
+        let mut stranger = Stranger::load();
+        stranger.attach_filter(&device, 5);
+        datapath.apply(&StepKind::Detach(hook)).unwrap();
+        assert!(run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
+        drop(stranger);
+        attach(&mut datapath, hook);
+        datapath.apply(&StepKind::Detach(hook)).unwrap();
+        assert!(!run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
+    });
+}
+
+#[test]
+fn nothing_is_kept_for_devices_that_went() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Clsact);
+        let marks = world.bpffs().join("towpath/v1/qdiscs");
+        for number in 0..3 {
+            let device = veth(&format!("pod{number}"));
+            attach(&mut datapath, hook(&device, Program::FromEndpoint));
+            assert!(marks.join(device.ifindex.to_string()).exists());
+            assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 1);
+            run("ip", &["link", "del", &device.name]);
+        }
+    });
+}

@@ -1,0 +1,15 @@
+//! The eBPF loader against the real kernel: each test in a network namespace and on a BPF
+//! filesystem of its own. Needs root, iproute2 and bpftool.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test fails like the test does"
+)]
+
+mod adoption;
+mod cleanup;
+mod clsact;
+mod lifecycle;
+mod maps;
+mod replacement;
+mod tcx;
+mod world;

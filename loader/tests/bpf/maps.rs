@@ -1,0 +1,65 @@
+//! Entries of the maps.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EndpointAddress, EniEntry};
+use towpath::bpf::AttachMode;
+use towpath::kernel::{MapEntry, MapKey, StepKind};
+use towpath::types::EniNumber;
+
+use crate::world::{in_world, observe};
+
+fn entries() -> Vec<MapEntry> {
+    let endpoint = AddressEntry::endpoint(EndpointAddress {
+        eni: 2,
+        eni_ifindex: 4,
+        ifindex: 9,
+        mtu: 9001,
+        pod_mac: [2, 0, 0, 0, 0, 1],
+        host_mac: [2, 0, 0, 0, 0, 2],
+    });
+    let gateway = u32::from_ne_bytes(Ipv4Addr::new(10, 0, 1, 1).octets());
+    let v6: IpAddr = "fe80:ec2::1".parse().unwrap();
+    vec![
+        MapEntry::Address("10.0.1.7".parse().unwrap(), endpoint),
+        MapEntry::Address("2001:db8::7".parse().unwrap(), endpoint),
+        MapEntry::Address("10.0.0.1".parse().unwrap(), AddressEntry::host()),
+        MapEntry::Destination("0.0.0.0/0".parse().unwrap(), DestinationClass::SERVICE),
+        MapEntry::Destination("10.0.0.0/8".parse().unwrap(), DestinationClass::VPC),
+        MapEntry::Destination("2001:db8::/80".parse().unwrap(), DestinationClass::BLOCK),
+        MapEntry::Eni(
+            EniNumber(0),
+            EniEntry::new(2, 9001, gateway, Addr::from(v6)),
+        ),
+        MapEntry::Eni(
+            EniNumber(2),
+            EniEntry::new(4, 9001, gateway, Addr::from(v6)),
+        ),
+        MapEntry::EniDevice(4, EniNumber(2)),
+    ]
+}
+
+#[test]
+fn entries_are_written_read_overwritten_and_removed() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Auto);
+        for entry in entries() {
+            datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
+        }
+        let expected = entries().into_iter().map(|e| (e.key(), e)).collect();
+        assert_eq!(observe(&datapath).maps, expected);
+
+        let changed = MapEntry::EniDevice(4, EniNumber(3));
+        datapath.apply(&StepKind::PutMapEntry(changed)).unwrap();
+        assert_eq!(observe(&datapath).maps[&MapKey::EniDevice(4)], changed);
+
+        for _again in 0..2 {
+            for entry in entries() {
+                datapath
+                    .apply(&StepKind::DeleteMapEntry(entry.key()))
+                    .unwrap();
+            }
+            assert!(observe(&datapath).maps.is_empty());
+        }
+    });
+}

@@ -1,0 +1,351 @@
+//! Every field with a value that it must not have: the error names path, value and what is
+//! allowed.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::support::{ENI, PREFIX_ENI, prefix, problem, remove, secondary, set};
+
+fn refused(document: &Value, path: &str, value: &str, allowed: &str) {
+    let text = problem(document);
+    let start = format!("{path}: ");
+    assert!(text.starts_with(&start), "{text}\nmust start with {start}");
+    for part in [value, allowed] {
+        assert!(text.contains(part), "{text}\nmust contain {part}");
+    }
+}
+
+fn path_of(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').skip(1) {
+        if part.parse::<usize>().is_ok() {
+            write!(path, "[{part}]").expect("a string");
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(part);
+        }
+    }
+    path
+}
+
+/// Sets the field and expects the value, or of which type it is, in the message.
+fn check(mut document: Value, pointer: &str, value: Value, allowed: &str) {
+    let shown = match &value {
+        Value::Array(_) => "sequence".to_owned(),
+        Value::Object(_) => "map".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    };
+    set(&mut document, pointer, value);
+    refused(&document, &path_of(pointer), &shown, allowed);
+}
+
+#[test]
+fn the_object_itself() {
+    let cases = [
+        (
+            "/apiVersion",
+            json!("cilium.io/v2alpha1"),
+            "allowed: cilium.io/v2",
+        ),
+        ("/apiVersion", json!(2), "expected a string"),
+        ("/kind", json!("CiliumPodIPPool"), "allowed: CiliumNode"),
+        ("/kind", json!(true), "expected a string"),
+        (
+            "/metadata/name",
+            json!("Node_1"),
+            "lower case letters, digits, '-' and '.'",
+        ),
+        (
+            "/metadata/name",
+            json!("a..b"),
+            "the name of a Kubernetes node",
+        ),
+        (
+            "/metadata/name",
+            json!("-a"),
+            "the name of a Kubernetes node",
+        ),
+        ("/metadata/name", json!([7]), "expected a string"),
+        ("/metadata", json!("n1"), "expected struct Metadata"),
+        ("/spec", json!("x"), "expected struct Spec"),
+        ("/status", json!(1), "expected struct Status"),
+    ];
+    for (pointer, value, allowed) in cases {
+        check(secondary(), pointer, value, allowed);
+    }
+}
+
+#[test]
+fn the_spec() {
+    let cases = [
+        (
+            "/spec/addresses/0/ip",
+            json!("100.120.134.256"),
+            "allowed: a unicast IPv4 or IPv6 address",
+        ),
+        (
+            "/spec/addresses/0/ip",
+            json!("127.0.0.1"),
+            "allowed: a unicast IPv4 or IPv6 address",
+        ),
+        ("/spec/addresses/0/ip", json!("fe80::1"), "not link-local"),
+        ("/spec/addresses/1/ip", json!(10), "expected a string"),
+        (
+            "/spec/addresses/0/type",
+            json!({"a": 1}),
+            "expected a string",
+        ),
+        (
+            "/spec/addresses",
+            json!("100.120.134.10"),
+            "expected a sequence",
+        ),
+        (
+            "/spec/eni/first-interface-index",
+            json!(-1),
+            "allowed: 0 or more",
+        ),
+        (
+            "/spec/eni/first-interface-index",
+            json!("1"),
+            "expected i64",
+        ),
+        (
+            "/spec/eni/exclude-interface-tags",
+            json!("off"),
+            "expected a map",
+        ),
+        (
+            "/spec/eni/exclude-interface-tags/cilium",
+            json!([false]),
+            "expected a string",
+        ),
+        (
+            "/spec/eni/use-primary-address",
+            json!("yes"),
+            "expected a boolean",
+        ),
+        ("/spec/ipam/pool", json!(3), "expected a map"),
+        (
+            "/spec/ipam/pool/100.120.134.75",
+            json!("eni-1"),
+            "expected struct PoolEntry",
+        ),
+    ];
+    for (pointer, value, allowed) in cases {
+        check(secondary(), pointer, value, allowed);
+    }
+}
+
+#[test]
+fn an_eni_s_own_fields() {
+    let cases = [
+        (
+            "id",
+            json!("eni-other"),
+            "allowed: \"eni-0e979576c285fd4d5\", its key, or none",
+        ),
+        ("id", json!(5), "expected a string"),
+        (
+            "ip",
+            json!("100.120.133"),
+            "allowed: a unicast IPv4 address (10.0.1.5)",
+        ),
+        (
+            "ip",
+            json!("2001:db8::9"),
+            "allowed: a unicast IPv4 address",
+        ),
+        ("ip", json!("224.0.0.1"), "allowed: a unicast IPv4 address"),
+        (
+            "ip",
+            json!("100.121.0.9"),
+            "allowed: inside the ENI's subnet 100.120.0.0/16",
+        ),
+        (
+            "ip",
+            json!("100.120.0.1"),
+            "allowed: clear of 100.120.0.1, the VPC's router",
+        ),
+        (
+            "mac",
+            json!("0a:11:22:33:44"),
+            "allowed: a unicast MAC address, six bytes",
+        ),
+        (
+            "mac",
+            json!("0a-11-22-33-44-55"),
+            "with colons (0a:11:22:33:44:55)",
+        ),
+        (
+            "mac",
+            json!("01:00:5e:00:00:01"),
+            "allowed: a unicast MAC address",
+        ),
+        (
+            "mac",
+            json!("00:00:00:00:00:00"),
+            "allowed: a unicast MAC address",
+        ),
+        ("mac", json!(11), "expected a string"),
+        ("number", json!(63), "allowed: 0 to 62"),
+        ("number", json!(-1), "allowed: 0 to 62"),
+        ("number", json!(300), "allowed: 0 to 62"),
+        ("number", json!("1"), "expected i64"),
+        ("number", json!(1.5), "expected i64"),
+        ("tags", json!(["a"]), "expected a map"),
+        ("tags", json!("a"), "expected a map"),
+    ];
+    for (field, value, allowed) in cases {
+        check(secondary(), &format!("{ENI}/{field}"), value, allowed);
+    }
+}
+
+#[test]
+fn subnet_and_vpc() {
+    let subnet = "allowed: an IPv4 CIDR, /16 to /28 (10.0.1.0/24)";
+    let vpc = "allowed: an IPv4 CIDR, /8 to /28 (10.0.0.0/16), or an IPv6 CIDR, /16 to /64";
+    let cases = [
+        ("subnet/cidr", json!("100.120.0.0"), subnet),
+        ("subnet/cidr", json!("100.120.0.0/33"), subnet),
+        ("subnet/cidr", json!("100.0.0.0/8"), subnet),
+        ("subnet/cidr", json!("100.120.133.8/29"), subnet),
+        ("subnet/cidr", json!("2001:db8::/64"), subnet),
+        (
+            "subnet/cidr",
+            json!("100.120.133.9/16"),
+            "allowed: 100.120.0.0/16",
+        ),
+        ("subnet/cidr", json!(16), "expected a string"),
+        ("subnet", json!("100.120.0.0/16"), "expected struct Subnet"),
+        ("vpc/primary-cidr", json!("10.0.0.0/16/"), vpc),
+        ("vpc/primary-cidr", json!("0.0.0.0/0"), vpc),
+        (
+            "vpc/primary-cidr",
+            json!("10.0.0.1/16"),
+            "allowed: 10.0.0.0/16",
+        ),
+        ("vpc/primary-cidr", json!(false), "expected a string"),
+        ("vpc/cidrs/0", json!("100.120.0.0/31"), vpc),
+        ("vpc/cidrs/1", json!("ff00::/56"), vpc),
+        ("vpc/cidrs/2", json!("2001:db8::/96"), vpc),
+        ("vpc/cidrs", json!("10.0.0.0/16"), "expected a sequence"),
+        ("vpc", json!("vpc-1"), "expected struct Vpc"),
+    ];
+    for (field, value, allowed) in cases {
+        check(secondary(), &format!("{ENI}/{field}"), value, allowed);
+    }
+}
+
+#[test]
+fn addresses_and_prefixes() {
+    let address = "allowed: a unicast IPv4 or IPv6 address";
+    let v4 = "allowed: an IPv4 /28 (10.0.1.16/28)";
+    let v6 = "allowed: an IPv6 /80 (2001:db8::/80)";
+    let cases = [
+        ("addresses/0", json!("100.121.95.96/32"), address),
+        ("addresses/1", json!("0.0.0.0"), address),
+        ("addresses/2", json!("::ffff:100.121.95.98"), address),
+        ("addresses/3", json!(100), "expected a string"),
+        (
+            "addresses/4",
+            json!("100.120.1.1"),
+            "allowed: inside the ENI's subnet 100.121.64.0/18",
+        ),
+        (
+            "addresses/5",
+            json!("100.121.64.0"),
+            "the subnet's network address",
+        ),
+        (
+            "addresses/6",
+            json!("100.121.64.1"),
+            "clear of 100.121.64.1, the VPC's router",
+        ),
+        (
+            "addresses/7",
+            json!("100.121.127.255"),
+            "other than the subnet's last one",
+        ),
+        ("addresses", json!("100.121.95.96"), "expected a sequence"),
+        ("prefixes/0", json!("100.121.95.96/27"), v4),
+        (
+            "prefixes/0",
+            json!("100.121.95.100/28"),
+            "allowed: 100.121.95.96/28",
+        ),
+        ("prefixes/0", json!("2001:db8::/80"), v4),
+        (
+            "prefixes/0",
+            json!("100.120.0.16/28"),
+            "inside the ENI's subnet 100.121.64.0/18",
+        ),
+        (
+            "prefixes/0",
+            json!("100.121.64.0/28"),
+            "clear of 100.121.64.0, the subnet's network",
+        ),
+        ("prefixes/0", json!(28), "expected a string"),
+        ("prefixes", json!("100.121.95.96/28"), "expected a sequence"),
+        (
+            "ipv6-prefixes/0",
+            json!("2001:db8:121:a:f::/64"),
+            "allowed: 2001:db8:121:a::/64",
+        ),
+        ("ipv6-prefixes/0", json!("2001:db8:121:a::/64"), v6),
+        ("ipv6-prefixes/0", json!("100.121.95.96/28"), v6),
+        ("ipv6-prefixes/0", json!("fe80::/80"), v6),
+        ("ipv6-prefixes/0", json!(80), "expected a string"),
+        (
+            "ipv6-prefixes",
+            json!("2001:db8::/80"),
+            "expected a sequence",
+        ),
+    ];
+    for (field, value, allowed) in cases {
+        check(prefix(), &format!("{PREFIX_ENI}/{field}"), value, allowed);
+    }
+}
+
+#[test]
+fn what_has_to_be_there() {
+    let cases = [
+        ("/apiVersion", "apiVersion", "cilium.io/v2"),
+        ("/kind", "kind", "CiliumNode"),
+        (
+            "/metadata/name",
+            "metadata.name",
+            "the name of a Kubernetes node",
+        ),
+        (
+            "/spec/addresses/0/type",
+            "spec.addresses[0].type",
+            "InternalIP",
+        ),
+        (
+            "/spec/addresses/0/ip",
+            "spec.addresses[0].ip",
+            "a unicast IPv4 or IPv6 address",
+        ),
+    ];
+    for (pointer, path, allowed) in cases {
+        let mut document = secondary();
+        remove(&mut document, pointer);
+        refused(&document, path, "missing", allowed);
+    }
+    for (field, allowed) in [
+        ("ip", "a unicast IPv4 address"),
+        ("mac", "a unicast MAC address"),
+        ("subnet/cidr", "an IPv4 CIDR, /16 to /28"),
+        ("vpc/primary-cidr", "an IPv4 CIDR, /8 to /28"),
+    ] {
+        let mut document = secondary();
+        let pointer = format!("{ENI}/{field}");
+        remove(&mut document, &pointer);
+        refused(&document, &path_of(&pointer), "missing", allowed);
+    }
+}

@@ -1,0 +1,247 @@
+//! Texts that are no documents at all, or are made to hurt.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML, parse};
+
+/// Longest that any text of a few MiB may take, by far more than it needs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn refused(text: &str) -> String {
+    let start = Instant::now();
+    let error = parse(text).expect_err("must be refused").to_string();
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(error.len() < 4096, "{} bytes of message", error.len());
+    error
+}
+
+#[test]
+fn every_truncation_of_json_is_refused() {
+    let text = SECONDARY_JSON.trim_end();
+    for end in 0..text.len() {
+        let error = refused(&text[..end]);
+        if end > 0 {
+            assert!(error.contains("EOF while parsing"), "{end}: {error}");
+            assert!(error.contains(" at line "), "{end}: {error}");
+        } else {
+            assert!(error.contains("apiVersion: missing"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn no_truncation_of_yaml_panics() {
+    for text in [SECONDARY_YAML, PREFIX_YAML] {
+        for end in 0..text.len() {
+            drop(parse(&text[..end]));
+        }
+    }
+}
+
+#[test]
+fn an_alias_bomb_is_refused() {
+    // Nine levels of nine aliases: 3.9e8 strings when followed.
+    let mut text = String::from("l0: &l0 [x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let alias = format!("*l{}", level - 1);
+        let list = vec![alias; 9].join(", ");
+        writeln!(text, "l{level}: &l{level} [{list}]").unwrap();
+    }
+    // In a field that nobody reads the aliases are not followed.
+    let error = refused(&text);
+    assert!(error.starts_with("apiVersion: missing"), "{error}");
+    // In a field that is read they are, up to the reader's limit.
+    text.push_str("status:\n  eni:\n    enis:\n      eni-1:\n        addresses: *l9\n");
+    let error = refused(&text);
+    assert!(
+        error.starts_with("status.eni.enis.eni-1.addresses"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_flat_alias_bomb_is_refused() {
+    let mut text = String::from("big: &big {");
+    for i in 0..1000 {
+        write!(text, "eni-{i}: {{number: 1}}, ").unwrap();
+    }
+    text.push_str("}\nspec: {ipam: {pool: *big}}\nstatus: {eni: {enis: *big}}\n");
+    let error = refused(&text);
+    assert!(error.contains("more problems"), "{error}");
+}
+
+#[test]
+fn an_alias_of_itself_is_refused() {
+    let error = refused("status: &s\n  eni: *s\nspec: &p\n  addresses: [*p]\n");
+    assert!(
+        error.contains("spec") || error.contains("apiVersion"),
+        "{error}"
+    );
+}
+
+#[test]
+fn depth_is_bounded() {
+    let deep = 100_000;
+    refused(&format!("{{\"x\": {}", "[".repeat(deep)));
+    refused(&format!("x: {}", "[".repeat(10_000)));
+    let error = refused(&format!("x: {}", "[{".repeat(1 << 20)));
+    assert!(
+        error.contains("2097152 opening brackets; allowed in YAML: at most 16384"),
+        "{error}"
+    );
+    refused(&format!("x: {}{}", "[".repeat(10_000), "]".repeat(10_000)));
+    let mut indented = String::new();
+    for level in 0..1000 {
+        writeln!(indented, "{}k:", " ".repeat(level)).unwrap();
+    }
+    refused(&indented);
+}
+
+#[test]
+fn the_brackets_of_yaml_are_bounded() {
+    let flat = |count: usize| format!("x:\n{}", "- {}\n".repeat(count));
+    let error = refused(&flat(16_384));
+    assert!(error.starts_with("apiVersion: missing"), "{error}");
+    let error = refused(&flat(16_385));
+    assert!(
+        error.starts_with("document: 16385 opening brackets"),
+        "{error}"
+    );
+    let json = format!("{{\"x\": [{}{{}}]}}", "{},".repeat(16_385));
+    let error = refused(&json);
+    assert!(error.starts_with("apiVersion: missing"), "{error}");
+}
+
+#[test]
+fn a_large_document_is_read() {
+    let mut text = SECONDARY_YAML.replace(
+        "        security-groups: [sg-0c3]\n        tags:",
+        "        tags:",
+    );
+    text.push_str("        addresses-of-others:\n");
+    for i in 0..100_000 {
+        writeln!(
+            text,
+            "          - 10.{}.{}.{}",
+            i >> 16,
+            (i >> 8) & 255,
+            i & 255
+        )
+        .unwrap();
+    }
+    let start = Instant::now();
+    drop(parse(&text));
+    assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn very_many_addresses_are_checked_in_time() {
+    let list: Vec<String> = (2..60_000_u32)
+        .map(|i| format!("\"100.120.{}.{}\"", i >> 8, i & 255))
+        .collect();
+    let text = format!(
+        r#"{{"apiVersion":"cilium.io/v2","kind":"CiliumNode","metadata":{{"name":"n"}},
+        "status":{{"eni":{{"enis":{{"eni-1":{{"ip":"100.120.250.1","mac":"0a:11:22:33:44:55",
+        "subnet":{{"cidr":"100.120.0.0/16"}},"vpc":{{"primary-cidr":"10.0.0.0/16"}},
+        "addresses":[{}]}}}}}}}}}}"#,
+        list.join(",")
+    );
+    let start = Instant::now();
+    let node = parse(&text).unwrap();
+    assert_eq!(node.enis.values().next().unwrap().blocks.len(), 59_998);
+    assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    for text in [
+        "",
+        "\0",
+        "{}",
+        "[]",
+        "{",
+        "- a",
+        "just words",
+        "%YAML 9.9\n---\n",
+        "a: b: c",
+        "\t- x",
+        "!!binary x",
+        "? [a]\n: b",
+        "\u{feff}",
+        "--- a\n--- b\n",
+    ] {
+        refused(text);
+    }
+    let two = format!("{SECONDARY_YAML}\n---\n{PREFIX_YAML}");
+    assert!(refused(&two).contains("more than one document"), "{two}");
+}
+
+/// What a text is changed to at one place.
+fn damage() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        "\\PC{0,8}",
+        prop::sample::select(vec![
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ": ",
+            "- ",
+            ",",
+            "\"",
+            "'",
+            "&a ",
+            "*a",
+            "|",
+            ">",
+            "!",
+            "%",
+            "\n",
+            "\n ",
+            "\t",
+            "null",
+            "~",
+            "-1",
+            "1e999",
+            "0x10",
+            "18446744073709551616",
+            "/",
+            "/0",
+            "/129",
+            "::",
+            "255.255.255.255",
+            "\0",
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn no_damage_makes_it_panic(
+        which in 0..3_usize,
+        places in prop::collection::vec((any::<prop::sample::Index>(), 0..24_usize, damage()), 1..5),
+    ) {
+        let fixture = [SECONDARY_YAML, SECONDARY_JSON, PREFIX_YAML][which];
+        let mut text: Vec<char> = fixture.chars().collect();
+        for (place, length, by) in places {
+            let start = place.index(text.len() + 1);
+            let end = (start + length).min(text.len());
+            text.splice(start..end, by.chars());
+        }
+        let text: String = text.into_iter().collect();
+        if let Err(error) = parse(&text) {
+            prop_assert!(!error.problems().is_empty());
+            for problem in error.problems() {
+                prop_assert!(!problem.path.is_empty() && !problem.message.is_empty());
+            }
+        }
+    }
+}

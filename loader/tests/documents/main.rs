@@ -1,0 +1,10 @@
+//! The node document and the configuration file, from the outside: what is read, what is refused
+//! and with which words, and how a document's file is followed.
+
+mod config;
+mod fields;
+mod hostile;
+mod read;
+mod relations;
+mod support;
+mod watching;
