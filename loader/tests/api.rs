@@ -1,6 +1,11 @@
 //! The socket against callers of every kind. A fake takes the agent's place, so that what is
 //! tested is the interface alone.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;

@@ -342,3 +342,6 @@ async fn next(events: &mut Option<BoxStream<'static, ()>>) -> bool {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,3 +198,6 @@ fn list(addresses: &BTreeSet<IpAddr>) -> String {
     let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     texts.join(", ")
 }
+
+#[cfg(test)]
+mod tests;

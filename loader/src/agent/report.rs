@@ -126,6 +126,7 @@ impl<K: Host> Actor<K> {
                 node: self.source.node.as_ref().map(|node| node.name.clone()),
                 generation: self.source.generation,
                 error: self.source.error.clone(),
+                notes: self.intent.node.notes.clone(),
             },
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints
@@ -236,15 +237,9 @@ impl<K: Host> Actor<K> {
 
 /// What is worth knowing about an ENI, and does no harm.
 fn notes(eni: &Eni) -> Vec<String> {
-    let mut notes = Vec::new();
-    if eni.use_primary_address {
-        notes.push(if eni.number.is_primary() {
-            "use-primary-address is ignored on the primary ENI".to_owned()
-        } else {
-            "use-primary-address: its own address is a pod's to have".to_owned()
-        });
-    }
-    notes
+    let own_address = eni.use_primary_address && !eni.number.is_primary();
+    let note = "use-primary-address: its own address is a pod's to have, and not on the device";
+    own_address.then(|| note.to_owned()).into_iter().collect()
 }
 
 fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {

@@ -55,6 +55,8 @@ pub struct DocumentStatus {
     /// What is wrong with the newest one; the last good one stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Fields of it that are not followed, and why.
+    pub notes: Vec<String>,
 }
 
 /// The eBPF side.

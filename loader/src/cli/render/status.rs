@@ -41,6 +41,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         line(health_tone(health), &format!("  {reason}"));
     }
     line(Tone::Plain, &document_line(document));
+    for note in &document.notes {
+        line(Tone::Plain, &format!("  note: {note}"));
+    }
     let ready = endpoints.saturating_sub(endpoints_not_ready.len());
     line(
         Tone::Plain,
@@ -193,6 +196,7 @@ mod tests {
                 node: Some("ip-10-0-1-10".into()),
                 generation: 2,
                 error: Some("spec.eni: missing".into()),
+                notes: vec!["status.eni: odd".into()],
             },
             enis: Vec::new(),
             endpoints: 3,
@@ -239,6 +243,7 @@ Towpath 0.1.0, up 3m12s
 Health: degraded
   1 of 3 endpoints is not ready
 Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
+  note: status.eni: odd
 Endpoints: 2 of 3 ready
   a/eth0: no device
 Repairs: 3 (1 route, 2 rule)

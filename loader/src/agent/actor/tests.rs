@@ -1,0 +1,298 @@
+//! The actor on a model kernel: what it writes, answers and forgets.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::*;
+use crate::agent::facts::Facts;
+use crate::api::types::HealthState;
+use crate::bpf::ForeignProgram;
+use crate::fixture;
+use crate::kernel::{Kernel, Observed, Step, StepKind};
+use crate::reconcile::model::ModelKernel;
+
+/// A model kernel that hides endpoints as the real one does.
+struct ModelHost {
+    model: ModelKernel,
+    hidden: BTreeSet<EndpointId>,
+    facts: Option<Facts>,
+}
+
+impl Kernel for ModelHost {
+    async fn observe(&mut self) -> Result<Observed> {
+        let mut observed = self.model.observe().await?;
+        self.facts = Some(Facts::take(&mut observed, &self.hidden));
+        Ok(observed)
+    }
+
+    async fn apply(&mut self, step: &Step) -> Result<()> {
+        self.model.apply(step).await
+    }
+}
+
+impl Host for ModelHost {
+    fn hide(&mut self, endpoints: BTreeSet<EndpointId>) {
+        self.hidden = endpoints;
+    }
+
+    fn facts(&self) -> Option<&Facts> {
+        self.facts.as_ref()
+    }
+
+    fn events(&self) -> Result<BoxStream<'static, ()>> {
+        Ok(futures_util::stream::pending().boxed())
+    }
+
+    fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
+        Ok(BTreeMap::new())
+    }
+
+    fn features(&self) -> Result<BTreeMap<String, Value>> {
+        Ok(BTreeMap::new())
+    }
+
+    fn foreign_programs(&self, _devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
+        Ok(Vec::new())
+    }
+
+    async fn leftovers(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A node's disk and kernel, which outlive agents.
+struct Machine {
+    folder: TempDir,
+    kernel: Option<ModelKernel>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            kernel: Some(ModelKernel::new(fixture::host())),
+        }
+    }
+
+    /// A new agent, which knows no document yet.
+    fn boot(&mut self) -> Actor<ModelHost> {
+        let kernel = ModelHost {
+            model: self.kernel.take().unwrap(),
+            hidden: BTreeSet::new(),
+            facts: None,
+        };
+        let store = Store::open(self.folder.path()).unwrap();
+        let settings = fixture::intent().settings;
+        Actor::new(kernel, settings, None, "/node.yaml".into(), store)
+    }
+
+    /// A new agent that has read the document.
+    async fn start(&mut self) -> Actor<ModelHost> {
+        let mut actor = self.boot();
+        give_document(&mut actor);
+        actor.run_pass().await;
+        actor
+    }
+
+    /// The agent dies.
+    fn kill(&mut self, mut actor: Actor<ModelHost>) {
+        let host = actor.reconciler.kernel_mut();
+        let model = std::mem::replace(&mut host.model, ModelKernel::new(Observed::default()));
+        self.kernel = Some(model);
+    }
+
+    fn records(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.folder.path()).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+}
+
+fn give_document(actor: &mut Actor<ModelHost>) {
+    let node = Arc::new(fixture::intent().node);
+    let (_sender, mut receiver) = watch::channel(NodeSource {
+        node: Some(node),
+        error: None,
+        generation: 1,
+    });
+    actor.take_document(&mut receiver);
+}
+
+/// A file that stands for a namespace as far as `is_gone` looks: the test's own.
+const LIVE: &str = "/proc/self/ns/net";
+
+fn endpoint(container: &str, addresses: &[&str]) -> Endpoint {
+    Endpoint {
+        netns: LIVE.into(),
+        ..fixture::endpoint(container, addresses)
+    }
+}
+
+fn request(endpoint: &Endpoint) -> EndpointRequest {
+    EndpointRequest {
+        owner: endpoint.owner.clone(),
+        netns: endpoint.netns.clone(),
+        addresses: endpoint.addresses.clone(),
+    }
+}
+
+fn devices(actor: &Actor<ModelHost>) -> BTreeSet<EndpointId> {
+    let links = actor.reconciler.kernel().model.state.links.values();
+    links
+        .filter_map(|link| EndpointId::from_device(&link.name))
+        .collect()
+}
+
+fn writes(actor: &Actor<ModelHost>) -> usize {
+    actor.reconciler.kernel().model.steps.len()
+}
+
+#[tokio::test]
+async fn an_endpoint_is_added_once_and_deleted_for_good() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66", "2001:db8:0:1:a::66"]);
+    let first = actor.make(pod.clone()).await.unwrap();
+    assert_eq!(first.mtu, 9001);
+    assert_eq!(devices(&actor), [pod.id()].into());
+    assert_eq!(machine.records().len(), 1);
+
+    let before = writes(&actor);
+    assert_eq!(actor.add(request(&pod)).await.unwrap(), first);
+    assert_eq!(writes(&actor), before, "a repeated add writes nothing");
+
+    let mut other = request(&pod);
+    other.addresses = ["10.0.1.67".parse().unwrap()].into();
+    let error = actor.add(other).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::OwnerConflict);
+
+    for _ in 0..2 {
+        actor.delete(&pod.owner).await.unwrap();
+        assert!(devices(&actor).is_empty() && machine.records().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_add_that_fails_leaves_nothing() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    actor.reconciler.kernel_mut().model.refuse =
+        Box::new(|step| matches!(step, StepKind::AddNeighbour(_)));
+    let error = actor.make(endpoint("x", &["10.0.1.66"])).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::SetUpFailed);
+    assert!(devices(&actor).is_empty() && machine.records().is_empty());
+    assert!(actor.endpoints().is_empty());
+}
+
+#[tokio::test]
+async fn without_a_document_nothing_is_touched_and_nothing_promised() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    actor.make(pod.clone()).await.unwrap();
+    machine.kill(actor);
+
+    let mut actor = machine.boot();
+    let before = writes(&actor);
+    actor.run_pass().await;
+    assert_eq!(writes(&actor), before);
+    assert_eq!(devices(&actor), [pod.id()].into());
+    let other = endpoint("y", &["10.0.1.67"]);
+    let error = actor.add(request(&other)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::NotReady);
+    let status = actor.status().await;
+    assert_eq!(status.health.state, HealthState::NotReady);
+
+    give_document(&mut actor);
+    actor.run_pass().await;
+    assert_eq!(writes(&actor), before, "the next agent finds all in place");
+    assert_eq!(actor.status().await.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
+async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let (dead, alive) = (endpoint("x", &["10.0.1.66"]), endpoint("y", &["10.0.1.67"]));
+    actor.make(dead.clone()).await.unwrap();
+    actor.make(alive.clone()).await.unwrap();
+    let dead = Endpoint {
+        netns: "/nowhere".into(),
+        ..dead
+    };
+    actor.store.put(&dead).unwrap();
+    machine.kill(actor);
+
+    // The path is gone and the device is not: somebody still holds the namespace.
+    let actor = machine.start().await;
+    assert_eq!(actor.endpoints().len(), 2);
+    let ifindex = actor.pass.view.endpoints[&dead.id()].ifindex.unwrap();
+    machine.kill(actor);
+
+    machine.kernel.as_mut().unwrap().unplug(ifindex);
+    let actor = machine.start().await;
+    assert_eq!(devices(&actor), [alive.id()].into());
+    assert_eq!(actor.endpoints().len(), 1);
+    assert_eq!(machine.records().len(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    actor.make(pod.clone()).await.unwrap();
+    machine.kill(actor);
+    let record = machine.folder.path().join(format!("{}.json", pod.id()));
+    fs::write(&record, "{").unwrap();
+
+    let mut actor = machine.start().await;
+    let state = &actor.reconciler.kernel().model.state;
+    let routes = state.routes.iter();
+    let to_pod = routes.filter(|route| route.destination.to_string() == "10.0.1.66/32");
+    assert_eq!(to_pod.count(), 1, "the route is still there");
+    assert_eq!(devices(&actor), [pod.id()].into());
+    assert_eq!(actor.status().await.health.state, HealthState::Degraded);
+    let thief = endpoint("y", &["10.0.1.66"]);
+    let error = actor.add(request(&thief)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
+
+    actor.delete(&pod.owner).await.unwrap();
+    assert!(devices(&actor).is_empty() && machine.records().is_empty());
+    assert_eq!(actor.status().await.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_removed_from_disk_alone_goes_at_the_next_start() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    actor.make(pod.clone()).await.unwrap();
+    actor.store.remove(pod.id()).unwrap();
+    machine.kill(actor);
+    let actor = machine.start().await;
+    assert!(devices(&actor).is_empty());
+}
+
+#[tokio::test]
+async fn the_host_and_what_is_no_namespace_are_refused() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    for path in [LIVE, "/nowhere", "/dev/null", "/proc/self/ns/mnt"] {
+        let mut request = request(&endpoint("x", &["10.0.1.66"]));
+        request.netns = Path::new(path).into();
+        let error = actor.add(request).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::InvalidField, "{path}: {error}");
+        assert_eq!(error.field.as_deref(), Some("netns"), "{path}");
+    }
+    assert!(machine.records().is_empty());
+}

@@ -1,0 +1,113 @@
+//! The command line as a user meets it: exit codes, and errors in one line.
+
+use std::fs;
+use std::process::{Command, Output};
+
+fn towpath(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(args)
+        .env_remove("TOWPATH_CONFIG")
+        .env_remove("TOWPATH_SOCKET")
+        .output()
+        .expect("run towpath")
+}
+
+#[track_caller]
+fn fails(args: &[&str], code: i32, words: &[&str]) {
+    let output = towpath(args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    for word in words {
+        assert!(error.contains(word), "{args:?}: {word:?} is not in {error}");
+    }
+    // clap's own errors show the usage too.
+    assert!(code == 2 || error.lines().count() == 1, "{args:?}: {error}");
+}
+
+#[test]
+fn no_agent_is_an_exit_code_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let socket = socket.to_str().unwrap();
+    for command in [
+        &["status"][..],
+        &["enis", "-o", "json"],
+        &["endpoints"],
+        &["routes"],
+        &["metrics"],
+        &["endpoint", "del", "a"],
+        &[
+            "endpoint",
+            "add",
+            "a",
+            "--netns",
+            "x",
+            "--address",
+            "10.0.0.1",
+        ],
+    ] {
+        let args = [&["--socket", socket], command].concat();
+        fails(&args, 3, &[socket, "no agent answers"]);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_2() {
+    fails(&[], 2, &["Usage"]);
+    fails(&["nothing"], 2, &["nothing"]);
+    fails(&["status", "-o", "xml"], 2, &["xml", "table", "json"]);
+    fails(
+        &[
+            "endpoint",
+            "add",
+            "a",
+            "--netns",
+            "x",
+            "--address",
+            "10.0.0",
+        ],
+        2,
+        &["10.0.0"],
+    );
+}
+
+#[test]
+fn a_bad_configuration_is_named_before_anything_happens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    fs::write(&file, "datapath:\n  mark-mask: 0xf00f0000\n").unwrap();
+    let path = file.to_str().unwrap();
+    let words = [path, "datapath.mark-mask", "contiguous"];
+    fails(&["config", "check", path], 1, &words);
+    fails(&["--config", path, "run"], 1, &words);
+    fails(
+        &["--config", "/nowhere.yaml", "config", "show"],
+        1,
+        &["/nowhere.yaml"],
+    );
+
+    fs::write(&file, "log-level: debug\n").unwrap();
+    assert!(towpath(&["config", "check", path]).status.success());
+    let output = towpath(&["--config", path, "config", "show"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = text.lines().find(|line| line.starts_with("log-level"));
+    let words: Vec<_> = row.unwrap().split_whitespace().take(3).collect();
+    assert_eq!(words, ["log-level", "debug", "file"]);
+    let output = towpath(&["--config", path, "config", "show", "-o", "json"]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(rows.as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn completions_are_written_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = towpath(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        assert!(
+            String::from_utf8(output.stdout)
+                .unwrap()
+                .contains("towpath")
+        );
+    }
+}
