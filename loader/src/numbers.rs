@@ -28,7 +28,7 @@ pub const ENI_MAX: u8 = 62;
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;
 /// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER` in
-/// include/uapi/linux/ipv6_route.h).
+/// `include/uapi/linux/ipv6_route.h`).
 pub const METRIC_V6_DEFAULT: u32 = 1024;
 
 /// Address of the VPC's router as every ENI sees it (AWS, "Route table concepts").
