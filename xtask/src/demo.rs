@@ -28,11 +28,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     setup::require_root("the demo")?;
     setup::ensure(&[setup::Need::Build, setup::Need::Tests])?;
     note("demo: building the agent and the demo");
-    // Both in one build, so that the demo finds the agent beside itself.
+    // The build that the tests use too: the demo finds the agent beside itself.
     let executables = artifacts::build(
-        process::cargo("build")
-            .args(["--quiet", "--package", "towpath", "--package", "bpf-tests"])
-            .args(["--bin", "towpath", "--bin", DEMO]),
+        process::cargo("build").args(["--quiet", "--workspace", "--bins"]),
         &Metadata::read()?,
     )?;
     let mut demo = Command::new(artifacts::binary(&executables, DEMO)?);

@@ -63,8 +63,9 @@ impl From<MacAddr> for String {
 
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0.map(|byte| format!("{byte:02x}"));
-        f.write_str(&bytes.join(":"))
+        let [first, rest @ ..] = self.0;
+        write!(f, "{first:02x}")?;
+        rest.iter().try_for_each(|byte| write!(f, ":{byte:02x}"))
     }
 }
 

@@ -93,9 +93,10 @@ impl EndpointId {
     }
 
     fn mac(self, low_bits: u8) -> MacAddr {
-        let [_, _, mut mac @ ..] = self.0.to_be_bytes();
-        mac[0] = (mac[0] & 0xf8) | low_bits;
-        MacAddr(mac)
+        let [_, _, mut bytes @ ..] = self.0.to_be_bytes();
+        let [first, ..] = &mut bytes;
+        *first = (*first & 0xf8) | low_bits;
+        MacAddr(bytes)
     }
 }
 

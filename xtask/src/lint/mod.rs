@@ -82,7 +82,15 @@ fn clippy_ebpf() -> Result<()> {
 fn documentation() -> Command {
     let mut command = process::cargo("doc");
     command
-        .args(["--quiet", "--workspace", "--no-deps"])
-        .env("RUSTDOCFLAGS", "--deny warnings");
+        .args([
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ])
+        .env(
+            "RUSTDOCFLAGS",
+            "--deny warnings --allow rustdoc::private_intra_doc_links",
+        );
     command
 }
