@@ -1,5 +1,6 @@
-//! Test support: the namespace fabric, packet builders, counters.
+//! Test support: packet builders, program test runs, and the namespace fabric.
 
+pub mod fabric;
 pub mod packet;
 pub mod raw;
 pub mod testrun;

@@ -3,7 +3,7 @@
 //! The agent can die between any two steps, and programs run all the while. So every prefix of a
 //! plan has to leave a kernel that loses no packet it did not lose before, and that a new agent
 //! can go on from. Additions come first, removals last. The orders within are those of the
-//! variants of [`Addition`] and [`Removal`], which say why.
+//! variants of `Addition` and `Removal` (in `plan/order.rs`), which say why.
 //!
 //! Objects may vanish by themselves: a link that goes down takes its routes along, the last IPv4
 //! address of a device all of the device's IPv4 routes, a device everything on it. The plan does

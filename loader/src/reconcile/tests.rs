@@ -159,12 +159,39 @@ fn what_others_undo_is_put_back_and_counted() {
 }
 
 #[test]
+fn a_pod_whose_device_is_down_or_gone_gets_a_new_one() {
+    let mut bench = Bench::settled();
+    for (undo, ifindex) in [
+        (ModelKernel::set_down as fn(&mut _, _), 100),
+        (ModelKernel::unplug, 103),
+    ] {
+        let pod = &bench.kernel().state.links[&ifindex];
+        let id = crate::recognise::endpoint_device(pod).unwrap();
+        undo(bench.kernel(), ifindex);
+        let pass = bench.pass();
+        assert!(pass.is_clean(), "{:?}", pass.failures);
+        let view = &pass.view.endpoints[&id];
+        assert!(view.readiness.is_ready());
+        let link = &bench.kernel().state.links[&view.ifindex.unwrap()];
+        assert!(link.up && link.ifindex > ifindex);
+    }
+    let repairs = bench.reconciler.repairs();
+    assert_eq!(repairs.by_kind[&ObjectKind::Device], 2);
+}
+
+#[test]
 fn changes_of_the_intent_and_of_devices_are_no_repairs() {
     let mut bench = Bench::settled();
     let removed = bench.intent.endpoints.remove(&id("a")).unwrap();
     assert!(bench.pass().is_clean());
     bench.intent.endpoints.insert(removed.id(), removed);
     assert!(bench.pass().is_clean());
+
+    // The device's last IPv4 address goes, and the kernel drops the device's routes with it.
+    let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.use_primary_address = true;
+    assert!(bench.pass().is_clean());
+    assert_eq!(bench.reconciler.repairs().total, 0);
 
     bench.kernel().unplug(ETH0 + 1);
     let pass = bench.pass();

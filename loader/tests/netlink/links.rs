@@ -1,9 +1,12 @@
 //! Devices and their sysctls.
 
-use std::fs;
+use std::fs::{self, File};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
+use nix::sched::{CloneFlags, setns};
 use towpath::intent::Family;
 use towpath::kernel::{LinkKind, Observed, StepKind, Sysctl, SysctlScope};
 use towpath::netlink::{Netlink, routing_sysctls};
@@ -228,5 +231,47 @@ fn an_abandoned_look_does_not_spoil_the_next_one() {
             }
             assert_eq!(observe(&mut fresh).await, whole, "after {polls} polls");
         }
+    });
+}
+
+#[test]
+fn devices_that_come_and_go_hide_no_other() {
+    in_netns(async |netlink| {
+        for number in 0..150 {
+            ip(&format!("link add v{number} type veth peer name p{number}"));
+        }
+        let lines = "link add churn type veth peer name churnp\nlink del churn\n".repeat(50);
+        let batch = tempfile::NamedTempFile::new().unwrap();
+        fs::write(batch.path(), lines).unwrap();
+        let namespace = File::open("/proc/thread-self/ns/net").unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let churn = std::thread::spawn(move || {
+            setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                ip(&format!("-batch {}", batch.path().display()));
+            }
+        });
+        for _ in 0..10 {
+            let observed = observe(netlink).await;
+            let steady = observed
+                .links
+                .values()
+                .filter(|l| !l.name.starts_with("churn"));
+            assert_eq!(steady.count(), 301);
+        }
+        stop.store(true, Ordering::Relaxed);
+        churn.join().unwrap();
+    });
+}
+
+#[test]
+fn looking_and_changing_can_move_between_threads() {
+    fn moves<T: Send>(_: &T) {}
+    in_netns(async |netlink| {
+        moves(&netlink.observe(&mut Observed::default()));
+        moves(&netlink.apply(&StepKind::SetUp(1)));
+        moves(&netlink.events().unwrap());
+        moves(netlink);
     });
 }

@@ -21,6 +21,16 @@ pub(super) enum Damage {
     Mtu(Index, u32),
 }
 
+impl Damage {
+    /// Whether a device is another one after it, so that the node may be in another state for good.
+    pub(super) fn is_of_a_device(&self) -> bool {
+        match self {
+            Self::Down(_) | Self::Unplug(_) | Self::Mtu(..) => true,
+            Self::Remove(_) | Self::Corrupt(_) | Self::Attachment(..) => false,
+        }
+    }
+}
+
 pub(super) fn damage() -> impl Strategy<Value = Damage> {
     let attachment = prop::sample::select(vec![Attachment::Stale, Attachment::Dead]);
     prop_oneof![

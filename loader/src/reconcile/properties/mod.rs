@@ -14,7 +14,7 @@ use datapath_common::counter::Program;
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use self::damage::{befall, damage};
+use self::damage::{Damage, befall, damage};
 use self::foreign::foreign;
 use self::spec::spec;
 use super::model::ModelKernel;
@@ -47,6 +47,11 @@ fn converge(kernel: ModelKernel, intent: &Intent) -> ModelKernel {
             let kernel = reconciler.into_kernel();
             let again = plan(intent, &kernel.state);
             assert_eq!(again.steps, [], "the second plan is empty");
+            for id in intent.endpoints.keys() {
+                let mut links = kernel.state.links.values();
+                let device = links.find(|link| link.name == id.device());
+                assert!(device.is_some_and(|link| link.up), "{id} has no device");
+            }
             return kernel;
         }
     }
@@ -226,6 +231,11 @@ proptest! {
         let foreign = foreign();
         for state in &kernel.history {
             foreign.assert_untouched(state);
+        }
+        if !damage.iter().any(Damage::is_of_a_device) && owns_all_addresses(&after.intent()) {
+            let fresh = ours(&converge(start(), &after.intent()));
+            let missing: Vec<_> = fresh.difference(&ours(&kernel)).cloned().collect();
+            prop_assert!(missing.is_empty(), "missing: {:?}", missing);
         }
     }
 

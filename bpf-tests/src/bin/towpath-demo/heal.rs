@@ -1,0 +1,99 @@
+//! Removes a rule and a route by hand, and waits until they are back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bpf_tests::fabric::eventually::{check, eventually};
+use serde_json::Value;
+use towpath::numbers::{RULE_ENI, TABLE_ENI_BASE};
+
+use crate::report::Healed;
+use crate::stage::Stage;
+
+/// How long is waited for something that does not come back.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Something to remove.
+#[derive(Clone, Debug)]
+pub(crate) struct Damage {
+    /// What ip(8) lists it with.
+    list: String,
+    /// What ip(8) removes it with.
+    remove: String,
+    /// The object, as ip(8) writes it.
+    object: String,
+    /// What the listing has only when it is there.
+    sign: (&'static str, Value),
+}
+
+/// The ENI whose rule and route are removed.
+const ENI: u8 = 1;
+
+/// What the demo removes.
+pub(crate) fn damages(stage: &Stage) -> Result<Vec<Damage>> {
+    let eni = stage.fabric.eni(ENI)?;
+    let table = TABLE_ENI_BASE + u32::from(ENI);
+    let gateway = eni.gateway_v4();
+    let rules = stage
+        .fabric
+        .node
+        .ip_json(&format!("rule list priority {RULE_ENI}"))?;
+    let rule = rules
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|rule| rule["table"].as_str() == Some(&table.to_string()));
+    let Some(mark) = rule.and_then(|rule| {
+        Some(format!(
+            "{}/{}",
+            rule["fwmark"].as_str()?,
+            rule["fwmask"].as_str()?
+        ))
+    }) else {
+        bail!("there is no rule {RULE_ENI} for table {table}: {rules}");
+    };
+    let rule = format!("priority {RULE_ENI} fwmark {mark} lookup {table}");
+    Ok(vec![
+        Damage {
+            list: format!("rule list priority {RULE_ENI}"),
+            remove: format!("rule del {rule}"),
+            object: format!("rule {rule}"),
+            sign: ("table", table.to_string().into()),
+        },
+        Damage {
+            list: format!("route show table {table}"),
+            remove: format!("route del default table {table}"),
+            object: format!(
+                "route default via {gateway} dev {} table {table}",
+                eni.device()
+            ),
+            sign: ("dst", "default".into()),
+        },
+    ])
+}
+
+impl Damage {
+    /// Removes it, and waits until it is back.
+    pub(crate) fn run(&self, stage: &Stage) -> Result<Healed> {
+        let node = &stage.fabric.node;
+        let there = || {
+            let (key, value) = &self.sign;
+            let list = node.ip_json(&self.list)?;
+            let found = list
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|item| &item[key] == value);
+            check(found, || format!("{} is missing", self.object))
+        };
+        there()?;
+        // From before it goes: what is told is never too short.
+        let start = Instant::now();
+        node.run(&format!("ip {}", self.remove))?;
+        eventually(PATIENCE, "what was removed is back", there)?;
+        Ok(Healed {
+            object: self.object.clone(),
+            after_ms: u64::try_from(start.elapsed().as_millis())?,
+        })
+    }
+}

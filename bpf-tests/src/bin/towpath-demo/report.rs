@@ -1,0 +1,79 @@
+//! The demo's result, as one document.
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use serde::Serialize;
+
+/// How long something that was removed may be away.
+pub(crate) const HEAL_LIMIT_MS: u64 = 1000;
+
+/// Everything that the demo found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Document {
+    /// Whether everything was as it should be.
+    pub(crate) ok: bool,
+    /// The flows that were tried.
+    pub(crate) flows: Vec<Flow>,
+    /// Packets that the VPC dropped because their source was not the ENI's.
+    pub(crate) foreign_source_drops: u64,
+    /// What was removed by hand and came back.
+    pub(crate) healed: Vec<Healed>,
+}
+
+/// A flow that was tried.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Flow {
+    /// What it is: stable words.
+    pub(crate) name: &'static str,
+    /// `ipv4` or `ipv6`.
+    pub(crate) family: &'static str,
+    /// `tcp`, `udp` or `icmp`.
+    pub(crate) protocol: String,
+    /// Address of who opened it.
+    pub(crate) from: String,
+    /// Address of who answered.
+    pub(crate) to: String,
+    /// Whether the answer came, and the packets went as they should.
+    pub(crate) ok: bool,
+    /// Number of the ENI that carried it, as the VPC saw it; none when it stayed on the node.
+    pub(crate) eni: Option<u8>,
+    /// `direct` when the programs carried it, `stack` when the host's stack did.
+    pub(crate) path: &'static str,
+    /// Why it went that way, as the counters tell it.
+    pub(crate) why: &'static str,
+    /// What was wrong.
+    #[serde(skip)]
+    pub(crate) problem: Option<String>,
+}
+
+/// An object that was removed by hand.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Healed {
+    /// The object, as ip(8) writes it.
+    pub(crate) object: String,
+    /// How long it was away, in milliseconds.
+    pub(crate) after_ms: u64,
+}
+
+impl Document {
+    pub(crate) fn new(flows: Vec<Flow>, foreign_source_drops: u64, healed: Vec<Healed>) -> Self {
+        let ok = flows.iter().all(|flow| flow.ok)
+            && foreign_source_drops == 0
+            && healed.iter().all(|object| object.after_ms <= HEAL_LIMIT_MS);
+        Self {
+            ok,
+            flows,
+            foreign_source_drops,
+            healed,
+        }
+    }
+
+    /// Writes the document to stdout.
+    pub(crate) fn print(&self) -> Result<()> {
+        let mut stdout = std::io::stdout().lock();
+        serde_json::to_writer_pretty(&mut stdout, self)?;
+        writeln!(stdout)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! The scene: a VPC, a node with two ENIs, pods on both.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use bpf_tests::fabric::{Fabric, Pod, Spec, agent};
+
+use crate::interrupt;
+use crate::text::Text;
+
+/// The fabric and its pods.
+pub(crate) struct Stage {
+    pub(crate) fabric: Fabric,
+    /// Two pods on ENI 0, one on ENI 1.
+    pub(crate) pods: Vec<Arc<Pod>>,
+}
+
+/// ENI and address index of each pod.
+const PODS: [(u8, usize); 3] = [(0, 0), (0, 1), (1, 0)];
+
+impl Stage {
+    pub(crate) fn set(text: &Text) -> Result<Self> {
+        text.step("A VPC: a router that drops foreign sources, a peer, an outside host, a node");
+        let mut fabric = Fabric::create(&Spec::default())?;
+        interrupt::check()?;
+        text.step("The agent starts on the node's CiliumNode document");
+        if let Err(error) = fabric.start_agent() {
+            eprintln!("{}", fabric.describe());
+            return Err(error);
+        }
+        let mut pods = Vec::new();
+        for (eni, index) in PODS {
+            interrupt::check()?;
+            let pod = fabric.add_pod(eni, index)?;
+            text.pod(&pod, eni);
+            pods.push(pod);
+        }
+        Ok(Self { fabric, pods })
+    }
+
+    pub(crate) fn pod(&self, index: usize) -> Result<&Pod> {
+        let pod = self.pods.get(index).map(Arc::as_ref);
+        pod.with_context(|| format!("the demo has no pod {index}"))
+    }
+
+    /// Leaves everything up and says how to enter it.
+    pub(crate) fn leave_up(mut self, text: &Text) -> Result<()> {
+        let towpath = format!(
+            "{} --config {}",
+            agent::binary()?.display(),
+            self.fabric.agent.config_path().display()
+        );
+        self.fabric.keep()?;
+        let node = self.fabric.node.path();
+        let pod = self.pod(2)?;
+        let peer = self.fabric.peer(towpath::intent::Family::V4);
+        text.kept(&[
+            ("ask the agent", format!("{towpath} status")),
+            (
+                "enter the node",
+                format!("nsenter --net={} bash", node.display()),
+            ),
+            (
+                "enter a pod",
+                format!("nsenter --net={} bash", pod.netns.path().display()),
+            ),
+            (
+                "ping the VPC from it",
+                format!(
+                    "nsenter --net={} ping {}",
+                    pod.netns.path().display(),
+                    peer.address
+                ),
+            ),
+            (
+                "see what the VPC dropped",
+                format!(
+                    "nsenter --net={} nft list counters",
+                    self.fabric.vpc.router.path().display()
+                ),
+            ),
+            (
+                "remove it all",
+                format!("{} --down", std::env::current_exe()?.display()),
+            ),
+        ]);
+        // Its namespaces must not go with this value.
+        std::mem::forget(self);
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! The agent under test: its files, its process, and ways to ask it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::eventually::{check, eventually};
+use super::{Netns, command, document};
+
+/// Names the agent's binary, instead of the one beside the test.
+pub const BINARY_VARIABLE: &str = "TOWPATH_BIN";
+/// How long the agent may take to become ready, on a busy machine.
+pub const START: Duration = Duration::from_secs(15);
+/// How long an answer of the agent may take.
+const ANSWER: Duration = Duration::from_secs(25);
+
+/// The agent's binary.
+///
+/// # Errors
+/// When there is none: the message says how to build it.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(BINARY_VARIABLE) {
+        return Ok(path.into());
+    }
+    let executable = std::env::current_exe()?;
+    // A test lies in target/<profile>/deps, a binary in target/<profile>.
+    let found = executable
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("towpath"))
+        .find(|path| path.is_file());
+    found.context(
+        "there is no agent to test: build it with `cargo build -p towpath --features fault-points`",
+    )
+}
+
+/// The agent of one fabric.
+#[derive(Debug)]
+pub struct Agent {
+    folder: PathBuf,
+    binary: PathBuf,
+    child: Option<Child>,
+}
+
+impl Agent {
+    /// Writes the configuration of an agent that keeps everything below a folder. `settings` are
+    /// merged into it.
+    ///
+    /// # Errors
+    /// When the agent's binary is missing or the folder cannot be written to.
+    pub fn prepare(folder: &Path, bpffs: &Path, settings: &Value) -> Result<Self> {
+        let agent = Self {
+            folder: folder.to_owned(),
+            binary: binary()?,
+            child: None,
+        };
+        let mut config = json!({
+            "node": {"document": agent.document_path()},
+            "datapath": {"pin-root": bpffs.join("towpath")},
+            "state-dir": agent.state_dir(),
+            "socket": agent.socket(),
+            "log-level": "debug",
+        });
+        merge(&mut config, settings);
+        fs::write(agent.config_path(), serde_json::to_string_pretty(&config)?)?;
+        Ok(agent)
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn config_path(&self) -> PathBuf {
+        self.folder.join("config.yaml")
+    }
+
+    /// The node document, in a folder of its own.
+    #[must_use]
+    pub fn document_path(&self) -> PathBuf {
+        self.folder.join("document").join("node.yaml")
+    }
+
+    /// The folder of the endpoint records.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// The agent's socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("agent.sock")
+    }
+
+    /// Writes the node document.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn write_document(&self, document: &Value) -> Result<()> {
+        self.write_document_text(&serde_json::to_string_pretty(document)?)
+    }
+
+    /// Writes a text as the node document, whatever it is.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn write_document_text(&self, text: &str) -> Result<()> {
+        let path = self.document_path();
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        document::write_atomically(&path, text)
+    }
+
+    /// A `towpath` command with this agent's configuration; it is not started.
+    #[must_use]
+    pub fn command(&self, netns: &Netns, words: &[&str]) -> Command {
+        let mut command = netns.command(&self.binary.to_string_lossy());
+        command.arg("--config").arg(self.config_path()).args(words);
+        command
+    }
+
+    /// Starts the agent in a namespace. Its log is appended to.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&mut self, node: &Netns, environment: &[(&str, &str)]) -> Result<()> {
+        self.kill()?;
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_path())?;
+        let mut command = self.command(node, &["run"]);
+        command
+            .env_remove("RUST_LOG")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // The terminal's Ctrl-C is for who owns the fabric: it stops the agent in order.
+            .process_group(0);
+        let child = command.spawn();
+        self.child =
+            Some(child.with_context(|| format!("cannot start {}", self.binary.display()))?);
+        Ok(())
+    }
+
+    /// Whether the agent's process runs.
+    pub fn is_running(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => false,
+        }
+    }
+
+    /// Kills the agent with SIGKILL, if it runs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Stops the agent with SIGTERM, and returns how it ended.
+    ///
+    /// # Errors
+    /// When it does not run, or does not end in time.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        let child = self.child.as_ref().context("the agent does not run")?;
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id())?);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+        self.wait_for_end(START)
+    }
+
+    /// Waits until the agent has ended by itself.
+    ///
+    /// # Errors
+    /// When it does not run, or goes on beyond the deadline.
+    pub fn wait_for_end(&mut self, deadline: Duration) -> Result<ExitStatus> {
+        let child = self.child.as_mut().context("the agent does not run")?;
+        let (status, _) = eventually(deadline, "the agent ends", || {
+            child.try_wait()?.ok_or_else(|| anyhow!("it still runs"))
+        })?;
+        self.child = None;
+        Ok(status)
+    }
+
+    /// Waits until a fault point has killed the agent.
+    ///
+    /// # Errors
+    /// When it goes on, or ends in another way.
+    pub fn wait_for_fault(&mut self, deadline: Duration) -> Result<()> {
+        let status = self.wait_for_end(deadline)?;
+        check(status.signal() == Some(libc::SIGKILL), || {
+            format!("the agent was not killed but ended with {status}")
+        })
+    }
+
+    /// Leaves the agent running when this value goes.
+    pub fn leave_running(&mut self) {
+        self.child = None;
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.folder.join("agent.log")
+    }
+
+    /// What the agent wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_else(|error| error.to_string())
+    }
+
+    /// Runs `towpath` with words, and returns how it ended and what it wrote.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn cli(&self, netns: &Netns, words: &[&str]) -> Result<Output> {
+        command::output(&mut self.command(netns, words))
+    }
+
+    /// Runs `towpath … -o json` and reads its answer.
+    ///
+    /// # Errors
+    /// When it fails or does not answer JSON.
+    pub fn cli_json<T: DeserializeOwned>(&self, netns: &Netns, words: &[&str]) -> Result<T> {
+        let text = command::run(self.command(netns, words).args(["-o", "json"]))?;
+        serde_json::from_str(&text).with_context(|| format!("towpath {words:?} -o json: {text}"))
+    }
+
+    /// Sends a request to the agent's socket, and returns the status and the body.
+    ///
+    /// # Errors
+    /// When nobody answers, or not with JSON.
+    pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: towpath\r\nConnection: close\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = self.raw_request(format!("{head}{body}").as_bytes())?;
+        let (status, body) = split_answer(&answer)?;
+        let body = match body.trim() {
+            "" => Value::Null,
+            text => {
+                serde_json::from_str(text).with_context(|| format!("{method} {path}: {text}"))?
+            }
+        };
+        Ok((status, body))
+    }
+
+    /// Sends bytes to the agent's socket and returns everything that comes back.
+    ///
+    /// # Errors
+    /// When nobody is at the socket, or the answer does not end in time.
+    pub fn raw_request(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(self.socket())
+            .with_context(|| format!("no agent at {}", self.socket().display()))?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_write_timeout(Some(ANSWER))?;
+        // The agent may answer and close before it has read everything.
+        let _refused_early = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// As [`Self::request`], for a body that the answer must have.
+    ///
+    /// # Errors
+    /// When the agent refuses: what it said.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
+        let (status, answer) = self.request(method, path, body)?;
+        if !(200..300).contains(&status) {
+            bail!("{method} {path}: {status} {answer}");
+        }
+        Ok(answer)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Err(error) = self.kill() {
+            eprintln!("cannot stop the agent: {error:#}");
+        }
+    }
+}
+
+fn split_answer(answer: &[u8]) -> Result<(u16, String)> {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text.split_once("\r\n\r\n").context("an HTTP answer")?;
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .context("an HTTP status line")?;
+    Ok((status.parse()?, body.to_owned()))
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_merged_by_section() {
+        let mut config = json!({"datapath": {"pin-root": "/x"}, "socket": "/s"});
+        merge(&mut config, &json!({"datapath": {"attach": "clsact"}}));
+        let merged = json!({"datapath": {"pin-root": "/x", "attach": "clsact"}, "socket": "/s"});
+        assert_eq!(config, merged);
+    }
+
+    #[test]
+    fn answers_are_split_at_the_empty_line() {
+        let (status, body) = split_answer(b"HTTP/1.1 404 Not Found\r\na: b\r\n\r\n{}").unwrap();
+        assert_eq!((status, body.as_str()), (404, "{}"));
+        assert!(split_answer(b"nonsense").is_err());
+    }
+}

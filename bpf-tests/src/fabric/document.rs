@@ -1,0 +1,91 @@
+//! The `CiliumNode` document of the fabric's node.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use ipnet::IpNet;
+use serde_json::{Map, Value, json};
+use towpath::intent::Family;
+
+use super::layout::{Eni, VPC_V4, VPC_V6};
+
+/// The node's name in its document.
+pub const NODE_NAME: &str = "fabric-node";
+
+/// The document for these ENIs, as the operator would write it. It is a value: a test can spoil it
+/// before it is written.
+#[must_use]
+pub fn document(enis: &[Eni]) -> Value {
+    let primary = enis.iter().find(|eni| eni.number == 0);
+    let addresses: Vec<_> = Family::ALL
+        .iter()
+        .filter_map(|family| primary?.own_address(*family))
+        .map(|ip| json!({"type": "InternalIP", "ip": ip}))
+        .collect();
+    let enis: Map<_, _> = enis.iter().map(|eni| (eni.id(), entry(eni))).collect();
+    json!({
+        "apiVersion": "cilium.io/v2",
+        "kind": "CiliumNode",
+        "metadata": {"name": NODE_NAME},
+        "spec": {
+            "instance-id": "i-0fab0000000000000",
+            "addresses": addresses,
+            "eni": {
+                "availability-zone": "eu-west-1a",
+                "first-interface-index": 0,
+                "instance-type": "m5.large",
+                "vpc-id": "vpc-0fab0000000000000"
+            },
+            "ipam": {}
+        },
+        "status": {"eni": {"enis": enis}}
+    })
+}
+
+fn entry(eni: &Eni) -> Value {
+    let mut addresses = Vec::new();
+    let mut prefixes = Vec::new();
+    let mut ipv6_prefixes = Vec::new();
+    for block in &eni.blocks {
+        match block {
+            IpNet::V4(net) if net.prefix_len() < 32 => {
+                prefixes.push(net.to_string());
+                // The operator lists every address of an attached prefix too.
+                let first = u32::from(net.network());
+                let last = u32::from(net.broadcast());
+                addresses.extend((first..=last).map(|ip| std::net::Ipv4Addr::from(ip).to_string()));
+            }
+            IpNet::V6(net) if net.prefix_len() < 128 => ipv6_prefixes.push(net.to_string()),
+            IpNet::V4(_) | IpNet::V6(_) => addresses.push(block.addr().to_string()),
+        }
+    }
+    json!({
+        "id": eni.id(),
+        "ip": eni.own_address(Family::V4),
+        "mac": eni.mac,
+        "availability-zone": "eu-west-1a",
+        "number": eni.number,
+        "subnet": {"id": format!("subnet-0fab{:013x}", eni.number), "cidr": eni.subnet()},
+        "vpc": {
+            "id": "vpc-0fab0000000000000",
+            "primary-cidr": VPC_V4,
+            "cidrs": [VPC_V6]
+        },
+        "addresses": addresses,
+        "prefixes": prefixes,
+        "ipv6-prefixes": ipv6_prefixes,
+        "security-groups": ["sg-0fab0000000000000"]
+    })
+}
+
+/// Writes a file in one step, so that a reader sees the old text or the new one.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)?;
+    Ok(())
+}

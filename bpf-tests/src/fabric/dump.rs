@@ -1,0 +1,58 @@
+//! What a person needs to see when a test fails.
+
+use std::fmt::Write as _;
+
+use super::command;
+use super::node::Fabric;
+
+/// Lines of the agent's log that are shown.
+const LOG_LINES: usize = 150;
+
+/// The node's state in text, by the tools that an administrator would use.
+pub(super) fn describe(fabric: &Fabric) -> String {
+    let mut text = String::new();
+    let node = [
+        "ip rule",
+        "ip -6 rule",
+        "ip route show table all",
+        "ip -6 route show table all",
+        "ip -d addr",
+        "ip neigh",
+        "ip -s link",
+        "nstat -az IcmpMsgOutType11 IpInDiscards IpOutNoRoutes TcpRetransSegs",
+    ];
+    for line in node {
+        let _infallible = writeln!(text, "=== node: {line}\n{}", said(fabric.node.run(line)));
+    }
+    let router = ["nft list ruleset", "ip route", "ip -6 route"];
+    for line in router {
+        let _infallible = writeln!(
+            text,
+            "=== vpc: {line}\n{}",
+            said(fabric.vpc.router.run(line))
+        );
+    }
+    for pod in fabric.pods() {
+        for line in ["ip addr", "ip route", "ip neigh"] {
+            let answer = said(pod.netns.run(line));
+            let _infallible = writeln!(text, "=== {}: {line}\n{answer}", pod.name);
+        }
+    }
+    for word in ["status", "routes", "metrics"] {
+        let answer = said(command::run(
+            &mut fabric.agent.command(&fabric.node, &[word]),
+        ));
+        let _infallible = writeln!(text, "=== towpath {word}\n{answer}");
+    }
+    let log = fabric.agent.log();
+    let skipped = log.lines().count().saturating_sub(LOG_LINES);
+    let _infallible = writeln!(text, "=== the agent's log, last {LOG_LINES} lines");
+    for line in log.lines().skip(skipped) {
+        let _infallible = writeln!(text, "{line}");
+    }
+    text
+}
+
+fn said(answer: anyhow::Result<String>) -> String {
+    answer.unwrap_or_else(|error| format!("{error:#}"))
+}

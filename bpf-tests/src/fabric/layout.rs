@@ -1,0 +1,233 @@
+//! Where everything in the fabric's VPC lies: a plan of addresses. Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use towpath::intent::Family;
+use towpath::types::MacAddr;
+
+/// The VPC's first CIDR.
+pub const VPC_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16);
+/// The VPC's IPv6 CIDR: a /56, as AWS gives out.
+pub const VPC_V6: Ipv6Net =
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2600, 0x1f18, 0x10, 0x5600, 0, 0, 0, 0), 56);
+
+/// How ENIs get their pods' addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressing {
+    /// Secondary addresses: /32 and /128.
+    Addresses,
+    /// Prefix delegation: /28 and /80.
+    Prefixes,
+}
+
+/// An ENI of the fabric: what the cloud knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eni {
+    /// Device index of the attachment; 0 is the primary.
+    pub number: u8,
+    /// MAC of the node's side.
+    pub mac: MacAddr,
+    /// Addresses and prefixes that the VPC delivers to it, beside its own.
+    pub blocks: Vec<IpNet>,
+}
+
+impl Eni {
+    /// An ENI with the blocks that belong to its number.
+    #[must_use]
+    pub fn new(number: u8, addressing: Addressing) -> Self {
+        let mut eni = Self {
+            number,
+            mac: MacAddr([0x06, 0x7e, 0, 0, 0, number]),
+            blocks: Vec::new(),
+        };
+        eni.blocks = match addressing {
+            Addressing::Addresses => Family::ALL
+                .iter()
+                .flat_map(|family| (0..8).map(|index| eni.secondary_address(*family, index)))
+                .map(IpNet::from)
+                .collect(),
+            Addressing::Prefixes => vec![
+                Ipv4Net::new_assert(Ipv4Addr::new(10, 0, number, 64), 28).into(),
+                Ipv6Net::new_assert(prefix_v6(number), 80).into(),
+            ],
+        };
+        eni
+    }
+
+    fn secondary_address(&self, family: Family, index: u8) -> IpAddr {
+        match family {
+            Family::V4 => Ipv4Addr::new(10, 0, self.number, 20 + index).into(),
+            Family::V6 => host_v6(self.number, 0x20 + u16::from(index)).into(),
+        }
+    }
+
+    /// The cloud's id.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("eni-0fab{:013x}", self.number)
+    }
+
+    /// What its device on the node is called at first.
+    #[must_use]
+    pub fn device(&self) -> String {
+        format!("eth{}", self.number)
+    }
+
+    /// What the VPC's side of it is called.
+    #[must_use]
+    pub fn router_device(&self) -> String {
+        format!("eni{}", self.number)
+    }
+
+    /// Its subnet.
+    #[must_use]
+    pub fn subnet(&self) -> Ipv4Net {
+        Ipv4Net::new_assert(Ipv4Addr::new(10, 0, self.number, 0), 24)
+    }
+
+    /// The VPC's router in its subnet.
+    #[must_use]
+    pub fn gateway_v4(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, self.number, 1)
+    }
+
+    /// Its own address. Only the primary ENI has one of its own for IPv6: the host uses it.
+    #[must_use]
+    pub fn own_address(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => Some(Ipv4Addr::new(10, 0, self.number, 10).into()),
+            Family::V6 => (self.number == 0).then(|| host_v6(0, 0x10).into()),
+        }
+    }
+
+    /// A link-local next hop for what the VPC delivers to it. Nobody has the address: a permanent
+    /// neighbour entry gives it the ENI's MAC.
+    #[must_use]
+    pub fn next_hop_v6(&self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xfab, u16::from(self.number))
+    }
+
+    /// An address for a pod, out of the ENI's blocks of a family.
+    #[must_use]
+    pub fn pod_address(&self, family: Family, index: usize) -> Option<IpAddr> {
+        let mut index = u128::try_from(index).ok()?;
+        for block in &self.blocks {
+            let size = 1_u128 << (block.max_prefix_len() - block.prefix_len()).min(64);
+            match (family, block) {
+                (Family::V4, IpNet::V4(net)) if index < size => {
+                    let offset = u32::try_from(index).ok()?;
+                    return Some(Ipv4Addr::from(u32::from(net.network()) + offset).into());
+                }
+                (Family::V6, IpNet::V6(net)) if index < size => {
+                    return Some(Ipv6Addr::from(u128::from(net.network()) + index).into());
+                }
+                (Family::V4, IpNet::V4(_)) | (Family::V6, IpNet::V6(_)) => index -= size,
+                (Family::V4, IpNet::V6(_)) | (Family::V6, IpNet::V4(_)) => {}
+            }
+        }
+        None
+    }
+
+    /// Everything that it may send from.
+    #[must_use]
+    pub fn sources(&self, family: Family) -> Vec<IpNet> {
+        let own = self.own_address(family).map(IpNet::from);
+        let blocks = self.blocks.iter().copied();
+        own.into_iter()
+            .chain(blocks.filter(|block| Family::of(block.addr()) == family))
+            .collect()
+    }
+}
+
+/// A host of the fabric that is not the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// Inside the VPC, in a subnet of its own.
+    Peer,
+    /// Beyond the VPC.
+    Outside,
+}
+
+impl Host {
+    /// Both hosts.
+    pub const ALL: [Self; 2] = [Self::Peer, Self::Outside];
+
+    /// Its name, which is the router's device towards it too.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::Outside => "outside",
+        }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(self, family: Family) -> IpAddr {
+        match (self, family) {
+            (Self::Peer, Family::V4) => Ipv4Addr::new(10, 0, 200, 10).into(),
+            (Self::Peer, Family::V6) => host_v6(200, 0x10).into(),
+            (Self::Outside, Family::V4) => Ipv4Addr::new(198, 51, 100, 10).into(),
+            (Self::Outside, Family::V6) => {
+                Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0x10).into()
+            }
+        }
+    }
+}
+
+/// A source that no ENI owns, for the fabric's check of itself.
+#[must_use]
+pub fn foreign_source(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(203, 0, 113, 99).into(),
+        Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0x99).into(),
+    }
+}
+
+fn subnet_v6(subnet: u8) -> [u16; 4] {
+    let [a, b, c, d, ..] = VPC_V6.addr().segments();
+    [a, b, c, d + u16::from(subnet)]
+}
+
+fn host_v6(subnet: u8, host: u16) -> Ipv6Addr {
+    let [a, b, c, d] = subnet_v6(subnet);
+    Ipv6Addr::new(a, b, c, d, 0, 0, 0, host)
+}
+
+fn prefix_v6(subnet: u8) -> Ipv6Addr {
+    let [a, b, c, d] = subnet_v6(subnet);
+    Ipv6Addr::new(a, b, c, d, 0xa, 0, 0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_lies_in_its_subnet_and_in_the_vpc() {
+        for addressing in [Addressing::Addresses, Addressing::Prefixes] {
+            for eni in (0..4).map(|number| Eni::new(number, addressing)) {
+                for block in &eni.blocks {
+                    match block {
+                        IpNet::V4(net) => assert!(eni.subnet().contains(net)),
+                        IpNet::V6(net) => assert!(VPC_V6.contains(net)),
+                    }
+                    assert!(!block.contains(&IpAddr::from(eni.gateway_v4())));
+                }
+                assert!(VPC_V4.contains(&eni.subnet()));
+            }
+        }
+    }
+
+    #[test]
+    fn pods_get_addresses_of_the_blocks() {
+        let eni = Eni::new(1, Addressing::Prefixes);
+        let second = eni.pod_address(Family::V4, 1);
+        assert_eq!(second, Some(Ipv4Addr::new(10, 0, 1, 65).into()));
+        assert_eq!(eni.pod_address(Family::V4, 16), None);
+        let eni = Eni::new(1, Addressing::Addresses);
+        let third = eni.pod_address(Family::V6, 2).unwrap();
+        assert_eq!(third.to_string(), "2600:1f18:10:5601::22");
+    }
+}

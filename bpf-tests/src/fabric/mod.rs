@@ -1,0 +1,35 @@
+//! A VPC made of network namespaces, with a node in it that the agent runs on.
+//!
+//! ```text
+//!   pod ── host veth ─┐                     ┌─ eni0 ─┐
+//!   pod ── host veth ─┤ node: agent, eth0 ──┤        ├─ vpc (router) ── peer
+//!   pod ── host veth ─┘             eth1 ───┤  eni1  │       └───────── outside
+//!                                           └────────┘
+//! ```
+//!
+//! The router drops and counts what an ENI sends with a source that is not its own, as the cloud
+//! does. Every fabric shows first that it would count, and panics at its end if it did.
+
+pub mod agent;
+pub mod command;
+pub mod counters;
+pub mod document;
+mod dump;
+pub mod eventually;
+mod foreign;
+pub mod layout;
+mod netns;
+mod node;
+mod places;
+mod pod;
+pub mod program;
+pub mod record;
+pub mod source_check;
+pub mod state;
+pub mod traffic;
+mod vpc;
+
+pub use netns::Netns;
+pub use node::{Fabric, Spec};
+pub use pod::{POD_INTERFACE, Place, Pod};
+pub use vpc::{MTU_JUMBO, Vpc};

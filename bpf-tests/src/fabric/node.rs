@@ -1,0 +1,329 @@
+//! The whole: a VPC, a node with ENIs in it, the agent, pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use super::agent::{Agent, START};
+use super::document::document;
+use super::eventually::{check, eventually};
+use super::layout::{Addressing, Eni};
+use super::pod::Pod;
+use super::record::Record;
+use super::source_check::{self, Cell};
+use super::vpc::{MTU_JUMBO, Vpc};
+use super::{Netns, dump};
+
+/// What a fabric is to be like.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// ENIs that the document lists; the first is the primary.
+    pub enis: u8,
+    /// How they get addresses for pods.
+    pub addressing: Addressing,
+    /// MTU of all links.
+    pub mtu: u32,
+    /// Settings of the agent, as its configuration file has them.
+    pub settings: Value,
+    /// ENIs that are attached later.
+    pub late: Vec<u8>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            enis: 2,
+            addressing: Addressing::Addresses,
+            mtu: MTU_JUMBO,
+            settings: json!({}),
+            late: Vec::new(),
+        }
+    }
+}
+
+/// A node in its VPC.
+///
+/// Dropping it removes everything. When a source check counted a foreign packet, it panics first:
+/// no test passes with one.
+#[derive(Debug)]
+pub struct Fabric {
+    /// The agent.
+    pub agent: Agent,
+    /// The node's ENIs, as the cloud has them.
+    pub enis: Vec<Eni>,
+    /// The VPC.
+    pub vpc: Vpc,
+    /// The node's namespace.
+    pub node: Netns,
+    pub(super) pods: Vec<Arc<Pod>>,
+    mtu: u32,
+    past: BTreeMap<Cell, u64>,
+    finished: bool,
+    attached: BTreeSet<u8>,
+    pub(super) record: Record,
+}
+
+impl Fabric {
+    /// Makes a fabric, shows that its source checks count, writes the node document. The agent is
+    /// not started.
+    ///
+    /// # Errors
+    /// When something cannot be made, or a source check does not count.
+    pub fn create(spec: &Spec) -> Result<Self> {
+        let record = Record::create()?;
+        let agent = Agent::prepare(&record.folder(), &record.bpffs(), &spec.settings)?;
+        let prefix = record.prefix();
+        let node = Netns::create(&format!("{prefix}-node"))?;
+        node.sysctls(&[
+            ("ipv4/ip_forward", "0"),
+            ("ipv4/conf/all/rp_filter", "0"),
+            // A distribution's default that breaks secondary ENIs: the agent has to cope.
+            ("ipv4/conf/default/rp_filter", "1"),
+            ("ipv6/conf/default/accept_dad", "0"),
+        ])?;
+        let mut fabric = Self {
+            agent,
+            enis: (0..spec.enis)
+                .map(|number| Eni::new(number, spec.addressing))
+                .collect(),
+            vpc: Vpc::create(&prefix, spec.mtu)?,
+            node,
+            pods: Vec::new(),
+            mtu: spec.mtu,
+            past: BTreeMap::new(),
+            finished: false,
+            attached: BTreeSet::new(),
+            record,
+        };
+        for number in (0..spec.enis).filter(|number| !spec.late.contains(number)) {
+            fabric.attach(number)?;
+        }
+        fabric.configure_primary()?;
+        fabric.publish()?;
+        Ok(fabric)
+    }
+
+    /// A fabric with the agent running and ready.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; when the agent does not become ready in time.
+    pub fn ready(spec: &Spec) -> Result<Self> {
+        let mut fabric = Self::create(spec)?;
+        match fabric.start_agent() {
+            Ok(()) => Ok(fabric),
+            Err(error) => Err(error.context(fabric.describe())),
+        }
+    }
+
+    /// What the host's own network manager does: addresses and default routes of the primary.
+    fn configure_primary(&self) -> Result<()> {
+        let primary = self.eni(0)?;
+        let device = primary.device();
+        let (v4, gateway) = (primary.own_address(Family::V4), primary.gateway_v4());
+        let v4 = v4.context("the primary's IPv4 address")?;
+        let v6 = primary
+            .own_address(Family::V6)
+            .context("the primary's IPv6 address")?;
+        let length = primary.subnet().prefix_len();
+        let batch = format!(
+            "link set {device} up\n\
+             addr add {v4}/{length} dev {device}\n\
+             route add default via {gateway} dev {device}\n\
+             addr add {v6}/128 dev {device} nodad\n\
+             route add default via fe80:ec2::1 dev {device}\n"
+        );
+        self.node.ip(&batch)
+    }
+
+    /// The ENI of a number.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn eni(&self, number: u8) -> Result<&Eni> {
+        let found = self.enis.iter().find(|eni| eni.number == number);
+        found.with_context(|| format!("the fabric has no ENI {number}"))
+    }
+
+    /// The node document for the ENIs as they are.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        document(&self.enis)
+    }
+
+    /// Writes the node document for the ENIs as they are.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn publish(&self) -> Result<()> {
+        self.agent.write_document(&self.document())
+    }
+
+    /// Starts the agent, or starts it again, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready in time: its status.
+    pub fn start_agent(&mut self) -> Result<()> {
+        self.agent.start(&self.node, &[])?;
+        self.wait_until_ready()
+    }
+
+    /// Waits until the agent answers and every attached ENI is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready in time: its status; at once when its process ended.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        let (agent, attached) = (&mut self.agent, &self.attached);
+        let mut died = false;
+        eventually(START, "the agent is ready", || {
+            died = !agent.is_running();
+            if died {
+                return Ok(());
+            }
+            let status = agent.ask("GET", "/v1/status", None)?;
+            let enis = status["enis"].as_array().into_iter().flatten();
+            let ready = enis
+                .filter(|eni| eni["readiness"]["state"] == "ready")
+                .filter_map(|eni| eni["number"].as_u64());
+            let ready: BTreeSet<_> = ready.collect();
+            let missing = attached
+                .iter()
+                .find(|number| !ready.contains(&u64::from(**number)));
+            check(
+                missing.is_none() && status["health"]["state"] != "not-ready",
+                || format!("health {}, ENIs {}", status["health"], status["enis"]),
+            )
+        })?;
+        if died {
+            bail!("the agent ended before it was ready");
+        }
+        Ok(())
+    }
+
+    /// Attaches an ENI that is in the list.
+    ///
+    /// # Errors
+    /// When it is attached already.
+    pub fn attach(&mut self, number: u8) -> Result<()> {
+        self.vpc.attach(&self.node, self.eni(number)?, self.mtu)?;
+        self.attached.insert(number);
+        Ok(())
+    }
+
+    /// Detaches an ENI, as the cloud does: its device goes.
+    ///
+    /// # Errors
+    /// When it is not attached.
+    pub fn detach(&mut self, number: u8) -> Result<()> {
+        let device = self.eni(number)?.router_device();
+        self.save_counts()?;
+        self.attached.remove(&number);
+        self.vpc.router.ip(&format!("link del {device}"))?;
+        self.vpc
+            .router
+            .run(&format!("nft delete table netdev {device}"))
+            .map(drop)
+    }
+
+    /// Has an ENI own other addresses and prefixes, in the VPC and in the document.
+    ///
+    /// # Errors
+    /// When the router refuses.
+    pub fn set_blocks(&mut self, changes: &[(u8, Vec<ipnet::IpNet>)]) -> Result<()> {
+        self.save_counts()?;
+        for (number, blocks) in changes {
+            let eni = self.enis.iter_mut().find(|eni| eni.number == *number);
+            let eni = eni.with_context(|| format!("no ENI {number}"))?;
+            eni.blocks.clone_from(blocks);
+            self.vpc.deliver(eni)?;
+        }
+        self.publish()
+    }
+
+    /// The foreign packets counted so far, by ENI and family.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn foreign(&self) -> Result<BTreeMap<Cell, u64>> {
+        let mut counts = self.past.clone();
+        for (cell, count) in source_check::foreign(&self.vpc.router)? {
+            *counts.entry(cell).or_default() += count;
+        }
+        Ok(counts)
+    }
+
+    fn save_counts(&mut self) -> Result<()> {
+        self.past = self.foreign()?;
+        source_check::reset(&self.vpc.router)
+    }
+
+    /// The folder below which the agent pins.
+    #[must_use]
+    pub fn pin_root(&self) -> std::path::PathBuf {
+        self.record.bpffs().join("towpath")
+    }
+
+    /// Takes the state of the node.
+    ///
+    /// # Errors
+    /// When a tool fails.
+    pub fn state(&self) -> Result<super::state::State> {
+        super::state::snapshot(&self.node, &self.pin_root())
+    }
+
+    /// Ends the fabric in order: no foreign packet was counted.
+    ///
+    /// # Errors
+    /// When one was: by ENI and family.
+    pub fn finish(mut self) -> Result<()> {
+        self.finished = true;
+        self.check_foreign()
+    }
+
+    fn check_foreign(&self) -> Result<()> {
+        thread::sleep(SETTLE);
+        let mut counts = self.foreign()?;
+        counts.retain(|_, count| *count > 0);
+        check(counts.is_empty(), || {
+            format!("packets left by an ENI that does not own their source: {counts:?}")
+        })
+    }
+
+    /// Leaves everything up when this value goes.
+    ///
+    /// # Errors
+    /// When the fabric's folder cannot be written to.
+    pub fn keep(&mut self) -> Result<()> {
+        self.agent.leave_running();
+        self.record.keep()
+    }
+
+    /// Everything a person needs to understand a failure.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        dump::describe(self)
+    }
+}
+
+/// How long packets that are under way may take to be counted.
+const SETTLE: Duration = Duration::from_millis(20);
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.describe());
+            return;
+        }
+        if self.finished {
+            return;
+        }
+        if let Err(error) = self.check_foreign() {
+            eprintln!("{}", self.describe());
+            panic!("{error:#}");
+        }
+    }
+}

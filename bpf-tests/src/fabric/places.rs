@@ -1,0 +1,99 @@
+//! The fabric's pods, and the ends of its flows.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use towpath::intent::Family;
+
+use super::Fabric;
+use super::layout::Host;
+use super::pod::{Place, Pod};
+
+impl Fabric {
+    /// Makes a pod's namespace with the n-th addresses of an ENI; the agent is not told.
+    ///
+    /// # Errors
+    /// When the ENI has no such addresses.
+    pub fn make_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
+        let address = |family| -> Result<IpAddr> {
+            let address = self.eni(eni)?.pod_address(family, index);
+            address.with_context(|| format!("ENI {eni} has no address number {index}"))
+        };
+        self.make_pod_at(address(Family::V4)?, address(Family::V6)?)
+    }
+
+    /// Makes a pod's namespace with addresses; the agent is not told.
+    ///
+    /// # Errors
+    /// When the namespace cannot be made.
+    pub fn make_pod_at(&mut self, v4: IpAddr, v6: IpAddr) -> Result<Arc<Pod>> {
+        let name = format!("pod{}", self.pods.len());
+        let pod = Arc::new(Pod::create(&self.record.prefix(), &name, v4, v6)?);
+        self.pods.push(Arc::clone(&pod));
+        Ok(pod)
+    }
+
+    /// Makes a pod with the n-th addresses of an ENI and adds it.
+    ///
+    /// # Errors
+    /// When the agent refuses.
+    pub fn add_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
+        let pod = self.make_pod(eni, index)?;
+        self.add_endpoint(&pod)?;
+        Ok(pod)
+    }
+
+    /// Adds a pod's endpoint and returns the agent's answer.
+    ///
+    /// # Errors
+    /// When the agent refuses.
+    pub fn add_endpoint(&self, pod: &Pod) -> Result<Value> {
+        self.agent.ask("PUT", "/v1/endpoints", Some(&pod.request()))
+    }
+
+    /// Deletes a pod's endpoint.
+    ///
+    /// # Errors
+    /// When the agent refuses.
+    pub fn delete_endpoint(&self, pod: &Pod) -> Result<()> {
+        self.agent.ask("DELETE", &pod.path(), None).map(drop)
+    }
+
+    /// The pods so far.
+    #[must_use]
+    pub fn pods(&self) -> &[Arc<Pod>] {
+        &self.pods
+    }
+
+    /// A host's end of a flow.
+    #[must_use]
+    pub fn host(&self, host: Host, family: Family) -> Place<'_> {
+        Place {
+            netns: self.vpc.host(host),
+            address: host.address(family),
+        }
+    }
+
+    /// The peer's end of a flow.
+    #[must_use]
+    pub fn peer(&self, family: Family) -> Place<'_> {
+        self.host(Host::Peer, family)
+    }
+
+    /// The node's end of a flow: its internal address.
+    ///
+    /// # Errors
+    /// When the fabric has no primary ENI.
+    pub fn node_at(&self, family: Family) -> Result<Place<'_>> {
+        let address = self
+            .eni(0)?
+            .own_address(family)
+            .context("the primary's address")?;
+        Ok(Place {
+            netns: &self.node,
+            address,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! A program of somebody else: it does nothing, passes every packet on, and the kernel counts how
+//! often it ran.
+
+use std::ffi::CString;
+use std::fs;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::{Netns, command};
+
+// Commands, types and flags of bpf(2): include/uapi/linux/bpf.h.
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_ENABLE_STATS: libc::c_long = 32;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_F_BEFORE: u32 = 1 << 3;
+const BPF_F_AFTER: u32 = 1 << 4;
+const BPF_STATS_RUN_TIME: u32 = 0;
+
+/// `r0 = -1; exit`: `TCX_NEXT`, which is `TC_ACT_UNSPEC` too.
+const PASS: [u64; 2] = [0xffff_ffff_0000_00b7, 0x0000_0000_0000_0095];
+
+/// Where a TCX program goes among those that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// Before all others.
+    First,
+    /// After all others.
+    Last,
+}
+
+/// A program that passes everything on.
+#[derive(Debug)]
+pub struct PassProgram {
+    fd: OwnedFd,
+    pin: PathBuf,
+    link: Option<OwnedFd>,
+    /// The kernel counts runs as long as this is open.
+    _stats: OwnedFd,
+}
+
+/// The first fields of `union bpf_attr` for `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+}
+
+/// `union bpf_attr` for `BPF_OBJ_PIN`.
+#[repr(C)]
+#[derive(Default)]
+struct ObjPin {
+    pathname: u64,
+    bpf_fd: u32,
+    file_flags: u32,
+}
+
+/// The first fields of `union bpf_attr` for `BPF_LINK_CREATE` of a TCX link.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+    relative_fd: u32,
+    padding: u32,
+    expected_revision: u64,
+}
+
+/// `union bpf_attr` for `BPF_ENABLE_STATS`.
+#[repr(C)]
+#[derive(Default)]
+struct EnableStats {
+    kind: u32,
+}
+
+/// Calls bpf(2).
+fn bpf<T>(command: libc::c_long, attributes: &T) -> Result<i64> {
+    // SAFETY: `attributes` is one of the `#[repr(C)]` structures above, a prefix of `union
+    // bpf_attr` as the command has it, and its size is passed. The addresses in it are of values
+    // that its makers keep alive over the call; the kernel only reads them.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attributes),
+            size_of::<T>(),
+        )
+    };
+    if result < 0 {
+        return Err(std::io::Error::last_os_error()).context(format!("bpf(2), command {command}"));
+    }
+    Ok(result)
+}
+
+/// Calls bpf(2) with a command that returns a file descriptor.
+fn bpf_fd<T>(command: libc::c_long, attributes: &T) -> Result<OwnedFd> {
+    let fd = i32::try_from(bpf(command, attributes)?)?;
+    // SAFETY: the kernel returned this descriptor just now, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn descriptor(fd: &OwnedFd) -> Result<u32> {
+    Ok(u32::try_from(fd.as_raw_fd())?)
+}
+
+impl PassProgram {
+    /// Loads the program under a name and pins it to a folder on a bpffs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load(name: &str, folder: &Path) -> Result<Self> {
+        let license = CString::new("GPL")?;
+        let mut prog_name = [0; 16];
+        for (slot, byte) in prog_name.iter_mut().take(15).zip(name.bytes()) {
+            *slot = byte;
+        }
+        let fd = bpf_fd(
+            BPF_PROG_LOAD,
+            &ProgLoad {
+                prog_type: BPF_PROG_TYPE_SCHED_CLS,
+                insn_cnt: u32::try_from(PASS.len())?,
+                insns: PASS.as_ptr() as u64,
+                license: license.as_ptr() as u64,
+                prog_name,
+                ..ProgLoad::default()
+            },
+        )?;
+        let pin = folder.join(name);
+        let pathname = CString::new(pin.to_string_lossy().as_bytes())?;
+        bpf(
+            BPF_OBJ_PIN,
+            &ObjPin {
+                pathname: pathname.as_ptr() as u64,
+                bpf_fd: descriptor(&fd)?,
+                file_flags: 0,
+            },
+        )?;
+        let stats = EnableStats {
+            kind: BPF_STATS_RUN_TIME,
+        };
+        Ok(Self {
+            fd,
+            pin,
+            link: None,
+            _stats: bpf_fd(BPF_ENABLE_STATS, &stats)?,
+        })
+    }
+
+    /// Attaches it to the TCX ingress of a device.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_tcx(&mut self, netns: &Netns, device: &str, position: Position) -> Result<()> {
+        let link = netns.enter(|| {
+            bpf_fd(
+                BPF_LINK_CREATE,
+                &LinkCreate {
+                    prog_fd: descriptor(&self.fd)?,
+                    target_ifindex: nix::net::if_::if_nametoindex(device)?,
+                    attach_type: BPF_TCX_INGRESS,
+                    flags: match position {
+                        Position::First => BPF_F_BEFORE,
+                        Position::Last => BPF_F_AFTER,
+                    },
+                    ..LinkCreate::default()
+                },
+            )
+        })?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    /// Attaches it as a tc filter of a priority to a device's ingress, which has a clsact qdisc.
+    ///
+    /// # Errors
+    /// When tc refuses.
+    pub fn attach_filter(&self, netns: &Netns, device: &str, priority: u16) -> Result<()> {
+        let line = format!(
+            "filter add dev {device} ingress pref {priority} bpf direct-action object-pinned"
+        );
+        let mut tc = netns.command("tc");
+        tc.args(line.split_whitespace()).arg(&self.pin);
+        command::run(&mut tc).map(drop)
+    }
+
+    /// How often it ran.
+    ///
+    /// # Errors
+    /// When bpftool fails.
+    pub fn runs(&self) -> Result<u64> {
+        let mut bpftool = Command::new("bpftool");
+        bpftool
+            .args(["-j", "prog", "show", "pinned"])
+            .arg(&self.pin);
+        let program: Value = serde_json::from_str(&command::run(&mut bpftool)?)?;
+        // bpftool leaves the field out as long as it is 0.
+        Ok(program["run_cnt"].as_u64().unwrap_or_default())
+    }
+}
+
+impl Drop for PassProgram {
+    fn drop(&mut self) {
+        // The whole bpffs may have gone before.
+        let _gone = fs::remove_file(&self.pin);
+    }
+}

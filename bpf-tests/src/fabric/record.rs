@@ -1,0 +1,202 @@
+//! The folder of a fabric, and the removal of what dead runs left behind.
+//!
+//! Everything that a fabric makes carries its id, and the id begins with the owner's process id.
+//! A fabric whose owner is gone is removed by the next run, unless it was left up on purpose.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::command;
+use super::netns::Netns;
+
+const ROOT: &str = "/run/towpath-fabric";
+const KEEP: &str = "keep";
+const LOCK: &str = ".lock";
+
+/// The folder of one fabric, with a bpffs of its own. Dropping it removes both.
+#[derive(Debug)]
+pub struct Record {
+    id: String,
+    keep: bool,
+}
+
+impl Record {
+    /// Sweeps, then makes the folder of a new fabric.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or bpffs not be mounted.
+    pub fn create() -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        sweep()?;
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}-{number}", std::process::id());
+        // A dead process of the same id may have left one.
+        remove(&id)?;
+        let record = Self { id, keep: false };
+        fs::create_dir_all(record.bpffs())
+            .context("cannot make the fabric's folder: needs root")?;
+        mount(
+            Some("bpf"),
+            &record.bpffs(),
+            Some("bpf"),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .context("cannot mount bpffs: this needs root")?;
+        Ok(record)
+    }
+
+    /// What the names of the fabric's namespaces begin with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        prefix(&self.id)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        folder(&self.id)
+    }
+
+    /// Where the fabric's own bpffs is mounted.
+    #[must_use]
+    pub fn bpffs(&self) -> PathBuf {
+        self.folder().join("bpf")
+    }
+
+    /// Leaves the fabric up when its owner ends.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn keep(&mut self) -> Result<()> {
+        fs::write(self.folder().join(KEEP), "")?;
+        self.keep = true;
+        Ok(())
+    }
+
+    /// Whether the fabric is to be left up.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.keep
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        if let Err(error) = remove(&self.id) {
+            eprintln!("cannot remove fabric {}: {error:#}", self.id);
+        }
+    }
+}
+
+fn prefix(id: &str) -> String {
+    format!("tp-{id}")
+}
+
+fn folder(id: &str) -> PathBuf {
+    Path::new(ROOT).join(id)
+}
+
+/// Removes the fabrics of owners that are gone.
+///
+/// # Errors
+/// When one of them cannot be removed.
+pub fn sweep() -> Result<()> {
+    fs::create_dir_all(ROOT).context("cannot make the fabrics' folder: this needs root")?;
+    // Two sweeps at once would trip over each other. The lock goes with the file.
+    let lock = fs::File::create(Path::new(ROOT).join(LOCK))?;
+    lock.lock()?;
+    for id in ids()? {
+        let owner = id.split('-').next().unwrap_or_default();
+        let owner_lives = Path::new("/proc").join(owner).exists();
+        if !owner_lives && !folder(&id).join(KEEP).exists() {
+            remove(&id)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the fabrics that were left up on purpose, and returns how many there were.
+///
+/// # Errors
+/// When one of them cannot be removed.
+pub fn remove_kept() -> Result<usize> {
+    let kept = ids()?
+        .into_iter()
+        .filter(|id| folder(id).join(KEEP).exists());
+    let mut count = 0;
+    for id in kept {
+        remove(&id)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn ids() -> Result<Vec<String>> {
+    let Ok(entries) = fs::read_dir(ROOT) else {
+        return Ok(Vec::new());
+    };
+    let mut ids = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().into_string().ok();
+        ids.extend(name.filter(|name| name != LOCK));
+    }
+    Ok(ids)
+}
+
+/// Kills what runs in a fabric's namespaces, then removes the namespaces, the bpffs, the folder.
+fn remove(id: &str) -> Result<()> {
+    let prefix = format!("{}-", prefix(id));
+    let names = command::run(Command::new("ip").args(["netns", "list"]))?;
+    for name in names
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+    {
+        if name.starts_with(&prefix) {
+            Netns::kill_processes_in(name)?;
+            Netns::delete(name)?;
+        }
+    }
+    let folder = folder(id);
+    if !folder.exists() {
+        return Ok(());
+    }
+    // Nothing may be mounted there when the owner died early.
+    let _not_mounted = umount2(&folder.join("bpf"), MntFlags::MNT_DETACH);
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_run_left_is_swept() {
+        // Process ids end at 4194304 (PID_MAX_LIMIT in include/linux/threads.h).
+        let id = "4194305-0";
+        fs::create_dir_all(folder(id)).unwrap();
+        let name = format!("{}-node", prefix(id));
+        std::mem::forget(Netns::create(&name).unwrap());
+        sweep().unwrap();
+        assert!(!folder(id).exists());
+        assert!(!Netns::path_of(&name).exists());
+    }
+
+    #[test]
+    fn a_record_goes_with_its_mount() {
+        let record = Record::create().unwrap();
+        let folder = record.folder();
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        assert!(mounts.contains(&format!("{} bpf", record.bpffs().display())));
+        drop(record);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,252 @@
+//! The cloud's source check: what an ENI sends with a source that is not its own is dropped and
+//! counted. What passes is noted by flow, so that a test can tell which ENI a flow took.
+//!
+//! One nft table for each ENI, on the VPC's side of it. It sees frames before the router does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use towpath::intent::Family;
+
+use super::command;
+use super::layout::Eni;
+use super::netns::Netns;
+
+/// An ENI and a family.
+pub type Cell = (u8, Family);
+
+/// Packets and their flow as an ENI's check saw them pass.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    /// The ENI that the packets left the node by.
+    pub eni: u8,
+    /// Source.
+    pub from: IpAddr,
+    /// Destination.
+    pub to: IpAddr,
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Packets; a GSO packet counts once.
+    pub packets: u64,
+}
+
+fn suffix(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "v4",
+        Family::V6 => "v6",
+    }
+}
+
+/// The ruleset of one ENI.
+///
+/// Neighbour discovery and MLD come from `::` and `fe80::/10` (RFC 4861 section 4, RFC 3810 section
+/// 5.2.13): they end at the router and are not foreign. An ARP packet with a foreign sender is: it
+/// would have the VPC learn a wrong address.
+#[must_use]
+pub fn ruleset(eni: &Eni) -> String {
+    let table = eni.router_device();
+    let mut text = format!("table netdev {table} {{\n");
+    for family in Family::ALL {
+        let name = suffix(family);
+        let kind = match family {
+            Family::V4 => "ipv4_addr",
+            Family::V6 => "ipv6_addr",
+        };
+        let sources: Vec<_> = eni
+            .sources(family)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let elements = match sources.as_slice() {
+            [] => String::new(),
+            sources => format!("elements = {{ {} }}", sources.join(", ")),
+        };
+        // Writing to a string cannot fail.
+        let _infallible = writeln!(
+            text,
+            "  counter foreign_{name} {{}}\n  \
+               set own_{name} {{ type {kind}; flags interval; {elements} }}\n  \
+               set flows_{name} {{ type {kind} . {kind} . inet_proto; flags dynamic; \
+               size 65535; counter; }}"
+        );
+    }
+    let _infallible = write!(
+        text,
+        "  chain ingress {{
+    type filter hook ingress device \"{table}\" priority 0; policy accept;
+    ip6 saddr {{ ::, fe80::/10 }} icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, \
+         nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }} accept
+    arp saddr ip 0.0.0.0 accept
+    arp operation {{ request, reply }} arp saddr ip != @own_v4 counter name foreign_v4 drop
+    ip saddr != @own_v4 counter name foreign_v4 drop
+    ip6 saddr != @own_v6 counter name foreign_v6 drop
+    update @flows_v4 {{ ip saddr . ip daddr . meta l4proto }}
+    update @flows_v6 {{ ip6 saddr . ip6 daddr . meta l4proto }}
+  }}
+}}
+"
+    );
+    text
+}
+
+/// Puts the check on an ENI, or renews it after its addresses changed. What it counted is gone
+/// then: read it before.
+///
+/// # Errors
+/// When nft refuses.
+pub fn install(router: &Netns, eni: &Eni) -> Result<()> {
+    let table = eni.router_device();
+    let ruleset = format!(
+        "table netdev {table}\ndelete table netdev {table}\n{}",
+        ruleset(eni)
+    );
+    command::run_with_input(router.command("nft").args(["-f", "-"]), &ruleset)?;
+    Ok(())
+}
+
+/// The packets that the checks dropped, for each ENI that has a check.
+///
+/// # Errors
+/// When nft fails or answers something unknown.
+pub fn foreign(router: &Netns) -> Result<BTreeMap<Cell, u64>> {
+    let answer = nft_json(router, &["list", "counters"])?;
+    let mut counts = BTreeMap::new();
+    for counter in objects(&answer, "counter") {
+        let Some(eni) = eni_of(counter) else { continue };
+        let name = counter["name"].as_str().unwrap_or_default();
+        for family in Family::ALL {
+            if name.strip_prefix("foreign_") == Some(suffix(family)) {
+                let packets = counter["packets"]
+                    .as_u64()
+                    .context("packets of a counter")?;
+                counts.insert((eni, family), packets);
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// Sets all counts back to zero and forgets the flows.
+///
+/// # Errors
+/// When nft fails.
+pub fn reset(router: &Netns) -> Result<()> {
+    nft_json(router, &["reset", "counters"])?;
+    forget_flows(router)
+}
+
+/// Forgets the flows seen so far.
+///
+/// # Errors
+/// When nft fails.
+pub fn forget_flows(router: &Netns) -> Result<()> {
+    let mut commands = String::new();
+    for set in objects(&nft_json(router, &["list", "sets"])?, "set") {
+        let (Some(table), Some(name)) = (set["table"].as_str(), set["name"].as_str()) else {
+            continue;
+        };
+        if name.starts_with("flows_") {
+            let _infallible = writeln!(commands, "flush set netdev {table} {name}");
+        }
+    }
+    command::run_with_input(router.command("nft").args(["-f", "-"]), &commands)?;
+    Ok(())
+}
+
+/// The flows that left by the ENIs since they were forgotten last.
+///
+/// # Errors
+/// When nft fails or answers something unknown.
+pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
+    let answer = nft_json(router, &["list", "ruleset"])?;
+    let mut flows = Vec::new();
+    for set in objects(&answer, "set") {
+        let is_flows = set["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("flows_"));
+        let (true, Some(eni)) = (is_flows, eni_of(set)) else {
+            continue;
+        };
+        for element in set["elem"].as_array().into_iter().flatten() {
+            let flow = flow(eni, &element["elem"]);
+            flows.push(flow.with_context(|| format!("a flow in nft's answer: {element}"))?);
+        }
+    }
+    flows.sort();
+    Ok(flows)
+}
+
+/// The ENIs by which packets between two addresses left the node since the flows were forgotten.
+///
+/// # Errors
+/// As [`flows`].
+pub fn enis_between(router: &Netns, one: IpAddr, other: IpAddr) -> Result<BTreeSet<u8>> {
+    let ends = BTreeSet::from([one, other]);
+    let mut flows = flows(router)?;
+    flows.retain(|flow| BTreeSet::from([flow.from, flow.to]) == ends);
+    Ok(flows.into_iter().map(|flow| flow.eni).collect())
+}
+
+fn flow(eni: u8, element: &Value) -> Option<Flow> {
+    let parts = element["val"]["concat"].as_array()?;
+    let protocol = match parts.get(2)? {
+        Value::Number(number) => u8::try_from(number.as_u64()?).ok()?,
+        other => other.as_str()?.parse().ok()?,
+    };
+    Some(Flow {
+        eni,
+        from: parts.first()?.as_str()?.parse().ok()?,
+        to: parts.get(1)?.as_str()?.parse().ok()?,
+        protocol,
+        packets: element["counter"]["packets"].as_u64()?,
+    })
+}
+
+/// Runs nft with numbers instead of names, and JSON.
+fn nft_json(router: &Netns, words: &[&str]) -> Result<Value> {
+    let text = command::run(router.command("nft").args(["-n", "-j"]).args(words))?;
+    serde_json::from_str(&text).with_context(|| format!("nft -j {words:?}"))
+}
+
+fn objects<'a>(answer: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    let list = answer["nftables"].as_array().into_iter().flatten();
+    list.filter_map(move |object| object.get(kind))
+}
+
+fn eni_of(object: &Value) -> Option<u8> {
+    object["table"].as_str()?.strip_prefix("eni")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Addressing;
+    use super::*;
+
+    #[test]
+    fn an_eni_without_addresses_of_a_family_has_an_empty_set() {
+        let mut eni = Eni::new(1, Addressing::Prefixes);
+        eni.blocks.clear();
+        let text = ruleset(&eni);
+        assert!(
+            text.contains("set own_v4 { type ipv4_addr; flags interval; elements = { 10.0.1.10")
+        );
+        assert!(
+            text.contains("set own_v6 { type ipv6_addr; flags interval;  }"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn flows_are_read_with_number_or_text() {
+        let element = serde_json::json!({
+            "val": {"concat": ["10.0.0.20", "10.0.200.10", 6]},
+            "counter": {"packets": 3, "bytes": 180}
+        });
+        let read = flow(1, &element).unwrap();
+        assert_eq!((read.eni, read.protocol, read.packets), (1, 6, 3));
+        assert_eq!(flow(1, &serde_json::json!({})), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! One request and its reply, by each protocol.
+
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::process::Output;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+use towpath::intent::Family;
+
+use crate::fabric::{Place, command};
+
+use super::Echo;
+
+/// How long an exchange may take. A local one takes a millisecond.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What an exchange is carried by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP: connect, some bytes both ways, close.
+    Tcp,
+    /// UDP: one datagram each way.
+    Udp,
+    /// ICMP or `ICMPv6` echo.
+    Icmp,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Icmp];
+
+    /// Its number in the IP header of a family (IANA, "Protocol Numbers").
+    #[must_use]
+    pub fn number(self, family: Family) -> u8 {
+        match (self, family) {
+            (Self::Tcp, _) => 6,
+            (Self::Udp, _) => 17,
+            (Self::Icmp, Family::V4) => 1,
+            (Self::Icmp, Family::V6) => 58,
+        }
+    }
+
+    /// Carries out one exchange between two places.
+    ///
+    /// # Errors
+    /// When no right reply comes in time.
+    pub fn exchange(self, from: Place, to: Place) -> Result<()> {
+        match self {
+            Self::Tcp => tcp(from, Echo::start(to)?.address()),
+            Self::Udp => udp(from, Echo::start(to)?.address(), b"towpath"),
+            Self::Icmp => ping(from, to.address, &[]).map(drop),
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Icmp => "icmp",
+        })
+    }
+}
+
+/// Connects from an address; connecting, reading and writing are bounded in time.
+fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
+    from.netns
+        .enter(|| {
+            let family = match to {
+                SocketAddr::V4(_) => AddressFamily::Inet,
+                SocketAddr::V6(_) => AddressFamily::Inet6,
+            };
+            let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+            let patience = TimeVal::seconds(i64::try_from(PATIENCE.as_secs())?);
+            setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+            setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
+            let source = SocketAddr::new(from.address, 0);
+            bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
+            connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+            Ok(TcpStream::from(socket))
+        })
+        .with_context(|| format!("tcp from {} to {to}: connect", from.address))
+}
+
+/// One TCP connection with a few bytes each way.
+///
+/// # Errors
+/// When it cannot be opened, or not the same bytes come back.
+pub fn tcp(from: Place, to: SocketAddr) -> Result<()> {
+    tcp_bulk(from, to, 7)
+}
+
+/// One TCP connection with so many bytes each way.
+///
+/// # Errors
+/// As [`tcp`].
+pub fn tcp_bulk(from: Place, to: SocketAddr, bytes: usize) -> Result<()> {
+    let mut stream = connect_from(from, to)?;
+    let data: Vec<u8> = (0_u8..=250).cycle().take(bytes).collect();
+    let mut writer = stream.try_clone()?;
+    let mut back = vec![0; bytes];
+    thread::scope(|scope| {
+        let written = scope.spawn(|| writer.write_all(&data));
+        stream.read_exact(&mut back)?;
+        match written.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+    .with_context(|| {
+        format!(
+            "tcp from {} to {to}: {bytes} bytes there and back",
+            from.address
+        )
+    })?;
+    if back != data {
+        bail!("tcp from {} to {to}: other bytes came back", from.address);
+    }
+    Ok(())
+}
+
+/// One UDP datagram and its reply.
+///
+/// # Errors
+/// When it cannot be sent, or not the same bytes come back.
+pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
+    let what = || format!("udp from {} to {to}, {} bytes", from.address, data.len());
+    let socket = from
+        .netns
+        .enter(|| Ok(UdpSocket::bind((from.address, 0))?))
+        .with_context(what)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(to).with_context(what)?;
+    socket.send(data).with_context(what)?;
+    let mut back = vec![0; 64 * 1024];
+    let length = socket.recv(&mut back).with_context(what)?;
+    if back.get(..length) != Some(data) {
+        bail!("{}: other bytes came back", what());
+    }
+    Ok(())
+}
+
+/// One echo request by ping(8), with more options if there are any; returns what ping wrote.
+///
+/// # Errors
+/// When no reply comes: what ping wrote.
+pub fn ping(from: Place, to: IpAddr, options: &[&str]) -> Result<String> {
+    let output = ping_output(from, to, options)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "no reply to a ping from {} to {to} {options:?}: {text}{errors}",
+            from.address
+        );
+    }
+    Ok(text)
+}
+
+fn ping_output(from: Place, to: IpAddr, options: &[&str]) -> Result<Output> {
+    let patience = PATIENCE.as_secs().to_string();
+    let mut ping = from.netns.command("ping");
+    ping.args(["-n", "-c", "1", "-W", &patience, "-I"]);
+    ping.arg(from.address.to_string())
+        .args(options)
+        .arg(to.to_string());
+    command::output(&mut ping)
+}

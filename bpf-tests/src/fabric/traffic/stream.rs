@@ -1,0 +1,242 @@
+//! A stream of numbered UDP packets: what was sent and did not arrive is known one by one.
+
+use std::fmt;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::fabric::Place;
+
+/// The sender's tick.
+const TICK: Duration = Duration::from_millis(1);
+/// Most packets in a tick: a sender that was kept waiting must not overrun a device's backlog
+/// (`net.core.netdev_max_backlog`, 1000).
+const BURST: u64 = 64;
+/// How long the last packets may take.
+const TAIL: Duration = Duration::from_secs(2);
+/// The receiver's buffer: some seconds of a stream, as a busy machine does not always run it.
+const BUFFER: usize = 32 * 1024 * 1024;
+
+/// A running stream in one direction.
+#[derive(Debug)]
+pub struct Stream {
+    label: String,
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<Sent>,
+    receiver: JoinHandle<Seen>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    numbers: u64,
+    refused: Option<String>,
+    time: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    times: Vec<u8>,
+}
+
+/// What became of a stream.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What it was.
+    pub label: String,
+    /// Packets that were sent.
+    pub sent: u64,
+    /// Of these, how many arrived.
+    pub received: u64,
+    /// Packets that arrived more than once.
+    pub duplicates: u64,
+    /// Numbers that never arrived.
+    pub lost: Vec<u64>,
+    /// Packets a second that were sent.
+    pub rate: u64,
+    /// The first error of the sender: such a packet counts as lost.
+    pub refused: Option<String>,
+}
+
+impl Stream {
+    /// Starts a stream of `rate` packets a second.
+    ///
+    /// # Errors
+    /// When an address is missing.
+    pub fn start(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
+        let incoming = to.netns.enter(|| {
+            let socket = UdpSocket::bind((to.address, 0))?;
+            setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
+            socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+            Ok(socket)
+        })?;
+        let target = incoming.local_addr()?;
+        let outgoing = from.netns.enter(|| {
+            let socket = UdpSocket::bind((from.address, 0))?;
+            socket.connect(target)?;
+            Ok(socket)
+        })?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let done = Arc::new(AtomicU64::new(u64::MAX));
+        let sender = {
+            let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
+            thread::spawn(move || {
+                let sent = send(&outgoing, rate, &stop);
+                done.store(sent.numbers, Ordering::Release);
+                sent
+            })
+        };
+        let receiver = thread::spawn(move || receive(&incoming, &done));
+        Ok(Self {
+            label: format!("{label} {} -> {}", from.address, to.address),
+            stop,
+            sender,
+            receiver,
+        })
+    }
+
+    /// Ends the stream, once its last packets had time to arrive.
+    ///
+    /// # Errors
+    /// When one of its threads panicked.
+    pub fn finish(self) -> Result<Report> {
+        self.stop.store(true, Ordering::Relaxed);
+        let died = |_panic| anyhow!("a stream's thread panicked");
+        let sent = self.sender.join().map_err(died)?;
+        let seen = self.receiver.join().map_err(died)?;
+        let times = |number: u64| -> Result<u8> {
+            let index = usize::try_from(number).context("a packet's number")?;
+            Ok(seen.times.get(index).copied().unwrap_or_default())
+        };
+        let mut lost = Vec::new();
+        let mut duplicates = 0;
+        for number in 0..sent.numbers {
+            match times(number)? {
+                0 => lost.push(number),
+                1 => {}
+                more => duplicates += u64::from(more) - 1,
+            }
+        }
+        let millis = u64::try_from(sent.time.as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1);
+        Ok(Report {
+            label: self.label,
+            sent: sent.numbers,
+            received: sent.numbers - u64::try_from(lost.len()).context("lost packets")?,
+            duplicates,
+            lost,
+            rate: sent.numbers * 1000 / millis,
+            refused: sent.refused,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: sent {}, received {}, lost {}, duplicates {}, {} packets/s",
+            self.label,
+            self.sent,
+            self.received,
+            self.lost.len(),
+            self.duplicates,
+            self.rate
+        )?;
+        if let (Some(first), Some(last)) = (self.lost.first(), self.lost.last()) {
+            write!(f, "; the lost ones lie between {first} and {last}")?;
+        }
+        if let Some(refused) = &self.refused {
+            write!(f, "; the first that could not be sent: {refused}")?;
+        }
+        Ok(())
+    }
+}
+
+fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> Sent {
+    let start = Instant::now();
+    let mut number = 0_u64;
+    let mut refused = None;
+    while !stop.load(Ordering::Relaxed) {
+        let elapsed = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let due = elapsed.saturating_mul(rate) / 1_000_000;
+        for _ in 0..due.saturating_sub(number).min(BURST) {
+            if let Err(error) = socket.send(&number.to_be_bytes()) {
+                refused.get_or_insert_with(|| format!("number {number}: {error}"));
+            }
+            number += 1;
+        }
+        thread::sleep(TICK);
+    }
+    Sent {
+        numbers: number,
+        refused,
+        time: start.elapsed(),
+    }
+}
+
+fn receive(socket: &UdpSocket, done: &AtomicU64) -> Seen {
+    let mut seen = Seen::default();
+    let mut count = 0;
+    let mut last_seen = Instant::now();
+    loop {
+        let mut buffer = [0; 8];
+        if let Ok(8) = socket.recv(&mut buffer) {
+            // Bounded: the number is one that the sender counted to.
+            let Ok(index) = usize::try_from(u64::from_be_bytes(buffer)) else {
+                continue;
+            };
+            if seen.times.len() <= index {
+                seen.times.resize(index + 1, 0);
+            }
+            if let Some(times) = seen.times.get_mut(index) {
+                count += u64::from(*times == 0);
+                *times = times.saturating_add(1);
+            }
+            last_seen = Instant::now();
+        }
+        let sent = done.load(Ordering::Acquire);
+        if sent != u64::MAX && (count >= sent || last_seen.elapsed() > TAIL) {
+            return seen;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::Netns;
+
+    #[test]
+    fn a_stream_knows_what_it_lost() {
+        let name = format!("tp-{}-stream", std::process::id());
+        let netns = Netns::create(&name).unwrap();
+        let local = Place {
+            netns: &netns,
+            address: [127, 0, 0, 1].into(),
+        };
+        let clean = Stream::start(local, local, 2000, "clean").unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let report = clean.finish().unwrap();
+        assert!(report.lost.is_empty() && report.sent > 200, "{report}");
+
+        netns
+            .run("nft add table inet lossy")
+            .and_then(|_| {
+                netns.run("nft add chain inet lossy input { type filter hook input priority 0 ; }")
+            })
+            .and_then(|_| netns.run("nft add rule inet lossy input numgen inc mod 10 0 drop"))
+            .unwrap();
+        let lossy = Stream::start(local, local, 2000, "lossy").unwrap();
+        thread::sleep(Duration::from_millis(300));
+        let report = lossy.finish().unwrap();
+        let lost = u64::try_from(report.lost.len()).unwrap();
+        assert!(lost.abs_diff(report.sent / 10) <= 1, "{report}");
+        assert_eq!(report.sent, report.received + lost);
+    }
+}

@@ -1,0 +1,259 @@
+//! The VPC: its router, the hosts beside the node, and the ENIs' attachments.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, bail};
+use towpath::intent::Family;
+use towpath::types::MacAddr;
+
+use super::layout::{Eni, Host};
+use super::netns::Netns;
+use super::{foreign, source_check};
+
+/// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").
+pub const MTU_JUMBO: u32 = 9001;
+
+/// The VPC of one fabric.
+#[derive(Debug)]
+pub struct Vpc {
+    /// The VPC's router.
+    pub router: Netns,
+    peer: Netns,
+    outside: Netns,
+}
+
+impl Vpc {
+    /// Makes the router and the hosts.
+    ///
+    /// # Errors
+    /// When a namespace or a device cannot be made.
+    pub fn create(prefix: &str, mtu: u32) -> Result<Self> {
+        let vpc = Self {
+            router: Netns::create(&format!("{prefix}-vpc"))?,
+            peer: Netns::create(&format!("{prefix}-peer"))?,
+            outside: Netns::create(&format!("{prefix}-outside"))?,
+        };
+        vpc.router.sysctls(&[
+            ("ipv4/ip_forward", "1"),
+            ("ipv4/conf/all/rp_filter", "0"),
+            ("ipv4/conf/default/rp_filter", "0"),
+            ("ipv4/conf/all/send_redirects", "0"),
+            ("ipv4/conf/default/send_redirects", "0"),
+            ("ipv6/conf/all/forwarding", "1"),
+            ("ipv6/conf/default/accept_dad", "0"),
+            // Tests make the router answer often.
+            ("ipv4/icmp_ratelimit", "0"),
+            ("ipv6/icmp/ratelimit", "0"),
+        ])?;
+        for host in Host::ALL {
+            vpc.connect(host, mtu)?;
+        }
+        Ok(vpc)
+    }
+
+    /// A host's namespace.
+    #[must_use]
+    pub fn host(&self, host: Host) -> &Netns {
+        match host {
+            Host::Peer => &self.peer,
+            Host::Outside => &self.outside,
+        }
+    }
+
+    fn connect(&self, host: Host, mtu: u32) -> Result<()> {
+        let netns = self.host(host);
+        netns.sysctls(&[("ipv6/conf/default/accept_dad", "0")])?;
+        let device = host.name();
+        let mut router = format!(
+            "link add {device} mtu {mtu} type veth peer name eth0 netns {} mtu {mtu}\n\
+             link set {device} up\n",
+            netns.name()
+        );
+        let mut inside = "link set eth0 up\n".to_owned();
+        for family in Family::ALL {
+            let address = host.address(family);
+            let gateway = first_of_subnet(address);
+            let length = subnet_length(family);
+            let _infallible = writeln!(
+                router,
+                "addr add {gateway}/{length} dev {device}{}",
+                nodad(family)
+            );
+            let _infallible = writeln!(
+                inside,
+                "addr add {address}/{length} dev eth0{}\nroute add default via {gateway}",
+                nodad(family)
+            );
+        }
+        self.router.ip(&router)?;
+        netns.ip(&inside)
+    }
+
+    /// Sets the MTU of the link between the router and a host, at both of its ends.
+    ///
+    /// # Errors
+    /// When a device refuses it.
+    pub fn set_link_mtu(&self, host: Host, mtu: u32) -> Result<()> {
+        self.router
+            .ip(&format!("link set {} mtu {mtu}", host.name()))?;
+        self.host(host).ip(&format!("link set eth0 mtu {mtu}"))
+    }
+
+    /// Attaches an ENI to the node, down as the cloud leaves it, and shows that its source check
+    /// works.
+    ///
+    /// # Errors
+    /// When a device cannot be made, or the check does not count.
+    pub fn attach(&self, node: &Netns, eni: &Eni, mtu: u32) -> Result<()> {
+        let (device, inside) = (eni.router_device(), eni.device());
+        let mut router = format!(
+            "link add {device} mtu {mtu} type veth peer name {inside} netns {} address {} mtu {mtu}\n\
+             link set {device} up\n\
+             addr add {}/32 dev {device}\n\
+             addr add fe80:ec2::1/128 dev {device} nodad\n",
+            node.name(),
+            eni.mac,
+            eni.gateway_v4(),
+        );
+        if let Some(own) = eni.own_address(Family::V6) {
+            let gateway = first_of_subnet(own);
+            let _infallible = writeln!(router, "addr add {gateway}/128 dev {device} nodad");
+        }
+        self.router.ip(&router)?;
+        self.deliver(eni)?;
+        node.ip(&format!("link set {inside} up"))?;
+        self.prove_check(node, eni)?;
+        node.ip(&format!("link set {inside} down"))
+    }
+
+    /// Has the router deliver an ENI's addresses and prefixes to its MAC, whatever the node answers
+    /// to ARP and neighbour solicitations, and renews the source check.
+    ///
+    /// # Errors
+    /// When a route is refused.
+    pub fn deliver(&self, eni: &Eni) -> Result<()> {
+        let device = eni.router_device();
+        let own = eni
+            .own_address(Family::V4)
+            .context("an ENI has an IPv4 address")?;
+        let via = eni.next_hop_v6();
+        let mac = eni.mac;
+        // A batch is of one family where it flushes.
+        self.router
+            .run(&format!("ip -6 route flush dev {device} proto static"))?;
+        let mut batch = format!(
+            "route flush dev {device} proto static\n\
+             route add {own}/32 dev {device} proto static\n\
+             neigh replace {own} lladdr {mac} dev {device} nud permanent\n\
+             neigh replace {via} lladdr {mac} dev {device} nud permanent\n"
+        );
+        for block in Family::ALL.iter().flat_map(|family| eni.sources(*family)) {
+            let _infallible = match Family::of(block.addr()) {
+                Family::V4 if block.addr() == own => Ok(()),
+                Family::V4 => writeln!(
+                    batch,
+                    "route replace {block} via {own} dev {device} onlink proto static"
+                ),
+                Family::V6 => {
+                    writeln!(
+                        batch,
+                        "route replace {block} via {via} dev {device} proto static"
+                    )
+                }
+            };
+        }
+        self.router.ip(&batch)?;
+        source_check::install(&self.router, eni)
+    }
+
+    /// Sends one foreign packet of each family by an ENI: the check must count each, and then
+    /// starts from zero.
+    ///
+    /// # Errors
+    /// When a foreign packet was not counted: a fabric without a working check shows nothing.
+    pub fn prove_check(&self, node: &Netns, eni: &Eni) -> Result<()> {
+        let router = self.device_mac(&eni.router_device())?;
+        let before = source_check::foreign(&self.router)?;
+        for family in Family::ALL {
+            let frame = foreign::frame(eni, router, family)?;
+            foreign::send(node, &eni.device(), &frame)?;
+        }
+        let after = source_check::foreign(&self.router)?;
+        for family in Family::ALL {
+            let cell = (eni.number, family);
+            let moved = after.get(&cell).copied().unwrap_or_default()
+                - before.get(&cell).copied().unwrap_or_default();
+            if moved != 1 {
+                bail!(
+                    "the fabric's source check of ENI {} counted {moved} of 1 foreign {family:?} \
+                     packets: no test on this fabric would show anything",
+                    eni.number
+                );
+            }
+        }
+        source_check::install(&self.router, eni)
+    }
+
+    fn device_mac(&self, device: &str) -> Result<MacAddr> {
+        let links = self.router.ip_json(&format!("link show dev {device}"))?;
+        let mac = links[0]["address"].as_str().context("a device's MAC")?;
+        Ok(mac.parse()?)
+    }
+}
+
+fn subnet_length(family: Family) -> u8 {
+    match family {
+        Family::V4 => 24,
+        Family::V6 => 64,
+    }
+}
+
+fn nodad(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "",
+        Family::V6 => " nodad",
+    }
+}
+
+/// The router's address in the subnet of an address.
+fn first_of_subnet(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            IpAddr::from([a, b, c, 1])
+        }
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 1])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::Addressing;
+    use super::*;
+
+    /// A fabric whose check lets everything pass must not come to be.
+    #[test]
+    fn a_check_that_does_not_count_is_found() {
+        let prefix = format!("tp-{}-selftest", std::process::id());
+        let node = Netns::create(&format!("{prefix}-node")).unwrap();
+        let vpc = Vpc::create(&prefix, 1500).unwrap();
+        let eni = Eni::new(1, Addressing::Prefixes);
+        vpc.attach(&node, &eni, 1500).unwrap();
+        let zero: Vec<_> = source_check::foreign(&vpc.router)
+            .unwrap()
+            .into_values()
+            .collect();
+        assert_eq!(zero, [0, 0], "both families, from zero");
+
+        node.ip("link set eth1 up").unwrap();
+        vpc.router
+            .run("nft flush chain netdev eni1 ingress")
+            .unwrap();
+        let error = vpc.prove_check(&node, &eni).unwrap_err().to_string();
+        assert!(error.contains("counted 0 of 1 foreign V4"), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! `towpath cleanup` removes everything of ours, and nothing else.
+
+use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::state::{State, difference};
+use bpf_tests::fabric::{Fabric, Spec};
+use serde_json::json;
+
+use crate::support::{End, PEER, carry_all};
+
+/// What others have on the node: beside ours, and on our devices.
+const FOREIGN: &str = "\
+rule add priority 20 from 192.0.2.7 lookup 99
+rule add priority 111 fwmark 0x80/0x80 lookup 98
+route add 192.0.2.128/25 via 10.0.0.1 dev eth0
+route add 192.0.2.192/26 via 10.0.0.1 dev eth0 onlink table 97
+addr add 192.0.2.5/32 dev eth0
+addr add 192.0.2.6/32 dev eth1
+link set eth1 up
+link add foreign0 type bridge";
+
+/// Sysctls keep the values that forwarding needs: who set them first is not known. The rest of the
+/// state must be as it was.
+fn without_sysctls(mut state: State) -> State {
+    state.remove("sysctls");
+    state
+}
+
+fn cleanup_leaves_what_is_not_ours(attach: &str) {
+    let spec = Spec {
+        settings: json!({"datapath": {"attach": attach}}),
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::create(&spec).unwrap();
+    fabric.node.ip(FOREIGN).unwrap();
+    let mut foreign = PassProgram::load("foreign", &fabric.pin_root().with_file_name("")).unwrap();
+    foreign
+        .attach_tcx(&fabric.node, "eth1", Position::First)
+        .unwrap();
+    fabric.node.run("tc qdisc add dev eth1 clsact").unwrap();
+    foreign.attach_filter(&fabric.node, "eth1", 10).unwrap();
+    let before = fabric.state().unwrap();
+
+    fabric.start_agent().unwrap();
+    let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
+    carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+    let running = fabric
+        .agent
+        .cli(&fabric.node, &["cleanup", "--yes"])
+        .unwrap();
+    assert!(!running.status.success(), "not while the agent runs");
+    carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+    fabric.agent.stop().unwrap();
+    let asked = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();
+    assert!(
+        !asked.status.success(),
+        "not without --yes while there are endpoints"
+    );
+    carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
+
+    let done = fabric
+        .agent
+        .cli(&fabric.node, &["cleanup", "--yes"])
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let after = fabric.state().unwrap();
+    let (before, after) = (without_sysctls(before), without_sysctls(after));
+    assert_eq!(difference(&before, &after), "");
+    let again = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();
+    assert!(
+        again.status.success(),
+        "nothing to do is success: {again:?}"
+    );
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn cleanup_leaves_what_is_not_ours_with_tcx() {
+    cleanup_leaves_what_is_not_ours("tcx");
+}
+
+#[test]
+fn cleanup_leaves_what_is_not_ours_with_clsact() {
+    cleanup_leaves_what_is_not_ours("clsact");
+}

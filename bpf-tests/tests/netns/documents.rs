@@ -1,0 +1,200 @@
+//! Bad documents while the agent runs: the last good state is kept, and the status says what is
+//! wrong.
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::state::difference;
+use bpf_tests::fabric::{Fabric, Spec};
+use serde_json::{Value, json};
+
+use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
+
+/// What an ENI's entry is spoiled with, and what the error must name.
+fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
+    vec![
+        ("mac", json!("06:7e:00:00:00"), &["mac", "06:7e:00:00:00"]),
+        (
+            "mac",
+            json!("01:00:5e:00:00:01"),
+            &["mac", "01:00:5e:00:00:01"],
+        ),
+        (
+            "mac",
+            json!("06:7e:00:00:00:00"),
+            &["mac", "06:7e:00:00:00:00"],
+        ),
+        ("mac", Value::Null, &["mac"]),
+        ("number", json!(0), &["number", "0"]),
+        ("number", json!(-1), &["number", "-1"]),
+        ("number", json!(5000), &["number", "5000"]),
+        ("number", json!("one"), &["number", "one"]),
+        ("ip", json!("10.0.1"), &["ip", "10.0.1"]),
+        ("ip", json!("10.0.9.10"), &["ip", "10.0.9.10"]),
+        (
+            "subnet",
+            json!({"cidr": "10.0.1.0/33"}),
+            &["subnet.cidr", "10.0.1.0/33"],
+        ),
+        (
+            "subnet",
+            json!({"cidr": "10.0.1.7/24"}),
+            &["subnet.cidr", "10.0.1.7/24"],
+        ),
+        (
+            "vpc",
+            json!({"primary-cidr": "ten"}),
+            &["vpc.primary-cidr", "ten"],
+        ),
+        (
+            "addresses",
+            json!(["10.0.1.300"]),
+            &["addresses", "10.0.1.300"],
+        ),
+        (
+            "addresses",
+            json!(["10.0.0.20"]),
+            &["addresses", "10.0.0.20"],
+        ),
+        ("addresses", json!("10.0.1.20"), &["addresses"]),
+        (
+            "prefixes",
+            json!(["10.0.7.0/28"]),
+            &["prefixes", "10.0.7.0/28"],
+        ),
+        (
+            "prefixes",
+            json!(["10.0.1.64/29"]),
+            &["prefixes", "10.0.1.64/29"],
+        ),
+        (
+            "ipv6-prefixes",
+            json!(["2600::/64"]),
+            &["ipv6-prefixes", "2600::/64"],
+        ),
+    ]
+}
+
+/// The document's error names all of this, and everything goes on as before.
+fn refused(fabric: &Fabric, generation: u64, what: &str, names: &[&str]) -> Result<(), String> {
+    let told = bpf_tests::fabric::eventually::eventually(CHANGE, what, || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let document = &status["document"];
+        let error = document["error"].as_str().unwrap_or_default();
+        check(
+            names.iter().all(|name| error.contains(name)) && !error.is_empty(),
+            || format!("{what}: the error must name {names:?}: {document}"),
+        )?;
+        check(document["generation"] == generation, || {
+            document.to_string()
+        })?;
+        check(status["health"]["state"] == "degraded", || {
+            status["health"].to_string()
+        })
+    });
+    told.map(drop).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn a_bad_document_leaves_the_last_good_state() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
+    let good = fabric.document();
+    let whole = fabric.state().unwrap();
+    let id = fabric.eni(1).unwrap().id();
+    let mut generation = get(&fabric, "/v1/status")["document"]["generation"]
+        .as_u64()
+        .unwrap();
+    let mut failures = Vec::new();
+
+    let text = serde_json::to_string(&good).unwrap();
+    let texts = [
+        ("empty", String::new()),
+        ("cut short", text[..text.len() / 2].to_owned()),
+        ("not a document", "[1, 2]".to_owned()),
+        (
+            "another kind",
+            r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}"#.to_owned(),
+        ),
+        ("binary", "\u{0}\u{1}\u{2}".to_owned()),
+    ];
+    for (what, text) in texts {
+        fabric.agent.write_document_text(&text).unwrap();
+        failures.extend(refused(&fabric, generation, what, &[]).err());
+        fabric.agent.write_document(&good).unwrap();
+        generation = accepted(&fabric, generation);
+    }
+    for (field, value, names) in spoiled_entries() {
+        let mut document = good.clone();
+        document["status"]["eni"]["enis"][&id][field] = value.clone();
+        fabric.agent.write_document(&document).unwrap();
+        let what = format!("{field} = {value}");
+        failures.extend(refused(&fabric, generation, &what, names).err());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    std::fs::remove_file(fabric.agent.document_path()).unwrap();
+    refused(&fabric, generation, "removed", &[]).unwrap();
+
+    assert_eq!(difference(&whole, &fabric.state().unwrap()), "");
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        carry_all(&fabric, End::Pod(pod), PEER, &[eni]);
+    }
+    fabric.agent.write_document(&good).unwrap();
+    accepted(&fabric, generation);
+    within(CHANGE, "all is well", || nothing_differs(&fabric));
+    fabric.finish().unwrap();
+}
+
+/// Waits until a good document was read, and returns the new generation.
+#[track_caller]
+fn accepted(fabric: &Fabric, generation: u64) -> u64 {
+    within(CHANGE, "the good document is taken", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let document = &status["document"];
+        check(document["error"].is_null(), || document.to_string())?;
+        let new = document["generation"].as_u64().unwrap_or_default();
+        check(new >= generation, || document.to_string())?;
+        Ok(new)
+    })
+}
+
+#[test]
+fn an_agent_waits_for_its_first_good_document() {
+    let mut fabric = Fabric::create(&Spec::default()).unwrap();
+    fabric.agent.write_document_text("{").unwrap();
+    fabric.agent.start(&fabric.node, &[]).unwrap();
+    within(CHANGE, "the agent says what is wrong", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        check(status["health"]["state"] == "not-ready", || {
+            status["health"].to_string()
+        })?;
+        check(status["document"]["error"].is_string(), || {
+            status["document"].to_string()
+        })
+    });
+    fabric.publish().unwrap();
+    fabric.wait_until_ready().unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn an_absurd_mtu_is_refused_by_its_name() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    for mtu in ["-1", "0", "68", "1279", "9002", "4294967296", "big"] {
+        let path = fabric.agent.config_path().with_file_name("bad.yaml");
+        std::fs::write(&path, format!("endpoint:\n  mtu: {mtu}\n")).unwrap();
+        let path = path.display().to_string();
+        let answer = fabric
+            .agent
+            .cli(&fabric.node, &["config", "check", &path])
+            .unwrap();
+        let said =
+            String::from_utf8_lossy(&answer.stderr) + String::from_utf8_lossy(&answer.stdout);
+        assert!(!answer.status.success(), "{mtu} was accepted");
+        assert!(
+            said.contains("endpoint.mtu") && said.contains(mtu),
+            "{said}"
+        );
+    }
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,24 @@
+//! Namespace tests: the agent on a node in a VPC of network namespaces, with real traffic.
+//!
+//! Every fabric drops and counts packets that leave by an ENI that does not own their source, and
+//! every test ends with none.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
+mod addresses;
+mod attach;
+mod cleanup;
+mod documents;
+mod flows;
+mod kills;
+mod mtu;
+mod neighbours;
+mod repair;
+mod replacement;
+mod self_check;
+mod socket;
+mod support;
+mod ttl;

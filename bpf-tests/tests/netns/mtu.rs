@@ -1,0 +1,138 @@
+//! Packet sizes: jumbo frames, and path MTU discovery where a link takes less.
+
+use std::time::Duration;
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::traffic::{Echo, Protocol, ping, tcp_bulk, udp};
+use bpf_tests::fabric::{Fabric, MTU_JUMBO, Place, Spec};
+use towpath::intent::Family;
+
+use crate::support::{CHANGE, within};
+
+/// Enough for many windows.
+const BULK: usize = 4 * 1024 * 1024;
+/// MTU of the small link: neither a default of anything nor what TCP would guess.
+const SMALL: u32 = 1420;
+
+/// Bytes of headers before the data of an echo request.
+fn headers(family: Family) -> u32 {
+    match family {
+        Family::V4 => 20 + 8,
+        Family::V6 => 40 + 8,
+    }
+}
+
+/// A ping that just fits an MTU and must not be fragmented; what ping(8) wrote.
+fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyhow::Result<String> {
+    let size = (mtu - headers(family)).to_string();
+    ping(from, to.address, &["-M", "do", "-s", &size])
+}
+
+/// Pings of the links' size until one is told of the smaller MTU, then everything goes through.
+#[track_caller]
+fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
+    let said = ping_of(links, family, from, to).unwrap_err().to_string();
+    let mtu = [
+        format!("mtu = {smaller}"),
+        format!("mtu={smaller}"),
+        format!("mtu: {smaller}"),
+    ];
+    assert!(mtu.iter().any(|mtu| said.contains(mtu)), "{said}");
+    within(
+        Duration::from_secs(1),
+        "the sender knows the path's MTU",
+        || {
+            let route = from.netns.run(&format!(
+                "ip route get {} from {}",
+                to.address, from.address
+            ))?;
+            check(route.contains(&format!("mtu {smaller}")), || route.clone())
+        },
+    );
+    ping_of(smaller, family, from, to).unwrap();
+}
+
+fn path_mtu_is_discovered(mtu: u32) {
+    let mut fabric = Fabric::ready(&Spec {
+        mtu,
+        ..Spec::default()
+    })
+    .unwrap();
+    let (one, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    for family in Family::ALL {
+        for pod in [&one, &other] {
+            let (pod, peer) = (pod.at(family), fabric.peer(family));
+            ping_of(mtu, family, pod, peer).unwrap();
+            ping_of(mtu, family, peer, pod).unwrap();
+        }
+        ping_of(mtu, family, one.at(family), other.at(family)).unwrap();
+        ping_of(mtu, family, one.at(family), fabric.node_at(family).unwrap()).unwrap();
+        ping_of(mtu, family, fabric.node_at(family).unwrap(), one.at(family)).unwrap();
+    }
+    fabric.vpc.set_link_mtu(Host::Peer, SMALL).unwrap();
+    for family in Family::ALL {
+        let peer = fabric.peer(family);
+        let echo = Echo::start(peer).unwrap();
+        // TCP has to find out by itself on one pod, ping tells the other.
+        tcp_bulk(other.at(family), echo.address(), BULK).unwrap();
+        learns(one.at(family), peer, family, mtu, SMALL);
+        tcp_bulk(one.at(family), echo.address(), BULK).unwrap();
+        let inside = Echo::start(one.at(family)).unwrap();
+        tcp_bulk(peer, inside.address(), BULK).unwrap();
+        // Larger than any packet: goes in fragments.
+        udp(one.at(family), echo.address(), &[7; 12_000]).unwrap();
+        udp(peer, inside.address(), &[7; 12_000]).unwrap();
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn path_mtu_is_discovered_with_jumbo_frames() {
+    path_mtu_is_discovered(MTU_JUMBO);
+}
+
+#[test]
+fn path_mtu_is_discovered_with_1500() {
+    path_mtu_is_discovered(1500);
+}
+
+#[test]
+fn an_eni_that_takes_less_than_a_pod_tells_the_pod() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    // The host's network manager follows what the cloud now says.
+    for (router, device) in [("eni0", "eth0"), ("eni1", "")] {
+        fabric
+            .vpc
+            .router
+            .ip(&format!("link set {router} mtu 1500"))
+            .unwrap();
+        if !device.is_empty() {
+            fabric
+                .node
+                .ip(&format!("link set {device} mtu 1500"))
+                .unwrap();
+        }
+    }
+    within(CHANGE, "ENI 1 follows the primary's MTU", || {
+        let links = fabric.node.ip_json("link show dev eth1")?;
+        check(links[0]["mtu"] == 1500, || links.to_string())
+    });
+    for family in Family::ALL {
+        let peer = fabric.peer(family);
+        let echo = Echo::start(peer).unwrap();
+        for pod in [&pod, &other] {
+            tcp_bulk(pod.at(family), echo.address(), BULK).unwrap();
+            let said = ping_of(MTU_JUMBO, family, pod.at(family), peer).unwrap_err();
+            assert!(said.to_string().contains("1500"), "{said}");
+            ping_of(1500, family, pod.at(family), peer).unwrap();
+            let inside = Echo::start(pod.at(family)).unwrap();
+            tcp_bulk(peer, inside.address(), BULK).unwrap();
+        }
+        Protocol::Tcp
+            .exchange(pod.at(family), other.at(family))
+            .unwrap();
+    }
+    fabric.finish().unwrap();
+}

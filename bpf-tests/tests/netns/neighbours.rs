@@ -1,0 +1,147 @@
+//! Programs of others on our hooks.
+
+use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::{Fabric, Spec};
+use serde_json::{Value, json};
+
+use crate::support::{End, PEER, carry_all, get};
+
+/// The pod's ENI: its packets must not depend on whether the device is the primary.
+const ENI: &str = "eth1";
+
+struct Foreign {
+    before: PassProgram,
+    after: PassProgram,
+}
+
+/// What comes before ours sees every packet; what comes after sees what we pass on. Ours go on
+/// working.
+fn all_see_packets(fabric: &mut Fabric, on_pod: &Foreign, on_eni: &Foreign) {
+    let pod = fabric.pods()[0].clone();
+    let runs = |program: &PassProgram| program.runs().unwrap();
+    for restarted in [false, true] {
+        if restarted {
+            fabric.agent.stop().unwrap();
+            fabric.start_agent().unwrap();
+        }
+        let before = [&on_pod.before, &on_eni.before].map(runs);
+        carry_all(fabric, End::Pod(&pod), PEER, &[1]);
+        carry_all(fabric, PEER, End::Pod(&pod), &[1]);
+        assert!(runs(&on_pod.before) > before[0], "before ours, at the pod");
+        assert!(runs(&on_eni.before) > before[1], "before ours, at the ENI");
+
+        let after = [&on_pod.after, &on_eni.after].map(runs);
+        carry_all(fabric, End::Pod(&pod), End::Node, &[]);
+        let eni_address = bpf_tests::fabric::Place {
+            netns: &fabric.node,
+            address: [10, 0, 1, 10].into(),
+        };
+        let peer = fabric.peer(towpath::intent::Family::V4);
+        crate::support::carry(
+            peer,
+            eni_address,
+            bpf_tests::fabric::traffic::Protocol::Udp,
+            fabric,
+            &[1],
+        );
+        assert!(runs(&on_pod.after) > after[0], "after ours, at the pod");
+        assert!(runs(&on_eni.after) > after[1], "after ours, at the ENI");
+    }
+}
+
+fn shown(fabric: &Fabric, device: &str, name: &str) -> Option<Value> {
+    let status = get(fabric, "/v1/status");
+    let programs = status["datapath"]["foreign-programs"].as_array().cloned();
+    let mut programs = programs.unwrap_or_default().into_iter();
+    programs.find(|program| program["device"] == device && program["name"] == name)
+}
+
+#[test]
+fn tcx_programs_before_and_after_ours() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let folder = fabric.pin_root().with_file_name("");
+    let place = |device: &str, name: &str| {
+        let mut foreign = Foreign {
+            before: PassProgram::load(&format!("{name}_before"), &folder).unwrap(),
+            after: PassProgram::load(&format!("{name}_after"), &folder).unwrap(),
+        };
+        foreign
+            .before
+            .attach_tcx(&fabric.node, device, Position::First)
+            .unwrap();
+        foreign
+            .after
+            .attach_tcx(&fabric.node, device, Position::Last)
+            .unwrap();
+        foreign
+    };
+    let veth = pod.host_device();
+    let (on_pod, on_eni) = (place(&veth, "pod"), place(ENI, "eni"));
+    for (device, name, position) in [
+        (veth.as_str(), "pod_before", "before"),
+        (veth.as_str(), "pod_after", "after"),
+        (ENI, "eni_before", "before"),
+        (ENI, "eni_after", "after"),
+    ] {
+        let program = shown(&fabric, device, name);
+        let program = program.unwrap_or_else(|| panic!("{name} is not shown"));
+        assert_eq!(program["position"], position, "{program}");
+    }
+    all_see_packets(&mut fabric, &on_pod, &on_eni);
+    fabric.finish().unwrap();
+}
+
+/// Filters of tc see packets behind TCX; with clsact, before and after ours by their preference.
+fn tc_filters(settings: Value, before: u16, after: u16, both: bool) {
+    let spec = Spec {
+        settings,
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let folder = fabric.pin_root().with_file_name("");
+    let place = |device: &str, name: &str| {
+        let foreign = Foreign {
+            before: PassProgram::load(&format!("{name}_before"), &folder).unwrap(),
+            after: PassProgram::load(&format!("{name}_after"), &folder).unwrap(),
+        };
+        // With clsact the qdisc is there: ours hangs at it.
+        let _there = fabric
+            .node
+            .run(&format!("tc qdisc add dev {device} clsact"));
+        foreign
+            .before
+            .attach_filter(&fabric.node, device, before)
+            .unwrap();
+        foreign
+            .after
+            .attach_filter(&fabric.node, device, after)
+            .unwrap();
+        foreign
+    };
+    let (on_pod, on_eni) = (place(&pod.host_device(), "pod"), place(ENI, "eni"));
+    if both {
+        all_see_packets(&mut fabric, &on_pod, &on_eni);
+    } else {
+        let seen = [&on_pod, &on_eni].map(|foreign| foreign.before.runs().unwrap());
+        carry_all(&fabric, End::Pod(&pod), End::Node, &[]);
+        assert!(
+            on_pod.before.runs().unwrap() > seen[0],
+            "behind ours, at the pod"
+        );
+        carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    }
+    assert!(shown(&fabric, &pod.host_device(), "pod_before").is_some());
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn tc_filters_before_and_after_our_filter() {
+    tc_filters(json!({"datapath": {"attach": "clsact"}}), 10, 60_000, true);
+}
+
+#[test]
+fn tc_filters_behind_our_tcx_program() {
+    tc_filters(json!({"datapath": {"attach": "tcx"}}), 10, 60_000, false);
+}

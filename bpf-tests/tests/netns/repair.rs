@@ -1,0 +1,316 @@
+//! What somebody else removes or changes is back within a second, and counted.
+
+use std::path::PathBuf;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::state::{State, difference};
+use bpf_tests::fabric::{Fabric, Pod, Spec, command};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within};
+
+/// What somebody does.
+enum Damage {
+    /// `ip` with these words.
+    Ip(String),
+    /// `tc` with these words.
+    Tc(String),
+    /// A value is written to a sysctl.
+    Sysctl(String, &'static str),
+    /// The pins of our links are removed.
+    RemoveLinkPins,
+    /// Our links are detached; their pins stay.
+    DetachLinks,
+    /// The first entry of a map is removed.
+    DeleteMapEntry(&'static str),
+    /// The first entry of a map is overwritten with zeros.
+    SpoilMapEntry(&'static str),
+}
+
+/// The files of a folder below the pins.
+fn pins(fabric: &Fabric, folder: &str) -> Vec<PathBuf> {
+    let versions = std::fs::read_dir(fabric.pin_root()).unwrap();
+    let folders = versions.map(|version| version.unwrap().path().join(folder));
+    folders
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect()
+}
+
+fn bpftool(words: &str) -> String {
+    let mut bpftool = std::process::Command::new("bpftool");
+    command::run(bpftool.args(words.split_whitespace())).unwrap()
+}
+
+/// A map's pin and its first entry: key and value, in bpftool's way.
+fn first_entry(fabric: &Fabric, map: &str) -> (String, String, String) {
+    let path = pins(fabric, "maps")
+        .into_iter()
+        .find(|path| path.ends_with(map));
+    let path = path
+        .unwrap_or_else(|| panic!("{map} is not pinned"))
+        .display()
+        .to_string();
+    let dump: Value =
+        serde_json::from_str(&bpftool(&format!("-j map dump pinned {path}"))).unwrap();
+    let bytes = |value: &Value| -> String {
+        let bytes = value.as_array().unwrap().iter();
+        let words: Vec<_> = bytes.map(|byte| byte.as_str().unwrap()).collect();
+        words.join(" ")
+    };
+    let entry = &dump[0];
+    (path, bytes(&entry["key"]), bytes(&entry["value"]))
+}
+
+impl Damage {
+    fn inflict(&self, fabric: &Fabric) {
+        match self {
+            Self::Ip(words) => drop(fabric.node.run(&format!("ip {words}")).unwrap()),
+            Self::Tc(words) => drop(fabric.node.run(&format!("tc {words}")).unwrap()),
+            Self::Sysctl(key, value) => fabric.node.sysctls(&[(key, value)]).unwrap(),
+            Self::RemoveLinkPins => {
+                for pin in pins(fabric, "links") {
+                    std::fs::remove_file(pin).unwrap();
+                }
+            }
+            Self::DetachLinks => {
+                for pin in pins(fabric, "links") {
+                    bpftool(&format!("link detach pinned {}", pin.display()));
+                }
+            }
+            Self::DeleteMapEntry(map) => {
+                let (path, key, _) = first_entry(fabric, map);
+                bpftool(&format!(
+                    "map delete pinned {path} key hex {}",
+                    key.replace("0x", "")
+                ));
+            }
+            Self::SpoilMapEntry(map) => {
+                let (path, key, value) = first_entry(fabric, map);
+                let zeros = "00 ".repeat(value.split_whitespace().count());
+                let key = key.replace("0x", "");
+                bpftool(&format!(
+                    "map update pinned {path} key hex {key} value hex {zeros}"
+                ));
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Ip(words) => format!("ip {words}"),
+            Self::Tc(words) => format!("tc {words}"),
+            Self::Sysctl(key, value) => format!("{key} = {value}"),
+            Self::RemoveLinkPins => "the links' pins removed".to_owned(),
+            Self::DetachLinks => "the links detached".to_owned(),
+            Self::DeleteMapEntry(map) => format!("an entry of {map} removed"),
+            Self::SpoilMapEntry(map) => format!("an entry of {map} spoiled"),
+        }
+    }
+}
+
+/// What can be done to a node with a pod on ENI 1, by whatever way programs are attached.
+fn damages(pod: &Pod) -> Vec<Damage> {
+    let ip = |words: &str| Damage::Ip(words.to_owned());
+    let veth = pod.host_device();
+    let mut damages = vec![
+        ip("rule del priority 20"),
+        ip("-6 rule del priority 20"),
+        ip("rule del priority 110"),
+        ip("-6 rule del priority 111 lookup 11"),
+        ip("rule del priority 111 lookup 10"),
+        ip("rule del priority 112 lookup 11"),
+        ip("route flush table 220"),
+        ip("-6 route flush table 220"),
+        ip("route del default table 11"),
+        ip("-6 route del default table 10"),
+        ip("route flush table 11"),
+        ip("route replace default via 10.0.1.77 dev eth1 onlink table 11"),
+        ip("addr del 10.0.1.10/32 dev eth1"),
+        ip("addr flush dev eth1"),
+        ip("link set eth1 mtu 1300"),
+        ip("link set eth1 down"),
+        ip(&format!("link set {veth} down")),
+        ip(&format!("neigh flush dev {veth} nud permanent")),
+        Damage::Sysctl("ipv4/conf/eth1/rp_filter".into(), "1"),
+        Damage::Sysctl("ipv4/conf/eth0/rp_filter".into(), "1"),
+        Damage::Sysctl("ipv4/conf/eth1/arp_ignore".into(), "0"),
+        Damage::Sysctl("ipv4/conf/eth1/arp_announce".into(), "0"),
+        Damage::Sysctl("ipv4/conf/all/send_redirects".into(), "1"),
+        Damage::Sysctl("ipv6/conf/eth1/accept_ra".into(), "1"),
+        Damage::Sysctl("ipv4/ip_forward".into(), "0"),
+        Damage::Sysctl("ipv6/conf/all/forwarding".into(), "0"),
+        Damage::DeleteMapEntry("ADDRESSES"),
+        Damage::DeleteMapEntry("DESTINATIONS"),
+        Damage::DeleteMapEntry("ENIS"),
+        Damage::SpoilMapEntry("ADDRESSES"),
+        Damage::SpoilMapEntry("ENIS"),
+    ];
+    for family in Family::ALL {
+        let address = pod.address(family);
+        damages.push(ip(&format!("route del {address} dev {veth} table 220")));
+        damages.push(ip(&format!("neigh del {address} dev {veth}")));
+        damages.push(ip(&format!(
+            "neigh replace {address} lladdr 02:00:00:00:00:99 dev {veth} nud permanent"
+        )));
+    }
+    damages
+}
+
+/// Objects of others, some of them close to ours.
+const FOREIGN: &str = "\
+rule add priority 20 from 192.0.2.7 lookup 99
+rule add priority 111 fwmark 0x80/0x80 lookup 98
+rule add priority 112 from 192.0.2.8 lookup 97
+rule add priority 111 to 192.0.2.9 lookup 11
+route add 192.0.2.128/25 via 10.0.0.1 dev eth0
+route add 192.0.2.192/26 via 10.0.0.1 dev eth0 onlink table 97
+addr add 192.0.2.5/32 dev eth0
+link add foreign0 type bridge
+addr add 192.0.2.65/27 dev foreign0
+link set foreign0 up
+neigh add 192.0.2.66 lladdr 02:00:00:00:00:66 dev foreign0 nud permanent";
+
+fn repairs(fabric: &Fabric) -> u64 {
+    let status = get(fabric, "/v1/status");
+    status["repairs"]["total"].as_u64().unwrap()
+}
+
+/// Inflicts one damage and waits until the node's state is what it was; what went wrong.
+fn inflict(fabric: &Fabric, damage: &Damage, whole: &State) -> Result<(), String> {
+    let repaired = repairs(fabric);
+    damage.inflict(fabric);
+    let name = damage.name();
+    let healed = eventually(HEAL, &name, || {
+        let difference = difference(whole, &fabric.state()?);
+        check(difference.is_empty(), || difference.clone())
+    })
+    .and_then(|((), time)| {
+        println!("{name}: back after {} ms", time.as_millis());
+        check(time <= HEAL, || format!("{name}: back only after {time:?}"))
+    });
+    let counted = eventually(HEAL, "the repair is counted", || {
+        check(repairs(fabric) > repaired, || {
+            format!("{name}: no repair was counted")
+        })
+    });
+    // The next one starts from a whole state.
+    let whole_again = eventually(CHANGE, "whole again", || {
+        let difference = difference(whole, &fabric.state()?);
+        check(difference.is_empty(), || difference.clone())
+    });
+    let errors = [healed, counted.map(drop), whole_again.map(drop)];
+    let errors: Vec<_> = errors.into_iter().filter_map(Result::err).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<_> = errors.iter().map(|error| format!("{error:#}")).collect();
+    Err(lines.join("\n"))
+}
+
+fn everything_is_repaired(attach: &str, more: impl Fn(&Pod) -> Vec<Damage>) {
+    let spec = Spec {
+        settings: json!({"datapath": {"attach": attach}}),
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::create(&spec).unwrap();
+    fabric.node.ip(FOREIGN).unwrap();
+    fabric.start_agent().unwrap();
+    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    within(CHANGE, "everything is there", || nothing_differs(&fabric));
+    let whole = fabric.state().unwrap();
+    let mut failures = Vec::new();
+    for damage in damages(&pod).into_iter().chain(more(&pod)) {
+        if let Err(failure) = inflict(&fabric, &damage, &whole) {
+            failures.push(format!("{}: {failure}", damage.name()));
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "not repaired:\n{}",
+        failures.join("\n")
+    );
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    carry_all(&fabric, PEER, End::Pod(&pod), &[1]);
+    carry_all(&fabric, End::Pod(&pod), End::Pod(&other), &[]);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn everything_is_repaired_with_tcx() {
+    everything_is_repaired("tcx", |_pod| {
+        vec![Damage::RemoveLinkPins, Damage::DetachLinks]
+    });
+}
+
+#[test]
+fn everything_is_repaired_with_clsact() {
+    everything_is_repaired("clsact", |pod| {
+        let tc = |words: String| Damage::Tc(words);
+        vec![
+            tc("filter del dev eth1 ingress".into()),
+            tc("qdisc del dev eth1 clsact".into()),
+            tc(format!("filter del dev {} ingress", pod.host_device())),
+            tc(format!("qdisc del dev {} clsact", pod.host_device())),
+        ]
+    });
+}
+
+#[test]
+fn a_host_side_device_that_is_deleted_is_made_again() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    let repaired = repairs(&fabric);
+    fabric
+        .node
+        .run(&format!("ip link del {}", pod.host_device()))
+        .unwrap();
+    within(HEAL, "the device is back", || {
+        fabric
+            .node
+            .run(&format!("ip link show dev {} up", pod.host_device()))?;
+        nothing_differs(&fabric)
+    });
+    assert!(repairs(&fabric) > repaired);
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    carry_all(&fabric, End::Pod(&other), End::Pod(&pod), &[]);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn who_repairs_against_us_is_named() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(0, 0).unwrap();
+    let there = || -> anyhow::Result<()> {
+        let rules = fabric.node.ip_json("rule list priority 20")?;
+        check(
+            rules.as_array().is_some_and(|list| !list.is_empty()),
+            || "missing".to_owned(),
+        )
+    };
+    // One more than the ten times a minute that are no war yet, and some.
+    for _ in 0..14 {
+        within(CHANGE, "the rule is back", there);
+        fabric.node.run("ip rule del priority 20").unwrap();
+    }
+    within(CHANGE, "the war is reported", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let wars = status["repairs"]["wars"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        check(
+            wars.iter()
+                .any(|war| war["object"].to_string().contains("20"))
+                && status["health"]["state"] == "degraded",
+            || format!("{} {}", status["repairs"], status["health"]),
+        )
+    });
+    // It goes on, once a second.
+    within(CHANGE, "the rule is back", there);
+    carry_all(&fabric, End::Pod(&pod), PEER, &[0]);
+    fabric.finish().unwrap();
+}

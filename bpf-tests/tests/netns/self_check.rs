@@ -1,0 +1,77 @@
+//! The fabric by itself, without an agent: it carries traffic, and it tells on foreign packets.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::state::difference;
+use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
+use towpath::intent::Family;
+
+#[test]
+fn the_node_reaches_everything_by_its_primary_eni() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    for family in Family::ALL {
+        for host in Host::ALL {
+            for protocol in Protocol::ALL {
+                let (node, host) = (fabric.node_at(family).unwrap(), fabric.host(host, family));
+                protocol.exchange(node, host).unwrap();
+                protocol.exchange(host, node).unwrap();
+            }
+        }
+    }
+    let flows = source_check::flows(&fabric.vpc.router).unwrap();
+    assert!(flows.iter().all(|flow| flow.eni == 0), "{flows:?}");
+    assert!(flows.iter().any(|flow| flow.protocol == 58), "{flows:?}");
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_fabric_with_a_foreign_packet_does_not_end_quietly() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    fabric.node.ip("addr add 192.0.2.1/32 dev lo").unwrap();
+    let foreign = Place {
+        netns: &fabric.node,
+        address: [192, 0, 2, 1].into(),
+    };
+    Protocol::Udp
+        .exchange(foreign, fabric.peer(Family::V4))
+        .unwrap_err();
+    // The node asks for its gateway's MAC with the foreign address as sender: that counts too.
+    let counts = fabric.foreign().unwrap();
+    assert!(counts[&(0, Family::V4)] > 0, "{counts:?}");
+    assert_eq!(counts[&(0, Family::V6)], 0, "{counts:?}");
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(fabric)));
+    assert!(dropped.is_err(), "the fabric must panic");
+}
+
+#[test]
+fn a_program_of_somebody_else_sees_packets_at_every_place() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let (node, folder) = (&fabric.node, fabric.pin_root().with_file_name(""));
+    let mut first = PassProgram::load("first", &folder).unwrap();
+    let mut last = PassProgram::load("last", &folder).unwrap();
+    let filter = PassProgram::load("filter", &folder).unwrap();
+    last.attach_tcx(node, "eth0", Position::Last).unwrap();
+    first.attach_tcx(node, "eth0", Position::First).unwrap();
+    node.run("tc qdisc add dev eth0 clsact").unwrap();
+    filter.attach_filter(node, "eth0", 10).unwrap();
+    let peer = fabric.peer(Family::V4);
+    Protocol::Icmp
+        .exchange(peer, fabric.node_at(Family::V4).unwrap())
+        .unwrap();
+    for program in [&first, &last, &filter] {
+        assert!(program.runs().unwrap() > 0, "{program:?}");
+    }
+    let state = fabric.state().unwrap();
+    let expected = ["eth0 ingress 0 first", "eth0 ingress 1 last"];
+    assert_eq!(
+        state["tcx"].iter().map(String::as_str).collect::<Vec<_>>(),
+        expected
+    );
+    drop(first);
+    let text = difference(&state, &fabric.state().unwrap());
+    assert!(text.contains("- tcx: eth0 ingress 1 last"), "{text}");
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,132 @@
+//! What the tests share.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::{Fabric, Place, Pod, counters, source_check};
+use serde_json::Value;
+use towpath::intent::Family;
+
+/// How long something of ours may be away before it is repaired.
+pub(crate) const HEAL: Duration = Duration::from_secs(1);
+/// How long a change that was asked for may take.
+pub(crate) const CHANGE: Duration = Duration::from_secs(5);
+
+/// One end of a flow, for both families.
+#[derive(Clone, Copy)]
+pub(crate) enum End<'a> {
+    Pod(&'a Pod),
+    Node,
+    Host(bpf_tests::fabric::layout::Host),
+}
+
+/// The peer in the VPC.
+pub(crate) const PEER: End = End::Host(bpf_tests::fabric::layout::Host::Peer);
+/// The host beyond the VPC.
+pub(crate) const OUTSIDE: End = End::Host(bpf_tests::fabric::layout::Host::Outside);
+
+impl<'a> End<'a> {
+    pub(crate) fn at(self, fabric: &'a Fabric, family: Family) -> Place<'a> {
+        match self {
+            Self::Pod(pod) => pod.at(family),
+            Self::Node => fabric.node_at(family).unwrap(),
+            Self::Host(host) => fabric.host(host, family),
+        }
+    }
+}
+
+/// One exchange, which must succeed, and the packets of which must leave the node by these ENIs.
+#[track_caller]
+pub(crate) fn carry(from: Place, to: Place, protocol: Protocol, fabric: &Fabric, enis: &[u8]) {
+    source_check::forget_flows(&fabric.vpc.router).unwrap();
+    if let Err(error) = protocol.exchange(from, to) {
+        panic!(
+            "{protocol} from {} to {}: {error:#}",
+            from.address, to.address
+        );
+    }
+    let taken = source_check::enis_between(&fabric.vpc.router, from.address, to.address).unwrap();
+    assert_eq!(
+        taken,
+        enis.iter().copied().collect::<BTreeSet<_>>(),
+        "ENIs taken by {protocol} from {} to {}",
+        from.address,
+        to.address
+    );
+}
+
+/// Every protocol in both families, which must leave the node by these ENIs.
+#[track_caller]
+pub(crate) fn carry_all(fabric: &Fabric, from: End, to: End, enis: &[u8]) {
+    for family in Family::ALL {
+        for protocol in Protocol::ALL {
+            carry(
+                from.at(fabric, family),
+                to.at(fabric, family),
+                protocol,
+                fabric,
+                enis,
+            );
+        }
+    }
+}
+
+/// Waits until a look succeeds.
+#[track_caller]
+pub(crate) fn within<T>(
+    deadline: Duration,
+    what: &str,
+    look: impl FnMut() -> anyhow::Result<T>,
+) -> T {
+    match eventually(deadline, what, look) {
+        Ok((value, _)) => value,
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+/// The agent's answer to a GET.
+#[track_caller]
+pub(crate) fn get(fabric: &Fabric, path: &str) -> Value {
+    fabric.agent.ask("GET", path, None).unwrap()
+}
+
+/// An ENI, as the agent lists it.
+pub(crate) fn eni_status(fabric: &Fabric, number: u8) -> anyhow::Result<Value> {
+    let enis = fabric.agent.ask("GET", "/v1/enis", None)?;
+    let found = enis
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|eni| eni["number"] == number);
+    found
+        .cloned()
+        .ok_or_else(|| anyhow::anyhow!("ENI {number} is not listed: {enis}"))
+}
+
+/// Waits until an ENI has a state, and returns it.
+#[track_caller]
+pub(crate) fn wait_for_eni(fabric: &Fabric, number: u8, state: &str) -> Value {
+    within(CHANGE, &format!("ENI {number} is {state}"), || {
+        let eni = eni_status(fabric, number)?;
+        check(eni["readiness"]["state"] == state, || eni.to_string())?;
+        Ok(eni)
+    })
+}
+
+/// Packets with an outcome so far.
+#[track_caller]
+pub(crate) fn count(fabric: &Fabric, program: &str, outcome: &str) -> u64 {
+    let counters = counters::read(fabric).unwrap();
+    let name = (program.to_owned(), outcome.to_owned());
+    counters.get(&name).copied().unwrap_or_default()
+}
+
+/// Nothing of ours is missing, and nothing is there that should not be.
+pub(crate) fn nothing_differs(fabric: &Fabric) -> anyhow::Result<()> {
+    let objects = fabric.agent.ask("GET", "/v1/routes", None)?;
+    let list = objects.as_array().into_iter().flatten();
+    let differing: Vec<_> = list.filter(|object| object["state"] != "ok").collect();
+    check(differing.is_empty(), || format!("{differing:?}"))
+}
