@@ -1,4 +1,4 @@
-//! Test support: the namespace fabric, packet builders, counters.
+//! Test support: packet builders, program test runs, and the namespace fabric.
 
 pub mod fabric;
 pub mod packet;

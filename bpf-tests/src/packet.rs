@@ -16,7 +16,7 @@ pub const ETHERNET: usize = 14;
 pub enum Body {
     /// A UDP datagram with so many bytes of payload.
     Udp(usize),
-    /// A TCP segment without options, with so many bytes of payload.
+    /// A TCP segment with 12 bytes of options, as a time stamp takes, and so many of payload.
     Tcp(usize),
     /// An ICMPv6 message of this type.
     Icmpv6(u8),
@@ -98,6 +98,8 @@ impl Frame {
             Body::Udp(length) => builder.udp(40_000, 53).write(&mut bytes, &pattern(length)),
             Body::Tcp(length) => builder
                 .tcp(40_000, 80, 1, 1024)
+                .options_raw(&[1; 12])
+                .expect("options of a good length")
                 .write(&mut bytes, &pattern(length)),
             Body::Icmpv6(kind) => builder
                 .icmpv6_raw(kind, 0, [0; 4])

@@ -65,7 +65,7 @@ impl Namespace {
 /// A packet socket on one device.
 pub struct RawSocket(OwnedFd);
 
-/// `struct virtio_net_hdr` of include/uapi/linux/virtio_net.h.
+/// `struct virtio_net_hdr` of `include/uapi/linux/virtio_net.h`.
 const VNET_HEADER: usize = 10;
 
 impl RawSocket {

@@ -10,7 +10,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie, PerCpuArray};
+use aya::programs::tc::{self, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, map};
 use datapath_common::config;
@@ -20,14 +22,14 @@ use datapath_common::outcome::Outcome;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 
-/// `TC_ACT_UNSPEC` of include/uapi/linux/pkt_cls.h: go on with the next program, then the stack.
+/// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: go on with the next program, then the stack.
 pub const PASS: i32 = -1;
 /// `TC_ACT_SHOT`: dropped.
 pub const DROP: i32 = 2;
 /// `TC_ACT_REDIRECT`: to where a redirect helper was told.
 pub const REDIRECT: i32 = 7;
 
-/// Offsets into `struct __sk_buff` of include/uapi/linux/bpf.h, and its size.
+/// Offsets into `struct __sk_buff` of `include/uapi/linux/bpf.h`, and its size.
 mod context {
     pub(super) const MARK: usize = 8;
     pub(super) const IFINDEX: usize = 40;
@@ -86,12 +88,19 @@ impl Programs {
         Ok(Self { ebpf })
     }
 
-    /// A program, to attach it.
+    /// Attaches a program to a device's ingress, by TCX or on a kernel without it by clsact.
     ///
     /// # Errors
-    /// When the object does not hold it.
-    pub fn program(&mut self, program: Program) -> Result<&mut SchedClassifier> {
-        classifier(&mut self.ebpf, program)
+    /// When the kernel refuses.
+    pub fn attach(&mut self, program: Program, device: &str) -> Result<()> {
+        if KernelVersion::current()? < KernelVersion::new(6, 6, 0) {
+            tc::qdisc_add_clsact(device).with_context(|| format!("clsact on {device}"))?;
+        }
+        let program = classifier(&mut self.ebpf, program)?;
+        program
+            .attach(device, TcAttachType::Ingress)
+            .with_context(|| format!("ingress of {device}"))?;
+        Ok(())
     }
 
     /// Writes an entry of `ADDRESSES`.
@@ -142,7 +151,7 @@ impl Programs {
         put(context::GSO_SIZE, input.gso_size);
         let mut context_out = [0; context::SIZE];
         let mut frame = vec![0; input.frame.len()];
-        let result = self.program(program)?.test_run(TestRunOptions {
+        let result = classifier(&mut self.ebpf, program)?.test_run(TestRunOptions {
             data_in: Some(&input.frame),
             data_out: Some(&mut frame),
             ctx_in: Some(&context_in),

@@ -39,20 +39,32 @@ impl Toolchain {
         }
     }
 
-    /// A cargo command of this toolchain.
-    fn cargo(&self) -> Command {
-        match self {
+    /// A cargo subcommand of this toolchain.
+    fn cargo(&self, subcommand: &str) -> Command {
+        let mut command = match self {
             Self::Debian => {
-                let mut command = Command::new("/usr/bin/cargo");
-                command.env("RUSTC", "/usr/bin/rustc");
+                // `cargo clippy` would take rustup's clippy, which stands before it in the path.
+                let program = match subcommand {
+                    "clippy" => "/usr/bin/cargo-clippy",
+                    _ => "/usr/bin/cargo",
+                };
+                let mut command = Command::new(program);
+                command
+                    .env("CARGO", "/usr/bin/cargo")
+                    .env("RUSTC", "/usr/bin/rustc");
                 command
             }
             Self::Rustup(name) => {
                 let mut command = Command::new("rustup");
-                command.args(["run", name, "cargo"]).env_remove("RUSTC");
+                command
+                    .args(["run", name, "cargo"])
+                    .env_remove("CARGO")
+                    .env_remove("RUSTC");
                 command
             }
-        }
+        };
+        command.arg(subcommand);
+        command
     }
 }
 
@@ -77,32 +89,49 @@ pub fn sources() -> [PathBuf; 3] {
 /// When the toolchain is missing or the programs do not compile; the compiler's words go to
 /// standard error.
 pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<PathBuf> {
-    let target = match target_endian {
-        "little" => "bpfel-unknown-none",
-        "big" => "bpfeb-unknown-none",
-        other => bail!("byte order {other:?}: allowed are \"little\" and \"big\""),
-    };
-    let toolchain = Toolchain::detect();
-    // An own directory: cargo holds a lock on the one that it is building for.
-    let target_dir = workspace_root().join("target").join("ebpf");
-    let mut command = toolchain.cargo();
-    command
-        .current_dir(workspace_root())
-        .args([
-            "build",
-            "--quiet",
-            "--locked",
-            "--package",
-            PACKAGE,
-            "--release",
-            "--target",
-            target,
-        ])
-        .arg("--target-dir")
-        .arg(&target_dir);
+    let target = target(target_endian)?;
+    // Own directories: cargo holds a lock on the one that it is building for, and an object with
+    // logging must never stand where an agent without it looks.
+    let directory = if debug_log { "ebpf-debug-log" } else { "ebpf" };
+    let target_dir = workspace_root().join("target").join(directory);
+    let mut command = cargo("build", target_arch, target, &target_dir);
+    command.arg("--release");
     if debug_log {
         command.args(["--features", "debug-log"]);
     }
+    run(&mut command)?;
+    Ok(target_dir.join(target).join("release").join(OBJECT))
+}
+
+/// Runs clippy on the programs as they are built for the kernel, every warning an error.
+///
+/// # Errors
+/// When the toolchain is missing or clippy has something to say; its words go to standard error.
+pub fn clippy(target_arch: &str, target_endian: &str) -> Result<()> {
+    let target_dir = workspace_root().join("target").join("ebpf-clippy");
+    let mut command = cargo("clippy", target_arch, target(target_endian)?, &target_dir);
+    command.args(["--", "--deny", "warnings"]);
+    run(&mut command)
+}
+
+/// Name of rustc's target for a byte order.
+fn target(endian: &str) -> Result<&'static str> {
+    match endian {
+        "little" => Ok("bpfel-unknown-none"),
+        "big" => Ok("bpfeb-unknown-none"),
+        other => bail!("byte order {other:?}: allowed are \"little\" and \"big\""),
+    }
+}
+
+/// A cargo command on the programs' package.
+fn cargo(subcommand: &str, target_arch: &str, target: &str, target_dir: &Path) -> Command {
+    let toolchain = Toolchain::detect();
+    let mut command = toolchain.cargo(subcommand);
+    command
+        .current_dir(workspace_root())
+        .args(["--quiet", "--locked", "--package", PACKAGE])
+        .args(["--target", target, "--target-dir"])
+        .arg(target_dir);
     match toolchain {
         // aya-ebpf uses one unstable feature; nothing else of the build may.
         Toolchain::Debian => command.env("RUSTC_BOOTSTRAP", "aya_ebpf"),
@@ -122,11 +151,16 @@ pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_TARGET_DIR");
+    command
+}
+
+/// Runs a cargo command and says what to do when it fails.
+fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| {
         format!("cannot run {command:?}; `cargo xtask setup` installs what is missing")
     })?;
     if !status.success() {
-        bail!("building {PACKAGE} failed ({status}); `cargo xtask setup` installs what is missing");
+        bail!("{PACKAGE} does not build ({status}); `cargo xtask setup` installs what is missing");
     }
-    Ok(target_dir.join(target).join("release").join(OBJECT))
+    Ok(())
 }

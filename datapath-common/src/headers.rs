@@ -162,3 +162,17 @@ const _: () = assert!(align_of::<Ipv4>() == 2);
 const _: () = assert!(align_of::<Ipv6>() == 2);
 const _: () = assert!(size_of::<Ipv4>() == Ipv4::MIN_LENGTH);
 const _: () = assert!(size_of::<Ipv6>() == Ipv6::LENGTH);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_and_numbers_lie_as_in_the_packet() {
+        let bytes = [10, 0, 1, 200];
+        let lanes: [u16; 2] = zerocopy::transmute!(bytes);
+        assert_eq!(word(lanes), u32::from_ne_bytes(bytes));
+        assert_eq!(Be16::new(0x86dd).as_bytes(), [0x86, 0xdd]);
+        assert_eq!(Be16::new(0x86dd).get(), 0x86dd);
+    }
+}

@@ -26,7 +26,8 @@ pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Ver
     })
 }
 
-/// Length of the largest IP packet that goes on the wire for this one.
+/// Length of the largest IP packet that goes on the wire for this one. The inner headers of a
+/// pod's own tunnel are not counted; the tunnel's MTU in the pod sees to these.
 #[inline(always)]
 fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     /// Length of a UDP header (RFC 768).

@@ -63,18 +63,19 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     }
 }
 
-/// Whether an address is one of the endpoint's that sent the packet.
+/// Whether an address is one of the endpoint's that sent the packet. No device has the index 0
+/// of a host address's entry.
 #[inline(always)]
 fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
-    entry.is_endpoint() && entry.ifindex() == packet.ifindex()
+    entry.ifindex() == packet.ifindex()
 }
 
 /// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD
 /// come from `::` and link-local addresses.
 ///
 /// They go to the stack without a mark. The mark is for a packet that the stack may forward, and
-/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`); and the source does
-/// not tell the owner ENI.
+/// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`), and the source
+/// does not tell the owner ENI.
 #[inline(always)]
 fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();

@@ -27,8 +27,8 @@ pub const ENI_MAX: u8 = 62;
 /// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;
-/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER` in
-/// include/uapi/linux/ipv6_route.h).
+/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER`,
+/// `include/uapi/linux/ipv6_route.h`).
 pub const METRIC_V6_DEFAULT: u32 = 1024;
 
 /// Address of the VPC's router as every ENI sees it (AWS, "Route table concepts").
@@ -39,10 +39,16 @@ pub const POD_GATEWAY_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254,
 /// Link-local gateway of every pod, IPv6.
 pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// Priority of our filter where TCX is missing: tc's own default for the first filter.
-pub const TC_PRIORITY: u16 = 49_152;
+/// Priority of our filter where TCX is missing: behind what tc gives filters that ask for none,
+/// which begins at 49152 (`tcf_auto_prio`, `net/sched/cls_api.c`) and counts down.
+pub const TC_PRIORITY: u16 = 50_000;
 /// Handle of our filter where TCX is missing ("tw").
 pub const TC_HANDLE: u32 = 0x7477;
+
+/// Interface group of a pod's host-side device that is finished ("tw"). What it tells is said at
+/// [`crate::recognise::finished_device`]. The group is the one thing that a device keeps while it is
+/// down and that changes nothing else; 0 is the group of every device that has none.
+pub const DEVICE_GROUP: u32 = 0x7477;
 
 /// Smallest MTU that IPv6 allows (RFC 8200 section 5).
 pub const MTU_MIN: u32 = 1280;

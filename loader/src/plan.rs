@@ -3,7 +3,7 @@
 //! The agent can die between any two steps, and programs run all the while. So every prefix of a
 //! plan has to leave a kernel that loses no packet it did not lose before, and that a new agent
 //! can go on from. Additions come first, removals last. The orders within are those of the
-//! variants of [`Addition`] and [`Removal`], which say why.
+//! variants of `Addition` and `Removal` (in `plan/order.rs`), which say why.
 //!
 //! Objects may vanish by themselves: a link that goes down takes its routes along, the last IPv4
 //! address of a device all of the device's IPv4 routes, a device everything on it. The plan does
@@ -18,7 +18,7 @@ use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
 use crate::object::{Object, ObjectKey};
-use crate::recognise::{Owned, endpoint_device, recognise};
+use crate::recognise::{Owned, finished_device, recognise};
 use crate::types::EndpointId;
 use crate::view::{ObjectState, OwnedObject, View};
 
@@ -104,11 +104,11 @@ struct Here<'a> {
 impl<'a> Here<'a> {
     fn new(observed: &'a Observed) -> Self {
         let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
-        let finished = observed.links.values().filter(|link| link.up);
+        let finished = observed.links.values().filter_map(finished_device);
         Self {
             observed,
             rules: rules.collect(),
-            devices: finished.filter_map(endpoint_device).collect(),
+            devices: finished.collect(),
         }
     }
 

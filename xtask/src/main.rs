@@ -1,2 +1,63 @@
-//! Every developer command of Towpath.
-fn main() {}
+//! Every developer command of Towpath. `cargo xtask help` lists them.
+
+mod artifacts;
+mod console;
+mod demo;
+mod ebpf;
+mod follow;
+mod lint;
+mod process;
+mod setup;
+mod test;
+mod vm;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Towpath's developer commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Find or install what the other commands need.
+    Setup,
+    /// Build the eBPF object and report each program's size, stack and verified instructions.
+    BuildEbpf(ebpf::Options),
+    /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
+    Demo(demo::Options),
+    /// Run the test suites: unit, bpf, netns, vm (all but unit need root).
+    Test(test::Options),
+    /// Check format, clippy, documentation, dependency edges and text rules.
+    Lint,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Command::Setup => {
+            setup::ensure(&setup::Need::ALL)?;
+            console::note("setup: everything is there");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Demo(options) => demo::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Lint => lint::run(),
+    }
+}

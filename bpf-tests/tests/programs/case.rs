@@ -140,5 +140,9 @@ pub(crate) fn to_pod(frame: &Frame, device: Device, pod_mac: [u8; 6]) -> Expect 
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .concat()
 }

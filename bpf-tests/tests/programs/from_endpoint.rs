@@ -10,9 +10,11 @@ use crate::case::{Case, Expect, check_all, to_eni, to_pod};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
-/// Length of a UDP and of a TCP header.
+/// Length of a UDP header, and of the TCP headers that are sent here.
 const UDP_HEADER: usize = 8;
-const TCP_HEADER: usize = 20;
+const TCP_HEADER: usize = 32;
+/// Length of the longest TCP header.
+const MAX_TCP_HEADER: usize = 60;
 /// No operation, three times, and the end: valid IPv4 options.
 const NOOPS: &[u8] = &[1, 1, 1, 0];
 
@@ -157,6 +159,15 @@ fn segments(net: &Net) -> Vec<Case> {
         let fits = ENI_MTU - net.header - header;
         let frame = from_a(net, net.peer, body);
         let name = format!("{} segments of {body:?}", net.family);
+        cases.push(case(name.clone(), VETH_A, frame.bytes(), to_eni(&frame)).gso(fits));
+        let expect = Expect::Stack(Verdict::TooBig, marked(1) | exception());
+        cases.push(case(name, VETH_A, frame.bytes(), expect).gso(fits + 1));
+    }
+    if net.a.is_ipv6() {
+        // What is behind an extension header is not looked at.
+        let fits = ENI_MTU - net.header - MAX_TCP_HEADER;
+        let frame = from_a(net, net.peer, Body::Tcp(3000)).router_alert();
+        let name = "segments behind a router alert".to_owned();
         cases.push(case(name.clone(), VETH_A, frame.bytes(), to_eni(&frame)).gso(fits));
         let expect = Expect::Stack(Verdict::TooBig, marked(1) | exception());
         cases.push(case(name, VETH_A, frame.bytes(), expect).gso(fits + 1));

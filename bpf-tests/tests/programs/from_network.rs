@@ -103,7 +103,7 @@ fn exceptions(net: &Net) -> Vec<Case> {
         let too_big = || Expect::Stack(Verdict::TooBig, bits);
         let frame = received(device, net.outside, pod, Body::Udp(mtu - net.header - 7));
         cases.push(case(name("too big"), device, frame.bytes(), too_big()));
-        let fits = mtu - net.header - 20;
+        let fits = mtu - net.header - 32;
         let frame = received(device, net.outside, pod, Body::Tcp(3000));
         cases.push(case(name("segments"), device, frame.bytes(), too_big()).gso(fits + 1));
         let (veth, mac) = if pod == net.a {

@@ -1,5 +1,6 @@
 //! Program tests: every branch, verdict and drop reason of the programs, all output bytes, and
 //! that nothing but the expected counter moves.
+#![cfg(test)]
 
 mod case;
 mod coverage;

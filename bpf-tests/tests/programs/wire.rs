@@ -5,7 +5,6 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use aya::programs::TcAttachType;
 use bpf_tests::packet::{Body, ETHERNET, Frame};
 use bpf_tests::raw::{Namespace, RawSocket};
 use bpf_tests::testrun::{self, Programs, ip};
@@ -93,9 +92,7 @@ fn wires() -> Result<Wires> {
         (Program::FromNetwork, ["eni0", "eni1"]),
     ] {
         for device in devices {
-            programs
-                .program(program)?
-                .attach(device, TcAttachType::Ingress)?;
+            programs.attach(program, device)?;
         }
     }
     let socket = |namespace: &Namespace, device: Device| {

@@ -23,7 +23,7 @@ pub struct AddressEntry {
     /// Number of the ENI that owns the address.
     eni: u8,
     reserved: [u8; 2],
-    /// Host-side device of the endpoint.
+    /// Host-side device of the endpoint, 0 for an address of the host.
     ifindex: u32,
     /// Device of the owner ENI, 0 while that ENI is not ready.
     eni_ifindex: u32,
@@ -109,7 +109,7 @@ impl AddressEntry {
         self.eni_ifindex
     }
 
-    /// Host-side device of the endpoint.
+    /// Host-side device of the endpoint, 0 for an address of the host.
     #[inline(always)]
     #[must_use]
     pub const fn ifindex(&self) -> u32 {

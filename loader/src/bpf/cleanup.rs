@@ -1,7 +1,7 @@
 //! Taking everything of ours off the node.
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::BpfOptions;
 use super::attach::{is_ours, remove, remove_unused_qdisc};
@@ -11,7 +11,7 @@ use super::tc::TcSocket;
 use crate::numbers;
 
 /// What a clean-up removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     /// Our TCX links: program and device index.
     pub links: Vec<String>,

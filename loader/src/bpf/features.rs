@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
 use super::attach::Mechanism;
@@ -18,7 +18,7 @@ use super::sys::{Direction, query_tcx};
 const LOOPBACK: u32 = 1;
 
 /// What the kernel offers to the datapath.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 #[expect(
     clippy::struct_excessive_bools,

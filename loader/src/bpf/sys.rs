@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use aya_obj::generated::{BPF_F_AFTER, bpf_attach_type, bpf_cmd, bpf_link_type};
+use serde::{Deserialize, Serialize};
 
 /// Most programs on one TCX hook (`BPF_MPROG_MAX` in `include/linux/bpf_mprog.h`).
 const MPROG_MAX: usize = 64;
@@ -141,9 +142,7 @@ fn path_string(path: &Path) -> io::Result<CString> {
 }
 
 /// Which way packets go through a hook.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// Packets that the device receives.

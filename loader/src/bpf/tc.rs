@@ -232,8 +232,9 @@ impl TcSocket {
             while !rest.is_empty() {
                 let part = NetlinkBuffer::new_checked(rest).context("malformed netlink message")?;
                 match i32::from(part.message_type()) {
-                    libc::NLMSG_DONE => return Ok(answers),
-                    libc::NLMSG_ERROR => return acknowledged(part.payload()).map(|()| answers),
+                    libc::NLMSG_DONE | libc::NLMSG_ERROR => {
+                        return acknowledged(part.payload()).map(|()| answers);
+                    }
                     _data => answers.push(Answer::parse(part.payload())?),
                 }
                 let length = usize::try_from(part.length()).unwrap_or(usize::MAX);
@@ -272,7 +273,7 @@ fn gone_is_fine(result: Result<Vec<Answer>>) -> Result<()> {
     }
 }
 
-/// Reads `struct nlmsgerr`: a negative error number, 0 for success.
+/// Reads how a request or a dump ended: a negative error number, 0 for success.
 fn acknowledged(payload: &[u8]) -> Result<()> {
     let Some(code) = payload.first_chunk::<4>() else {
         bail!("malformed netlink acknowledgement");

@@ -16,9 +16,6 @@ pub(super) enum RequestError {
     /// The socket failed.
     #[error("the netlink socket failed: {0}")]
     Socket(#[from] io::Error),
-    /// A dump never came through in one piece.
-    #[error("the kernel's table changed during each of {0} attempts to read it")]
-    Interrupted(u32),
 }
 
 fn suffix(reason: Option<&str>) -> String {
@@ -32,7 +29,7 @@ impl RequestError {
     pub(super) fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
-            Self::Socket(_) | Self::Interrupted(_) => None,
+            Self::Socket(_) => None,
         }
     }
 
@@ -83,7 +80,8 @@ mod tests {
         for errno in [libc::EPERM, libc::EINVAL, libc::EBUSY, libc::EEXIST] {
             assert!(deleted(Err(refused(errno))).is_err(), "{errno}");
         }
-        assert!(deleted(Err(RequestError::Interrupted(1))).is_err());
+        let broken = io::Error::from_raw_os_error(libc::ENOENT);
+        assert!(deleted(Err(broken.into())).is_err(), "the socket's own");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::observe;
 use super::socket::{connect, messages, receive, register};
 use crate::kernel::Neighbour;
 
-const GROUPS: [MulticastGroup; 10] = [
+const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
@@ -33,6 +33,7 @@ const GROUPS: [MulticastGroup; 10] = [
     MulticastGroup::Neigh,
     MulticastGroup::Ipv4Netconf,
     MulticastGroup::Ipv6Netconf,
+    MulticastGroup::Tc,
 ];
 
 /// Room for notifications that wait, in bytes: a thousand pods that come at once make several

@@ -1,11 +1,9 @@
 //! What other CNIs leave behind in the rule lists. Shown, never touched.
 
 use anyhow::Context;
-use netlink_packet_route::rule::RuleAction;
 
 use super::observe::{self, ParsedRule};
 use super::socket::Socket;
-use crate::intent::Family;
 use crate::numbers;
 
 /// Every rule that another CNI is known to make, as text.
@@ -13,7 +11,7 @@ pub(super) async fn list(socket: &mut Socket) -> anyhow::Result<Vec<String>> {
     let rules = observe::rules(socket).await.context("read the rules")?;
     Ok(rules
         .iter()
-        .filter_map(|rule| Some(format!("{}: {}", maker(rule)?, text(rule))))
+        .filter_map(|rule| Some(format!("{}: {rule}", maker(rule)?)))
         .collect())
 }
 
@@ -29,29 +27,4 @@ fn maker(rule: &ParsedRule) -> Option<&'static str> {
         1536 if rule.source.is_some() => Some("Amazon VPC CNI"),
         _ => None,
     }
-}
-
-/// A rule as `ip rule` shows it.
-fn text(rule: &ParsedRule) -> String {
-    let family = match rule.family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
-    };
-    let mut words = vec![format!("{family} rule {}:", rule.priority)];
-    words.push(
-        rule.source
-            .map_or("from all".to_owned(), |source| format!("from {source}")),
-    );
-    words.extend(
-        rule.destination
-            .map(|destination| format!("to {destination}")),
-    );
-    if let Some(mark) = rule.mark {
-        let mask = rule.mask.unwrap_or(u32::MAX);
-        words.push(format!("fwmark {mark:#x}/{mask:#x}"));
-    }
-    if rule.kind == RuleAction::ToTable {
-        words.push(format!("lookup {}", rule.table));
-    }
-    words.join(" ")
 }

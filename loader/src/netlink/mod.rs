@@ -1,7 +1,7 @@
 //! The kernel's network configuration over rtnetlink: read it, change it, hear of changes.
 //!
 //! Everything happens in the network namespace of the thread that calls; the agent's threads are
-//! all in the node's. Only [`endpoint`] looks into another namespace, from a thread of its own.
+//! all in the node's. Only `endpoint` looks into another namespace, from a thread of its own.
 
 mod apply;
 mod endpoint;
@@ -97,9 +97,9 @@ impl Netlink {
     }
 
     /// A stream with one item for each burst of changes to links, addresses, rules, the routes of
-    /// our tables, permanent neighbours, and the sysctls that the kernel reports (forwarding and
-    /// `rp_filter`; not `arp_ignore`, `arp_announce`, `send_redirects` and `accept_ra`, which only
-    /// a new look shows). Lost notifications are an item too. The stream ends when the socket
+    /// our tables, permanent neighbours, qdiscs and tc filters, and the sysctls that the kernel
+    /// reports (forwarding and `rp_filter`). Only a new look shows a change to `arp_ignore`,
+    /// `arp_announce`, `send_redirects` or `accept_ra`, and the loss of a TCX link. Lost notifications are an item too. The stream ends when the socket
     /// fails; then a new one has to be opened.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ use super::errno::RequestError;
 
 /// The kernel's end of every netlink socket.
 const KERNEL: u32 = 0;
-/// How often a dump that the kernel calls inconsistent is read again.
-const DUMP_ATTEMPTS: u32 = 8;
+/// How often a dump is read before one that the kernel calls inconsistent is made do with.
+const DUMP_ATTEMPTS: u32 = 4;
 /// Length of a netlink message's header (`struct nlmsghdr`).
 const HEADER: usize = 16;
 /// Room for a datagram. The kernel fills up to 32 KiB of what the reader offers (`netlink_recvmsg`
@@ -74,17 +74,28 @@ impl Socket {
     }
 
     /// Reads a whole table; an inconsistent answer is asked for again.
+    ///
+    /// Where others change the table all the time, no answer may ever be consistent. Then what any
+    /// of the attempts saw is taken to be there, oldest first. An object that went meanwhile does
+    /// little harm: its notification leads to a new look. One that is there and seems gone would
+    /// be made anew under its users.
     pub(super) async fn dump(
         &mut self,
         message: RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, RequestError> {
+        let mut seen = Vec::new();
         for _ in 0..DUMP_ATTEMPTS {
             let answer = self.exchange(message.clone(), NLM_F_DUMP).await?;
             if !answer.interrupted {
                 return Ok(answer.messages);
             }
+            seen.extend(answer.messages);
         }
-        Err(RequestError::Interrupted(DUMP_ATTEMPTS))
+        tracing::debug!(
+            attempts = DUMP_ATTEMPTS,
+            "no consistent look at a kernel table"
+        );
+        Ok(seen)
     }
 
     /// Reads one object.
@@ -258,108 +269,4 @@ pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use netlink_packet_route::link::LinkMessage;
-
-    use super::*;
-
-    const SEQUENCE: u32 = 7;
-
-    /// A message as the kernel would send it: header, then payload.
-    fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(HEADER + payload.len()).unwrap();
-        let mut bytes = length.to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(flags.to_ne_bytes());
-        bytes.extend(sequence.to_ne_bytes());
-        bytes.extend(KERNEL.to_ne_bytes());
-        bytes.extend(payload);
-        bytes
-    }
-
-    fn link(sequence: u32, flags: u16) -> Vec<u8> {
-        let mut header = NetlinkHeader::default();
-        header.sequence_number = sequence;
-        header.flags = flags;
-        let inner = RouteNetlinkMessage::NewLink(LinkMessage::default());
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(inner));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        bytes
-    }
-
-    fn answer() -> Answer {
-        Answer {
-            messages: Vec::new(),
-            interrupted: false,
-        }
-    }
-
-    #[test]
-    fn only_the_answer_to_our_request_is_taken() {
-        let mut answer = answer();
-        assert!(answer.take(&link(SEQUENCE - 1, 0), SEQUENCE).is_none());
-        let stale_end = message(NLMSG_ERROR, 0, SEQUENCE - 1, &[0; 20]);
-        assert!(answer.take(&stale_end, SEQUENCE).is_none());
-        assert_eq!(answer.messages.len(), 0);
-        assert!(answer.take(&link(SEQUENCE, 0), SEQUENCE).is_none());
-        assert_eq!(answer.messages.len(), 1);
-        let end = message(NLMSG_ERROR, 0, SEQUENCE, &[0; 20]);
-        assert!(matches!(answer.take(&end, SEQUENCE), Some(Ok(()))));
-    }
-
-    #[test]
-    fn an_inconsistent_dump_is_noticed_in_any_of_its_messages() {
-        for kind in [NLMSG_DONE, 16] {
-            let mut answer = answer();
-            let bytes = message(kind, NLM_F_DUMP_INTR, SEQUENCE, &[0; 16]);
-            answer.take(&bytes, SEQUENCE);
-            assert!(answer.interrupted, "message type {kind}");
-        }
-    }
-
-    #[test]
-    fn a_dump_that_ends_with_an_error_is_an_error() {
-        let end = message(
-            NLMSG_DONE,
-            0,
-            SEQUENCE,
-            &(-libc::EAFNOSUPPORT).to_ne_bytes(),
-        );
-        let Some(Err(error)) = answer().take(&end, SEQUENCE) else {
-            panic!("it has to end with an error");
-        };
-        assert!(error.is_family_missing());
-    }
-
-    #[test]
-    fn what_cannot_be_decoded_is_passed_over() {
-        let mut answer = answer();
-        let unknown = message(0x7777, 0, SEQUENCE, &[1, 2, 3, 4]);
-        assert!(answer.take(&unknown, SEQUENCE).is_none());
-        assert_eq!(answer.messages.len(), 0);
-        let end = message(NLMSG_DONE, 0, SEQUENCE, &[0; 4]);
-        assert!(matches!(answer.take(&end, SEQUENCE), Some(Ok(()))));
-        // An end that cannot be decoded is an end all the same.
-        let end = message(NLMSG_ERROR, 0, SEQUENCE, &[0; 2]);
-        assert!(matches!(answer.take(&end, SEQUENCE), Some(Err(_))));
-    }
-
-    #[test]
-    fn a_datagram_is_cut_at_its_messages_and_never_read_past() {
-        let odd = message(0x7777, 0, 1, &[1, 2, 3, 4, 5]);
-        let even = message(0x7778, 0, 2, &[6, 7, 8, 9]);
-        let mut datagram = odd.clone();
-        datagram.extend([0; 3]);
-        datagram.extend(&even);
-        assert_eq!(
-            messages(&datagram).collect::<Vec<_>>(),
-            [&odd[..], &even[..]]
-        );
-        for cut in 0..datagram.len() {
-            assert!(messages(&datagram[..cut]).count() < 2);
-        }
-        assert_eq!(messages(&[0; 32]).count(), 0);
-    }
-}
+mod tests;

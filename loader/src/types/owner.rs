@@ -93,9 +93,10 @@ impl EndpointId {
     }
 
     fn mac(self, low_bits: u8) -> MacAddr {
-        let [_, _, first, rest @ ..] = self.0.to_be_bytes();
-        let [b, c, d, e, f] = rest;
-        MacAddr([(first & 0xf8) | low_bits, b, c, d, e, f])
+        let [_, _, mut bytes @ ..] = self.0.to_be_bytes();
+        let [first, ..] = &mut bytes;
+        *first = (*first & 0xf8) | low_bits;
+        MacAddr(bytes)
     }
 }
 

@@ -3,6 +3,7 @@
 use datapath_common::counter::Program;
 use towpath::bpf::{AttachMode, Position};
 use towpath::kernel::{Attachment, StepKind};
+use towpath::numbers;
 
 use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, run, veth};
 
@@ -32,8 +33,8 @@ fn filters_of_others_stay_and_are_listed_in_their_place() {
         let hook = hook(&device, Program::FromNetwork);
         run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
         let (mut early, mut late) = (Stranger::load(), Stranger::load());
-        early.attach_filter(&device, 1);
-        late.attach_filter(&device, 50_000);
+        early.attach_filter(&device, numbers::TC_PRIORITY - 1);
+        late.attach_filter(&device, numbers::TC_PRIORITY + 1);
         for _restart in 0..2 {
             let mut datapath = world.load(AttachMode::Clsact);
             attach(&mut datapath, hook);
@@ -44,8 +45,16 @@ fn filters_of_others_stay_and_are_listed_in_their_place() {
                 .map(|f| (f.id, f.priority, f.position))
                 .collect();
             let expected = [
-                (Some(early.id()), Some(1), Position::Before),
-                (Some(late.id()), Some(50_000), Position::After),
+                (
+                    Some(early.id()),
+                    Some(numbers::TC_PRIORITY - 1),
+                    Position::Before,
+                ),
+                (
+                    Some(late.id()),
+                    Some(numbers::TC_PRIORITY + 1),
+                    Position::After,
+                ),
             ];
             assert_eq!(found, expected);
         }
@@ -64,8 +73,10 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
             let device = veth("eni0");
             let hook = hook(&device, Program::FromNetwork);
             run("tc", &["qdisc", "add", "dev", "eni0", "clsact"]);
+            let priority = numbers::TC_PRIORITY.to_string();
+            let handle = numbers::TC_HANDLE.to_string();
             if kind == "u32" {
-                add_u32_filter("eni0", "ingress", "49152");
+                add_u32_filter("eni0", "ingress", &priority);
             } else {
                 let pin = world.bpffs().join("stranger");
                 Stranger::load().pin(&pin);
@@ -78,9 +89,9 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
                         "eni0",
                         "ingress",
                         "prio",
-                        "49152",
+                        &priority,
                         "handle",
-                        "0x7477",
+                        &handle,
                         "bpf",
                         "da",
                         "pinned",

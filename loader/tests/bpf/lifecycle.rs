@@ -103,7 +103,7 @@ fn place(world: &World, mode: AttachMode, hook: towpath::kernel::Hook) -> (Strin
         .collect();
     assert_eq!(filters.len(), 1, "{json}");
     let options = &filters[0]["options"];
-    assert_eq!(filters[0]["pref"], 49_152);
+    assert_eq!(filters[0]["pref"], towpath::numbers::TC_PRIORITY);
     assert_eq!(options["direct-action"], true);
     (
         options["handle"].to_string(),

@@ -50,6 +50,12 @@ fn kernel() -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
+/// The agent's tasks share it.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<Datapath>();
+};
+
 impl World {
     fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)
@@ -118,6 +124,7 @@ pub(crate) fn veth(name: &str) -> Link {
         mac: None,
         mtu: 1500,
         up: true,
+        group: 0,
         kind: LinkKind::Veth,
         master: None,
     }

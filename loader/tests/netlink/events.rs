@@ -67,6 +67,8 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
             "ip rule del priority 20 table 220",
             "ip -6 rule add priority 20 table 220",
             "ip -6 rule del priority 20 table 220",
+            "tc qdisc add dev ens6 clsact",
+            "tc qdisc del dev ens6 clsact",
             "ip link add new0 type veth peer name new1",
             "ip link del new0",
         ] {

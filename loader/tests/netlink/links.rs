@@ -1,9 +1,12 @@
 //! Devices and their sysctls.
 
-use std::fs;
+use std::fs::{self, File};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
+use nix::sched::{CloneFlags, setns};
 use towpath::intent::Family;
 use towpath::kernel::{LinkKind, Observed, StepKind, Sysctl, SysctlScope};
 use towpath::netlink::{Netlink, routing_sysctls};
@@ -11,20 +14,21 @@ use towpath::netlink::{Netlink, routing_sysctls};
 use crate::host::{PROTOCOL, apply_twice, in_netns, ip, ip_json, link, observe, refused, veth};
 
 #[test]
-fn devices_are_read_with_kind_mac_mtu_state_and_master() {
+fn devices_are_read_with_kind_mac_mtu_state_group_and_master() {
     in_netns(async |netlink| {
         veth(netlink, "eni1").await;
         ip("link add br0 type bridge");
         ip("link add ifb9 type ifb");
         ip("link add macvlan0 link eni1p type macvlan");
         ip("link add vx0 type vxlan id 1 dstport 4789");
-        ip("link set eni1 master br0 address 02:11:22:33:44:55 mtu 9001");
+        ip("link set eni1 master br0 address 02:11:22:33:44:55 mtu 9001 group 7");
         let observed = observe(netlink).await;
         let named = |name: &str| observed.links.values().find(|l| l.name == name).unwrap();
         let eni = named("eni1");
         assert_eq!(eni.kind, LinkKind::Veth);
         assert_eq!(eni.mac, Some("02:11:22:33:44:55".parse().unwrap()));
         assert_eq!((eni.mtu, eni.up), (9001, true));
+        assert_eq!((eni.group, named("br0").group), (7, 0));
         assert_eq!(eni.master, Some(named("br0").ifindex));
         assert_eq!(named("lo").kind, LinkKind::Loopback);
         assert_eq!(named("br0").kind, LinkKind::Stacked);
@@ -228,5 +232,47 @@ fn an_abandoned_look_does_not_spoil_the_next_one() {
             }
             assert_eq!(observe(&mut fresh).await, whole, "after {polls} polls");
         }
+    });
+}
+
+#[test]
+fn devices_that_come_and_go_hide_no_other() {
+    in_netns(async |netlink| {
+        for number in 0..150 {
+            ip(&format!("link add v{number} type veth peer name p{number}"));
+        }
+        let lines = "link add churn type veth peer name churnp\nlink del churn\n".repeat(50);
+        let batch = tempfile::NamedTempFile::new().unwrap();
+        fs::write(batch.path(), lines).unwrap();
+        let namespace = File::open("/proc/thread-self/ns/net").unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let churn = std::thread::spawn(move || {
+            setns(&namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            while !stopped.load(Ordering::Relaxed) {
+                ip(&format!("-batch {}", batch.path().display()));
+            }
+        });
+        for _ in 0..10 {
+            let observed = observe(netlink).await;
+            let steady = observed
+                .links
+                .values()
+                .filter(|l| !l.name.starts_with("churn"));
+            assert_eq!(steady.count(), 301);
+        }
+        stop.store(true, Ordering::Relaxed);
+        churn.join().unwrap();
+    });
+}
+
+#[test]
+fn looking_and_changing_can_move_between_threads() {
+    fn moves<T: Send>(_: &T) {}
+    in_netns(async |netlink| {
+        moves(&netlink.observe(&mut Observed::default()));
+        moves(&netlink.apply(&StepKind::SetUp(1)));
+        moves(&netlink.events().unwrap());
+        moves(netlink);
     });
 }

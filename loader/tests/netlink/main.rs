@@ -1,5 +1,6 @@
 //! The netlink side against the real kernel, with `ip` as the second opinion. Every test has a
-//! network namespace of its own. Needs root, iproute2, util-linux (`nsenter`) and `ping`.
+//! network namespace of its own. Needs root and the Debian packages iproute2, iputils-ping, procps
+//! and util-linux.
 
 mod endpoint;
 mod events;

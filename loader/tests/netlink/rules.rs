@@ -158,7 +158,11 @@ fn a_strangers_rule_is_never_deleted_in_the_place_of_ours() {
         assert_eq!(ip_json("-4 rule show priority 20").len(), 1);
         apply_twice(netlink, StepKind::AddRule(ours)).await;
         let error = refused(netlink, StepKind::DeleteRule(ours)).await;
-        assert!(error.contains("cannot be deleted"), "{error}");
+        assert_eq!(
+            error,
+            "the IPv4 rule 20: all lookup 220 cannot be deleted: the kernel would delete the \
+             IPv4 rule 20: from all fwmark 0x1/0xffffffff lookup 220 instead"
+        );
         assert_eq!(ip_json("-4 rule show priority 20").len(), 2);
         // Behind ours it is in no danger.
         ip("rule del priority 20 fwmark 0x1 table 220");

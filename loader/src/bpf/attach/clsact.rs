@@ -1,5 +1,6 @@
 //! Filters of a clsact qdisc, where TCX is missing or not wanted.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result, bail};
@@ -36,17 +37,17 @@ fn is_in_the_way(filter: &Filter) -> bool {
         && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter).is_none()))
 }
 
-/// Our filters on every device. One dump of the qdiscs tells which devices to look at.
-pub(super) fn found(socket: &TcSocket) -> Result<Vec<Found>> {
+/// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
+/// qdisc we made are looked at anyway, since a dump may skip a device while another one goes.
+pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
+    let mut devices = BTreeSet::from_iter(pins.qdiscs()?);
+    devices.extend(socket.ingress_qdiscs()?.iter().map(|qdisc| qdisc.ifindex));
     let mut found = Vec::new();
-    for qdisc in socket.ingress_qdiscs()? {
-        for filter in socket.filters(qdisc.ifindex, DIRECTION)? {
+    for ifindex in devices {
+        for filter in socket.filters(ifindex, DIRECTION)? {
             if let Some(program) = is_ours(&filter) {
                 found.push(Found {
-                    hook: Hook {
-                        ifindex: qdisc.ifindex,
-                        program,
-                    },
+                    hook: Hook { ifindex, program },
                     mechanism: Mechanism::Clsact,
                     same_version: true,
                     program: filter.program,

@@ -67,7 +67,7 @@ impl Attachments {
     /// What hangs at every hook.
     pub(super) fn observe(&self) -> Result<BTreeMap<Hook, Attachment>> {
         let mut found: BTreeMap<Hook, Vec<Found>> = BTreeMap::new();
-        let filters = clsact::found(&TcSocket::open()?)?;
+        let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
         for one in tcx::found(&self.pins)?.into_iter().chain(filters) {
             found.entry(one.hook).or_default().push(one);
         }

@@ -9,6 +9,7 @@ use super::super::address_family;
 use super::super::errno::deleted;
 use super::super::observe::{self, ParsedRule};
 use super::super::socket::Socket;
+use crate::intent::Family;
 use crate::kernel::{Action, Rule, Selector};
 
 /// `RT_TABLE_COMPAT` in include/uapi/linux/rtnetlink.h: "see the attribute".
@@ -25,10 +26,13 @@ pub(in crate::netlink) async fn add(socket: &mut Socket, rule: &Rule) -> anyhow:
                 return Ok(());
             }
             Err(error).with_context(|| {
-                format!("add the rule {rule:?}: one that differs only in its target is there")
+                format!(
+                    "add the {}: one that differs only in its target is there",
+                    text(rule)
+                )
             })
         }
-        other => other.with_context(|| format!("add the rule {rule:?}")),
+        other => other.with_context(|| format!("add the {}", text(rule))),
     }
 }
 
@@ -47,9 +51,12 @@ pub(in crate::netlink) async fn delete(socket: &mut Socket, rule: &Rule) -> anyh
     if let Some(first) = rules.iter().find(|found| is_hit(found, rule))
         && first.rule() != *rule
     {
-        bail!("the rule {rule:?} cannot be deleted: the kernel would delete {first:?} instead");
+        bail!(
+            "the {} cannot be deleted: the kernel would delete the {first} instead",
+            text(rule)
+        );
     }
-    deleted(socket.change(request, 0).await).with_context(|| format!("delete the rule {rule:?}"))
+    deleted(socket.change(request, 0).await).with_context(|| format!("delete the {}", text(rule)))
 }
 
 /// Whether the kernel takes a rule for the one that a delete asks for.
@@ -92,7 +99,7 @@ fn message(rule: &Rule) -> anyhow::Result<RuleMessage> {
             header.src_len = source.prefix_len();
             attributes.push(RuleAttribute::Source(source.addr()));
         }
-        Selector::Foreign => bail!("the rule {rule:?} is a stranger's: it is left alone"),
+        Selector::Foreign => bail!("the {} is a stranger's: it is left alone", text(rule)),
     }
     match rule.action {
         Action::Table(table) => {
@@ -105,7 +112,27 @@ fn message(rule: &Rule) -> anyhow::Result<RuleMessage> {
             attributes.push(RuleAttribute::Goto(target));
         }
         Action::Nop => header.action = RuleAction::Nop,
-        Action::Foreign => bail!("the rule {rule:?} is a stranger's: it is left alone"),
+        Action::Foreign => bail!("the {} is a stranger's: it is left alone", text(rule)),
     }
     Ok(message)
+}
+
+fn text(rule: &Rule) -> String {
+    let family = match rule.family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    };
+    let selector = match rule.selector {
+        Selector::All => "all".to_owned(),
+        Selector::Mark { value, mask } => format!("fwmark {value:#x}/{mask:#x}"),
+        Selector::Source(source) => format!("from {source}"),
+        Selector::Foreign => "something else".to_owned(),
+    };
+    let action = match rule.action {
+        Action::Table(table) => format!("lookup {table}"),
+        Action::Goto(target) => format!("goto {target}"),
+        Action::Nop => "nop".to_owned(),
+        Action::Foreign => "something else".to_owned(),
+    };
+    format!("{family} rule {}: {selector} {action}", rule.priority)
 }

@@ -1,5 +1,6 @@
 //! Policy routing rules.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -128,6 +129,34 @@ impl ParsedRule {
             RuleAction::Goto => Action::Goto(self.target),
             RuleAction::Nop => Action::Nop,
             _ => Action::Foreign,
+        }
+    }
+}
+
+/// Much as `ip rule` shows it.
+impl fmt::Display for ParsedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self.family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        write!(f, "{family} rule {}: from ", self.priority)?;
+        match self.source {
+            Some(source) => write!(f, "{source}")?,
+            None => f.write_str("all")?,
+        }
+        if let Some(destination) = self.destination {
+            write!(f, " to {destination}")?;
+        }
+        if self.mark.is_some() || self.mask.is_some() {
+            let (value, mask) = (self.mark.unwrap_or(0), self.mask.unwrap_or(u32::MAX));
+            write!(f, " fwmark {value:#x}/{mask:#x}")?;
+        }
+        match self.action() {
+            Action::Table(table) => write!(f, " lookup {table}"),
+            Action::Goto(target) => write!(f, " goto {target}"),
+            Action::Nop => f.write_str(" nop"),
+            Action::Foreign => Ok(()),
         }
     }
 }

@@ -1,0 +1,49 @@
+//! What xtask says itself goes to standard error: standard output belongs to results.
+
+/// Says what happens next.
+pub(crate) fn note(text: &str) {
+    eprintln!("==> {text}");
+}
+
+/// Lays rows out as a table: the first column to the left, all others to the right.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: Vec<&str>| {
+        let padded: Vec<String> = cells
+            .into_iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, &width))| match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            })
+            .collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let mut text = line(header.to_vec());
+    for row in rows {
+        text.push('\n');
+        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            vec!["bpf".to_owned(), "7".to_owned()],
+            vec!["netns".to_owned(), "120".to_owned()],
+        ];
+        let text = table(&["suite", "passed"], &rows);
+        assert_eq!(text, "suite  passed\nbpf         7\nnetns     120");
+    }
+}

@@ -1,0 +1,49 @@
+//! `demo`: builds what the demo needs and runs it.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::artifacts::{self, Metadata};
+use crate::console::note;
+use crate::{process, setup};
+
+/// The binary that is the demo.
+const DEMO: &str = "towpath-demo";
+
+/// Options of `demo`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Leave everything up afterwards, and say how to enter it.
+    #[arg(long)]
+    keep: bool,
+    /// Print one JSON document on standard output instead of the story.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `demo`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    setup::require_root("the demo")?;
+    setup::ensure(&[setup::Need::Build, setup::Need::Tests])?;
+    note("demo: building the agent and the demo");
+    // The build that the tests use too: the demo finds the agent beside itself.
+    let executables = artifacts::build(
+        process::cargo("build").args(["--quiet", "--workspace", "--bins"]),
+        &Metadata::read()?,
+    )?;
+    let mut demo = Command::new(artifacts::binary(&executables, DEMO)?);
+    if options.keep {
+        demo.arg("--keep");
+    }
+    if options.json {
+        demo.arg("--json");
+    }
+    let status = demo.status().context("cannot run the demo")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,81 @@
+//! `build-ebpf`: the object, and what its programs cost.
+
+mod object;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::console::note;
+use crate::{process, setup};
+use object::Object;
+pub(crate) use report::Report;
+
+/// Options of `build-ebpf`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Compile aya-log into the programs: a line per packet, for debugging only.
+    #[arg(long)]
+    debug_log: bool,
+    /// How to print the report.
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// How a report is printed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Runs `build-ebpf`.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    setup::ensure(&[setup::Need::Build])?;
+    let path = build(options.debug_log)?;
+    let object = Object::read(&path)?;
+    let calls = object.memory_routine_calls();
+    let verified = if process::is_root() {
+        Some(report::verify(&path)?)
+    } else {
+        note("build-ebpf: verified instructions need root (the kernel's verifier counts them)");
+        None
+    };
+    let report = Report::new(&path, &object, verified.as_ref());
+    match options.output {
+        Output::Table => println!("{}", report.table()),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    if !calls.is_empty() {
+        bail!(
+            "byte-wise memory routines cost hundreds of instructions a call; found: {}",
+            calls.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Builds the object for this machine.
+pub(crate) fn build(debug_log: bool) -> Result<PathBuf> {
+    let endian = if cfg!(target_endian = "little") {
+        "little"
+    } else {
+        "big"
+    };
+    datapath_build::build(std::env::consts::ARCH, endian, debug_log)
+}
+
+/// Fails when a program of the object at `path` calls a byte-wise memory routine.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    let calls = Object::read(path)
+        .with_context(|| format!("cannot read {}", path.display()))?
+        .memory_routine_calls();
+    if calls.is_empty() {
+        return Ok(());
+    }
+    bail!("calls of byte-wise memory routines: {}", calls.join(", "));
+}

@@ -1,0 +1,69 @@
+//! Which of our crates may depend on which of our crates. Anything else is an error.
+
+use anyhow::{Result, bail};
+
+use crate::artifacts::Metadata;
+
+/// Package, and the packages of ours that it may depend on.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("datapath-common", &[]),
+    ("datapath-build", &[]),
+    ("datapath-ebpf", &["datapath-common"]),
+    ("towpath", &["datapath-build", "datapath-common"]),
+    ("bpf-tests", &["datapath-common", "towpath"]),
+    ("xtask", &["datapath-build"]),
+];
+
+/// Fails on an edge that is not allowed.
+pub(super) fn check(metadata: &Metadata) -> Result<()> {
+    let mut faults = Vec::new();
+    for package in &metadata.packages {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+            faults.push(format!("{} is not listed in {}", package.name, file!()));
+            continue;
+        };
+        for dependency in &package.dependencies {
+            if dependency.path.is_some() && !allowed.contains(&dependency.name.as_str()) {
+                faults.push(format!(
+                    "{} must not depend on {}",
+                    package.name, dependency.name
+                ));
+            }
+        }
+    }
+    if faults.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", faults.join("; "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::artifacts::Metadata;
+
+    fn metadata(package: &str, dependency: &str) -> Metadata {
+        serde_json::from_str(&format!(
+            r#"{{"packages": [{{"name": "{package}", "manifest_path": "/x/Cargo.toml",
+                "targets": [], "dependencies": [
+                    {{"name": "libc", "path": null}},
+                    {{"name": "{dependency}", "path": "/x/{dependency}"}}]}}]}}"#
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn allowed_edges_pass() {
+        check(&metadata("datapath-ebpf", "datapath-common")).unwrap();
+    }
+
+    #[test]
+    fn other_edges_and_unknown_crates_fail() {
+        let error = check(&metadata("datapath-common", "towpath")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "datapath-common must not depend on towpath"
+        );
+        assert!(check(&metadata("ipam", "datapath-common")).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Finds or installs what the other commands need. A second run looks at a few files and is done.
+
+mod debian;
+mod requirement;
+mod toolchain;
+
+use anyhow::{Result, bail};
+use datapath_build::Toolchain;
+
+use crate::process;
+
+/// What a command needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Compiler, core library and linker for the eBPF programs.
+    Build,
+    /// Format and clippy, for both compilers.
+    Lint,
+    /// Tools that the tests and the demo call.
+    Tests,
+    /// The emulator, and what makes an image for it.
+    Vm,
+}
+
+impl Need {
+    /// Every need.
+    pub(crate) const ALL: [Self; 4] = [Self::Build, Self::Lint, Self::Tests, Self::Vm];
+}
+
+/// Makes sure that everything for `needs` is there; installs what is missing where that is
+/// possible, and says so.
+///
+/// # Errors
+/// When something is missing that cannot be installed here: the message names it all.
+pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
+    let mut missing = requirement::missing(needs);
+    if missing.iter().any(|item| item.toolchain) && toolchain::rustup_is_ready() {
+        missing.retain(|item| !item.toolchain);
+    }
+    if !missing.is_empty() && debian::can_install() {
+        debian::install(&missing)?;
+        missing = requirement::missing(needs);
+    }
+    // What Debian's compiler lacks, rustup's nightly may have.
+    let rustup = matches!(Toolchain::detect(), Toolchain::Rustup(_));
+    missing.retain(|item| !(rustup && item.toolchain));
+    if !missing.is_empty() {
+        bail!("{}", requirement::explain(&missing));
+    }
+    if needs.contains(&Need::Build) {
+        toolchain::ensure_compiler()?;
+        toolchain::ensure_linker()?;
+    }
+    if needs.contains(&Need::Lint) {
+        toolchain::ensure_component("clippy")?;
+        toolchain::ensure_component("rustfmt")?;
+    }
+    Ok(())
+}
+
+/// Fails unless we are root; `what` is what root is needed for.
+pub(crate) fn require_root(what: &str) -> Result<()> {
+    if process::is_root() {
+        return Ok(());
+    }
+    bail!(
+        "{what} needs root (namespaces, eBPF programs, network devices): run it as root, or with \
+         `sudo --preserve-env=PATH,HOME`"
+    );
+}

@@ -1,0 +1,148 @@
+//! The list of everything that the commands need from the system.
+
+use std::path::Path;
+
+use super::Need;
+use crate::process;
+
+/// One thing that has to be on the machine.
+#[derive(Debug)]
+pub(super) struct Requirement {
+    /// A program's name, or a path.
+    pub(super) probe: &'static str,
+    /// Debian's package that has it.
+    pub(super) package: &'static str,
+    /// What needs it.
+    need: Need,
+    /// Whether it belongs to Debian's eBPF compiler, which rustup's nightly can stand in for.
+    pub(super) toolchain: bool,
+}
+
+const fn tool(need: Need, probe: &'static str, package: &'static str) -> Requirement {
+    Requirement {
+        probe,
+        package,
+        need,
+        toolchain: false,
+    }
+}
+
+const fn compiler(need: Need, probe: &'static str, package: &'static str) -> Requirement {
+    Requirement {
+        probe,
+        package,
+        need,
+        toolchain: true,
+    }
+}
+
+const REQUIREMENTS: &[Requirement] = &[
+    tool(Need::Build, "cc", "gcc"),
+    compiler(Need::Build, "/usr/bin/rustc", "rustc-web"),
+    compiler(Need::Build, "/usr/bin/cargo", "cargo-web"),
+    compiler(
+        Need::Build,
+        "/usr/lib/rustlib/bpfel-unknown-none",
+        "libstd-rust-web-dev-bpf",
+    ),
+    compiler(
+        Need::Build,
+        "/usr/lib/llvm-22/bin/llvm-config",
+        "llvm-22-dev",
+    ),
+    compiler(
+        Need::Build,
+        "/usr/lib/llvm-22/lib/libPolly.a",
+        "libpolly-22-dev",
+    ),
+    compiler(Need::Lint, "/usr/bin/cargo-clippy", "rust-web-clippy"),
+    tool(Need::Tests, "ip", "iproute2"),
+    tool(Need::Tests, "bpftool", "bpftool"),
+    tool(Need::Tests, "ping", "iputils-ping"),
+    tool(Need::Tests, "nft", "nftables"),
+    tool(Need::Tests, "iptables", "iptables"),
+    tool(Need::Tests, "iperf3", "iperf3"),
+    tool(Need::Tests, "tcpdump", "tcpdump"),
+    tool(Need::Tests, "traceroute", "traceroute"),
+    tool(Need::Tests, "ethtool", "ethtool"),
+    tool(Need::Tests, "curl", "curl"),
+    tool(Need::Tests, "jq", "jq"),
+    tool(Need::Tests, "socat", "socat"),
+    tool(Need::Tests, "sysctl", "procps"),
+    tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
+    tool(Need::Vm, "busybox", "busybox-static"),
+    tool(Need::Vm, "strip", "binutils"),
+    tool(Need::Vm, "xz", "xz-utils"),
+    tool(Need::Vm, "ip", "iproute2"),
+    tool(Need::Vm, "ping", "iputils-ping"),
+];
+
+/// What `needs` ask for and the machine lacks.
+pub(super) fn missing(needs: &[Need]) -> Vec<&'static Requirement> {
+    REQUIREMENTS
+        .iter()
+        .filter(|item| needs.contains(&item.need) && !is_there(item.probe))
+        .collect()
+}
+
+/// Names of the packages of `items`, each once.
+pub(super) fn packages(items: &[&Requirement]) -> Vec<&'static str> {
+    let mut packages: Vec<_> = items.iter().map(|item| item.package).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// One message that names everything that is missing.
+pub(super) fn explain(items: &[&Requirement]) -> String {
+    let probes: Vec<_> = items.iter().map(|item| item.probe).collect();
+    format!(
+        "missing: {}. They install by themselves only as root on Debian; here, install what \
+         Debian calls {}",
+        probes.join(", "),
+        packages(items).join(" ")
+    )
+}
+
+fn is_there(probe: &str) -> bool {
+    if probe.starts_with('/') {
+        Path::new(probe).exists()
+    } else {
+        process::find(probe).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, REQUIREMENTS, explain, is_there, packages};
+
+    #[test]
+    fn probes_programs_and_paths() {
+        assert!(is_there("sh"));
+        assert!(is_there("/proc/self"));
+        assert!(!is_there("towpath-no-such-program"));
+        assert!(!is_there("/towpath/no/such/path"));
+    }
+
+    #[test]
+    fn the_message_names_probes_and_each_package_once() {
+        let items: Vec<_> = REQUIREMENTS
+            .iter()
+            .filter(|item| item.probe == "ip")
+            .collect();
+        assert_eq!(packages(&items), ["iproute2"]);
+        let message = explain(&items);
+        assert!(message.starts_with("missing: ip, ip."), "{message}");
+        assert!(message.ends_with("iproute2"), "{message}");
+    }
+
+    #[test]
+    fn every_need_has_requirements() {
+        for need in Need::ALL {
+            assert!(
+                REQUIREMENTS.iter().any(|item| item.need == need),
+                "{need:?}"
+            );
+        }
+    }
+}

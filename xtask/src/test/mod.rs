@@ -1,0 +1,157 @@
+//! `test`: builds every test once and runs the suites in order.
+
+mod libtest;
+mod runner;
+mod suite;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::artifacts::{self, Executable, Metadata};
+use crate::console::{self, note};
+use crate::setup::Need;
+use crate::{process, setup, vm};
+pub(crate) use libtest::Counts;
+use runner::Runner;
+pub(crate) use suite::Suite;
+
+/// Options of `test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The suites to run; without any, all of them in this order.
+    #[arg(value_enum)]
+    suites: Vec<Suite>,
+    /// Run the long form of tests that have one (200 kills of the agent instead of 40, ...).
+    #[arg(long)]
+    full: bool,
+    /// What to hand to the test programs, such as a part of a test's name.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+/// What became of a suite.
+struct Outcome {
+    suite: Suite,
+    counts: Counts,
+    minutes: f64,
+}
+
+/// Runs `test`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let suites = chosen(&options.suites);
+    if suites.iter().any(|suite| suite.needs_root()) {
+        setup::require_root("every suite but `unit`")?;
+    }
+    let mut needs = vec![Need::Build, Need::Tests];
+    if suites.contains(&Suite::Vm) {
+        needs.push(Need::Vm);
+    }
+    setup::ensure(&needs)?;
+    let metadata = Metadata::read()?;
+    suite::check_membership(&metadata.test_targets())?;
+    note("test: building");
+    let started = Instant::now();
+    let executables = build(&metadata)?;
+    note(&format!("test: built in {:.1} minutes", minutes(started)));
+    let outcomes: Vec<_> = suites
+        .into_iter()
+        .map(|suite| run_suite(suite, &executables, options))
+        .collect();
+    Ok(summarise(&outcomes))
+}
+
+/// The suites to run, in their order, each once.
+fn chosen(asked: &[Suite]) -> Vec<Suite> {
+    Suite::ALL
+        .into_iter()
+        .filter(|suite| asked.is_empty() || asked.contains(suite))
+        .collect()
+}
+
+/// Builds the test programs, and the binaries that tests start.
+fn build(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let mut executables = Vec::new();
+    for arguments in [
+        ["test", "--no-run"].as_slice(),
+        ["build", "--bins"].as_slice(),
+    ] {
+        let [subcommand, arguments @ ..] = arguments else {
+            continue;
+        };
+        let mut command = process::cargo(subcommand);
+        command.arg("--workspace").args(arguments);
+        executables.extend(artifacts::build(&mut command, metadata)?);
+    }
+    Ok(executables)
+}
+
+/// Runs a suite to its end, whatever happens in it.
+fn run_suite(suite: Suite, executables: &[Executable], options: &Options) -> Outcome {
+    note(&format!("test: suite {suite}"));
+    let started = Instant::now();
+    let runner = Runner::new(suite, options.full, &options.arguments);
+    let mut counts = match suite {
+        Suite::Unit => runner.run(executables) + runner.run_documentation(),
+        Suite::Bpf | Suite::Netns => runner.run(executables),
+        Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
+            eprintln!("error: {error:#}");
+            Counts::FAILURE
+        }),
+    };
+    if counts.total() == 0 {
+        eprintln!("error: suite {suite} ran no test");
+        counts = Counts::FAILURE;
+    }
+    Outcome {
+        suite,
+        counts,
+        minutes: minutes(started),
+    }
+}
+
+/// Prints the table and the last line.
+fn summarise(outcomes: &[Outcome]) -> ExitCode {
+    let rows: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| {
+            vec![
+                outcome.suite.to_string(),
+                outcome.counts.passed.to_string(),
+                outcome.counts.failed.to_string(),
+                format!("{:.1}", outcome.minutes),
+            ]
+        })
+        .collect();
+    let header = ["suite", "passed", "failed", "minutes"];
+    println!("\n{}\n", console::table(&header, &rows));
+    let total = outcomes
+        .iter()
+        .fold(Counts::default(), |sum, outcome| sum + outcome.counts);
+    println!("{} passed, {} failed", total.passed, total.failed);
+    if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn minutes(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() / 60.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Suite, chosen};
+
+    #[test]
+    fn suites_run_in_order_and_once() {
+        assert_eq!(chosen(&[]), Suite::ALL);
+        assert_eq!(
+            chosen(&[Suite::Netns, Suite::Unit, Suite::Netns]),
+            [Suite::Unit, Suite::Netns]
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Running a suite's test programs, one after the other.
+
+use std::env;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::libtest::Counts;
+use super::suite::Suite;
+use crate::artifacts::Executable;
+use crate::console::note;
+use crate::follow::follow;
+use crate::process;
+
+/// Runs the test programs of one suite within its time.
+pub(super) struct Runner<'a> {
+    suite: Suite,
+    full: bool,
+    arguments: &'a [String],
+    deadline: Instant,
+}
+
+impl<'a> Runner<'a> {
+    /// A runner whose time begins now. `arguments` go to every test program.
+    pub(super) fn new(suite: Suite, full: bool, arguments: &'a [String]) -> Self {
+        Self {
+            suite,
+            full,
+            arguments,
+            deadline: Instant::now() + time_limit(full),
+        }
+    }
+
+    /// Runs the suite's programs among `executables`.
+    pub(super) fn run(&self, executables: &[Executable]) -> Counts {
+        executables
+            .iter()
+            .filter(|built| built.test && Suite::of(&built.target) == Some(self.suite))
+            .map(|built| {
+                let target = &built.target;
+                let name = format!("{} {} {}", target.package, target.kind, target.name);
+                let mut command = Command::new(&built.path);
+                command
+                    .current_dir(&built.folder)
+                    .env("CARGO_MANIFEST_DIR", &built.folder)
+                    .args(self.arguments);
+                self.watch(&name, &mut command)
+            })
+            .fold(Counts::default(), |sum, counts| sum + counts)
+    }
+
+    /// Runs the examples in the documentation.
+    pub(super) fn run_documentation(&self) -> Counts {
+        let mut command = process::cargo("test");
+        command
+            .args(["--quiet", "--workspace", "--doc", "--"])
+            .args(self.arguments);
+        self.watch("documentation", &mut command)
+    }
+
+    /// Runs one program, passes on what it prints, and counts.
+    fn watch(&self, name: &str, command: &mut Command) -> Counts {
+        note(&format!("test: {name}"));
+        if self.full {
+            command.env("TOWPATH_FULL", "1");
+        }
+        self.follow(command).unwrap_or_else(|error| {
+            eprintln!("error: {name}: {error:#}");
+            Counts::FAILURE
+        })
+    }
+
+    fn follow(&self, command: &mut Command) -> Result<Counts> {
+        // A tool in a folder for system programs must be found by tests too.
+        let path = env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        let mut counts = Counts::default();
+        let status = follow(command, self.deadline, |line| {
+            println!("{line}");
+            counts = counts + Counts::parse(line).unwrap_or_default();
+        })?;
+        match status {
+            None => {
+                eprintln!("error: suite {} is out of time: ended", self.suite);
+                counts = counts + Counts::FAILURE;
+            }
+            Some(status) if !status.success() && counts.failed == 0 => {
+                eprintln!("error: ended with {status}");
+                counts = counts + Counts::FAILURE;
+            }
+            Some(_) => {}
+        }
+        Ok(counts)
+    }
+}
+
+/// How long a suite may take; what takes longer hangs.
+fn time_limit(full: bool) -> Duration {
+    Duration::from_secs(if full { 3600 } else { 600 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, Duration, Instant, Runner, Suite};
+    use std::process::Command;
+
+    fn shell(script: &str, limit: Duration) -> Counts {
+        let runner = Runner {
+            suite: Suite::Unit,
+            full: false,
+            arguments: &[],
+            deadline: Instant::now() + limit,
+        };
+        runner.watch("a script", Command::new("sh").args(["-c", script]))
+    }
+
+    #[test]
+    fn adds_up_all_summaries() {
+        let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; \
+                      echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
+        let counts = shell(script, Duration::from_secs(10));
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 3,
+                failed: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_program_that_dies_is_a_failure() {
+        let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 9";
+        let counts = shell(script, Duration::from_secs(10));
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 2,
+                failed: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let started = Instant::now();
+        let counts = shell("exec sleep 60", Duration::from_millis(100));
+        assert_eq!(counts, Counts::FAILURE);
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,232 @@
+//! What runs in a guest, and reading what it prints.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::image::Image;
+use super::kernel::{Files, Kernel};
+use crate::artifacts::Executable;
+use crate::follow::follow;
+use crate::test::Counts;
+
+/// A test program that runs in the guest, with the parts of it that do.
+struct Choice {
+    package: &'static str,
+    name: &'static str,
+    /// Beginnings of tests' names; without any, all run.
+    tests: &'static [&'static str],
+    /// The same for kernels with TCX only.
+    tcx_tests: &'static [&'static str],
+}
+
+/// Loading and attaching, every branch of the programs, and one round of real packets. Tests of
+/// what is the same on every kernel are left to the suite `bpf`.
+const CHOICES: [Choice; 3] = [
+    Choice {
+        package: "towpath",
+        name: "bpf",
+        tests: &["clsact::", "lifecycle::"],
+        tcx_tests: &["tcx::"],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "programs",
+        tests: &[
+            "from_endpoint::",
+            "from_network::",
+            "neighbour_discovery::",
+            "wire::",
+        ],
+        tcx_tests: &[],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "smoke",
+        tests: &[],
+        tcx_tests: &[],
+    },
+];
+
+/// How long a guest may run, from power on to power off.
+const TIME_LIMIT: Duration = Duration::from_mins(4);
+/// Lines of the console that a failure shows.
+const TAIL: usize = 60;
+
+/// A test program for the guest.
+pub(super) struct Program {
+    /// The file, here and in the guest.
+    pub(super) path: PathBuf,
+    /// Folder of its package.
+    folder: PathBuf,
+    choice: &'static Choice,
+}
+
+/// What a guest's console said so far.
+#[derive(Default)]
+struct Console {
+    counts: Counts,
+    booted: bool,
+    done: bool,
+    tail: VecDeque<String>,
+}
+
+/// The guest's programs among what was built.
+pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
+    CHOICES
+        .iter()
+        .map(|choice| {
+            let (package, name) = (choice.package, choice.name);
+            let built = executables
+                .iter()
+                .find(|built| {
+                    built.test
+                        && built.target.kind == "test"
+                        && built.target.package == package
+                        && built.target.name == name
+                })
+                .with_context(|| format!("{package} has no test program {name}"))?;
+            Ok(Program {
+                path: built.path.clone(),
+                folder: built.folder.clone(),
+                choice,
+            })
+        })
+        .collect()
+}
+
+/// The script that runs the programs in the guest.
+fn script(programs: &[Program], kernel: &Kernel) -> String {
+    let lines = programs.iter().map(|program| {
+        let folder = program.folder.display();
+        let mut tests = program.choice.tests.to_vec();
+        if kernel.tcx {
+            tests.extend(program.choice.tcx_tests);
+        }
+        format!(
+            "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {}; \
+             echo \"towpath-vm: status $?\"\n",
+            program.path.display(),
+            tests.join(" "),
+        )
+    });
+    format!("#!/busybox/sh\n{}", lines.collect::<String>())
+}
+
+/// Boots a kernel and runs the programs.
+pub(super) fn run(
+    kernel: &Kernel,
+    files: &Files,
+    image: &Image,
+    programs: &[Program],
+) -> Result<Counts> {
+    let archive = image.pack(files, &script(programs, kernel))?;
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-m", "1536", "-smp", "2", "-nodefaults", "-no-reboot"])
+        .args(["-display", "none", "-serial", "stdio"])
+        .args([
+            "-append",
+            "console=ttyS0 reboot=t panic=-1 quiet loglevel=4",
+        ])
+        .arg("-kernel")
+        .arg(&files.kernel)
+        .arg("-initrd")
+        .arg(&archive);
+    let mut console = Console::default();
+    let status = follow(&mut command, Instant::now() + TIME_LIMIT, |line| {
+        println!("[{}] {line}", kernel.name);
+        console.read(line);
+    })?;
+    if status.is_none() {
+        bail!(
+            "the guest is not done after {} seconds; its last words:\n{}",
+            TIME_LIMIT.as_secs(),
+            console.last_words()
+        );
+    }
+    if !console.done {
+        let state = if console.booted {
+            "died"
+        } else {
+            "did not boot"
+        };
+        bail!(
+            "the guest {state}; its last words:\n{}",
+            console.last_words()
+        );
+    }
+    Ok(console.counts)
+}
+
+impl Console {
+    fn read(&mut self, line: &str) {
+        if let Some(counts) = Counts::parse(line) {
+            self.counts = self.counts + counts;
+        }
+        match line.split_once("towpath-vm: ").map(|(_, word)| word) {
+            Some("done") => self.done = true,
+            Some(word) if word.starts_with("booted") => self.booted = true,
+            // libtest ends with 101 when tests failed: those are counted already.
+            Some("status 0" | "status 101") | None => {}
+            Some(_) => self.counts = self.counts + Counts::FAILURE,
+        }
+        if self.tail.len() == TAIL {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    fn last_words(&self) -> String {
+        self.tail.iter().cloned().collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Console, Counts, TAIL};
+
+    fn console(lines: &[&str]) -> Console {
+        let mut console = Console::default();
+        for line in lines {
+            console.read(line);
+        }
+        console
+    }
+
+    #[test]
+    fn counts_tests_and_programs_that_died() {
+        let console = console(&[
+            "towpath-vm: booted 5.10.0",
+            "test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured",
+            "towpath-vm: status 101",
+            "towpath-vm: status 139",
+            "towpath-vm: done",
+        ]);
+        assert_eq!(
+            console.counts,
+            Counts {
+                passed: 3,
+                failed: 2
+            }
+        );
+        assert!(console.booted && console.done);
+    }
+
+    #[test]
+    fn a_panic_is_not_done() {
+        let console = console(&["towpath-vm: booted 5.10.0", "Kernel panic - not syncing"]);
+        assert!(!console.done);
+        assert!(console.last_words().ends_with("not syncing"));
+    }
+
+    #[test]
+    fn keeps_the_last_lines_only() {
+        let lines = vec!["x"; TAIL * 2];
+        assert_eq!(console(&lines).tail.len(), TAIL);
+    }
+}

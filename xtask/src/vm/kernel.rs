@@ -1,0 +1,182 @@
+//! The kernels of the matrix, fetched once into the user's cache folder.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::mirror::Mirror;
+use super::module::{self, file_name};
+use crate::console::note;
+use crate::process;
+
+/// A kernel of the matrix.
+pub(super) struct Kernel {
+    /// What we call it, here and in the cache.
+    pub(super) name: &'static str,
+    /// Debian's suite that has it.
+    suite: &'static str,
+    /// Debian's package, or the one that always depends on the newest of a series.
+    package: &'static str,
+    /// Whether it has TCX, which came with 6.6.
+    pub(super) tcx: bool,
+}
+
+/// The oldest kernel that we run on; the first long-term one with TCX; the newest that Debian has.
+pub(super) const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "5.10",
+        suite: "bullseye-security",
+        package: "linux-image-cloud-amd64",
+        tcx: false,
+    },
+    Kernel {
+        name: "6.12",
+        suite: "bookworm-security",
+        package: "linux-image-6.12-cloud-amd64",
+        tcx: true,
+    },
+    Kernel {
+        name: "newest",
+        suite: "trixie-backports",
+        package: "linux-image-cloud-amd64",
+        tcx: true,
+    },
+];
+
+/// Modules that tests need, beside those that these depend on.
+const MODULES: &[&str] = &[
+    "veth",
+    "dummy",
+    "sch_ingress",
+    "cls_bpf",
+    "cls_u32",
+    "nf_tables",
+    "nft_counter",
+    "nft_objref",
+];
+/// File of the cache that holds the names in [`MODULES`] as of its making.
+const WANTED: &str = "wanted";
+
+/// A kernel's files.
+pub(super) struct Files {
+    /// The kernel, ready to boot.
+    pub(super) kernel: PathBuf,
+    /// Its modules, not compressed; their names' order is that in which they load.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+impl Kernel {
+    /// The kernel's files: from the cache, else from the mirror.
+    pub(super) fn fetch(&self) -> Result<Files> {
+        let cache = cache_folder()?;
+        let folder = cache.join(self.name);
+        if let Some(files) = Files::find(&folder) {
+            return Ok(files);
+        }
+        note(&format!(
+            "setup: fetching kernel {} ({} of {}) into {}",
+            self.name,
+            self.package,
+            self.suite,
+            folder.display()
+        ));
+        let work = cache.join(format!("{}.partial", self.name));
+        remove(&work)?;
+        fs::create_dir_all(&work)?;
+        self.download(&work)?;
+        // Whole or not at all: a cache that a stopped run left half full would be taken for good.
+        remove(&folder)?;
+        fs::rename(work.join("result"), &folder)?;
+        remove(&work)?;
+        Files::find(&folder).context("the fetched kernel lacks a file")
+    }
+
+    fn download(&self, work: &Path) -> Result<()> {
+        let (packages, root, result) = (work.join("deb"), work.join("root"), work.join("result"));
+        for folder in [&packages, &root, &result] {
+            fs::create_dir_all(folder)?;
+        }
+        Mirror::open(self.suite, &work.join("apt"))?.download(self.package, &packages)?;
+        for package in fs::read_dir(&packages)? {
+            let package = package?.path();
+            process::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root))?;
+        }
+        let files = files_below(&root)?;
+        let kernel = files
+            .iter()
+            .find(|file| file_name(file).starts_with("vmlinuz"))
+            .context("the packages hold no kernel")?;
+        fs::copy(kernel, result.join("vmlinuz"))?;
+        let absent = module::collect(MODULES, &files, &result)?;
+        if !absent.is_empty() {
+            let absent = absent.join(", ");
+            note(&format!(
+                "setup: not modules of {} (built in, or not there): {absent}",
+                self.name
+            ));
+        }
+        fs::write(result.join(WANTED), MODULES.join("\n"))?;
+        Ok(())
+    }
+}
+
+impl Files {
+    /// The files in a folder of the cache, when it is one for our list of modules.
+    fn find(folder: &Path) -> Option<Self> {
+        let wanted = fs::read_to_string(folder.join(WANTED)).ok()?;
+        if wanted != MODULES.join("\n") {
+            return None;
+        }
+        let mut modules = files_below(folder).ok()?;
+        modules.retain(|file| file.extension().is_some_and(|extension| extension == "ko"));
+        modules.sort();
+        let kernel = folder.join("vmlinuz");
+        kernel.is_file().then_some(Self { kernel, modules })
+    }
+}
+
+/// Waits until no other run uses the cache; the lock ends with the file that is returned.
+pub(super) fn lock_cache() -> Result<File> {
+    let cache = cache_folder()?;
+    fs::create_dir_all(&cache)?;
+    let file = File::create(cache.join("lock"))?;
+    file.lock().context("cannot lock the cache of kernels")?;
+    Ok(file)
+}
+
+fn cache_folder() -> Result<PathBuf> {
+    let base = match env::var_os("XDG_CACHE_HOME") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("towpath").join("kernels"))
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+/// Every regular file below `root`; links are not followed.
+fn files_below(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                files.push(entry.path());
+            }
+        }
+    }
+    Ok(files)
+}
