@@ -13,6 +13,7 @@ mod attach;
 mod chaos;
 mod cleanup;
 mod documents;
+mod endpoints;
 mod flows;
 mod kills;
 mod mtu;
