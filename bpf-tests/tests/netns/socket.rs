@@ -195,7 +195,9 @@ fn abuse_is_answered_with_what_is_wrong() {
 
 #[test]
 fn addresses_that_cannot_be_had_are_refused() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let mut fabric = Fabric::create(&Spec::default()).unwrap();
+    fabric.node.ip("addr add 10.0.1.27/32 dev lo").unwrap();
+    fabric.start_agent().unwrap();
     let (good, pod) = (
         fabric.add_pod(0, 0).unwrap(),
         fabric.make_pod(1, 0).unwrap(),
@@ -213,7 +215,6 @@ fn addresses_that_cannot_be_had_are_refused() {
         409,
         "address-in-use",
     );
-    fabric.node.ip("addr add 10.0.1.27/32 dev lo").unwrap();
     let request = with(&pod, "addresses", &json!(["10.0.1.27"]));
     put(&fabric, &request, 409, "address-of-host");
     put(
