@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
+use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
 use crate::numbers;
@@ -72,7 +73,9 @@ impl Store {
                 continue;
             };
             if name.starts_with(TEMPORARY_PREFIX) {
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+                if let Err(error) = fs::remove_file(&path) {
+                    tracing::warn!(path = %path.display(), %error, "a leftover stays");
+                }
             } else if let Some(id) = id_of(name, CORRUPT_SUFFIX) {
                 stored.corrupt.insert(id, path);
             } else if let Some(id) = id_of(name, SUFFIX) {
@@ -175,7 +178,7 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         netns,
         addresses,
         mtu,
-    } = serde_json::from_slice(&fs::read(path)?)?;
+    } = serde_json::from_str(&read_file(path)?)?;
     ensure!(
         version == VERSION,
         "version is {version}; {VERSION} is allowed"
@@ -295,6 +298,29 @@ mod tests {
             assert!(stored.endpoints.is_empty(), "{to}");
             assert_eq!(stored.corrupt.len(), 1, "{to}");
         }
+    }
+
+    /// Nothing of this comes from the agent, but nothing of it may keep the agent from starting.
+    #[test]
+    fn what_is_no_file_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let good = endpoint("good");
+        store.put(&good).unwrap();
+        fs::create_dir(folder.path().join(format!("{TEMPORARY_PREFIX}folder"))).unwrap();
+        let [fifo, endless, directory] = ["fifo", "endless", "directory"].map(endpoint);
+        nix::unistd::mkfifo(&store.path(fifo.id()), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", store.path(endless.id())).unwrap();
+        fs::create_dir(store.path(directory.id())).unwrap();
+        let (sender, opened) = std::sync::mpsc::channel();
+        let path = folder.path().to_owned();
+        std::thread::spawn(move || sender.send(Store::open(&path).map(|(_, stored)| stored)));
+        let stored = opened
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("opening the folder takes too long")
+            .unwrap();
+        assert_eq!(stored.endpoints, BTreeMap::from([(good.id(), good)]));
+        assert_eq!(stored.corrupt.len(), 3, "{:?}", stored.corrupt);
     }
 
     proptest! {
