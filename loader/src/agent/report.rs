@@ -222,6 +222,12 @@ impl<K: Host> Actor<K> {
                 format!("somebody keeps changing {}: {}", war.object, war.hint),
             );
         }
+        if let Some(error) = &self.unsaved {
+            note(
+                HealthState::Degraded,
+                format!("a restart would remove endpoints, their records are gone: {error}"),
+            );
+        }
         for path in self.corrupt.values() {
             note(
                 HealthState::Degraded,

@@ -23,6 +23,8 @@ use crate::node;
 pub(super) const ENDPOINTS: &str = "endpoints";
 /// How long a pass may go on once the agent has been told to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long callers have, once nothing is done any more, to be told so.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
 ///
@@ -79,5 +81,6 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         () = server.serve(handle) => {}
         () = told => {}
     }
+    server.finish(FAREWELL).await;
     Ok(())
 }

@@ -121,6 +121,7 @@ impl Store {
             addresses: endpoint.addresses.iter().copied().collect(),
             mtu: endpoint.mtu,
         };
+        fs::create_dir_all(&self.folder)?;
         let mut temporary = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.folder)?;
@@ -130,6 +131,26 @@ impl Store {
         faults::reach(Point::StoreRename);
         temporary.persist(path)?;
         self.sync()?;
+        Ok(())
+    }
+
+    /// Writes the records again that somebody removed: at its next start the agent would take their
+    /// endpoints for deleted.
+    ///
+    /// # Errors
+    /// When one cannot be looked for or written.
+    pub(super) fn restore<'a>(
+        &self,
+        endpoints: impl IntoIterator<Item = &'a Endpoint>,
+    ) -> Result<()> {
+        for endpoint in endpoints {
+            let path = self.path(endpoint.id());
+            let is_there = path.try_exists();
+            if !is_there.with_context(|| format!("look at {}", path.display()))? {
+                self.put(endpoint)?;
+                tracing::warn!(record = %path.display(), "a record was gone and is written again");
+            }
+        }
         Ok(())
     }
 
@@ -147,7 +168,11 @@ impl Store {
                 }
             }
         }
-        self.sync()
+        // Without a folder there is nothing that could come back.
+        if self.folder.exists() {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Makes what was renamed or removed last.

@@ -46,6 +46,8 @@ pub struct Server {
     /// Inode of the socket's file: what stands at the path later may be another agent's.
     inode: u64,
     limits: ServerLimits,
+    /// One for each connection that may be open.
+    permits: Arc<Semaphore>,
 }
 
 impl Server {
@@ -72,14 +74,14 @@ impl Server {
             path: path.to_owned(),
             inode,
             limits,
+            permits: Arc::new(Semaphore::new(limits.connections)),
         })
     }
 
     /// Serves until the future is dropped.
-    pub async fn serve(self, handle: Handle) {
-        let permits = Arc::new(Semaphore::new(self.limits.connections));
+    pub async fn serve(&self, handle: Handle) {
         loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 return;
             };
             match self.listener.accept().await {
@@ -96,6 +98,16 @@ impl Server {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
+        }
+    }
+
+    /// Waits until the callers that were let in have their answers, at most for `patience`; nobody
+    /// else is let in.
+    pub async fn finish(self, patience: Duration) {
+        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
+        let ended = tokio::time::timeout(patience, self.permits.acquire_many(all)).await;
+        if ended.is_err() {
+            tracing::debug!("a connection outlasts the server");
         }
     }
 }

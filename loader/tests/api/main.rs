@@ -7,6 +7,7 @@
 )]
 
 mod fake;
+mod socket;
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -334,44 +335,6 @@ fn an_old_socket_is_replaced_and_the_new_one_removed() {
         drop(server);
     });
     assert!(!path.exists());
-}
-
-#[test]
-fn what_is_not_a_left_socket_is_never_replaced() {
-    let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let _inside = runtime.enter();
-    let file = folder.path().join("notes.txt");
-    std::fs::write(&file, "precious").unwrap();
-    let error = Server::bind(&file, LIMITS).unwrap_err().to_string();
-    assert!(error.contains("notes.txt"), "{error}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
-
-    let used = folder.path().join("used.sock");
-    let listener = std::os::unix::net::UnixListener::bind(&used).unwrap();
-    let error = Server::bind(&used, LIMITS).unwrap_err().to_string();
-    assert!(error.contains("used.sock"), "{error}");
-    assert!(UnixStream::connect(&used).is_ok());
-    drop(listener);
-}
-
-#[test]
-fn a_socket_that_another_one_replaced_is_not_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("agent.sock");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let _inside = runtime.enter();
-    let first = Server::bind(&path, LIMITS).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    let _second = Server::bind(&path, LIMITS).unwrap();
-    drop(first);
-    assert!(UnixStream::connect(&path).is_ok());
 }
 
 #[test]

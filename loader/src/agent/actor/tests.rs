@@ -363,6 +363,31 @@ async fn an_endpoint_that_was_removed_from_disk_alone_goes_at_the_next_start() {
 }
 
 #[tokio::test]
+async fn records_that_somebody_removed_are_written_again() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let (kept, gone) = (endpoint("x", &["10.0.1.66"]), endpoint("y", &["10.0.1.67"]));
+    make(&mut actor, kept.clone()).await.unwrap();
+    make(&mut actor, gone.clone()).await.unwrap();
+    fs::remove_dir_all(machine.folder.path()).unwrap();
+    actor.delete(&gone.owner).await.unwrap();
+    actor.run_pass().await;
+    machine.kill(actor);
+    let actor = machine.start().await;
+    assert_eq!(devices(&actor), [kept.id()].into());
+
+    let mut actor = actor;
+    fs::remove_dir_all(machine.folder.path()).unwrap();
+    fs::write(machine.folder.path(), "in the way").unwrap();
+    actor.run_pass().await;
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded, "{health:?}");
+    fs::remove_file(machine.folder.path()).unwrap();
+    actor.run_pass().await;
+    assert_eq!(actor.status().await.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
 async fn the_host_and_what_is_no_namespace_are_refused() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
