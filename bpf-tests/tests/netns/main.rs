@@ -11,6 +11,7 @@
 mod addresses;
 mod attach;
 mod cleanup;
+mod device;
 mod documents;
 mod flows;
 mod kills;
