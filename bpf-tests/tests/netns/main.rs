@@ -10,6 +10,7 @@
 
 mod addresses;
 mod attach;
+mod chaos;
 mod cleanup;
 mod device;
 mod documents;

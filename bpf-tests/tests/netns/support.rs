@@ -86,6 +86,19 @@ pub(crate) fn within<T>(
     }
 }
 
+/// Waits until a look succeeds, and returns how long that took.
+#[track_caller]
+pub(crate) fn within_counted(
+    deadline: Duration,
+    what: &str,
+    look: impl FnMut() -> anyhow::Result<()>,
+) -> Duration {
+    match eventually(deadline, what, look) {
+        Ok(((), time)) => time,
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
 /// The agent's answer to a GET.
 #[track_caller]
 pub(crate) fn get(fabric: &Fabric, path: &str) -> Value {
