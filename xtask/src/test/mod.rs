@@ -42,10 +42,11 @@ struct Outcome {
 /// Runs `test`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = chosen(&options.suites);
+    let mut needs = vec![Need::Build];
     if suites.iter().any(|suite| suite.needs_root()) {
         setup::require_root("every suite but `unit`")?;
+        needs.push(Need::Tests);
     }
-    let mut needs = vec![Need::Build, Need::Tests];
     if suites.contains(&Suite::Vm) {
         needs.push(Need::Vm);
     }
