@@ -38,6 +38,7 @@ const fn compiler(need: Need, probe: &'static str, package: &'static str) -> Req
 
 const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Build, "cc", "gcc"),
+    tool(Need::Build, "c++", "g++"),
     compiler(Need::Build, "/usr/bin/rustc", "rustc-web"),
     compiler(Need::Build, "/usr/bin/cargo", "cargo-web"),
     compiler(
