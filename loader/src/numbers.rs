@@ -27,7 +27,7 @@ pub const ENI_MAX: u8 = 62;
 /// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;
-/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER` in
+/// Metric that the kernel gives an IPv6 route that asks for none (`IP6_RT_PRIO_USER`,
 /// `include/uapi/linux/ipv6_route.h`).
 pub const METRIC_V6_DEFAULT: u32 = 1024;
 
@@ -39,8 +39,9 @@ pub const POD_GATEWAY_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254,
 /// Link-local gateway of every pod, IPv6.
 pub const POD_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// Priority of our filter where TCX is missing: tc's own default for the first filter.
-pub const TC_PRIORITY: u16 = 49_152;
+/// Priority of our filter where TCX is missing: behind what tc gives filters that ask for none,
+/// which begins at 49152 (`tcf_auto_prio`, `net/sched/cls_api.c`) and counts down.
+pub const TC_PRIORITY: u16 = 50_000;
 /// Handle of our filter where TCX is missing ("tw").
 pub const TC_HANDLE: u32 = 0x7477;
 
