@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::artifacts::{self, Metadata};
 use crate::console::note;
-use crate::{process, setup};
+use crate::setup;
 
 /// The binary that is the demo.
 const DEMO: &str = "towpath-demo";
