@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::intent::{Endpoint, Eni, Family, Intent, Node, Settings};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
+use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
 /// Index of ENI 0's device; ENI n's is this plus n.
@@ -87,8 +88,18 @@ pub(crate) fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
         mac: Some(mac),
         mtu: 9001,
         up: true,
+        group: 0,
         kind: LinkKind::Physical,
         master: None,
+    }
+}
+
+/// The host-side device of a pod, in use.
+pub(crate) fn pod_link(ifindex: u32, name: &str) -> Link {
+    Link {
+        kind: LinkKind::Veth,
+        group: numbers::DEVICE_GROUP,
+        ..link(ifindex, &id(name).device(), id(name).host_mac())
     }
 }
 

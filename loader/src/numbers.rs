@@ -45,6 +45,11 @@ pub const TC_PRIORITY: u16 = 50_000;
 /// Handle of our filter where TCX is missing ("tw").
 pub const TC_HANDLE: u32 = 0x7477;
 
+/// Interface group of a pod's host-side device that is finished ("tw"). What it tells is said at
+/// [`crate::recognise::finished_device`]. The group is the one thing that a device keeps while it is
+/// down and that changes nothing else; 0 is the group of every device that has none.
+pub const DEVICE_GROUP: u32 = 0x7477;
+
 /// Smallest MTU that IPv6 allows (RFC 8200 section 5).
 pub const MTU_MIN: u32 = 1280;
 /// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").

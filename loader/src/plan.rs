@@ -18,7 +18,7 @@ use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
 use crate::object::{Object, ObjectKey};
-use crate::recognise::{Owned, endpoint_device, recognise};
+use crate::recognise::{Owned, finished_device, recognise};
 use crate::types::EndpointId;
 use crate::view::{ObjectState, OwnedObject, View};
 
@@ -104,11 +104,11 @@ struct Here<'a> {
 impl<'a> Here<'a> {
     fn new(observed: &'a Observed) -> Self {
         let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
-        let finished = observed.links.values().filter(|link| link.up);
+        let finished = observed.links.values().filter_map(finished_device);
         Self {
             observed,
             rules: rules.collect(),
-            devices: finished.filter_map(endpoint_device).collect(),
+            devices: finished.collect(),
         }
     }
 

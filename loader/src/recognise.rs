@@ -119,6 +119,26 @@ pub fn endpoint_device(link: &Link) -> Option<EndpointId> {
         .filter(|id| link.kind == LinkKind::Veth && link.mac == Some(id.host_mac()))
 }
 
+/// The endpoint whose host-side device this is, if the device is finished.
+///
+/// A pair is made by many requests to the kernel, and the agent can die between any two. Its host
+/// end is born down, gets [`numbers::DEVICE_GROUP`] when everything else about the pair is done, and
+/// is set up by a later plan, behind the program and the entries that guard it. So:
+///
+/// | host-side device | what happened | what follows |
+/// |---|---|---|
+/// | none | nothing yet, or it was deleted | the pair is made |
+/// | down, of another group | making it was interrupted | the pair is made anew |
+/// | down, of our group | it is new, or somebody set it down | program and entries, then it is set up; the pod keeps its interface |
+/// | up | it is in use | nothing |
+///
+/// A device that is up is finished whatever its group: we set none up before. Who changes the group
+/// of a device in use changes nothing; it is missed only if the device is set down after that.
+#[must_use]
+pub fn finished_device(link: &Link) -> Option<EndpointId> {
+    endpoint_device(link).filter(|_| link.up || link.group == numbers::DEVICE_GROUP)
+}
+
 fn device_endpoint(ifindex: u32, observed: &Observed) -> Option<EndpointId> {
     observed.links.get(&ifindex).and_then(endpoint_device)
 }

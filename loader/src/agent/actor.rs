@@ -10,19 +10,15 @@ use futures_util::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
-use super::admission::{self, Admission, Decision};
 use super::kernel::Host;
 use super::netns::Netns;
 use super::pacer::Pacer;
 use super::store::{Store, Stored};
-use crate::api::types::Attachment;
-use crate::api::{ApiError, Command, EndpointRequest, ErrorCode};
-use crate::faults::{self, Point};
-use crate::intent::{Endpoint, Intent, Node, Settings};
+use crate::api::Command;
+use crate::intent::{Intent, Node, Settings};
 use crate::node::NodeSource;
 use crate::reconcile::{Pass, Reconciler};
-use crate::types::{EndpointId, Owner};
-use crate::view::Readiness;
+use crate::types::EndpointId;
 
 /// The owner of the node's state.
 pub(super) struct Actor<K> {
@@ -87,7 +83,7 @@ impl<K: Host> Actor<K> {
             tokio::select! {
                 () = &mut stop => return,
                 command = commands.recv() => match command {
-                    Some(command) => self.command(command).await,
+                    Some(command) => self.serve(command, &mut commands).await,
                     None => return,
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
@@ -174,164 +170,17 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    fn forget(&mut self, id: EndpointId) -> anyhow::Result<String> {
+    /// Removes an endpoint from disk and from the intent; its owner, in words.
+    pub(super) fn forget(&mut self, id: EndpointId) -> anyhow::Result<String> {
         self.store.remove(id)?;
         let endpoint = self.intent.endpoints.remove(&id);
         Ok(endpoint.map_or_else(|| id.to_string(), |endpoint| endpoint.owner.to_string()))
     }
 
-    async fn command(&mut self, command: Command) {
-        // A caller that went away needs no answer.
-        match command {
-            Command::AddEndpoint(request, reply) => {
-                let owner = request.owner.clone();
-                let answer = self.add(request).await;
-                match &answer {
-                    Ok(_) => tracing::info!(%owner, "endpoint added"),
-                    Err(error) => tracing::warn!(%owner, %error, "endpoint not added"),
-                }
-                reply.send(answer).ok();
-            }
-            Command::DeleteEndpoint(owner, reply) => {
-                let answer = self.delete(&owner).await;
-                match &answer {
-                    Ok(()) => tracing::info!(%owner, "endpoint deleted"),
-                    Err(error) => tracing::warn!(%owner, %error, "endpoint not deleted"),
-                }
-                reply.send(answer).ok();
-            }
-            Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
-            Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
-            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.clone()))),
-            Command::Status(reply) => {
-                let status = self.status().await;
-                reply.send(Ok(Box::new(status))).ok();
-            }
-            Command::Metrics(reply) => drop(reply.send(self.metrics())),
-        }
-    }
-
-    async fn add(&mut self, request: EndpointRequest) -> Result<Attachment, ApiError> {
-        if self.source.node.is_none() {
-            let error = self
-                .source
-                .error
-                .as_deref()
-                .unwrap_or("it was not read yet");
-            return Err(ApiError::new(
-                ErrorCode::NotReady,
-                format!("there is no good node document: {error}"),
-            ));
-        }
-        if self.reconciler.kernel().facts().is_none() {
-            self.run_pass().await;
-        }
-        match self.decide(request)? {
-            Decision::Existing(endpoint) => {
-                self.run_pass().await;
-                self.attached(&endpoint)
-            }
-            Decision::New(endpoint) => {
-                check_netns(&endpoint)?;
-                self.make(endpoint).await
-            }
-        }
-    }
-
-    fn decide(&self, request: EndpointRequest) -> Result<Decision, ApiError> {
-        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
-            ApiError::new(
-                ErrorCode::NotReady,
-                "the kernel could not be read; see the log",
-            )
-        })?;
-        Admission {
-            intent: &self.intent,
-            view: &self.pass.view,
-            mtu: self.mtu,
-            facts,
-        }
-        .decide(request)
-    }
-
-    /// Makes an endpoint, or leaves nothing of it.
-    async fn make(&mut self, endpoint: Endpoint) -> Result<Attachment, ApiError> {
-        let id = endpoint.id();
-        self.store
-            .put(&endpoint)
-            .map_err(|error| internal(&error))?;
-        faults::reach(Point::EndpointAddRecorded);
-        self.intent.endpoints.insert(id, endpoint.clone());
-        if self.corrupt.remove(&id).is_some() {
-            self.hide_corrupt();
-        }
-        self.run_pass().await;
-        let answer = self.attached(&endpoint);
-        if answer.is_err() {
-            if let Err(error) = self.forget(id) {
-                tracing::error!("the record of a failed endpoint stays: {error:#}");
-            }
-            self.run_pass().await;
-        }
-        answer
-    }
-
-    /// The answer for an endpoint that should work by now.
-    fn attached(&self, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
-        let view = self.pass.view.endpoints.get(&endpoint.id());
-        match view.map(|view| &view.readiness) {
-            Some(Readiness::Ready) => admission::attachment(&self.intent, endpoint),
-            Some(Readiness::NotReady { reason } | Readiness::Excluded { reason }) => {
-                Err(ApiError::new(ErrorCode::SetUpFailed, reason.clone()))
-            }
-            None => Err(ApiError::new(
-                ErrorCode::SetUpFailed,
-                "the kernel could not be read; see the log",
-            )),
-        }
-    }
-
-    async fn delete(&mut self, owner: &Owner) -> Result<(), ApiError> {
-        let id = EndpointId::of(owner);
-        let known = self.intent.endpoints.get(&id);
-        if known.is_some_and(|endpoint| endpoint.owner != *owner) {
-            // Another owner's that happens to have the same id.
-            return Ok(());
-        }
-        let unreadable = self.corrupt.contains_key(&id);
-        if known.is_none() && !unreadable {
-            return Ok(());
-        }
-        self.forget(id).map_err(|error| internal(&error))?;
-        faults::reach(Point::EndpointDelRecorded);
-        if self.corrupt.remove(&id).is_some() {
-            self.hide_corrupt();
-        }
-        self.run_pass().await;
-        Ok(())
-    }
-
-    fn hide_corrupt(&mut self) {
+    pub(super) fn hide_corrupt(&mut self) {
         let ids = self.corrupt.keys().copied().collect();
         self.reconciler.kernel_mut().hide(ids);
     }
-}
-
-/// Checks that the namespace is one that a pod can have.
-fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
-    let path = endpoint.netns.display();
-    let message = match Netns::at(&endpoint.netns) {
-        Netns::Pod => return Ok(()),
-        Netns::Host => format!("{path} is the host's own network namespace"),
-        Netns::Other => format!("{path} is not a network namespace"),
-        Netns::Absent => format!("{path} does not exist"),
-        Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
-    };
-    Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
-}
-
-fn internal(error: &anyhow::Error) -> ApiError {
-    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
 }
 
 /// Waits for an event; false when there will be no more. Waits for ever where there is no

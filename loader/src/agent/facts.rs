@@ -128,6 +128,7 @@ mod tests {
             mac: Some(id.host_mac()),
             mtu: 1500,
             up: true,
+            group: 0,
             kind: LinkKind::Veth,
             master: None,
         };

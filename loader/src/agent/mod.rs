@@ -3,6 +3,7 @@
 mod actor;
 mod admission;
 mod cleanup;
+mod commands;
 mod facts;
 mod kernel;
 mod lock;

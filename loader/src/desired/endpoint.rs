@@ -15,7 +15,7 @@ use crate::kernel::{
 };
 use crate::numbers;
 use crate::object::Object;
-use crate::recognise::{default_metric, endpoint_device};
+use crate::recognise::{default_metric, endpoint_device, finished_device};
 use crate::types::{EndpointId, EniNumber};
 use crate::view::{EndpointView, Readiness};
 
@@ -125,15 +125,14 @@ impl OneEndpoint<'_> {
         builder.put(Scope::Endpoint(self.id), object);
     }
 
-    /// Adds the device and what hangs on it; gives it back when it is there. One that is down was
-    /// never finished, and is made anew.
+    /// Adds the device and what hangs on it; gives it back when it is there and finished.
     fn add_device<'l>(
         &mut self,
         builder: &mut Builder<'_>,
         named: Option<&'l Link>,
     ) -> Option<&'l Link> {
         let device = match named {
-            Some(link) if endpoint_device(link) == Some(self.id) && link.up => link,
+            Some(link) if finished_device(link) == Some(self.id) => link,
             Some(link) if endpoint_device(link) != Some(self.id) => {
                 self.fail(format!(
                     "device {} is not ours: it is no veth with MAC {}",
@@ -151,6 +150,7 @@ impl OneEndpoint<'_> {
         self.put(builder, Object::Device(self.id));
         let mtu = self.endpoint.mtu;
         self.put(builder, Object::Mtu { ifindex, mtu });
+        self.put(builder, Object::Up(ifindex));
         let scope = Scope::Endpoint(self.id);
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");

@@ -1,9 +1,9 @@
 use std::net::IpAddr;
 
 use super::*;
-use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, link, mac};
+use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
 use crate::intent::Family;
-use crate::kernel::{Action, Attachment, Hook, LinkKind, MapEntry, MapKey};
+use crate::kernel::{Action, Attachment, Hook, MapEntry, MapKey};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
@@ -20,11 +20,7 @@ fn has(desired: &Desired, object: Object) -> bool {
 
 fn host_with_pod() -> Observed {
     let mut observed = host();
-    let pod = Link {
-        kind: LinkKind::Veth,
-        ..link(100, &id("a").device(), id("a").host_mac())
-    };
-    crate::fixture::plug(&mut observed, pod);
+    crate::fixture::plug(&mut observed, pod_link(100, "a"));
     observed
 }
 
@@ -207,6 +203,9 @@ fn an_endpoints_device_is_made_when_missing_or_unfinished_and_never_taken_over()
     let mut observed = host_with_pod();
     assert!(has(&wants(&observed), hook));
     observed.links.get_mut(&100).unwrap().up = false;
+    let down = wants(&observed);
+    assert!(has(&down, hook) && has(&down, Object::Up(100)));
+    observed.links.get_mut(&100).unwrap().group = 0;
     let unfinished = wants(&observed);
     assert!(has(&unfinished, device) && !has(&unfinished, hook));
 

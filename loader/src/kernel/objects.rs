@@ -22,6 +22,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it is administratively up.
     pub up: bool,
+    /// Its interface group (`IFLA_GROUP`); 0 where it has none.
+    pub group: u32,
     /// What it is.
     pub kind: LinkKind,
     /// The device that it is a port of (bond, bridge, VRF).

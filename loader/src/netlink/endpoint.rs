@@ -1,14 +1,15 @@
 //! A pod's devices: a veth pair born in its final namespaces with final names and MACs, and all
 //! that the pod's end needs.
 //!
-//! The host's end is set up last. A pair whose host end is down is therefore one that was never
-//! finished, or one that somebody set down; either way the step makes it anew.
+//! The host's end stays down: it is set up by a step of its own, when the program that guards it is
+//! there. That the pair is finished is noted in the host end's group, as the very last thing
+//! ([`crate::recognise::finished_device`]).
 //!
 //! The host's end gets no link-local address: the pod's gateway is answered for by a permanent
 //! neighbour entry, and without one there is no duplicate address detection and no router
 //! solicitation for each pod. The pod's end keeps its own, which applications may use. Router
-//! advertisements are off in the pod: its routes are ours. Where the pod has no IPv6 address, the family is left as the runtime made
-//! it.
+//! advertisements are off in the pod: its routes are ours. Where the pod has no IPv6 address, the
+//! family is left as the runtime made it.
 
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -113,7 +114,7 @@ async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> any
     })
 }
 
-/// Brings both ends of a new pair to work, the host's end last.
+/// Brings a new pair to where the host's end has only to be set up, and notes that it is.
 async fn finish(
     host: &mut Socket,
     pod: &mut Socket,
@@ -127,7 +128,7 @@ async fn finish(
     inside(pod, netns, endpoint, protocol)
         .await
         .with_context(|| format!("configure {} in the pod", endpoint.owner.interface))?;
-    apply::links::set_up(host, outside).await
+    apply::links::set_group(host, outside, numbers::DEVICE_GROUP).await
 }
 
 /// Configures the pod's end.

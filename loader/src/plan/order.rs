@@ -6,7 +6,7 @@ use datapath_common::counter::Program;
 use crate::kernel::{Attachment, MapEntry, NextHop, Observed, Rule};
 use crate::numbers;
 use crate::object::Object;
-use crate::recognise::is_fence;
+use crate::recognise::{endpoint_device, is_fence};
 
 /// The order of what is added: what others rest on first, and what lets packets in last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,19 +17,19 @@ pub(super) enum Addition {
     Sysctl,
     /// Before any entry tells the programs of the new MTU.
     Mtu,
-    /// Routes need a device that is up.
+    /// An ENI's. Routes need a device that is up.
     Up,
     /// Its index is known to the next plan only, so nothing else of the endpoint is in this one.
     Device,
-    /// Before the route that would have the kernel ask for the address.
+    /// Before the route that would have the kernel ask for the address. The device may be down.
     Neighbour,
     /// First in an ENI's table: a marked packet must never fall through to the main table.
     Fence,
-    /// A gateway's or an endpoint's.
+    /// A gateway's, or that of an endpoint whose device is up.
     DeviceRoute,
     /// After the route to its gateway.
     DefaultRoute,
-    /// After the routes of the endpoints in it.
+    /// After the routes of the endpoints in it, as far as their devices are up.
     BlockRoute,
     /// The nop that the skip jumps to, and what an ENI's own address sends.
     OwnAddressRule,
@@ -55,6 +55,12 @@ pub(super) enum Addition {
     FirstAttachment,
     /// After everything that a packet from or to it needs.
     EndpointAddress,
+    /// With the program and the entries there, so that no packet of the pod gets past them: what
+    /// the stack would do with it is to send it by the primary, whoever owns its source.
+    EndpointUp,
+    /// The kernel takes no route to a device that is down. Until now the block's route keeps what
+    /// the host sends to the endpoint from leaving the node.
+    EndpointRoute,
     /// After the endpoints in it: an address of a block without an endpoint is dropped.
     Block,
     /// A program of ours that runs is replaced when the maps hold all that the new one reads.
@@ -66,11 +72,15 @@ impl Addition {
         match object {
             Object::Sysctl(..) => Self::Sysctl,
             Object::Mtu { .. } => Self::Mtu,
+            Object::Up(ifindex) if endpoint_is_down(*ifindex, observed) => Self::EndpointUp,
             Object::Up(_) => Self::Up,
             Object::Device(_) => Self::Device,
             Object::Address(_) => Self::Address,
             Object::Route(route) if is_fence(route) => Self::Fence,
             Object::Route(route) => match route.next_hop {
+                NextHop::Device(ifindex) if endpoint_is_down(ifindex, observed) => {
+                    Self::EndpointRoute
+                }
                 NextHop::Device(_) => Self::DeviceRoute,
                 NextHop::Gateway(..) => Self::DefaultRoute,
                 NextHop::Unreachable => Self::BlockRoute,
@@ -106,6 +116,12 @@ impl Addition {
             MapEntry::EniDevice(..) => Self::EniDevice,
         }
     }
+}
+
+/// Whether a device is an endpoint's, and down.
+fn endpoint_is_down(ifindex: u32, observed: &Observed) -> bool {
+    let link = observed.links.get(&ifindex);
+    link.is_some_and(|link| !link.up && endpoint_device(link).is_some())
 }
 
 /// The order of what is removed: what lets packets in first, and what others rest on last.

@@ -4,9 +4,9 @@ use datapath_common::abi::DestinationClass;
 use datapath_common::counter::Program;
 
 use super::*;
-use crate::fixture::{ETH0, host, id, intent, link, plug};
+use crate::fixture::{ETH0, host, id, intent, plug, pod_link};
 use crate::intent::Family;
-use crate::kernel::{Action, Hook, Link, LinkKind, MapEntry, NextHop, Rule, Selector, SysctlScope};
+use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope};
 use crate::numbers;
 use crate::recognise::is_fence;
 use crate::types::EniNumber;
@@ -15,11 +15,7 @@ use crate::view::Readiness;
 fn host_with_pods() -> Observed {
     let mut observed = host();
     for (ifindex, name) in [(100, "a"), (101, "b"), (102, "c")] {
-        let pod = Link {
-            kind: LinkKind::Veth,
-            ..link(ifindex, &id(name).device(), id(name).host_mac())
-        };
-        plug(&mut observed, pod);
+        plug(&mut observed, pod_link(ifindex, name));
     }
     observed
 }
@@ -69,6 +65,42 @@ fn additions_come_in_the_order_in_which_they_rest_on_each_other() {
     assert!(last(&plan, "service", other) < first(&plan, "endpoint", entry));
     assert!(last(&plan, "program", |s| matches!(s, Attach(_))) < first(&plan, "endpoint", entry));
     assert!(last(&plan, "endpoint", entry) < first(&plan, "block", block));
+}
+
+#[test]
+fn an_endpoints_device_comes_up_behind_its_program_and_its_entries() {
+    use StepKind::{AddNeighbour, AddRoute, Attach, PutMapEntry, SetMtu, SetSysctl, SetUp};
+    let mut observed = host_with_pods();
+    for ifindex in 100..103 {
+        let link = observed.links.get_mut(&ifindex).unwrap();
+        (link.up, link.mtu) = (false, 1500);
+    }
+    let plan = plan(&intent(), &observed);
+    let up = |s: &StepKind| matches!(s, SetUp(100..103));
+    let program = |s: &StepKind| matches!(s, Attach(hook) if hook.ifindex >= 100);
+    let entry = |s: &StepKind| matches!(s, PutMapEntry(MapEntry::Address(_, e)) if e.is_endpoint());
+    let mtu = |s: &StepKind| matches!(s, SetMtu { ifindex, .. } if *ifindex >= 100);
+    let sysctl = |s: &StepKind| matches!(s, SetSysctl(s, _) if matches!(s.scope, SysctlScope::Device(i) if i >= 100));
+    let neighbour = |s: &StepKind| matches!(s, AddNeighbour(_));
+    let route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
+    let blocks = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && r.next_hop == NextHop::Unreachable);
+    let eni = |s: &StepKind| matches!(s, SetUp(i) if *i == ETH0 + 1);
+    let gateway = |s: &StepKind| matches!(s, AddRoute(r) if r.table == 11 && matches!(r.next_hop, NextHop::Device(_)));
+    for (what, step) in [
+        ("program", &program as &dyn Fn(&StepKind) -> bool),
+        ("entry", &entry),
+        ("MTU", &mtu),
+        ("sysctl", &sysctl),
+        ("neighbour", &neighbour),
+        ("block's route", &blocks),
+    ] {
+        assert!(last(&plan, what, step) < first(&plan, "up", up), "{what}");
+    }
+    assert_eq!(plan.steps.iter().filter(|p| up(&p.step.kind)).count(), 3);
+    assert!(last(&plan, "up", up) < first(&plan, "route", route));
+    assert!(last(&plan, "ENI up", eni) < first(&plan, "gateway", gateway));
+    let created = |p: &Planned| matches!(p.step.kind, StepKind::CreateEndpointDevice(_));
+    assert!(!plan.steps.iter().any(created));
 }
 
 #[test]
@@ -162,11 +194,7 @@ fn a_rule_may_carry_any_protocol_and_another_masks_go_after_the_new_ones() {
 #[test]
 fn the_view_shows_what_there_is_beside_what_should_be() {
     let mut observed = host_with_pods();
-    let orphan = Link {
-        kind: LinkKind::Veth,
-        ..link(103, &id("gone").device(), id("gone").host_mac())
-    };
-    plug(&mut observed, orphan);
+    plug(&mut observed, pod_link(103, "gone"));
     let view = plan(&intent(), &observed).view;
     let state = |text: &str| {
         let found = view.objects.iter().find(|o| o.object == text);

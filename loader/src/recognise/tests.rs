@@ -1,5 +1,5 @@
 use super::*;
-use crate::fixture::{BRIDGE, ETH0, address, host, id, link, mac};
+use crate::fixture::{BRIDGE, ETH0, address, host, id, mac, pod_link};
 use crate::kernel::{MapKey, Neighbour};
 
 fn rule(priority: u32, selector: Selector, action: Action) -> Rule {
@@ -46,11 +46,7 @@ fn fence(table: u32) -> Route {
 /// A host with the device of pod a.
 fn host_with_pod() -> Observed {
     let mut observed = host();
-    let pod = Link {
-        kind: LinkKind::Veth,
-        ..link(100, &id("a").device(), id("a").host_mac())
-    };
-    observed.links.insert(100, pod);
+    observed.links.insert(100, pod_link(100, "a"));
     observed
 }
 
@@ -211,6 +207,33 @@ fn devices_by_kind_name_and_mac() {
     ] {
         assert_eq!(endpoint_device(&foreign), None, "{foreign:?}");
     }
+}
+
+#[test]
+fn a_device_is_finished_by_its_group_or_because_it_is_up() {
+    let ours = numbers::DEVICE_GROUP;
+    for (up, group, finished) in [
+        (false, ours, true),
+        (true, ours, true),
+        (true, 0, true),
+        (true, 7, true),
+        (false, 0, false),
+        (false, 7, false),
+    ] {
+        let pod = Link {
+            up,
+            group,
+            ..pod_link(100, "a")
+        };
+        let expected = finished.then(|| id("a"));
+        assert_eq!(finished_device(&pod), expected, "up {up}, group {group}");
+        assert_eq!(endpoint_device(&pod), Some(id("a")), "ours all the same");
+    }
+    let foreign = Link {
+        mac: Some(mac(5)),
+        ..pod_link(100, "a")
+    };
+    assert_eq!(finished_device(&foreign), None);
 }
 
 #[test]

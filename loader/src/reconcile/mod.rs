@@ -21,6 +21,7 @@ use self::repairs::Ledger;
 pub use self::repairs::{RepairWar, Repairs};
 use crate::intent::Intent;
 use crate::kernel::{Kernel, Observed, Scope};
+use crate::object::Object;
 use crate::plan::{Plan, Planned, plan};
 use crate::view::View;
 
@@ -154,17 +155,23 @@ impl<K: Kernel> Reconciler<K> {
         Ok((plan(intent, &observed), observed))
     }
 
-    /// The steps that may be tried now.
+    /// The steps that may be tried now. An endpoint whose program has to wait goes no further: its
+    /// device must not come up without.
     fn due(&mut self, plan: &Plan, progress: &mut Progress) -> Vec<Planned> {
         let now = (self.clock)();
         progress.next_due = None;
         let mut due = Vec::new();
+        let mut unguarded = BTreeSet::new();
         for planned in &plan.steps {
-            if progress.held.contains(&planned.step.scope) {
+            let scope = planned.step.scope;
+            if progress.held.contains(&scope) || unguarded.contains(&scope) {
                 continue;
             }
             match self.ledger.wait(&planned.object, now) {
                 Some(wait) => {
+                    if let (Scope::Endpoint(_), Object::Attachment(_)) = (scope, planned.object) {
+                        unguarded.insert(scope);
+                    }
                     let soonest = progress.next_due.map_or(wait, |due| due.min(wait));
                     progress.next_due = Some(soonest);
                 }

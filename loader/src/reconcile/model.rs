@@ -8,6 +8,7 @@ use crate::intent::{Endpoint, Family};
 use crate::kernel::{
     Attachment, Hook, Kernel, Link, LinkKind, NextHop, Observed, Route, Step, StepKind,
 };
+use crate::numbers;
 use crate::object::Object;
 
 /// A kernel in memory.
@@ -71,6 +72,14 @@ impl ModelKernel {
         self.state.neighbours.retain(|n| n.ifindex != ifindex);
     }
 
+    /// Makes a device one that an agent died over while making it.
+    pub(crate) fn unfinish(&mut self, ifindex: u32) {
+        self.set_down(ifindex);
+        if let Some(link) = self.state.links.get_mut(&ifindex) {
+            link.group = 0;
+        }
+    }
+
     fn link(&mut self, ifindex: u32) -> anyhow::Result<&mut Link> {
         let link = self.state.links.get_mut(&ifindex);
         link.ok_or_else(|| anyhow::anyhow!("no such device: {ifindex}"))
@@ -84,6 +93,8 @@ impl ModelKernel {
         }
         let link = Link {
             kind: LinkKind::Veth,
+            up: false,
+            group: numbers::DEVICE_GROUP,
             mtu: endpoint.mtu,
             ..link(self.next_ifindex, &id.device(), id.host_mac())
         };

@@ -159,10 +159,55 @@ fn what_others_undo_is_put_back_and_counted() {
 }
 
 #[test]
-fn a_pod_whose_device_is_down_or_gone_gets_a_new_one() {
+fn a_pod_whose_device_is_set_down_keeps_it() {
+    let mut bench = Bench::settled();
+    let before = bench.kernel().state.clone();
+    bench.kernel().set_down(100);
+    let pass = bench.pass();
+    assert!(pass.is_clean(), "{:?}", pass.failures);
+    assert_eq!(bench.kernel().state, before);
+    let repairs = bench.reconciler.repairs();
+    assert_eq!(repairs.by_kind[&ObjectKind::LinkState], 1);
+    assert_eq!(repairs.by_kind.get(&ObjectKind::Device), None);
+    // The group of a device in use is nothing to repair.
+    bench.kernel().state.links.get_mut(&100).unwrap().group = 0;
+    assert_eq!(bench.pass().applied, 0);
+}
+
+#[test]
+fn a_device_waits_for_its_program() {
+    let mut bench = Bench::settled();
+    let hook = Hook {
+        ifindex: 100,
+        program: Program::FromEndpoint,
+    };
+    for _ in 0..11 {
+        bench.kernel().state.attachments.remove(&hook);
+        assert!(bench.pass().is_clean());
+    }
+    // A war, so the next repair has to wait.
+    bench.kernel().state.attachments.remove(&hook);
+    bench.kernel().set_down(100);
+    let pass = bench.pass();
+    assert_eq!(pass.next_due, Some(Duration::from_secs(1)));
+    assert!(!bench.kernel().state.links[&100].up);
+    bench.wait(Duration::from_secs(1));
+    assert!(bench.pass().is_clean());
+    assert!(bench.kernel().state.links[&100].up);
+
+    // And it stays down where the program cannot be attached at all.
+    let mut bench = Bench::new();
+    bench.kernel().refuse = Box::new(move |step| *step == StepKind::Attach(hook));
+    assert!(!bench.pass().is_clean());
+    assert!(!bench.kernel().state.links[&100].up);
+    assert!(bench.kernel().state.links[&101].up);
+}
+
+#[test]
+fn a_pod_whose_device_is_unfinished_or_gone_gets_a_new_one() {
     let mut bench = Bench::settled();
     for (undo, ifindex) in [
-        (ModelKernel::set_down as fn(&mut _, _), 100),
+        (ModelKernel::unfinish as fn(&mut _, _), 100),
         (ModelKernel::unplug, 103),
     ] {
         let pod = &bench.kernel().state.links[&ifindex];

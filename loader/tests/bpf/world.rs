@@ -124,6 +124,7 @@ pub(crate) fn veth(name: &str) -> Link {
         mac: None,
         mtu: 1500,
         up: true,
+        group: 0,
         kind: LinkKind::Veth,
         master: None,
     }

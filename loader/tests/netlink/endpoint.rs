@@ -7,6 +7,8 @@ use serde_json::json;
 use towpath::intent::{Endpoint, Family};
 use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use towpath::netlink::Netlink;
+use towpath::numbers;
+use towpath::recognise::finished_device;
 use towpath::types::Owner;
 
 use crate::host::{
@@ -32,10 +34,11 @@ fn create(endpoint: &Endpoint) -> StepKind {
     StepKind::CreateEndpointDevice(Box::new(endpoint.clone()))
 }
 
-/// What the agent adds on the host's side for a pod's addresses, in the tables that every
-/// look-up uses.
+/// What the agent does on the host's side of a finished pair: it sets the device up and adds what
+/// the pod's addresses need, in the tables that every look-up uses.
 async fn host_side(netlink: &mut Netlink, endpoint: &Endpoint) {
     let ifindex = link(netlink, &endpoint.id().device()).await.ifindex;
+    apply_twice(netlink, StepKind::SetUp(ifindex)).await;
     for address in &endpoint.addresses {
         let family = Family::of(*address);
         let route = Route {
@@ -73,7 +76,9 @@ fn a_pod_device_is_whole_and_carries_packets() {
         let host = link(netlink, &id.device()).await;
         assert_eq!(host.kind, LinkKind::Veth);
         assert_eq!(host.mac, Some(id.host_mac()));
-        assert_eq!((host.mtu, host.up), (8900, true));
+        assert_eq!((host.mtu, host.up), (8900, false));
+        assert_eq!(host.group, numbers::DEVICE_GROUP);
+        assert_eq!(finished_device(&host), Some(id));
         let shown = ip_json(&format!("link show dev {}", id.device()));
         assert_eq!(shown[0]["inet6_addr_gen_mode"], json!("none"));
 

@@ -14,20 +14,21 @@ use towpath::netlink::{Netlink, routing_sysctls};
 use crate::host::{PROTOCOL, apply_twice, in_netns, ip, ip_json, link, observe, refused, veth};
 
 #[test]
-fn devices_are_read_with_kind_mac_mtu_state_and_master() {
+fn devices_are_read_with_kind_mac_mtu_state_group_and_master() {
     in_netns(async |netlink| {
         veth(netlink, "eni1").await;
         ip("link add br0 type bridge");
         ip("link add ifb9 type ifb");
         ip("link add macvlan0 link eni1p type macvlan");
         ip("link add vx0 type vxlan id 1 dstport 4789");
-        ip("link set eni1 master br0 address 02:11:22:33:44:55 mtu 9001");
+        ip("link set eni1 master br0 address 02:11:22:33:44:55 mtu 9001 group 7");
         let observed = observe(netlink).await;
         let named = |name: &str| observed.links.values().find(|l| l.name == name).unwrap();
         let eni = named("eni1");
         assert_eq!(eni.kind, LinkKind::Veth);
         assert_eq!(eni.mac, Some("02:11:22:33:44:55".parse().unwrap()));
         assert_eq!((eni.mtu, eni.up), (9001, true));
+        assert_eq!((eni.group, named("br0").group), (7, 0));
         assert_eq!(eni.master, Some(named("br0").ifindex));
         assert_eq!(named("lo").kind, LinkKind::Loopback);
         assert_eq!(named("br0").kind, LinkKind::Stacked);

@@ -10,12 +10,15 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::agent::facts::Facts;
-use crate::api::types::HealthState;
+use crate::api::types::{Attachment, HealthState};
+use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::ForeignProgram;
 use crate::fixture;
+use crate::intent::Endpoint;
 use crate::kernel::{Kernel, Observed, Step, StepKind};
 use crate::reconcile::model::ModelKernel;
 
@@ -145,6 +148,19 @@ fn request(endpoint: &Endpoint) -> EndpointRequest {
     }
 }
 
+async fn add(
+    actor: &mut Actor<ModelHost>,
+    request: EndpointRequest,
+) -> Result<Attachment, ApiError> {
+    actor.add(vec![request]).await.remove(0)
+}
+
+/// As `add`, without a look at the namespace, which a model has not.
+async fn make(actor: &mut Actor<ModelHost>, endpoint: Endpoint) -> Result<Attachment, ApiError> {
+    let admitted = actor.record(endpoint);
+    actor.finish(vec![admitted]).await.remove(0)
+}
+
 fn devices(actor: &Actor<ModelHost>) -> BTreeSet<EndpointId> {
     let links = actor.reconciler.kernel().model.state.links.values();
     links
@@ -161,18 +177,18 @@ async fn an_endpoint_is_added_once_and_deleted_for_good() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66", "2001:db8:0:1:a::66"]);
-    let first = actor.make(pod.clone()).await.unwrap();
+    let first = make(&mut actor, pod.clone()).await.unwrap();
     assert_eq!(first.mtu, 9001);
     assert_eq!(devices(&actor), [pod.id()].into());
     assert_eq!(machine.records().len(), 1);
 
     let before = writes(&actor);
-    assert_eq!(actor.add(request(&pod)).await.unwrap(), first);
+    assert_eq!(add(&mut actor, request(&pod)).await.unwrap(), first);
     assert_eq!(writes(&actor), before, "a repeated add writes nothing");
 
     let mut other = request(&pod);
     other.addresses = ["10.0.1.67".parse().unwrap()].into();
-    let error = actor.add(other).await.unwrap_err();
+    let error = add(&mut actor, other).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::OwnerConflict);
 
     for _ in 0..2 {
@@ -187,10 +203,73 @@ async fn an_add_that_fails_leaves_nothing() {
     let mut actor = machine.start().await;
     actor.reconciler.kernel_mut().model.refuse =
         Box::new(|step| matches!(step, StepKind::AddNeighbour(_)));
-    let error = actor.make(endpoint("x", &["10.0.1.66"])).await.unwrap_err();
+    let error = make(&mut actor, endpoint("x", &["10.0.1.66"]))
+        .await
+        .unwrap_err();
     assert_eq!(error.code, ErrorCode::SetUpFailed);
     assert!(devices(&actor).is_empty() && machine.records().is_empty());
     assert!(actor.endpoints().is_empty());
+}
+
+/// One that fails does not harm those that came with it.
+#[tokio::test]
+async fn a_burst_is_made_together_and_answered_one_by_one() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pods = [
+        endpoint("x", &["10.0.1.66"]),
+        endpoint("y", &["10.0.1.67"]),
+        endpoint("z", &["10.0.2.66"]),
+    ];
+    let bad = pods[1].id();
+    actor.reconciler.kernel_mut().model.refuse = Box::new(
+        move |step| matches!(step, StepKind::CreateEndpointDevice(pod) if pod.id() == bad),
+    );
+    let admitted = pods.iter().map(|pod| actor.record(pod.clone())).collect();
+    let answers = actor.finish(admitted).await;
+    let codes: Vec<_> = answers
+        .iter()
+        .map(|a| a.as_ref().err().map(|e| e.code))
+        .collect();
+    assert_eq!(codes, [None, Some(ErrorCode::SetUpFailed), None]);
+    assert_eq!(devices(&actor), [pods[0].id(), pods[2].id()].into());
+    assert_eq!(machine.records().len(), 2);
+}
+
+/// Requests that wait are taken together, and none out of its order.
+#[tokio::test]
+async fn what_waits_is_served_in_order() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    make(&mut actor, pod.clone()).await.unwrap();
+    let (sender, mut queue) = mpsc::channel(8);
+    let (reply, repeated) = oneshot::channel();
+    let first = Command::AddEndpoint(request(&pod), reply);
+    let (reply, second) = oneshot::channel();
+    sender
+        .send(Command::AddEndpoint(request(&pod), reply))
+        .await
+        .unwrap();
+    let (reply, deleted) = oneshot::channel();
+    sender
+        .send(Command::DeleteEndpoint(pod.owner.clone(), reply))
+        .await
+        .unwrap();
+    let (reply, after) = oneshot::channel();
+    sender
+        .send(Command::AddEndpoint(request(&pod), reply))
+        .await
+        .unwrap();
+    actor.serve(first, &mut queue).await;
+    assert!(repeated.await.unwrap().is_ok() && second.await.unwrap().is_ok());
+    deleted.await.unwrap().unwrap();
+    assert!(devices(&actor).is_empty());
+    let last = queue.try_recv().unwrap();
+    actor.serve(last, &mut queue).await;
+    // A new one, for which the namespace counts: the test's own is the host's.
+    let error = after.await.unwrap().unwrap_err();
+    assert_eq!(error.field.as_deref(), Some("netns"));
 }
 
 #[tokio::test]
@@ -198,7 +277,7 @@ async fn without_a_document_nothing_is_touched_and_nothing_promised() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66"]);
-    actor.make(pod.clone()).await.unwrap();
+    make(&mut actor, pod.clone()).await.unwrap();
     machine.kill(actor);
 
     let mut actor = machine.boot();
@@ -207,7 +286,7 @@ async fn without_a_document_nothing_is_touched_and_nothing_promised() {
     assert_eq!(writes(&actor), before);
     assert_eq!(devices(&actor), [pod.id()].into());
     let other = endpoint("y", &["10.0.1.67"]);
-    let error = actor.add(request(&other)).await.unwrap_err();
+    let error = add(&mut actor, request(&other)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::NotReady);
     let status = actor.status().await;
     assert_eq!(status.health.state, HealthState::NotReady);
@@ -223,8 +302,8 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let (dead, alive) = (endpoint("x", &["10.0.1.66"]), endpoint("y", &["10.0.1.67"]));
-    actor.make(dead.clone()).await.unwrap();
-    actor.make(alive.clone()).await.unwrap();
+    make(&mut actor, dead.clone()).await.unwrap();
+    make(&mut actor, alive.clone()).await.unwrap();
     let dead = Endpoint {
         netns: "/nowhere".into(),
         ..dead
@@ -250,7 +329,7 @@ async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66"]);
-    actor.make(pod.clone()).await.unwrap();
+    make(&mut actor, pod.clone()).await.unwrap();
     machine.kill(actor);
     let record = machine.folder.path().join(format!("{}.json", pod.id()));
     fs::write(&record, "{").unwrap();
@@ -263,7 +342,7 @@ async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
     assert_eq!(devices(&actor), [pod.id()].into());
     assert_eq!(actor.status().await.health.state, HealthState::Degraded);
     let thief = endpoint("y", &["10.0.1.66"]);
-    let error = actor.add(request(&thief)).await.unwrap_err();
+    let error = add(&mut actor, request(&thief)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
 
     actor.delete(&pod.owner).await.unwrap();
@@ -276,7 +355,7 @@ async fn an_endpoint_that_was_removed_from_disk_alone_goes_at_the_next_start() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = endpoint("x", &["10.0.1.66"]);
-    actor.make(pod.clone()).await.unwrap();
+    make(&mut actor, pod.clone()).await.unwrap();
     actor.store.remove(pod.id()).unwrap();
     machine.kill(actor);
     let actor = machine.start().await;
@@ -290,7 +369,7 @@ async fn the_host_and_what_is_no_namespace_are_refused() {
     for path in [LIVE, "/nowhere", "/dev/null", "/proc/self/ns/mnt"] {
         let mut request = request(&endpoint("x", &["10.0.1.66"]));
         request.netns = Path::new(path).into();
-        let error = actor.add(request).await.unwrap_err();
+        let error = add(&mut actor, request).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidField, "{path}: {error}");
         assert_eq!(error.field.as_deref(), Some("netns"), "{path}");
     }

@@ -34,6 +34,20 @@ pub(in crate::netlink) async fn set_up(socket: &mut Socket, ifindex: u32) -> any
         .with_context(|| format!("set device {ifindex} up"))
 }
 
+/// Puts a device into an interface group.
+pub(in crate::netlink) async fn set_group(
+    socket: &mut Socket,
+    ifindex: u32,
+    group: u32,
+) -> anyhow::Result<()> {
+    let mut message = of(ifindex);
+    message.attributes.push(LinkAttribute::Group(group));
+    socket
+        .change(RouteNetlinkMessage::SetLink(message), 0)
+        .await
+        .with_context(|| format!("put device {ifindex} into group {group}"))
+}
+
 /// Keeps the kernel from giving a device a link-local address. Takes effect when the device is set
 /// up; where the family is off there is nothing to keep.
 pub(in crate::netlink) async fn without_link_local(

@@ -83,6 +83,7 @@ fn parse(message: &LinkMessage) -> Option<Link> {
         mac: None,
         mtu: 0,
         up: message.header.flags.contains(LinkFlags::Up),
+        group: 0,
         kind: LinkKind::Physical,
         master: None,
     };
@@ -93,6 +94,7 @@ fn parse(message: &LinkMessage) -> Option<Link> {
                 link.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(MacAddr);
             }
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Group(group) => link.group = *group,
             LinkAttribute::Controller(master) => link.master = Some(*master),
             LinkAttribute::LinkInfo(info) => {
                 if let Some(found) = info.iter().find_map(kind) {

@@ -17,6 +17,7 @@ pub(super) enum Damage {
     Corrupt(Index),
     Attachment(Index, Attachment),
     Down(Index),
+    Unfinished(Index),
     Unplug(Index),
     Mtu(Index, u32),
 }
@@ -25,7 +26,7 @@ impl Damage {
     /// Whether a device is another one after it, so that the node may be in another state for good.
     pub(super) fn is_of_a_device(&self) -> bool {
         match self {
-            Self::Down(_) | Self::Unplug(_) | Self::Mtu(..) => true,
+            Self::Down(_) | Self::Unfinished(_) | Self::Unplug(_) | Self::Mtu(..) => true,
             Self::Remove(_) | Self::Corrupt(_) | Self::Attachment(..) => false,
         }
     }
@@ -37,7 +38,8 @@ pub(super) fn damage() -> impl Strategy<Value = Damage> {
         4 => any::<Index>().prop_map(Damage::Remove),
         2 => any::<Index>().prop_map(Damage::Corrupt),
         2 => (any::<Index>(), attachment).prop_map(|(i, a)| Damage::Attachment(i, a)),
-        1 => any::<Index>().prop_map(Damage::Down),
+        2 => any::<Index>().prop_map(Damage::Down),
+        1 => any::<Index>().prop_map(Damage::Unfinished),
         1 => any::<Index>().prop_map(Damage::Unplug),
         1 => (any::<Index>(), 1000..10_000_u32).prop_map(|(i, mtu)| Damage::Mtu(i, mtu)),
     ]
@@ -70,6 +72,11 @@ pub(super) fn befall(kernel: &mut ModelKernel, damage: &Damage) {
         Damage::Down(index) => {
             if let Some(ifindex) = ours(index) {
                 kernel.set_down(ifindex);
+            }
+        }
+        Damage::Unfinished(index) => {
+            if let Some(ifindex) = ours(index) {
+                kernel.unfinish(ifindex);
             }
         }
         Damage::Unplug(index) => {

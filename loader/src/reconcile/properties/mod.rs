@@ -22,11 +22,13 @@ use super::tests::block_on;
 use super::{Pass, Reconciler};
 use crate::fixture::{host, intent};
 use crate::intent::Intent;
-use crate::kernel::{Action, Hook, MapEntry, MapKey, Neighbour, NextHop, Observed, Rule, Selector};
+use crate::kernel::{
+    Action, Attachment, Hook, MapEntry, MapKey, Neighbour, NextHop, Observed, Rule, Selector,
+};
 use crate::numbers;
 use crate::object::Object;
 use crate::plan::plan;
-use crate::recognise::is_fence;
+use crate::recognise::{endpoint_device, finished_device, is_fence};
 
 /// Passes in which a live kernel has to be where it should be.
 const PASSES: usize = 2;
@@ -61,10 +63,12 @@ fn converge(kernel: ModelKernel, intent: &Intent) -> ModelKernel {
 /// An agent works until it has carried out so many steps, then dies.
 fn die_after(mut kernel: ModelKernel, intent: &Intent, steps: usize) -> ModelKernel {
     kernel.budget = Some(steps);
+    let found = kernel.state.clone();
     let mut reconciler = Reconciler::new(kernel, Instant::now);
     block_on(reconciler.pass(intent));
     let mut kernel = reconciler.into_kernel();
     check_history(&kernel);
+    assert_programmed(&found, &kernel);
     kernel.restart();
     kernel
 }
@@ -118,6 +122,44 @@ fn assert_guarded(state: &Observed) {
                 "{address} is not guarded"
             );
         }
+    }
+}
+
+/// No pod's device comes up, or stays up, without its program: the stack would send what the pod
+/// sends by the primary, whoever owns its source.
+fn assert_programmed(start: &Observed, kernel: &ModelKernel) {
+    let unguarded = |state: &Observed| -> BTreeSet<u32> {
+        let guarded = |ifindex| {
+            let hook = Hook {
+                ifindex,
+                program: Program::FromEndpoint,
+            };
+            let attachment = state.attachments.get(&hook);
+            matches!(attachment, Some(Attachment::Current | Attachment::Stale))
+        };
+        let pods = state
+            .links
+            .values()
+            .filter(|l| endpoint_device(l).is_some());
+        pods.filter(|link| link.up && !guarded(link.ifindex))
+            .map(|link| link.ifindex)
+            .collect()
+    };
+    let before = unguarded(start);
+    for state in &kernel.history {
+        let now = unguarded(state);
+        assert!(now.is_subset(&before), "{now:?} are up without program");
+    }
+}
+
+/// A finished device is never made anew, and an unfinished one always.
+fn assert_kept(start: &Observed, kernel: &ModelKernel, intent: &Intent) {
+    for link in start.links.values() {
+        let Some(id) = endpoint_device(link).filter(|id| intent.endpoints.contains_key(id)) else {
+            continue;
+        };
+        let kept = kernel.state.links.contains_key(&link.ifindex);
+        assert_eq!(kept, finished_device(link).is_some(), "{id}: {link:?}");
     }
 }
 
@@ -223,6 +265,7 @@ proptest! {
             befall(&mut kernel, damage);
         }
         kernel.budget = Some(second);
+        let damaged = kernel.state.clone();
         let mut reconciler = Reconciler::new(kernel, Instant::now);
         block_on(reconciler.pass(&after.intent()));
         let mut kernel = reconciler.into_kernel();
@@ -232,6 +275,8 @@ proptest! {
         for state in &kernel.history {
             foreign.assert_untouched(state);
         }
+        assert_programmed(&damaged, &kernel);
+        assert_kept(&damaged, &kernel, &after.intent());
         if !damage.iter().any(Damage::is_of_a_device) && owns_all_addresses(&after.intent()) {
             let fresh = ours(&converge(start(), &after.intent()));
             let missing: Vec<_> = fresh.difference(&ours(&kernel)).cloned().collect();
@@ -248,8 +293,10 @@ proptest! {
     ) {
         let kernel = die_after(start(), &before.intent(), first);
         let kernel = die_after(kernel, &after.intent(), second);
+        let found = kernel.state.clone();
         let kernel = converge(kernel, &after.intent());
         check_history(&kernel);
+        assert_programmed(&found, &kernel);
         if owns_all_addresses(&after.intent()) {
             let fresh = converge(start(), &after.intent());
             prop_assert_eq!(ours(&kernel), ours(&fresh));
@@ -265,6 +312,8 @@ proptest! {
         let kernel = converge(kernel, &after.intent());
         check_history(&kernel);
         assert_steady(&settled, &kernel);
+        assert_programmed(&settled, &kernel);
+        assert_kept(&settled, &kernel, &after.intent());
     }
 }
 

@@ -1,0 +1,236 @@
+//! What the socket asks for.
+
+use tokio::sync::mpsc;
+
+use super::actor::Actor;
+use super::admission::{self, Admission, Decision};
+use super::kernel::Host;
+use super::netns::Netns;
+use crate::api::types::Attachment;
+use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
+use crate::faults::{self, Point};
+use crate::intent::Endpoint;
+use crate::types::{EndpointId, Owner};
+use crate::view::Readiness;
+
+/// An endpoint that waits for the pass that makes it.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    endpoint: Endpoint,
+    /// Whether it is to be forgotten when it cannot be made.
+    new: bool,
+}
+
+impl<K: Host> Actor<K> {
+    /// Answers a command, and those that wait behind it as far as they are served together.
+    pub(super) async fn serve(&mut self, command: Command, more: &mut mpsc::Receiver<Command>) {
+        let mut next = Some(command);
+        while let Some(command) = next {
+            next = self.command(command, more).await;
+        }
+    }
+
+    /// Answers a command; the one that it took from the queue and did not answer.
+    async fn command(
+        &mut self,
+        command: Command,
+        more: &mut mpsc::Receiver<Command>,
+    ) -> Option<Command> {
+        let mut next = None;
+        // A caller that went away needs no answer.
+        match command {
+            Command::AddEndpoint(request, reply) => {
+                // Pods come in bursts, and one pass makes many.
+                let mut requests = vec![(request, reply)];
+                while next.is_none()
+                    && let Ok(command) = more.try_recv()
+                {
+                    match command {
+                        Command::AddEndpoint(request, reply) => requests.push((request, reply)),
+                        Command::DeleteEndpoint(..)
+                        | Command::Endpoints(_)
+                        | Command::Enis(_)
+                        | Command::Objects(_)
+                        | Command::Status(_)
+                        | Command::Metrics(_) => next = Some(command),
+                    }
+                }
+                self.add_and_answer(requests).await;
+            }
+            Command::DeleteEndpoint(owner, reply) => {
+                let answer = self.delete(&owner).await;
+                match &answer {
+                    Ok(()) => tracing::info!(%owner, "endpoint deleted"),
+                    Err(error) => tracing::warn!(%owner, %error, "endpoint not deleted"),
+                }
+                reply.send(answer).ok();
+            }
+            Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
+            Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
+            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.clone()))),
+            Command::Status(reply) => {
+                let status = self.status().await;
+                reply.send(Ok(Box::new(status))).ok();
+            }
+            Command::Metrics(reply) => drop(reply.send(self.metrics())),
+        }
+        next
+    }
+
+    async fn add_and_answer(&mut self, requests: Vec<(EndpointRequest, Reply<Attachment>)>) {
+        let (requests, replies): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        let owners: Vec<_> = requests.iter().map(|r| r.owner.clone()).collect();
+        let answers = self.add(requests).await;
+        for ((owner, reply), answer) in owners.iter().zip(replies).zip(answers) {
+            match &answer {
+                Ok(_) => tracing::info!(%owner, "endpoint added"),
+                Err(error) => tracing::warn!(%owner, %error, "endpoint not added"),
+            }
+            reply.send(answer).ok();
+        }
+    }
+
+    /// Adds endpoints; the answers in the order of the requests.
+    pub(super) async fn add(
+        &mut self,
+        requests: Vec<EndpointRequest>,
+    ) -> Vec<Result<Attachment, ApiError>> {
+        if self.source.node.is_some() && self.reconciler.kernel().facts().is_none() {
+            self.run_pass().await;
+        }
+        let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
+        self.finish(admitted).await
+    }
+
+    fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
+        if self.source.node.is_none() {
+            let error = self.source.error.as_deref();
+            return Err(ApiError::new(
+                ErrorCode::NotReady,
+                format!(
+                    "there is no good node document: {}",
+                    error.unwrap_or("it was not read yet")
+                ),
+            ));
+        }
+        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
+            let message = "the kernel could not be read; see the log";
+            ApiError::new(ErrorCode::NotReady, message)
+        })?;
+        let admission = Admission {
+            intent: &self.intent,
+            view: &self.pass.view,
+            mtu: self.mtu,
+            facts,
+        };
+        match admission.decide(request)? {
+            Decision::Existing(endpoint) => Ok(Admitted {
+                endpoint,
+                new: false,
+            }),
+            Decision::New(endpoint) => {
+                check_netns(&endpoint)?;
+                self.record(endpoint)
+            }
+        }
+    }
+
+    /// Puts a new endpoint on disk and into the intent.
+    pub(super) fn record(&mut self, endpoint: Endpoint) -> Result<Admitted, ApiError> {
+        let id = endpoint.id();
+        let put = self.store.put(&endpoint);
+        put.map_err(|error| internal(&error))?;
+        faults::reach(Point::EndpointAddRecorded);
+        self.intent.endpoints.insert(id, endpoint.clone());
+        if self.corrupt.remove(&id).is_some() {
+            self.hide_corrupt();
+        }
+        Ok(Admitted {
+            endpoint,
+            new: true,
+        })
+    }
+
+    /// Makes what was admitted, and leaves nothing of new endpoints that cannot be made.
+    pub(super) async fn finish(
+        &mut self,
+        admitted: Vec<Result<Admitted, ApiError>>,
+    ) -> Vec<Result<Attachment, ApiError>> {
+        if admitted.iter().any(Result::is_ok) {
+            self.run_pass().await;
+        }
+        let mut failed = Vec::new();
+        let mut answers = Vec::new();
+        for admitted in admitted {
+            let answer = admitted.and_then(|Admitted { endpoint, new }| {
+                let answer = self.attached(&endpoint);
+                if answer.is_err() && new {
+                    failed.push(endpoint.id());
+                }
+                answer
+            });
+            answers.push(answer);
+        }
+        if !failed.is_empty() {
+            for id in failed {
+                if let Err(error) = self.forget(id) {
+                    tracing::error!("the record of a failed endpoint stays: {error:#}");
+                }
+            }
+            self.run_pass().await;
+        }
+        answers
+    }
+
+    /// The answer for an endpoint that should work by now.
+    fn attached(&self, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
+        let view = self.pass.view.endpoints.get(&endpoint.id());
+        match view.map(|view| &view.readiness) {
+            Some(Readiness::Ready) => admission::attachment(&self.intent, endpoint),
+            Some(Readiness::NotReady { reason } | Readiness::Excluded { reason }) => {
+                Err(ApiError::new(ErrorCode::SetUpFailed, reason.clone()))
+            }
+            None => Err(ApiError::new(
+                ErrorCode::SetUpFailed,
+                "its namespace went away, or the kernel could not be read; see the log",
+            )),
+        }
+    }
+
+    /// Deletes an endpoint. An unknown owner is success.
+    pub(super) async fn delete(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        let id = EndpointId::of(owner);
+        let known = match self.intent.endpoints.get(&id) {
+            // Another owner's that happens to have the same id stays.
+            Some(endpoint) => endpoint.owner == *owner,
+            None => self.corrupt.contains_key(&id),
+        };
+        if !known {
+            return Ok(());
+        }
+        self.forget(id).map_err(|error| internal(&error))?;
+        faults::reach(Point::EndpointDelRecorded);
+        if self.corrupt.remove(&id).is_some() {
+            self.hide_corrupt();
+        }
+        self.run_pass().await;
+        Ok(())
+    }
+}
+
+/// Checks that the namespace is one that a pod can have.
+fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
+    let path = endpoint.netns.display();
+    let message = match Netns::at(&endpoint.netns) {
+        Netns::Pod => return Ok(()),
+        Netns::Host => format!("{path} is the host's own network namespace"),
+        Netns::Other => format!("{path} is not a network namespace"),
+        Netns::Absent => format!("{path} does not exist"),
+        Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
+    };
+    Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
+}
+
+fn internal(error: &anyhow::Error) -> ApiError {
+    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
+}

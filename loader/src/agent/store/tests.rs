@@ -1,0 +1,132 @@
+//! What survives, and what is set aside.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn endpoint(container: &str) -> Endpoint {
+    Endpoint {
+        owner: Owner {
+            container_id: container.into(),
+            interface: "eth0".into(),
+        },
+        netns: "/run/netns/pod".into(),
+        addresses: [
+            "10.0.1.20".parse().unwrap(),
+            "2001:db8::20".parse().unwrap(),
+        ]
+        .into(),
+        mtu: 9001,
+    }
+}
+
+fn reopen(folder: &Path) -> Stored {
+    Store::open(folder).unwrap().1
+}
+
+#[test]
+fn what_is_put_comes_back_and_what_is_removed_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("endpoints");
+    let (store, stored) = Store::open(&path).unwrap();
+    assert!(stored.endpoints.is_empty() && stored.corrupt.is_empty());
+    let (a, b) = (endpoint("a"), endpoint("b"));
+    store.put(&a).unwrap();
+    store.put(&a).unwrap();
+    store.put(&b).unwrap();
+    assert_eq!(
+        reopen(&path).endpoints,
+        BTreeMap::from([(a.id(), a.clone()), (b.id(), b.clone())])
+    );
+    store.remove(a.id()).unwrap();
+    store.remove(a.id()).unwrap();
+    assert_eq!(reopen(&path).endpoints, BTreeMap::from([(b.id(), b)]));
+}
+
+#[test]
+fn a_record_under_another_name_is_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let (a, b) = (endpoint("a"), endpoint("b"));
+    store.put(&a).unwrap();
+    fs::rename(store.path(a.id()), store.path(b.id())).unwrap();
+    for _ in 0..2 {
+        let stored = reopen(folder.path());
+        assert!(stored.endpoints.is_empty());
+        assert_eq!(
+            stored.corrupt,
+            BTreeMap::from([(b.id(), store.corrupt_path(b.id()))])
+        );
+    }
+    store.remove(b.id()).unwrap();
+    assert!(reopen(folder.path()).corrupt.is_empty());
+}
+
+#[test]
+fn a_record_with_a_value_that_is_not_allowed_is_set_aside() {
+    let good = r#"{"version":1,"owner":{"container-id":"a","interface":"eth0"},
+        "netns":"/run/netns/pod","addresses":["10.0.1.20"],"mtu":1500}"#;
+    let id = endpoint("a").id();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(format!("{id}{SUFFIX}"));
+    fs::write(&path, good).unwrap();
+    assert_eq!(reopen(folder.path()).endpoints.len(), 1);
+    for (from, to) in [
+        ("\"version\":1", "\"version\":2"),
+        ("1500", "68"),
+        ("/run/netns/pod", "run/netns/pod"),
+        ("\"10.0.1.20\"", ""),
+        ("\"mtu\"", "\"mtu\":1500,\"more\""),
+    ] {
+        assert!(good.contains(from));
+        fs::write(&path, good.replace(from, to)).unwrap();
+        let stored = reopen(folder.path());
+        assert!(stored.endpoints.is_empty(), "{to}");
+        assert_eq!(stored.corrupt.len(), 1, "{to}");
+    }
+}
+
+proptest! {
+    // Every case waits for the disk several times.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Wherever a crash cuts the temporary file, and whatever else lies around, the records
+    /// that were put before are whole.
+    #[test]
+    fn a_cut_temporary_file_harms_nothing(cut in 0_usize..200, junk in "[a-z]{1,12}") {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let a = endpoint("a");
+        store.put(&a).unwrap();
+        let whole = fs::read(store.path(a.id())).unwrap();
+        let cut = &whole[..cut.min(whole.len())];
+        let temporary = folder.path().join(format!("{TEMPORARY_PREFIX}x1"));
+        fs::write(&temporary, cut).unwrap();
+        fs::write(folder.path().join(junk), cut).unwrap();
+        let stored = reopen(folder.path());
+        prop_assert_eq!(stored.endpoints, BTreeMap::from([(a.id(), a)]));
+        prop_assert!(stored.corrupt.is_empty());
+        prop_assert!(!temporary.exists());
+    }
+
+    /// A record that was cut short is set aside, never taken for another one.
+    #[test]
+    fn a_cut_record_is_set_aside(part in 0.0_f64..1.0) {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let (a, b) = (endpoint("a"), endpoint("b"));
+        store.put(&a).unwrap();
+        store.put(&b).unwrap();
+        let file = File::options().write(true).open(store.path(a.id())).unwrap();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a length of some hundred bytes"
+        )]
+        file.set_len((part * file.metadata().unwrap().len() as f64) as u64).unwrap();
+        let stored = reopen(folder.path());
+        prop_assert_eq!(stored.endpoints, BTreeMap::from([(b.id(), b)]));
+        prop_assert!(stored.corrupt.contains_key(&a.id()));
+    }
+}

@@ -1,0 +1,206 @@
+//! A server with a fake in the agent's place, and a caller that can misbehave.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use towpath::api::types::{Allocation, Attachment, EniRef};
+use towpath::api::{ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits};
+use towpath::types::{EndpointId, EniNumber, Owner};
+
+/// A bound that no healthy answer comes near.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+pub(crate) const LIMITS: ServerLimits = ServerLimits {
+    connections: 4,
+    request: Duration::from_millis(400),
+    connection: Duration::from_secs(5),
+};
+
+/// A server with a fake agent behind it, in a thread of its own.
+pub(crate) struct Fake {
+    pub(crate) folder: TempDir,
+    /// What came through to the agent.
+    pub(crate) requests: mpsc::Receiver<EndpointRequest>,
+    pub(crate) deleted: mpsc::Receiver<Owner>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fake {
+    pub(crate) fn start(limits: ServerLimits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let (stop, stopped) = oneshot::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let (requests_in, requests) = mpsc::channel();
+        let (deleted_in, deleted) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let server = Server::bind(&socket, limits).unwrap();
+                let (handle, mut commands) = Handle::new(Duration::from_secs(2));
+                ready.send(()).unwrap();
+                let agent = async {
+                    while let Some(command) = commands.recv().await {
+                        answer(command, &requests_in, &deleted_in);
+                    }
+                };
+                tokio::select! {
+                    () = server.serve(handle) => {}
+                    () = agent => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        is_ready.recv_timeout(DEADLINE).unwrap();
+        Self {
+            folder,
+            requests,
+            deleted,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("agent.sock")
+    }
+
+    pub(crate) fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_write_timeout(Some(DEADLINE)).unwrap();
+        stream
+    }
+
+    /// Sends bytes as they are, and reads until the server closes.
+    pub(crate) fn raw(&self, request: &[u8]) -> Response {
+        let mut stream = self.connect();
+        // The server may answer and close before it has read everything.
+        stream.write_all(request).ok();
+        Response::read(&mut stream)
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> Response {
+        let length = body.len();
+        self.raw(
+            format!(
+                "{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )
+    }
+
+    /// The agent was asked for nothing.
+    pub(crate) fn assert_untouched(&self) {
+        assert!(self.requests.try_recv().is_err(), "the agent was asked");
+        assert!(self.deleted.try_recv().is_err(), "the agent was asked");
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// What the fake agent does: it takes every endpoint but one whose container is called `busy`.
+pub(crate) fn answer(
+    command: Command,
+    requests: &mpsc::Sender<EndpointRequest>,
+    deleted: &mpsc::Sender<Owner>,
+) {
+    match command {
+        Command::AddEndpoint(request, reply) => {
+            let answer = if request.owner.container_id == "busy" {
+                let error = ApiError::new(ErrorCode::EniNotReady, "ENI 1 is not ready: no device");
+                Err(error.at("addresses"))
+            } else {
+                Ok(attachment(&request))
+            };
+            requests.send(request).unwrap();
+            reply.send(answer).ok();
+        }
+        Command::DeleteEndpoint(owner, reply) => {
+            deleted.send(owner).unwrap();
+            reply.send(Ok(())).ok();
+        }
+        Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::Enis(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),
+        // As if the agent ended: nobody answers.
+        Command::Status(reply) => drop(reply),
+        Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
+    }
+}
+
+pub(crate) fn attachment(request: &EndpointRequest) -> Attachment {
+    let id = EndpointId::of(&request.owner);
+    let of = |address: &std::net::IpAddr| Allocation {
+        address: *address,
+        eni: EniRef {
+            number: EniNumber(1),
+            id: "eni-0b".into(),
+            mac: "0a:11:22:33:44:55".parse().unwrap(),
+        },
+        gateway: "10.0.1.1".parse().unwrap(),
+        subnet: "10.0.1.0/24".parse().unwrap(),
+        vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+        pod_gateway: "169.254.1.1".parse().unwrap(),
+    };
+    Attachment {
+        owner: request.owner.clone(),
+        netns: request.netns.clone(),
+        host_device: id.device(),
+        host_mac: id.host_mac(),
+        pod_mac: id.pod_mac(),
+        mtu: 9001,
+        addresses: request.addresses.iter().map(of).collect(),
+    }
+}
+
+/// An answer as it came over the wire.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl Response {
+    pub(crate) fn read(stream: &mut UnixStream) -> Self {
+        let mut bytes = Vec::new();
+        // A reset after the answer is the server's way to say that it reads no more.
+        stream.read_to_end(&mut bytes).ok();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text
+            .split_once("\r\n\r\n")
+            .unwrap_or_else(|| panic!("no answer: {text:?}"));
+        assert!(head.contains("content-type: application/json"), "{head}");
+        assert!(body.ends_with('\n'), "{body:?}");
+        Self {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body: serde_json::from_str(body).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn is_error(&self, status: u16, code: &str, field: Option<&str>) {
+        let error = &self.body["error"];
+        assert_eq!(
+            (self.status, error["code"].as_str(), error["field"].as_str()),
+            (status, Some(code), field),
+            "{self:?}"
+        );
+        assert!(!error["message"].as_str().unwrap().is_empty());
+    }
+}
