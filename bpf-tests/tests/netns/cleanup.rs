@@ -7,9 +7,11 @@ use serde_json::json;
 
 use crate::support::{End, PEER, carry_all};
 
-/// What others have on the node: beside ours, and on our devices.
+/// What others have on the node: beside ours, and on our devices. The first rule is one that the
+/// kernel takes for ours when it is asked to delete ours: a selector that is left out matches any.
 const FOREIGN: &str = "\
-rule add priority 20 from 192.0.2.7 lookup 99
+rule add priority 20 from 192.0.2.7 lookup 220
+rule add priority 112 from 10.0.1.10 to 192.0.2.9 lookup 11
 rule add priority 111 fwmark 0x80/0x80 lookup 98
 route add 192.0.2.128/25 via 10.0.0.1 dev eth0
 route add 192.0.2.192/26 via 10.0.0.1 dev eth0 onlink table 97

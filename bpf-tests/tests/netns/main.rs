@@ -10,6 +10,7 @@
 
 mod addresses;
 mod attach;
+mod chaos;
 mod cleanup;
 mod documents;
 mod flows;
