@@ -12,6 +12,7 @@ mod addresses;
 mod attach;
 mod chaos;
 mod cleanup;
+mod device;
 mod documents;
 mod flows;
 mod kills;
