@@ -127,6 +127,6 @@ pub(crate) fn count(fabric: &Fabric, program: &str, outcome: &str) -> u64 {
 pub(crate) fn nothing_differs(fabric: &Fabric) -> anyhow::Result<()> {
     let objects = fabric.agent.ask("GET", "/v1/routes", None)?;
     let list = objects.as_array().into_iter().flatten();
-    let differing: Vec<_> = list.filter(|object| object["state"] != "ok").collect();
+    let differing: Vec<_> = list.filter(|object| object["state"] != "present").collect();
     check(differing.is_empty(), || format!("{differing:?}"))
 }
