@@ -44,7 +44,7 @@ const CASES: [(Work, &str); 34] = [
     (Work::Add, "applied.add-neighbour"),
     (Work::Delete, "apply.delete-map-entry:2"),
     (Work::Add, "apply.set-up"),
-    (Work::Delete, "apply.delete-map-entry"),
+    (Work::Delete, "applied.delete-route:2"),
     (Work::Add, "applied.set-up"),
     (Work::Delete, "applied.delete-map-entry:2"),
     (Work::Add, "apply.add-route"),
