@@ -9,6 +9,8 @@
 )]
 
 mod addresses;
+mod adversary_marks;
+mod adversary_numbers;
 mod attach;
 mod chaos;
 mod cleanup;

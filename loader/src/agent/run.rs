@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::kernel::HostKernel;
-use super::lock::Lock;
+use super::lock::{Lock, take_pins};
 use super::store::Store;
 use crate::api::{Handle, Server, ServerLimits};
-use crate::bpf::Datapath;
+use crate::bpf::{self, Datapath};
 use crate::config::Config;
 use crate::faults;
 use crate::netlink::Netlink;
@@ -33,11 +33,13 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
+    let options = config.bpf_options();
+    bpf::prepare(&options.pin_root)?;
+    let _pins = take_pins(&options.pin_root)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
-    let datapath =
-        Datapath::load(&config.bpf_options(), settings.mark).context("load the eBPF programs")?;
+    let datapath = Datapath::load(&options, settings.mark).context("load the eBPF programs")?;
     let document = config.node.document.as_path().to_owned();
     let source = node::watch(document.clone(), settings.mark);
 

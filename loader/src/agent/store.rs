@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
+use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
 use crate::numbers;
@@ -72,7 +73,9 @@ impl Store {
                 continue;
             };
             if name.starts_with(TEMPORARY_PREFIX) {
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+                if let Err(error) = fs::remove_file(&path) {
+                    tracing::warn!(path = %path.display(), %error, "a leftover stays");
+                }
             } else if let Some(id) = id_of(name, CORRUPT_SUFFIX) {
                 stored.corrupt.insert(id, path);
             } else if let Some(id) = id_of(name, SUFFIX) {
@@ -175,7 +178,7 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         netns,
         addresses,
         mtu,
-    } = serde_json::from_slice(&fs::read(path)?)?;
+    } = serde_json::from_str(&read_file(path)?)?;
     ensure!(
         version == VERSION,
         "version is {version}; {VERSION} is allowed"

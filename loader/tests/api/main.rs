@@ -335,3 +335,63 @@ fn an_old_socket_is_replaced_and_the_new_one_removed() {
     });
     assert!(!path.exists());
 }
+
+#[test]
+fn what_is_not_a_left_socket_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let file = folder.path().join("notes.txt");
+    std::fs::write(&file, "precious").unwrap();
+    let error = Server::bind(&file, LIMITS).unwrap_err().to_string();
+    assert!(error.contains("notes.txt"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+
+    let used = folder.path().join("used.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&used).unwrap();
+    let error = Server::bind(&used, LIMITS).unwrap_err().to_string();
+    assert!(error.contains("used.sock"), "{error}");
+    assert!(UnixStream::connect(&used).is_ok());
+    drop(listener);
+}
+
+#[test]
+fn a_socket_that_another_one_replaced_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let first = Server::bind(&path, LIMITS).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let _second = Server::bind(&path, LIMITS).unwrap();
+    drop(first);
+    assert!(UnixStream::connect(&path).is_ok());
+}
+
+#[test]
+fn a_wrong_address_is_named_with_what_is_allowed() {
+    let fake = Fake::start(LIMITS);
+    for address in ["10.0.1.20/32", "fe80::1%eth0", "10.0.0.020", "web"] {
+        let mut body = good();
+        body["addresses"] = json!([address]);
+        let response = fake.request("PUT", "/v1/endpoints", &body.to_string());
+        response.is_error(400, "invalid-body", Some("addresses[0]"));
+        let message = response.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains(address), "{message}");
+        assert!(message.contains("allowed"), "{message}");
+    }
+    let mut body = good();
+    body["owner"] = json!("a/eth0");
+    for body in ["null", &body.to_string()] {
+        let response = fake.request("PUT", "/v1/endpoints", body);
+        let message = response.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("an object with"), "{message}");
+    }
+    fake.assert_untouched();
+}
