@@ -26,6 +26,8 @@ pub enum Addressing {
 pub struct Eni {
     /// Device index of the attachment; 0 is the primary.
     pub number: u8,
+    /// Number of the subnet that it is in.
+    subnet: u8,
     /// MAC of the node's side.
     pub mac: MacAddr,
     /// Addresses and prefixes that the VPC delivers to it, beside its own.
@@ -33,14 +35,22 @@ pub struct Eni {
 }
 
 impl Eni {
-    /// An ENI with the blocks that belong to its number.
+    /// An ENI in the subnet of its own number.
     #[must_use]
     pub fn new(number: u8, addressing: Addressing) -> Self {
+        Self::in_subnet(number, number, addressing)
+    }
+
+    /// An ENI in the subnet of an ENI of a lower number, or in its own.
+    #[must_use]
+    pub fn in_subnet(number: u8, subnet: u8, addressing: Addressing) -> Self {
         let mut eni = Self {
             number,
+            subnet,
             mac: MacAddr([0x06, 0x7e, 0, 0, 0, number]),
             blocks: Vec::new(),
         };
+        let share = eni.share();
         eni.blocks = match addressing {
             Addressing::Addresses => Family::ALL
                 .iter()
@@ -48,17 +58,23 @@ impl Eni {
                 .map(IpNet::from)
                 .collect(),
             Addressing::Prefixes => vec![
-                Ipv4Net::new_assert(Ipv4Addr::new(10, 0, number, 64), 28).into(),
-                Ipv6Net::new_assert(prefix_v6(number), 80).into(),
+                Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 64 + 16 * share), 28).into(),
+                Ipv6Net::new_assert(prefix_v6(subnet, share), 80).into(),
             ],
         };
         eni
     }
 
+    /// Which of the ENIs in its subnet it is.
+    fn share(&self) -> u8 {
+        self.number - self.subnet
+    }
+
     fn secondary_address(&self, family: Family, index: u8) -> IpAddr {
+        let host = 20 + 8 * self.share() + index;
         match family {
-            Family::V4 => Ipv4Addr::new(10, 0, self.number, 20 + index).into(),
-            Family::V6 => host_v6(self.number, 0x20 + u16::from(index)).into(),
+            Family::V4 => Ipv4Addr::new(10, 0, self.subnet, host).into(),
+            Family::V6 => host_v6(self.subnet, 0x100 + u16::from(host)).into(),
         }
     }
 
@@ -83,20 +99,20 @@ impl Eni {
     /// Its subnet.
     #[must_use]
     pub fn subnet(&self) -> Ipv4Net {
-        Ipv4Net::new_assert(Ipv4Addr::new(10, 0, self.number, 0), 24)
+        Ipv4Net::new_assert(Ipv4Addr::new(10, 0, self.subnet, 0), 24)
     }
 
     /// The VPC's router in its subnet.
     #[must_use]
     pub fn gateway_v4(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 0, self.number, 1)
+        Ipv4Addr::new(10, 0, self.subnet, 1)
     }
 
     /// Its own address. Only the primary ENI has one of its own for IPv6: the host uses it.
     #[must_use]
     pub fn own_address(&self, family: Family) -> Option<IpAddr> {
         match family {
-            Family::V4 => Some(Ipv4Addr::new(10, 0, self.number, 10).into()),
+            Family::V4 => Some(Ipv4Addr::new(10, 0, self.subnet, 10 + self.share()).into()),
             Family::V6 => (self.number == 0).then(|| host_v6(0, 0x10).into()),
         }
     }
@@ -195,9 +211,9 @@ fn host_v6(subnet: u8, host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, d, 0, 0, 0, host)
 }
 
-fn prefix_v6(subnet: u8) -> Ipv6Addr {
+fn prefix_v6(subnet: u8, share: u8) -> Ipv6Addr {
     let [a, b, c, d] = subnet_v6(subnet);
-    Ipv6Addr::new(a, b, c, d, 0xa, 0, 0, 0)
+    Ipv6Addr::new(a, b, c, d, 0xa + u16::from(share), 0, 0, 0)
 }
 
 #[cfg(test)]
@@ -207,7 +223,8 @@ mod tests {
     #[test]
     fn every_block_lies_in_its_subnet_and_in_the_vpc() {
         for addressing in [Addressing::Addresses, Addressing::Prefixes] {
-            for eni in (0..4).map(|number| Eni::new(number, addressing)) {
+            let own = (0..4).map(|number| Eni::new(number, addressing));
+            for eni in own.chain([Eni::in_subnet(2, 1, addressing)]) {
                 for block in &eni.blocks {
                     match block {
                         IpNet::V4(net) => assert!(eni.subnet().contains(net)),
@@ -228,6 +245,6 @@ mod tests {
         assert_eq!(eni.pod_address(Family::V4, 16), None);
         let eni = Eni::new(1, Addressing::Addresses);
         let third = eni.pod_address(Family::V6, 2).unwrap();
-        assert_eq!(third.to_string(), "2600:1f18:10:5601::22");
+        assert_eq!(third.to_string(), "2600:1f18:10:5601::116");
     }
 }

@@ -32,6 +32,8 @@ pub struct Spec {
     pub settings: Value,
     /// ENIs that are attached later.
     pub late: Vec<u8>,
+    /// Whether all secondary ENIs are in one subnet.
+    pub shared_subnet: bool,
 }
 
 impl Default for Spec {
@@ -42,6 +44,7 @@ impl Default for Spec {
             mtu: MTU_JUMBO,
             settings: json!({}),
             late: Vec::new(),
+            shared_subnet: false,
         }
     }
 }
@@ -89,7 +92,14 @@ impl Fabric {
         let mut fabric = Self {
             agent,
             enis: (0..spec.enis)
-                .map(|number| Eni::new(number, spec.addressing))
+                .map(|number| {
+                    let subnet = if spec.shared_subnet {
+                        number.min(1)
+                    } else {
+                        number
+                    };
+                    Eni::in_subnet(number, subnet, spec.addressing)
+                })
                 .collect(),
             vpc: Vpc::create(&prefix, spec.mtu)?,
             node,

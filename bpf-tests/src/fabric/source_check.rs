@@ -75,10 +75,12 @@ pub fn ruleset(eni: &Eni) -> String {
     }
     let _infallible = write!(
         text,
-        "  chain ingress {{
+        "  counter discovery {{}}
+  chain ingress {{
     type filter hook ingress device \"{table}\" priority 0; policy accept;
     ip6 saddr {{ ::, fe80::/10 }} icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, \
-         nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }} accept
+         nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }} \
+         counter name discovery accept
     arp saddr ip 0.0.0.0 accept
     arp operation {{ request, reply }} arp saddr ip != @own_v4 counter name foreign_v4 drop
     ip saddr != @own_v4 counter name foreign_v4 drop
@@ -127,6 +129,18 @@ pub fn foreign(router: &Netns) -> Result<BTreeMap<Cell, u64>> {
         }
     }
     Ok(counts)
+}
+
+/// Neighbour discovery and MLD that passed because they are not foreign, by ENI.
+///
+/// # Errors
+/// As [`foreign`].
+pub fn discovery(router: &Netns) -> Result<BTreeMap<u8, u64>> {
+    let answer = nft_json(router, &["list", "counters"])?;
+    let counters = objects(&answer, "counter").filter(|counter| counter["name"] == "discovery");
+    Ok(counters
+        .filter_map(|counter| Some((eni_of(counter)?, counter["packets"].as_u64()?)))
+        .collect())
 }
 
 /// Sets all counts back to zero and forgets the flows.

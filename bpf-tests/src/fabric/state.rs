@@ -36,10 +36,10 @@ pub fn snapshot(netns: &Netns, pins: &Path) -> Result<State> {
     let devices = devices(netns)?;
     let mut state = State::new();
     for (section, line) in [
-        ("rules", "ip -4 rule list"),
-        ("rules", "ip -6 rule list"),
-        ("routes", "ip -4 -d -o route show table all"),
-        ("routes", "ip -6 -d -o route show table all"),
+        ("rules of IPv4", "ip -4 rule list"),
+        ("rules of IPv6", "ip -6 rule list"),
+        ("routes of IPv4", "ip -4 -d -o route show table all"),
+        ("routes of IPv6", "ip -6 -d -o route show table all"),
         ("addresses", "ip -o addr show"),
         ("links", "ip -o link show"),
         ("neighbours", "ip -4 neigh show nud permanent"),

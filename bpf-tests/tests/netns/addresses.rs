@@ -1,5 +1,6 @@
 //! Addresses that change hands, and addresses that nobody has.
 
+use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Protocol, ping};
 use bpf_tests::fabric::{Fabric, Place, Spec};
 use towpath::intent::Family;
@@ -8,31 +9,36 @@ use crate::support::{CHANGE, End, PEER, carry_all, count, eni_status, within};
 
 #[test]
 fn an_address_can_move_to_a_pod_on_another_eni() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let first = fabric.add_pod(0, 0).unwrap();
-    let witness = fabric.add_pod(1, 1).unwrap();
-    carry_all(&fabric, End::Pod(&first), PEER, &[0]);
+    let spec = Spec {
+        enis: 3,
+        shared_subnet: true,
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let first = fabric.add_pod(1, 0).unwrap();
+    let witness = fabric.add_pod(2, 1).unwrap();
+    carry_all(&fabric, End::Pod(&first), PEER, &[1]);
     fabric.delete_endpoint(&first).unwrap();
 
     let moved: Vec<ipnet::IpNet> = Family::ALL
         .map(|family| first.address(family).into())
         .into();
-    let mut from = fabric.eni(0).unwrap().blocks.clone();
-    let mut to = fabric.eni(1).unwrap().blocks.clone();
+    let mut from = fabric.eni(1).unwrap().blocks.clone();
+    let mut to = fabric.eni(2).unwrap().blocks.clone();
     from.retain(|block| !moved.contains(block));
     to.extend(moved);
-    fabric.set_blocks(&[(0, from), (1, to)]).unwrap();
+    fabric.set_blocks(&[(1, from), (2, to)]).unwrap();
     within(CHANGE, "the agent knows the new owner", || {
-        let blocks = eni_status(&fabric, 1)?["blocks"].to_string();
+        let blocks = eni_status(&fabric, 2)?["blocks"].to_string();
         let known = blocks.contains(&first.address(Family::V4).to_string());
-        bpf_tests::fabric::eventually::check(known, || blocks.clone())
+        check(known, || blocks.clone())
     });
     let second = fabric
         .make_pod_at(first.address(Family::V4), first.address(Family::V6))
         .unwrap();
     fabric.add_endpoint(&second).unwrap();
-    carry_all(&fabric, End::Pod(&second), PEER, &[1]);
-    carry_all(&fabric, PEER, End::Pod(&second), &[1]);
+    carry_all(&fabric, End::Pod(&second), PEER, &[2]);
+    carry_all(&fabric, PEER, End::Pod(&second), &[2]);
     carry_all(&fabric, End::Pod(&witness), End::Pod(&second), &[]);
     carry_all(&fabric, End::Node, End::Pod(&second), &[]);
     fabric.finish().unwrap();

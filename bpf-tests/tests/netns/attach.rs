@@ -124,11 +124,16 @@ fn an_eni_that_leaves_the_document_is_withdrawn() {
     fabric.publish().unwrap();
     within(CHANGE, "its rules, routes and address are gone", || {
         let state = fabric.state()?;
-        let left: Vec<_> = ["rules", "routes", "addresses"]
-            .iter()
-            .flat_map(|section| state.get(section).into_iter().flatten())
-            .filter(|line| line.contains("10.0.1.") || line.contains("lookup 11"))
-            .collect();
+        let left: Vec<_> = [
+            "rules of IPv4",
+            "rules of IPv6",
+            "routes of IPv4",
+            "addresses",
+        ]
+        .iter()
+        .flat_map(|section| state.get(section).into_iter().flatten())
+        .filter(|line| line.contains("10.0.1.") || line.contains("lookup 11"))
+        .collect();
         check(left.is_empty(), || format!("{left:?}"))?;
         nothing_differs(&fabric)
     });

@@ -11,6 +11,8 @@ use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within}
 /// What an ENI's entry is spoiled with, and what the error must name.
 fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
+        // First, after a good document: what it must name, others name too.
+        ("mac", Value::Null, &["mac"]),
         ("mac", json!("06:7e:00:00:00"), &["mac", "06:7e:00:00:00"]),
         (
             "mac",
@@ -22,7 +24,6 @@ fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
             json!("06:7e:00:00:00:00"),
             &["mac", "06:7e:00:00:00:00"],
         ),
-        ("mac", Value::Null, &["mac"]),
         ("number", json!(0), &["number", "0"]),
         ("number", json!(-1), &["number", "-1"]),
         ("number", json!(5000), &["number", "5000"]),
@@ -54,7 +55,13 @@ fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
             json!(["10.0.0.20"]),
             &["addresses", "10.0.0.20"],
         ),
-        ("addresses", json!("10.0.1.20"), &["addresses"]),
+        ("addresses", json!("10.0.1.21"), &["addresses", "10.0.1.21"]),
+        // The ENI beside it in the subnet has addresses of it.
+        (
+            "prefixes",
+            json!(["10.0.1.16/28"]),
+            &["prefixes", "10.0.1.16/28"],
+        ),
         (
             "prefixes",
             json!(["10.0.7.0/28"]),
@@ -95,11 +102,16 @@ fn refused(fabric: &Fabric, generation: u64, what: &str, names: &[&str]) -> Resu
 
 #[test]
 fn a_bad_document_leaves_the_last_good_state() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let spec = Spec {
+        enis: 3,
+        shared_subnet: true,
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
     let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
     let good = fabric.document();
     let whole = fabric.state().unwrap();
-    let id = fabric.eni(1).unwrap().id();
+    let id = fabric.eni(2).unwrap().id();
     let mut generation = get(&fabric, "/v1/status")["document"]["generation"]
         .as_u64()
         .unwrap();

@@ -9,8 +9,12 @@
 )]
 
 mod addresses;
+mod adversary_marks;
+mod adversary_numbers;
 mod attach;
+mod chaos;
 mod cleanup;
+mod device;
 mod documents;
 mod flows;
 mod kills;

@@ -53,7 +53,13 @@ fn shown(fabric: &Fabric, device: &str, name: &str) -> Option<Value> {
     let status = get(fabric, "/v1/status");
     let programs = status["datapath"]["foreign-programs"].as_array().cloned();
     let mut programs = programs.unwrap_or_default().into_iter();
-    programs.find(|program| program["device"] == device && program["name"] == name)
+    // tc adds to the name of a program that it took from a pin.
+    let named = |program: &Value| {
+        program["name"]
+            .as_str()
+            .is_some_and(|n| n.starts_with(name))
+    };
+    programs.find(|program| program["device"] == device && named(program))
 }
 
 #[test]

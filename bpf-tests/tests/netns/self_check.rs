@@ -2,12 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::program::{PassProgram, Position};
 use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
 use towpath::intent::Family;
+
+use crate::support::{CHANGE, within};
 
 #[test]
 fn the_node_reaches_everything_by_its_primary_eni() {
@@ -44,6 +47,31 @@ fn a_fabric_with_a_foreign_packet_does_not_end_quietly() {
     assert_eq!(counts[&(0, Family::V6)], 0, "{counts:?}");
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(fabric)));
     assert!(dropped.is_err(), "the fabric must panic");
+}
+
+#[test]
+fn neighbour_discovery_and_mld_are_not_foreign() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let seen = || source_check::discovery(&fabric.vpc.router).unwrap()[&0];
+    let before = seen();
+    // Duplicate address detection asks from `::`; the solicited-node group is joined by MLD.
+    fabric
+        .node
+        .sysctls(&[
+            ("ipv6/conf/all/accept_dad", "1"),
+            ("ipv6/conf/eth0/accept_dad", "1"),
+        ])
+        .unwrap();
+    fabric
+        .node
+        .ip("addr add 2600:1f18:10:5600::77/64 dev eth0")
+        .unwrap();
+    within(CHANGE, "the address is no longer tentative", || {
+        let tentative = fabric.node.run("ip -6 -o addr show dev eth0 tentative")?;
+        check(tentative.is_empty(), || tentative.clone())
+    });
+    assert!(seen() >= before + 2, "{} after {before}", seen());
+    fabric.finish().unwrap();
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn abuse_is_answered_with_what_is_wrong() {
         &with(
             &pod,
             "owner",
-            &json!({"container_id": "../x", "interface": "eth0"}),
+            &json!({"container-id": "../x", "interface": "eth0"}),
         ),
         400,
         "invalid-field",
@@ -162,7 +162,7 @@ fn abuse_is_answered_with_what_is_wrong() {
         &with(
             &pod,
             "owner",
-            &json!({"container_id": "x", "interface": "a-name-that-is-too-long"}),
+            &json!({"container-id": "x", "interface": "a-name-that-is-too-long"}),
         ),
         400,
         "invalid-field",
@@ -214,12 +214,8 @@ fn addresses_that_cannot_be_had_are_refused() {
         "address-in-use",
     );
     fabric.node.ip("addr add 10.0.1.27/32 dev lo").unwrap();
-    put(
-        &fabric,
-        &with(&pod, "addresses", &json!(["10.0.1.27"])),
-        409,
-        "address-of-host",
-    );
+    let request = with(&pod, "addresses", &json!(["10.0.1.27"]));
+    put(&fabric, &request, 409, "address-of-host");
     put(
         &fabric,
         &with(&good, "netns", &json!(pod.netns.path())),

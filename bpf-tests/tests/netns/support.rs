@@ -86,6 +86,19 @@ pub(crate) fn within<T>(
     }
 }
 
+/// Waits until a look succeeds, and returns how long that took.
+#[track_caller]
+pub(crate) fn within_counted(
+    deadline: Duration,
+    what: &str,
+    look: impl FnMut() -> anyhow::Result<()>,
+) -> Duration {
+    match eventually(deadline, what, look) {
+        Ok(((), time)) => time,
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
 /// The agent's answer to a GET.
 #[track_caller]
 pub(crate) fn get(fabric: &Fabric, path: &str) -> Value {
@@ -127,6 +140,6 @@ pub(crate) fn count(fabric: &Fabric, program: &str, outcome: &str) -> u64 {
 pub(crate) fn nothing_differs(fabric: &Fabric) -> anyhow::Result<()> {
     let objects = fabric.agent.ask("GET", "/v1/routes", None)?;
     let list = objects.as_array().into_iter().flatten();
-    let differing: Vec<_> = list.filter(|object| object["state"] != "ok").collect();
+    let differing: Vec<_> = list.filter(|object| object["state"] != "present").collect();
     check(differing.is_empty(), || format!("{differing:?}"))
 }

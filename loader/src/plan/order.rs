@@ -35,8 +35,6 @@ pub(super) enum Addition {
     OwnAddressRule,
     /// After its table has a route.
     EniRule,
-    /// After the nop: a jump to nowhere is none.
-    SkipRule,
     /// After the pod table is complete.
     PodsRule,
     /// After its rule, which is there to say who put the address there, and so that what the
@@ -65,6 +63,9 @@ pub(super) enum Addition {
     Block,
     /// A program of ours that runs is replaced when the maps hold all that the new one reads.
     Replacement,
+    /// After the nop: a jump to nowhere is none. After every program marks by the rule's mask:
+    /// packets with another mask's mark would skip the ENI rules.
+    SkipRule,
 }
 
 impl Addition {

@@ -166,7 +166,7 @@ fn a_route_that_differs_is_replaced_and_not_removed() {
 }
 
 #[test]
-fn a_rule_may_carry_any_protocol_and_another_masks_go_after_the_new_ones() {
+fn a_rule_may_carry_any_protocol_and_another_masks_skip_goes_first() {
     let rule = |priority, selector, action, protocol| Rule {
         family: Family::V4,
         priority,
@@ -187,8 +187,22 @@ fn a_rule_may_carry_any_protocol_and_another_masks_go_after_the_new_ones() {
         _ => false,
     };
     assert!(!plan.steps.iter().any(|p| nop_v4(&p.step.kind)));
-    let added = last(&plan, "rule", |s| matches!(s, StepKind::AddRule(_)));
-    assert!(added < first(&plan, "old skip", |s| *s == StepKind::DeleteRule(skip)));
+    assert_eq!(plan.steps[0].step.kind, StepKind::DeleteRule(skip));
+}
+
+/// Packets of one mask must not meet the other's skip rule.
+#[test]
+fn a_skip_rule_comes_after_every_program_marks_by_its_mask() {
+    let mut observed = host_with_pods();
+    for object in plan(&intent(), &observed).objects {
+        if let Object::Attachment(hook) = object {
+            observed.attachments.insert(hook, Attachment::Stale);
+        }
+    }
+    let plan = plan(&intent(), &observed);
+    let skip = |s: &StepKind| matches!(s, StepKind::AddRule(r) if r.priority == numbers::RULE_SKIP);
+    let attach = |s: &StepKind| matches!(s, StepKind::Attach(_));
+    assert!(last(&plan, "program", attach) < first(&plan, "skip", skip));
 }
 
 #[test]

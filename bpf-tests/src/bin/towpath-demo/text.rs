@@ -157,7 +157,7 @@ impl Text {
 fn columns(cells: &[&str; 9]) -> String {
     let [name, family, protocol, from, to, eni, path, why, result] = cells;
     format!(
-        "    {name:<20} {family:<6} {protocol:<5} {from:<21} {to:<21} {eni:<3} {path:<6} {why:<10} \
+        "    {name:<20} {family:<6} {protocol:<5} {from:<23} {to:<23} {eni:<3} {path:<6} {why:<10} \
          {result}"
     )
 }
