@@ -111,3 +111,21 @@ fn completions_are_written_for_every_shell() {
         );
     }
 }
+
+#[test]
+fn a_good_configuration_can_be_said_as_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    fs::write(&file, "log-level: debug\n").expect("a file");
+    let output = towpath(&[
+        "config",
+        "check",
+        file.to_str().expect("text"),
+        "-o",
+        "json",
+    ]);
+    assert!(output.status.success());
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["good"], true, "{value}");
+    assert_eq!(value["file"], file.to_str().expect("text"), "{value}");
+}
