@@ -19,7 +19,7 @@ use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::ForeignProgram;
 use crate::fixture;
 use crate::intent::Endpoint;
-use crate::kernel::{Kernel, Observed, Step, StepKind};
+use crate::kernel::{Address, Kernel, Observed, Step, StepKind};
 use crate::reconcile::model::ModelKernel;
 
 /// A model kernel that hides endpoints as the real one does.
@@ -385,6 +385,27 @@ async fn records_that_somebody_removed_are_written_again() {
     fs::remove_file(machine.folder.path()).unwrap();
     actor.run_pass().await;
     assert_eq!(actor.status().await.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
+async fn addresses_of_others_on_an_eni_are_named() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let devices = actor.pass.view.enis.values();
+    let devices: Vec<_> = devices.filter_map(|eni| eni.device.clone()).collect();
+    assert!(devices.len() > 1);
+    assert!(actor.enis().iter().all(|eni| eni.notes.is_empty()));
+    for device in &devices {
+        let net = "10.0.77.77/24".parse().unwrap();
+        let ifindex = device.ifindex;
+        let state = &mut actor.reconciler.kernel_mut().model.state;
+        state.addresses.insert(Address { ifindex, net });
+    }
+    actor.run_pass().await;
+    for eni in actor.enis() {
+        let named = eni.notes.iter().any(|note| note.contains("10.0.77.77/24"));
+        assert_eq!(named, !eni.number.is_primary(), "{eni:?}");
+    }
 }
 
 #[tokio::test]
