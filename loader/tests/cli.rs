@@ -129,3 +129,15 @@ fn a_good_configuration_can_be_said_as_json() {
     assert_eq!(value["good"], true, "{value}");
     assert_eq!(value["file"], file.to_str().expect("text"), "{value}");
 }
+
+#[test]
+fn a_reader_that_is_gone_changes_no_exit_code() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(["--socket", "/nowhere/agent.sock", "status"])
+        .stderr(writer)
+        .status()
+        .expect("run towpath");
+    assert_eq!(status.code(), Some(3));
+}

@@ -160,6 +160,8 @@ fn log(config: &Config) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_writer(io::stderr)
+        // It would panic when nobody reads stderr any more; the node's network outlives its log.
+        .log_internal_errors(false)
         .init();
 }
 
