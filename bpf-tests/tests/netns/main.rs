@@ -18,6 +18,7 @@ mod chaos;
 mod cleanup;
 mod device;
 mod documents;
+mod endpoints;
 mod flows;
 mod kills;
 mod mtu;
