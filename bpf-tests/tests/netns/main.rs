@@ -9,6 +9,8 @@
 )]
 
 mod addresses;
+mod adversary_hosts;
+mod adversary_ipv6;
 mod adversary_marks;
 mod adversary_numbers;
 mod attach;
@@ -16,6 +18,7 @@ mod chaos;
 mod cleanup;
 mod device;
 mod documents;
+mod endpoints;
 mod flows;
 mod kills;
 mod mtu;

@@ -71,7 +71,10 @@ impl Netlink {
             StepKind::SetMtu { ifindex, mtu } => {
                 apply::links::set_mtu(socket, *ifindex, *mtu).await
             }
-            StepKind::SetUp(ifindex) => apply::links::set_up(socket, *ifindex).await,
+            StepKind::SetUp(ifindex) => {
+                apply::links::set_up(socket, *ifindex).await?;
+                apply::links::peer_activated(socket, *ifindex).await
+            }
             StepKind::CreateEndpointDevice(endpoint) => {
                 endpoint::create(socket, endpoint, self.protocol).await
             }

@@ -54,11 +54,13 @@ fn additions_come_in_the_order_in_which_they_rest_on_each_other() {
     assert!(last(&plan, "up", |s| matches!(s, SetUp(_))) < first(&plan, "gateway", gateway));
     assert!(last(&plan, "fence", fence) < first(&plan, "rule 111", priority(111)));
     assert!(last(&plan, "gateway", gateway) < first(&plan, "default", via));
-    assert!(last(&plan, "default", via) < first(&plan, "rule 111", priority(111)));
+    let address = |s: &StepKind| matches!(s, AddAddress(_));
+    assert!(last(&plan, "address", address) < first(&plan, "default", via));
+    assert!(last(&plan, "default", via) < first(&plan, "ENI", eni));
     assert!(last(&plan, "pod route", pod_route) < first(&plan, "block route", block_route));
     assert!(last(&plan, "rule 112", priority(112)) < first(&plan, "rule 111", priority(111)));
     assert!(last(&plan, "rule 111", priority(111)) < first(&plan, "rule 110", priority(110)));
-    assert!(last(&plan, "own rule", own) < first(&plan, "address", |s| matches!(s, AddAddress(_))));
+    assert!(last(&plan, "own rule", own) < first(&plan, "address", address));
     assert!(last(&plan, "rule 111", priority(111)) < first(&plan, "ENI", eni));
     assert!(last(&plan, "ENI", eni) < first(&plan, "endpoint", entry));
     assert!(last(&plan, "host", host_entry) < first(&plan, "endpoint", entry));
@@ -140,8 +142,10 @@ fn removals_come_last_and_in_the_opposite_order() {
     let rule = |s: &StepKind| matches!(s, DeleteRule(_));
     let device = |s: &StepKind| matches!(s, DeleteDevice(_));
     let from_endpoint = |s: &StepKind| matches!(s, Detach(Hook { program, .. }) if *program == Program::FromEndpoint);
-    assert!(last(&plan, "endpoint entry", entry) < first(&plan, "address", address));
-    assert!(first(&plan, "address", address) < first(&plan, "default", via));
+    let eni = |s: &StepKind| *s == DeleteMapEntry(crate::kernel::MapKey::Eni(EniNumber(1)));
+    assert!(last(&plan, "endpoint entry", entry) < first(&plan, "ENI", eni));
+    assert!(last(&plan, "ENI", eni) < first(&plan, "address", address));
+    assert!(last(&plan, "default", via) < first(&plan, "address", address));
     assert!(last(&plan, "default", via) < first(&plan, "rule", rule));
     assert!(last(&plan, "rule", rule) < first(&plan, "fence", fence));
     assert!(last(&plan, "fence", fence) < first(&plan, "device", device));

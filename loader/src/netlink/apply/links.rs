@@ -1,13 +1,21 @@
 //! Devices.
 
-use anyhow::Context;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage, State,
 };
 
 use super::super::errno::deleted;
 use super::super::socket::Socket;
+
+/// How long the kernel may take to activate a device, on a node where hundreds are made at once.
+const ACTIVATION: Duration = Duration::from_secs(5);
+/// How often is looked whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Sets a device's MTU.
 pub(in crate::netlink) async fn set_mtu(
@@ -32,6 +40,81 @@ pub(in crate::netlink) async fn set_up(socket: &mut Socket, ifindex: u32) -> any
         .change(RouteNetlinkMessage::SetLink(message), 0)
         .await
         .with_context(|| format!("set device {ifindex} up"))
+}
+
+/// Waits until the other end of a veth pair carries packets; other devices have none.
+///
+/// A device that gets its carrier after it was set up is activated by a work item
+/// (`linkwatch_event` in `net/core/link_watch.c`), which waits its turn for the lock that every
+/// change to a device takes. Until then it drops what it is to send, and counts nothing. Of a pair
+/// that is the end that was set up first: the pod's.
+pub(in crate::netlink) async fn peer_activated(
+    socket: &mut Socket,
+    ifindex: u32,
+) -> anyhow::Result<()> {
+    let Some(peer) = get(socket, of(ifindex)).await?.as_ref().and_then(peer) else {
+        return Ok(());
+    };
+    let waiting = async {
+        // Where the kernel looks after its work items before it answers (6.9), the first answer
+        // is the last.
+        while get(socket, peer.clone())
+            .await?
+            .is_some_and(|link| is_waiting(&link))
+        {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(ACTIVATION, waiting).await {
+        Ok(seen) => seen,
+        Err(_elapsed) => bail!("the other end of device {ifindex} is not activated"),
+    }
+}
+
+/// Whether a device has a carrier and is not operational (RFC 2863) yet.
+fn is_waiting(link: &LinkMessage) -> bool {
+    let operational = LinkAttribute::OperState(State::Up);
+    link.header.flags.contains(LinkFlags::LowerUp) && !link.attributes.contains(&operational)
+}
+
+/// The request for the other end of a veth pair, in whatever namespace that is.
+fn peer(link: &LinkMessage) -> Option<LinkMessage> {
+    let mut attributes = link.attributes.iter();
+    let veth = attributes.any(|attribute| match attribute {
+        LinkAttribute::LinkInfo(info) => info.contains(&LinkInfo::Kind(InfoKind::Veth)),
+        _ => false,
+    });
+    let index = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Link(index) => Some(*index),
+            _ => None,
+        });
+    let mut peer = of(index.filter(|_| veth)?);
+    let namespace = link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::LinkNetNsId(id) => Some(LinkAttribute::IfNetnsId(*id)),
+            _ => None,
+        });
+    peer.attributes.extend(namespace);
+    Some(peer)
+}
+
+/// Looks at a device; `None` when it or its namespace is gone.
+async fn get(socket: &mut Socket, request: LinkMessage) -> anyhow::Result<Option<LinkMessage>> {
+    let ifindex = request.header.index;
+    let answer = match socket.get(RouteNetlinkMessage::GetLink(request)).await {
+        Err(error) if error.is_gone() => return Ok(None),
+        other => other.with_context(|| format!("look at device {ifindex}"))?,
+    };
+    Ok(answer.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(link),
+        _ => None,
+    }))
 }
 
 /// Puts a device into an interface group.
