@@ -136,6 +136,7 @@ fn a_reader_that_is_gone_changes_no_exit_code() {
     drop(reader);
     let status = Command::new(env!("CARGO_BIN_EXE_towpath"))
         .args(["--socket", "/nowhere/agent.sock", "status"])
+        .env_remove("TOWPATH_CONFIG")
         .stderr(writer)
         .status()
         .expect("run towpath");
