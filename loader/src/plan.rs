@@ -2,14 +2,16 @@
 //!
 //! The agent can die between any two steps, and programs run all the while. So every prefix of a
 //! plan has to leave a kernel that loses no packet it did not lose before, and that a new agent
-//! can go on from. Additions come first, removals last. The orders within are those of the
-//! variants of `Addition` and `Removal` (in `plan/order.rs`), which say why.
+//! can go on from. Additions come first, removals last, but for what would lead packets astray
+//! meanwhile (`plan/turnover.rs`). The orders within are those of the variants of `Addition` and
+//! `Removal` (in `plan/order.rs`), which say why.
 //!
 //! Objects may vanish by themselves: a link that goes down takes its routes along, the last IPv4
 //! address of a device all of the device's IPv4 routes, a device everything on it. The plan does
 //! not foresee this; the next diff finds it.
 
 mod order;
+mod turnover;
 
 use std::collections::BTreeSet;
 
@@ -58,9 +60,16 @@ pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
         .collect();
     let unexpected = unexpected(&desired, &owned, &missing);
     let view = view(&desired, &missing, &unexpected, observed);
+    let first = turnover::removed_first(&owned, &missing, &unexpected);
+    let deferred = turnover::deferred(&desired, &missing, &first, observed);
+    let last: Vec<&Owned> = unexpected
+        .into_iter()
+        .filter(|owned| !first.contains(owned))
+        .collect();
 
     let mut additions: Vec<(Addition, Planned)> = missing
         .iter()
+        .filter(|(object, _)| !deferred.contains(object))
         .filter_map(|(object, scope)| {
             let kind = addition(object, intent)?;
             let planned = Planned {
@@ -77,7 +86,10 @@ pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
     additions.sort_by_key(|(order, _)| *order);
     let additions = additions.into_iter().map(|(_, planned)| planned);
     Plan {
-        steps: additions.chain(removals(&unexpected)).collect(),
+        steps: removals(&first)
+            .chain(additions)
+            .chain(removals(&last))
+            .collect(),
         objects: desired.objects.into_keys().collect(),
         view,
     }

@@ -162,7 +162,8 @@ fn entry_scope(entry: &MapEntry, observed: &Observed) -> Scope {
 }
 
 /// The number of the ENI whose table this is, if it is one.
-fn table_number(table: u32) -> Option<EniNumber> {
+#[must_use]
+pub fn table_number(table: u32) -> Option<EniNumber> {
     let number = table.checked_sub(numbers::TABLE_ENI_BASE)?;
     u8::try_from(number)
         .ok()

@@ -331,6 +331,21 @@ fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
     let error = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1), "{error}");
     assert!(error.contains("another agent is running"), "{error}");
+    // With other folders it would take every endpoint for one that was deleted.
+    let config = fs::read_to_string(lab.path("config.yaml")).unwrap();
+    for (from, to) in [("/state", "/other"), ("agent.sock", "other.sock")] {
+        assert!(config.contains(from), "{config}");
+        let config = config.replace("/state", "/other").replace(from, to);
+        fs::write(lab.path("other.yaml"), config).unwrap();
+        for command in ["run", "cleanup --yes"] {
+            let line = lab.towpath(command).replace("config.yaml", "other.yaml");
+            let third = output(&format!("timeout 10 {line}"));
+            let error = String::from_utf8(third.stderr).unwrap();
+            assert_eq!(third.status.code(), Some(1), "{error}");
+            assert!(error.contains("another agent is running"), "{error}");
+        }
+    }
+    assert_eq!(lab.kernel(), whole);
 
     fs::write(
         lab.path("node.yaml"),
@@ -342,12 +357,14 @@ fn a_bad_document_stops_nothing_and_a_second_agent_is_refused() {
     assert_eq!(lab.kernel(), whole);
     assert!(lab.pings("node", "10.0.1.20"));
 
-    // The same at a start: what an earlier agent set up is left as it is.
+    // The same at a start: what an earlier agent set up is left as it is. Nobody reads the log.
     lab.stop("TERM");
     let line = lab.towpath("run");
     let mut words = line.split_whitespace();
     let mut agent = Command::new(words.next().unwrap());
-    lab.agent = Some(agent.args(words).spawn().unwrap());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    lab.agent = Some(agent.args(words).stderr(writer).spawn().unwrap());
     wait_for("the agent answers", DEADLINE, || is_degraded(&lab));
     let status: Value =
         serde_json::from_slice(&output(&lab.towpath("status -o json")).stdout).unwrap();

@@ -111,3 +111,34 @@ fn completions_are_written_for_every_shell() {
         );
     }
 }
+
+#[test]
+fn a_good_configuration_can_be_said_as_json() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    fs::write(&file, "log-level: debug\n").expect("a file");
+    let output = towpath(&[
+        "config",
+        "check",
+        file.to_str().expect("text"),
+        "-o",
+        "json",
+    ]);
+    assert!(output.status.success());
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["good"], true, "{value}");
+    assert_eq!(value["file"], file.to_str().expect("text"), "{value}");
+}
+
+#[test]
+fn a_reader_that_is_gone_changes_no_exit_code() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_towpath"))
+        .args(["--socket", "/nowhere/agent.sock", "status"])
+        .env_remove("TOWPATH_CONFIG")
+        .stderr(writer)
+        .status()
+        .expect("run towpath");
+    assert_eq!(status.code(), Some(3));
+}

@@ -126,6 +126,15 @@ pub(crate) fn build(command: &mut Command, metadata: &Metadata) -> Result<Vec<Ex
     parse(&process::output(command)?, metadata)
 }
 
+/// Builds every binary of the workspace: always in one way, so that no command has to build anew
+/// what another one built with other features.
+pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
+    build(
+        process::cargo("build").args(["--workspace", "--bins"]),
+        metadata,
+    )
+}
+
 /// The file that a binary of ours was built as.
 pub(crate) fn binary<'a>(executables: &'a [Executable], name: &str) -> Result<&'a Path> {
     executables

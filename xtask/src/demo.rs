@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::artifacts::{self, Metadata};
 use crate::console::note;
-use crate::{process, setup};
+use crate::setup;
 
 /// The binary that is the demo.
 const DEMO: &str = "towpath-demo";
@@ -28,11 +28,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     setup::require_root("the demo")?;
     setup::ensure(&[setup::Need::Build, setup::Need::Tests])?;
     note("demo: building the agent and the demo");
-    // The build that the tests use too: the demo finds the agent beside itself.
-    let executables = artifacts::build(
-        process::cargo("build").args(["--quiet", "--workspace", "--bins"]),
-        &Metadata::read()?,
-    )?;
+    let executables = artifacts::build_binaries(&Metadata::read()?)?;
     let mut demo = Command::new(artifacts::binary(&executables, DEMO)?);
     if options.keep {
         demo.arg("--keep");

@@ -36,13 +36,17 @@ enum Work {
 
 /// A pod's life, again and again: each row is one kill while the work is done. Where the kill came
 /// is measured, not taken from here.
-const CASES: [(Work, &str); 30] = [
+const CASES: [(Work, &str); 34] = [
     (Work::Add, "applied.create-endpoint-device"),
     (Work::Delete, "applied.delete-map-entry"),
     (Work::Damage, "applied.add-rule"),
     (Work::Start, "applied.attach"),
     (Work::Add, "applied.add-neighbour"),
     (Work::Delete, "apply.delete-map-entry:2"),
+    (Work::Add, "apply.set-up"),
+    (Work::Delete, "applied.delete-route:2"),
+    (Work::Add, "applied.set-up"),
+    (Work::Delete, "applied.delete-map-entry:2"),
     (Work::Add, "apply.add-route"),
     (Work::Delete, "apply.delete-route"),
     (Work::Start, "apply.attach:2"),

@@ -9,9 +9,14 @@
 )]
 
 mod addresses;
+mod adversary_hosts;
+mod adversary_ipv6;
+mod adversary_marks;
+mod adversary_numbers;
 mod attach;
 mod chaos;
 mod cleanup;
+mod device;
 mod documents;
 mod endpoints;
 mod flows;

@@ -32,6 +32,8 @@ pub(super) struct Actor<K> {
     pub(super) store: Store,
     /// Records that cannot be read. Their devices are left alone.
     pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
+    /// Why a record that somebody removed could not be written again.
+    pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
     pub(super) started: Instant,
     pacer: Pacer,
@@ -58,6 +60,7 @@ impl<K: Host> Actor<K> {
             mtu,
             store,
             corrupt,
+            unsaved: None,
             pass: Pass::default(),
             started: Instant::now(),
             pacer: Pacer::new(),
@@ -129,6 +132,8 @@ impl<K: Host> Actor<K> {
                 tracing::warn!("the kernel could not be read: {error:#}");
             }
             self.drop_dead();
+            let restored = self.store.restore(self.intent.endpoints.values());
+            self.unsaved = restored.err().map(|error| format!("{error:#}"));
             let pass = self.reconciler.pass(&self.intent).await;
             if pass.applied > 0 {
                 tracing::info!(

@@ -98,7 +98,10 @@ impl Admission<'_> {
         let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) else {
             return refuse(
                 ErrorCode::AddressNotOwned,
-                format!("no ENI of this node owns {address}"),
+                format!(
+                    "no ENI of this node owns {address}; allowed: what the blocks of `towpath enis \
+                     -o json` hold"
+                ),
             );
         };
         let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);

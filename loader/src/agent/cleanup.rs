@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use datapath_common::abi;
 use serde::Serialize;
 
-use super::lock::Lock;
+use super::lock::{Lock, take_pins};
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
 use crate::config::Config;
@@ -38,6 +38,11 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
     let _lock = Lock::take(state).context("stop the agent first")?;
     let settings = config.settings();
     let options = config.bpf_options();
+    let root = options.pin_root.as_path();
+    let _pins = root
+        .is_dir()
+        .then(|| take_pins(root).context("stop the agent first"))
+        .transpose()?;
     let mut netlink = Netlink::open(settings.protocol)?;
 
     let observed = observe(&mut netlink, config).await?;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::kernel::{Link, MapEntry, NextHop, Observed, SysctlScope};
 use crate::types::EndpointId;
 
@@ -16,6 +18,8 @@ pub(super) struct Facts {
     pub(super) links: BTreeMap<u32, Link>,
     /// The addresses of the host's devices.
     pub(super) host: Holders,
+    /// The same with prefix lengths, each with its device's index.
+    pub(super) nets: BTreeSet<(u32, IpNet)>,
     /// The addresses of hidden endpoints.
     pub(super) hidden: Holders,
 }
@@ -37,8 +41,10 @@ impl Facts {
             })
             .map(|link| link.ifindex)
             .collect();
+        let nets = observed.addresses.iter().map(|a| (a.ifindex, a.net));
         let mut facts = Self {
             host,
+            nets: nets.collect(),
             hidden: Holders::new(),
             links: BTreeMap::new(),
         };

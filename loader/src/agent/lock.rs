@@ -17,6 +17,23 @@ pub struct Lock {
     _file: Flock<File>,
 }
 
+/// Takes the lock of a folder of pins that is there. An agent with another state folder would take
+/// every endpoint of this one's for deleted.
+///
+/// # Errors
+/// When another process holds it, or the folder cannot be opened.
+pub(super) fn take_pins(root: &Path) -> Result<Lock> {
+    let folder = File::open(root).with_context(|| format!("open {}", root.display()))?;
+    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+        Ok(file) => Ok(Lock { _file: file }),
+        Err((_, Errno::EWOULDBLOCK)) => bail!(
+            "another agent is running, with another state-dir: it uses {}",
+            root.display()
+        ),
+        Err((_, error)) => Err(error).with_context(|| format!("lock {}", root.display())),
+    }
+}
+
 impl Lock {
     /// Takes the lock of a state folder, and makes the folder when it is missing.
     ///
@@ -66,5 +83,11 @@ mod tests {
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(first);
         Lock::take(folder.path()).unwrap();
+
+        let first = take_pins(folder.path()).unwrap();
+        let error = take_pins(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("another agent is running"), "{error}");
+        drop(first);
+        take_pins(folder.path()).unwrap();
     }
 }

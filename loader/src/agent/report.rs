@@ -1,9 +1,11 @@
 //! What the agent says of itself and the node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
+use ipnet::IpNet;
 
 use super::actor::Actor;
 use super::kernel::Host;
@@ -54,6 +56,11 @@ impl<K: Host> Actor<K> {
     fn eni(&self, eni: &Eni) -> EniStatus {
         let view = self.pass.view.enis.get(&eni.number);
         let device = view.and_then(|view| view.device.as_ref());
+        // An excluded ENI belongs to somebody else, with all that is on it.
+        let in_use = view.filter(|view| !matches!(view.readiness, Readiness::Excluded { .. }));
+        let strangers = in_use
+            .and_then(|view| view.device.as_ref())
+            .map_or_else(Vec::new, |device| self.strangers(eni, device.ifindex));
         let used = self.intent.endpoints.values();
         let used = used.flat_map(|endpoint| &endpoint.addresses);
         EniStatus {
@@ -71,8 +78,25 @@ impl<K: Host> Actor<K> {
                 || Readiness::not_ready("not looked at yet"),
                 |view| view.readiness.clone(),
             ),
-            notes: notes(eni),
+            notes: notes(eni, &strangers),
         }
+    }
+
+    /// Addresses that somebody else put on a secondary ENI's device.
+    fn strangers(&self, eni: &Eni, ifindex: u32) -> Vec<IpNet> {
+        if eni.number.is_primary() {
+            return Vec::new();
+        }
+        let ours = IpNet::from(IpAddr::from(eni.primary_address));
+        let facts = self.reconciler.kernel().facts();
+        let nets = facts.into_iter().flat_map(|facts| &facts.nets);
+        nets.filter(|(holder, net)| *holder == ifindex && *net != ours)
+            .map(|(_, net)| *net)
+            .filter(|net| match net.addr() {
+                IpAddr::V4(_) => true,
+                IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+            })
+            .collect()
     }
 
     /// The counters, in the order of programs and outcomes.
@@ -222,6 +246,12 @@ impl<K: Host> Actor<K> {
                 format!("somebody keeps changing {}: {}", war.object, war.hint),
             );
         }
+        if let Some(error) = &self.unsaved {
+            note(
+                HealthState::Degraded,
+                format!("a restart would remove endpoints, their records are gone: {error}"),
+            );
+        }
         for path in self.corrupt.values() {
             note(
                 HealthState::Degraded,
@@ -235,11 +265,20 @@ impl<K: Host> Actor<K> {
     }
 }
 
-/// What is worth knowing about an ENI, and does no harm.
-fn notes(eni: &Eni) -> Vec<String> {
+/// What is worth knowing about an ENI, and does no harm to pods.
+fn notes(eni: &Eni, strangers: &[IpNet]) -> Vec<String> {
     let own_address = eni.use_primary_address && !eni.number.is_primary();
     let note = "use-primary-address: its own address is a pod's to have, and not on the device";
-    own_address.then(|| note.to_owned()).into_iter().collect()
+    let mut notes: Vec<_> = own_address.then(|| note.to_owned()).into_iter().collect();
+    if !strangers.is_empty() {
+        let list: Vec<_> = strangers.iter().map(ToString::to_string).collect();
+        notes.push(format!(
+            "somebody else put {} on it: a DHCP client, systemd-networkd or NetworkManager, whose \
+             routes may take the host's own packets there; make the ENI unmanaged",
+            list.join(", ")
+        ));
+    }
+    notes
 }
 
 fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::kernel::HostKernel;
-use super::lock::Lock;
+use super::lock::{Lock, take_pins};
 use super::store::Store;
 use crate::api::{Handle, Server, ServerLimits};
-use crate::bpf::Datapath;
+use crate::bpf::{self, Datapath};
 use crate::config::Config;
 use crate::faults;
 use crate::netlink::Netlink;
@@ -23,6 +23,8 @@ use crate::node;
 pub(super) const ENDPOINTS: &str = "endpoints";
 /// How long a pass may go on once the agent has been told to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long callers have, once nothing is done any more, to be told so.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Runs the agent, which listens at `socket`, until SIGTERM or SIGINT. What it set up stays.
 ///
@@ -33,11 +35,13 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
+    let options = config.bpf_options();
+    bpf::prepare(&options.pin_root)?;
+    let _pins = take_pins(&options.pin_root)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
-    let datapath =
-        Datapath::load(&config.bpf_options(), settings.mark).context("load the eBPF programs")?;
+    let datapath = Datapath::load(&options, settings.mark).context("load the eBPF programs")?;
     let document = config.node.document.as_path().to_owned();
     let source = node::watch(document.clone(), settings.mark);
 
@@ -77,5 +81,6 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         () = server.serve(handle) => {}
         () = told => {}
     }
+    server.finish(FAREWELL).await;
     Ok(())
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
+use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
 use crate::numbers;
@@ -72,7 +73,9 @@ impl Store {
                 continue;
             };
             if name.starts_with(TEMPORARY_PREFIX) {
-                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+                if let Err(error) = fs::remove_file(&path) {
+                    tracing::warn!(path = %path.display(), %error, "a leftover stays");
+                }
             } else if let Some(id) = id_of(name, CORRUPT_SUFFIX) {
                 stored.corrupt.insert(id, path);
             } else if let Some(id) = id_of(name, SUFFIX) {
@@ -118,6 +121,7 @@ impl Store {
             addresses: endpoint.addresses.iter().copied().collect(),
             mtu: endpoint.mtu,
         };
+        fs::create_dir_all(&self.folder)?;
         let mut temporary = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.folder)?;
@@ -127,6 +131,26 @@ impl Store {
         faults::reach(Point::StoreRename);
         temporary.persist(path)?;
         self.sync()?;
+        Ok(())
+    }
+
+    /// Writes the records again that somebody removed: at its next start the agent would take their
+    /// endpoints for deleted.
+    ///
+    /// # Errors
+    /// When one cannot be looked for or written.
+    pub(super) fn restore<'a>(
+        &self,
+        endpoints: impl IntoIterator<Item = &'a Endpoint>,
+    ) -> Result<()> {
+        for endpoint in endpoints {
+            let path = self.path(endpoint.id());
+            let is_there = path.try_exists();
+            if !is_there.with_context(|| format!("look at {}", path.display()))? {
+                self.put(endpoint)?;
+                tracing::warn!(record = %path.display(), "a record was gone and is written again");
+            }
+        }
         Ok(())
     }
 
@@ -144,7 +168,11 @@ impl Store {
                 }
             }
         }
-        self.sync()
+        // Without a folder there is nothing that could come back.
+        if self.folder.exists() {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Makes what was renamed or removed last.
@@ -175,7 +203,7 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         netns,
         addresses,
         mtu,
-    } = serde_json::from_slice(&fs::read(path)?)?;
+    } = serde_json::from_str(&read_file(path)?)?;
     ensure!(
         version == VERSION,
         "version is {version}; {VERSION} is allowed"

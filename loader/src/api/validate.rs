@@ -70,7 +70,8 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
 
 /// Checks an owner by the rules of the CNI specification 1.1.0 (section 2, parameters
 /// `CNI_CONTAINERID` and `CNI_IFNAME`) and the kernel's for device names (`dev_valid_name` in
-/// net/core/dev.c).
+/// net/core/dev.c): it would take '%' for a pattern, and "all" and "default" for its folders of
+/// sysctls (`sysctl_dev_name_is_allowed` in include/linux/inetdevice.h).
 pub(super) fn check_owner(owner: &Owner, prefix: &str) -> Result<(), ApiError> {
     let Owner {
         container_id,
@@ -90,17 +91,17 @@ pub(super) fn check_owner(owner: &Owner, prefix: &str) -> Result<(), ApiError> {
     }
     let field = format!("{prefix}interface");
     let well_formed = (1..=MAX_INTERFACE).contains(&interface.len())
-        && interface != "."
-        && interface != ".."
+        && ![".", "..", "all", "default"].contains(&interface.as_str())
         && interface
             .bytes()
-            .all(|b| b.is_ascii_graphic() && b != b'/' && b != b':');
+            .all(|b| b.is_ascii_graphic() && !b"/:%".contains(&b));
     if !well_formed {
         return Err(invalid(
             &field,
             format!(
-                "{interface:?} is not an interface name: 1 to {MAX_INTERFACE} characters without \
-                 '/', ':' and blanks are allowed, not \".\" or \"..\""
+                "{interface:?} is not an interface name: 1 to {MAX_INTERFACE} ASCII characters \
+                 without '/', ':', '%' and blanks are allowed, not \".\", \"..\", \"all\" or \
+                 \"default\""
             ),
         ));
     }
@@ -166,6 +167,9 @@ mod tests {
             "a b",
             "0123456789abcdef",
             "é",
+            "all",
+            "default",
+            "eth%d",
         ] {
             let mut bad = request();
             name.clone_into(&mut bad.owner.interface);

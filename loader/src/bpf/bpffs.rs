@@ -15,7 +15,7 @@ const DEFAULT: &str = "/sys/fs/bpf";
 ///
 /// # Errors
 /// When it is not, and how to make it so.
-pub(super) fn prepare(root: &Path) -> Result<()> {
+pub fn prepare(root: &Path) -> Result<()> {
     let default = Path::new(DEFAULT);
     if root.starts_with(default) && default.is_dir() && !is_bpffs(default)? {
         mount(
@@ -34,12 +34,13 @@ pub(super) fn prepare(root: &Path) -> Result<()> {
         .unwrap_or(Path::new("/"));
     if !is_bpffs(existing)? {
         bail!(
-            "pin_root {} is not on a BPF filesystem; allowed is a folder below one, such as \
+            "datapath.pin-root {} is not on a BPF filesystem; allowed is a folder below one, such as \
              {DEFAULT}/towpath (`mount -t bpf bpf {DEFAULT}` mounts it)",
             root.display()
         );
     }
-    fs::create_dir_all(root).with_context(|| format!("cannot make pin_root {}", root.display()))
+    fs::create_dir_all(root)
+        .with_context(|| format!("cannot make datapath.pin-root {}", root.display()))
 }
 
 fn is_bpffs(path: &Path) -> Result<bool> {

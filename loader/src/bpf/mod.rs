@@ -30,6 +30,7 @@ use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 
 pub use attach::Mechanism;
+pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
 pub use features::Features;
 pub use foreign::{ForeignProgram, Position};
@@ -88,7 +89,7 @@ impl Datapath {
             tracing::debug!("cannot lift the limit on locked memory: {error}");
         }
         let features = Features::probe(options.attach)?;
-        bpffs::prepare(&options.pin_root)?;
+        prepare(&options.pin_root)?;
         let pins = pins::Pins::new(&options.pin_root);
         pins.create()?;
         object::check_adoption(OBJECT, &pins)?;

@@ -163,6 +163,8 @@ Example:
     Del {
         #[command(flatten)]
         owner: OwnerArgs,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -183,6 +185,8 @@ pub(super) enum ConfigCommand {
     Check {
         /// The file.
         file: PathBuf,
+        #[command(flatten)]
+        output: Output,
     },
     /// Show every setting with its value and its meaning.
     Show(Output),

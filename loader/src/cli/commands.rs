@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use super::args::{Cli, Command, ConfigCommand, EndpointCommand, OwnerArgs};
@@ -34,9 +35,10 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             output::text(&String::from_utf8_lossy(&script))?;
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Config(ConfigCommand::Check { file }) => {
+        Command::Config(ConfigCommand::Check { file, output }) => {
             Config::load(Some(&file)).context("the configuration cannot be used")?;
-            output::text(&format!("{} is good\n", file.display()))?;
+            let table = |_: &_, _| format!("{} is good\n", file.display());
+            output::value(output, &json!({"file": file, "good": true}), table)?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Run
@@ -109,8 +111,9 @@ async fn with_config(
             let attachment = client.add_endpoint(&request).await?;
             output::value(output, &attachment, render::attachment)?;
         }
-        Command::Endpoint(EndpointCommand::Del { owner }) => {
+        Command::Endpoint(EndpointCommand::Del { owner, output }) => {
             client.delete_endpoint(&owner.into()).await?;
+            output::value(output, &json!({}), |_, _| String::new())?;
         }
         Command::Cleanup { yes, output } => {
             let removed = agent::cleanup(&config, yes).await?;
@@ -157,6 +160,8 @@ fn log(config: &Config) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .with_writer(io::stderr)
+        // It would panic when nobody reads stderr any more; the node's network outlives its log.
+        .log_internal_errors(false)
         .init();
 }
 

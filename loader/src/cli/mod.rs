@@ -7,6 +7,7 @@ mod output;
 mod render;
 mod table;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -17,7 +18,9 @@ pub fn main() -> ExitCode {
     match commands::run(args::Cli::parse()) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("towpath: {}", table::one_line(&failure.to_string()));
+            let message = table::one_line(&failure.to_string());
+            // Where nobody reads it, the exit code still tells.
+            writeln!(io::stderr(), "towpath: {message}").ok();
             failure.exit_code()
         }
     }

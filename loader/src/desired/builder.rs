@@ -31,6 +31,24 @@ impl<'a> Builder<'a> {
         self.families
     }
 
+    /// Whether a device takes part in a family: hosts are hardened by turning IPv6 off by sysctl,
+    /// and then every IPv6 route to the device is refused.
+    pub(super) fn is_on(&self, family: Family, ifindex: u32) -> bool {
+        let disabled = Sysctl {
+            family: Family::V6,
+            scope: SysctlScope::Device(ifindex),
+            name: "disable_ipv6",
+        };
+        match family {
+            Family::V4 => true,
+            Family::V6 => self
+                .observed
+                .sysctls
+                .get(&disabled)
+                .is_none_or(|v| v == "0"),
+        }
+    }
+
     pub(super) fn put(&mut self, scope: Scope, object: Object) {
         self.objects.entry(object).or_insert(scope);
     }

@@ -155,6 +155,9 @@ impl OneEndpoint<'_> {
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");
         builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+        if self.endpoint.addresses.iter().any(IpAddr::is_ipv6) {
+            builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
+        }
         let hook = Hook {
             ifindex,
             program: Program::FromEndpoint,
@@ -170,6 +173,13 @@ impl OneEndpoint<'_> {
             return;
         }
         let owner = self.owner(address);
+        if let Some((EniNumber::PRIMARY, eni_ifindex)) = owner
+            && !builder.is_on(family, eni_ifindex)
+        {
+            self.fail(format!(
+                "address {address}: IPv6 is off on the primary ENI's device (disable_ipv6)"
+            ));
+        }
         let Some(device) = device else { return };
         let ifindex = device.ifindex;
         let mac = self.id.pod_mac();

@@ -69,6 +69,10 @@ pub(super) fn add_fence(builder: &mut Builder<'_>, number: EniNumber) {
 
 fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
     for &family in builder.families() {
+        let ours_to_turn_on = !eni.number.is_primary() && has_blocks(eni, family);
+        if !builder.is_on(family, device.ifindex) && !ours_to_turn_on {
+            continue;
+        }
         let gateway = eni.gateway(family);
         let route = |destination, next_hop| {
             Object::Route(Route {
@@ -106,6 +110,12 @@ fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) {
     builder.put(scope, from_network(device));
 }
 
+fn has_blocks(eni: &Eni, family: Family) -> bool {
+    eni.blocks
+        .iter()
+        .any(|block| Family::of(block.addr()) == family)
+}
+
 /// The program that receives at a device.
 pub(super) fn from_network(device: &Link) -> Object {
     Object::Attachment(Hook {
@@ -127,6 +137,9 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) 
     add_sysctls(builder, scope, device);
     let of = SysctlScope::Device(ifindex);
     builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
+    if has_blocks(eni, Family::V6) {
+        builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
+    }
     if !eni.use_primary_address {
         let net = IpNet::from(IpAddr::V4(eni.primary_address));
         builder.put(scope, Object::Address(Address { ifindex, net }));

@@ -27,21 +27,20 @@ pub(super) enum Addition {
     Fence,
     /// A gateway's, or that of an endpoint whose device is up.
     DeviceRoute,
-    /// After the route to its gateway.
-    DefaultRoute,
     /// After the routes of the endpoints in it, as far as their devices are up.
     BlockRoute,
     /// The nop that the skip jumps to, and what an ENI's own address sends.
     OwnAddressRule,
-    /// After its table has a route.
+    /// After the fence of its table.
     EniRule,
-    /// After the nop: a jump to nowhere is none.
-    SkipRule,
     /// After the pod table is complete.
     PodsRule,
     /// After its rule, which is there to say who put the address there, and so that what the
     /// host sends from it takes the ENI's table from the start.
     Address,
+    /// After the route to its gateway. After the ENI's address: without, the kernel would ask for
+    /// the gateway with another ENI's, which the cloud takes for a foreign source.
+    DefaultRoute,
     /// Before any program marks by it.
     EniDevice,
     /// After the ENI is up and routed.
@@ -65,6 +64,9 @@ pub(super) enum Addition {
     Block,
     /// A program of ours that runs is replaced when the maps hold all that the new one reads.
     Replacement,
+    /// After the nop: a jump to nowhere is none. After every program marks by the rule's mask:
+    /// packets with another mask's mark would skip the ENI rules.
+    SkipRule,
 }
 
 impl Addition {
@@ -130,13 +132,18 @@ pub(super) enum Removal {
     /// From here on what is for the endpoint is dropped and counted. A packet that is redirected
     /// to a device that is gone would be lost uncounted.
     EndpointAddress,
-    /// While its rule, the ENI's table and the ENI's entries still tell that it is ours.
+    /// This and the next while the device has its address: without, the kernel would ask for the
+    /// gateway with another ENI's, as long as pods send.
+    Eni,
+    /// From here on marked packets end at the fence.
+    DefaultRoute,
+    /// While its rule and the device's entry still tell that it is ours.
     Address,
     /// An ENI's program marks by entries that go next.
     EniAttachment,
     /// Nothing looks for them any more.
     MapEntry,
-    /// A marked packet that is still on its way ends at the fence.
+    /// Nothing leads to them any more.
     Route,
     /// With the fence still behind them.
     Rule,
@@ -156,6 +163,7 @@ impl Removal {
             Object::MapEntry(MapEntry::Address(_, value)) if value.is_endpoint() => {
                 Self::EndpointAddress
             }
+            Object::MapEntry(MapEntry::Eni(..)) => Self::Eni,
             // Properties are never removed; they go with their device.
             Object::MapEntry(_) | Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) => {
                 Self::MapEntry
@@ -163,7 +171,10 @@ impl Removal {
             Object::Device(_) => Self::Device,
             Object::Address(_) => Self::Address,
             Object::Route(route) if is_fence(route) => Self::Fence,
-            Object::Route(_) => Self::Route,
+            Object::Route(route) => match route.next_hop {
+                NextHop::Gateway(..) => Self::DefaultRoute,
+                NextHop::Device(_) | NextHop::Unreachable => Self::Route,
+            },
             Object::Rule(_) => Self::Rule,
             Object::Neighbour(_) => Self::Neighbour,
             Object::Attachment(hook) => match hook.program {

@@ -54,11 +54,13 @@ fn additions_come_in_the_order_in_which_they_rest_on_each_other() {
     assert!(last(&plan, "up", |s| matches!(s, SetUp(_))) < first(&plan, "gateway", gateway));
     assert!(last(&plan, "fence", fence) < first(&plan, "rule 111", priority(111)));
     assert!(last(&plan, "gateway", gateway) < first(&plan, "default", via));
-    assert!(last(&plan, "default", via) < first(&plan, "rule 111", priority(111)));
+    let address = |s: &StepKind| matches!(s, AddAddress(_));
+    assert!(last(&plan, "address", address) < first(&plan, "default", via));
+    assert!(last(&plan, "default", via) < first(&plan, "ENI", eni));
     assert!(last(&plan, "pod route", pod_route) < first(&plan, "block route", block_route));
     assert!(last(&plan, "rule 112", priority(112)) < first(&plan, "rule 111", priority(111)));
     assert!(last(&plan, "rule 111", priority(111)) < first(&plan, "rule 110", priority(110)));
-    assert!(last(&plan, "own rule", own) < first(&plan, "address", |s| matches!(s, AddAddress(_))));
+    assert!(last(&plan, "own rule", own) < first(&plan, "address", address));
     assert!(last(&plan, "rule 111", priority(111)) < first(&plan, "ENI", eni));
     assert!(last(&plan, "ENI", eni) < first(&plan, "endpoint", entry));
     assert!(last(&plan, "host", host_entry) < first(&plan, "endpoint", entry));
@@ -140,8 +142,10 @@ fn removals_come_last_and_in_the_opposite_order() {
     let rule = |s: &StepKind| matches!(s, DeleteRule(_));
     let device = |s: &StepKind| matches!(s, DeleteDevice(_));
     let from_endpoint = |s: &StepKind| matches!(s, Detach(Hook { program, .. }) if *program == Program::FromEndpoint);
-    assert!(last(&plan, "endpoint entry", entry) < first(&plan, "address", address));
-    assert!(first(&plan, "address", address) < first(&plan, "default", via));
+    let eni = |s: &StepKind| *s == DeleteMapEntry(crate::kernel::MapKey::Eni(EniNumber(1)));
+    assert!(last(&plan, "endpoint entry", entry) < first(&plan, "ENI", eni));
+    assert!(last(&plan, "ENI", eni) < first(&plan, "address", address));
+    assert!(last(&plan, "default", via) < first(&plan, "address", address));
     assert!(last(&plan, "default", via) < first(&plan, "rule", rule));
     assert!(last(&plan, "rule", rule) < first(&plan, "fence", fence));
     assert!(last(&plan, "fence", fence) < first(&plan, "device", device));
@@ -166,7 +170,7 @@ fn a_route_that_differs_is_replaced_and_not_removed() {
 }
 
 #[test]
-fn a_rule_may_carry_any_protocol_and_another_masks_go_after_the_new_ones() {
+fn a_rule_may_carry_any_protocol_and_another_masks_skip_goes_first() {
     let rule = |priority, selector, action, protocol| Rule {
         family: Family::V4,
         priority,
@@ -187,8 +191,22 @@ fn a_rule_may_carry_any_protocol_and_another_masks_go_after_the_new_ones() {
         _ => false,
     };
     assert!(!plan.steps.iter().any(|p| nop_v4(&p.step.kind)));
-    let added = last(&plan, "rule", |s| matches!(s, StepKind::AddRule(_)));
-    assert!(added < first(&plan, "old skip", |s| *s == StepKind::DeleteRule(skip)));
+    assert_eq!(plan.steps[0].step.kind, StepKind::DeleteRule(skip));
+}
+
+/// Packets of one mask must not meet the other's skip rule.
+#[test]
+fn a_skip_rule_comes_after_every_program_marks_by_its_mask() {
+    let mut observed = host_with_pods();
+    for object in plan(&intent(), &observed).objects {
+        if let Object::Attachment(hook) = object {
+            observed.attachments.insert(hook, Attachment::Stale);
+        }
+    }
+    let plan = plan(&intent(), &observed);
+    let skip = |s: &StepKind| matches!(s, StepKind::AddRule(r) if r.priority == numbers::RULE_SKIP);
+    let attach = |s: &StepKind| matches!(s, StepKind::Attach(_));
+    assert!(last(&plan, "program", attach) < first(&plan, "skip", skip));
 }
 
 #[test]

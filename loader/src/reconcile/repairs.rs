@@ -138,7 +138,7 @@ fn hint(kind: ObjectKind) -> &'static str {
              NetworkManager, or another CNI"
         }
         ObjectKind::Address | ObjectKind::LinkState | ObjectKind::Mtu => {
-            "a DHCP client, systemd-networkd or NetworkManager: make the ENI unmanaged there"
+            "a DHCP client, systemd-networkd or NetworkManager: make the device unmanaged there"
         }
         ObjectKind::Sysctl => "sysctl.d, tuned, or another CNI",
         ObjectKind::Attachment => "another eBPF agent, or tc",

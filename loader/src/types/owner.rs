@@ -10,7 +10,11 @@ use super::MacAddr;
 /// The owner of an endpoint: one interface of one container. This is how CNI identifies an
 /// attachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with container-id and interface"
+)]
 pub struct Owner {
     /// The runtime's id of the container (sandbox).
     pub container_id: String,

@@ -7,6 +7,7 @@
 )]
 
 mod fake;
+mod socket;
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -334,4 +335,26 @@ fn an_old_socket_is_replaced_and_the_new_one_removed() {
         drop(server);
     });
     assert!(!path.exists());
+}
+
+#[test]
+fn a_wrong_address_is_named_with_what_is_allowed() {
+    let fake = Fake::start(LIMITS);
+    for address in ["10.0.1.20/32", "fe80::1%eth0", "10.0.0.020", "web"] {
+        let mut body = good();
+        body["addresses"] = json!([address]);
+        let response = fake.request("PUT", "/v1/endpoints", &body.to_string());
+        response.is_error(400, "invalid-body", Some("addresses[0]"));
+        let message = response.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains(address), "{message}");
+        assert!(message.contains("allowed"), "{message}");
+    }
+    let mut body = good();
+    body["owner"] = json!("a/eth0");
+    for body in ["null", &body.to_string()] {
+        let response = fake.request("PUT", "/v1/endpoints", body);
+        let message = response.body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("an object with"), "{message}");
+    }
+    fake.assert_untouched();
 }

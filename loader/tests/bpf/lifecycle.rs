@@ -160,6 +160,6 @@ fn pins_outside_a_bpf_filesystem_are_refused() {
             attach: AttachMode::Auto,
         };
         let error = Datapath::load(&options, MarkLayout::DEFAULT).err().unwrap();
-        assert!(error.to_string().contains("pin_root"), "{error:#}");
+        assert!(error.to_string().contains("pin-root"), "{error:#}");
     });
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
 use super::object::Object;
-use crate::console;
-use crate::process;
+use crate::artifacts::{self, Metadata};
+use crate::{console, process};
 
 /// What an object's programs cost.
 #[derive(Serialize)]
@@ -89,17 +90,8 @@ impl Report {
 
 /// Has the running kernel verify every program of the object.
 pub(super) fn verify(object: &Path) -> Result<BTreeMap<String, Loaded>> {
-    let mut command = process::cargo("run");
-    command
-        .args([
-            "--quiet",
-            "--package",
-            "bpf-tests",
-            "--bin",
-            "ebpf-report",
-            "--",
-        ])
-        .arg(object);
-    let text = process::output(&mut command)?;
+    let executables = artifacts::build_binaries(&Metadata::read()?)?;
+    let reporter = artifacts::binary(&executables, "ebpf-report")?;
+    let text = process::output(Command::new(reporter).arg(object))?;
     serde_json::from_str(&text).context("ebpf-report printed no report")
 }

@@ -42,10 +42,11 @@ struct Outcome {
 /// Runs `test`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = chosen(&options.suites);
+    let mut needs = vec![Need::Build];
     if suites.iter().any(|suite| suite.needs_root()) {
         setup::require_root("every suite but `unit`")?;
+        needs.push(Need::Tests);
     }
-    let mut needs = vec![Need::Build, Need::Tests];
     if suites.contains(&Suite::Vm) {
         needs.push(Need::Vm);
     }
@@ -73,18 +74,9 @@ fn chosen(asked: &[Suite]) -> Vec<Suite> {
 
 /// Builds the test programs, and the binaries that tests start.
 fn build(metadata: &Metadata) -> Result<Vec<Executable>> {
-    let mut executables = Vec::new();
-    for arguments in [
-        ["test", "--no-run"].as_slice(),
-        ["build", "--bins"].as_slice(),
-    ] {
-        let [subcommand, arguments @ ..] = arguments else {
-            continue;
-        };
-        let mut command = process::cargo(subcommand);
-        command.arg("--workspace").args(arguments);
-        executables.extend(artifacts::build(&mut command, metadata)?);
-    }
+    let mut tests = process::cargo("test");
+    let mut executables = artifacts::build(tests.args(["--workspace", "--no-run"]), metadata)?;
+    executables.extend(artifacts::build_binaries(metadata)?);
     Ok(executables)
 }
 

@@ -17,10 +17,12 @@ use crate::test::Counts;
 struct Choice {
     package: &'static str,
     name: &'static str,
-    /// Beginnings of tests' names; without any, all run.
+    /// Parts of tests' names; without any, all run.
     tests: &'static [&'static str],
-    /// The same for kernels with TCX only.
-    tcx_tests: &'static [&'static str],
+    /// More of them, for kernels with TCX.
+    with_tcx: &'static [&'static str],
+    /// More of them, for kernels without.
+    without_tcx: &'static [&'static str],
 }
 
 /// Loading and attaching, every branch of the programs, and one round of real packets. Tests of
@@ -29,8 +31,9 @@ const CHOICES: [Choice; 3] = [
     Choice {
         package: "towpath",
         name: "bpf",
-        tests: &["clsact::", "lifecycle::"],
-        tcx_tests: &["tcx::"],
+        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
+        with_tcx: &["tcx::"],
+        without_tcx: &["clsact::"],
     },
     Choice {
         package: "bpf-tests",
@@ -41,13 +44,15 @@ const CHOICES: [Choice; 3] = [
             "neighbour_discovery::",
             "wire::",
         ],
-        tcx_tests: &[],
+        with_tcx: &[],
+        without_tcx: &[],
     },
     Choice {
         package: "bpf-tests",
         name: "smoke",
         tests: &[],
-        tcx_tests: &[],
+        with_tcx: &[],
+        without_tcx: &[],
     },
 ];
 
@@ -103,9 +108,11 @@ fn script(programs: &[Program], kernel: &Kernel) -> String {
     let lines = programs.iter().map(|program| {
         let folder = program.folder.display();
         let mut tests = program.choice.tests.to_vec();
-        if kernel.tcx {
-            tests.extend(program.choice.tcx_tests);
-        }
+        tests.extend(if kernel.tcx {
+            program.choice.with_tcx
+        } else {
+            program.choice.without_tcx
+        });
         format!(
             "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {}; \
              echo \"towpath-vm: status $?\"\n",

@@ -72,7 +72,7 @@ impl fmt::Display for Protocol {
 }
 
 /// Connects from an address; connecting, reading and writing are bounded in time.
-fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
+pub(super) fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
     from.netns
         .enter(|| {
             let family = match to {

@@ -19,8 +19,10 @@ use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::ForeignProgram;
 use crate::fixture;
 use crate::intent::Endpoint;
-use crate::kernel::{Kernel, Observed, Step, StepKind};
+use crate::kernel::{Address, Kernel, Observed, Step, StepKind};
 use crate::reconcile::model::ModelKernel;
+
+mod records;
 
 /// A model kernel that hides endpoints as the real one does.
 struct ModelHost {
@@ -325,41 +327,24 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
 }
 
 #[tokio::test]
-async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
+async fn addresses_of_others_on_an_eni_are_named() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
-    let pod = endpoint("x", &["10.0.1.66"]);
-    make(&mut actor, pod.clone()).await.unwrap();
-    machine.kill(actor);
-    let record = machine.folder.path().join(format!("{}.json", pod.id()));
-    fs::write(&record, "{").unwrap();
-
-    let mut actor = machine.start().await;
-    let state = &actor.reconciler.kernel().model.state;
-    let routes = state.routes.iter();
-    let to_pod = routes.filter(|route| route.destination.to_string() == "10.0.1.66/32");
-    assert_eq!(to_pod.count(), 1, "the route is still there");
-    assert_eq!(devices(&actor), [pod.id()].into());
-    assert_eq!(actor.status().await.health.state, HealthState::Degraded);
-    let thief = endpoint("y", &["10.0.1.66"]);
-    let error = add(&mut actor, request(&thief)).await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
-
-    actor.delete(&pod.owner).await.unwrap();
-    assert!(devices(&actor).is_empty() && machine.records().is_empty());
-    assert_eq!(actor.status().await.health.state, HealthState::Ready);
-}
-
-#[tokio::test]
-async fn an_endpoint_that_was_removed_from_disk_alone_goes_at_the_next_start() {
-    let mut machine = Machine::new();
-    let mut actor = machine.start().await;
-    let pod = endpoint("x", &["10.0.1.66"]);
-    make(&mut actor, pod.clone()).await.unwrap();
-    actor.store.remove(pod.id()).unwrap();
-    machine.kill(actor);
-    let actor = machine.start().await;
-    assert!(devices(&actor).is_empty());
+    let devices = actor.pass.view.enis.values();
+    let devices: Vec<_> = devices.filter_map(|eni| eni.device.clone()).collect();
+    assert!(devices.len() > 1);
+    assert!(actor.enis().iter().all(|eni| eni.notes.is_empty()));
+    for device in &devices {
+        let net = "10.0.77.77/24".parse().unwrap();
+        let ifindex = device.ifindex;
+        let state = &mut actor.reconciler.kernel_mut().model.state;
+        state.addresses.insert(Address { ifindex, net });
+    }
+    actor.run_pass().await;
+    for eni in actor.enis() {
+        let named = eni.notes.iter().any(|note| note.contains("10.0.77.77/24"));
+        assert_eq!(named, !eni.number.is_primary(), "{eni:?}");
+    }
 }
 
 #[tokio::test]

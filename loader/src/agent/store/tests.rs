@@ -86,6 +86,29 @@ fn a_record_with_a_value_that_is_not_allowed_is_set_aside() {
     }
 }
 
+/// Nothing of this comes from the agent, but nothing of it may keep the agent from starting.
+#[test]
+fn what_is_no_file_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let good = endpoint("good");
+    store.put(&good).unwrap();
+    fs::create_dir(folder.path().join(format!("{TEMPORARY_PREFIX}folder"))).unwrap();
+    let [fifo, endless, directory] = ["fifo", "endless", "directory"].map(endpoint);
+    nix::unistd::mkfifo(&store.path(fifo.id()), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", store.path(endless.id())).unwrap();
+    fs::create_dir(store.path(directory.id())).unwrap();
+    let (sender, opened) = std::sync::mpsc::channel();
+    let path = folder.path().to_owned();
+    std::thread::spawn(move || sender.send(Store::open(&path).map(|(_, stored)| stored)));
+    let stored = opened
+        .recv_timeout(std::time::Duration::from_secs(10))
+        .expect("opening the folder takes too long")
+        .unwrap();
+    assert_eq!(stored.endpoints, BTreeMap::from([(good.id(), good)]));
+    assert_eq!(stored.corrupt.len(), 3, "{:?}", stored.corrupt);
+}
+
 proptest! {
     // Every case waits for the disk several times.
     #![proptest_config(ProptestConfig::with_cases(32))]

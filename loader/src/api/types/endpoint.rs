@@ -4,14 +4,18 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::types::{EniNumber, MacAddr, Owner};
 use crate::view::Readiness;
 
 /// The request for an endpoint: body of `PUT /v1/endpoints`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with owner, netns and addresses"
+)]
 pub struct AddEndpoint {
     /// Whose it is.
     pub owner: Owner,
@@ -19,7 +23,31 @@ pub struct AddEndpoint {
     pub netns: PathBuf,
     /// Its addresses: one IPv4 address, one IPv6 address or both. Each has its own owner ENI,
     /// which may differ.
+    #[serde(deserialize_with = "addresses")]
     pub addresses: Vec<IpAddr>,
+}
+
+/// Reads addresses, so that the error names the wrong one and what is allowed.
+fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    let texts = Vec::<AddressText>::deserialize(deserializer)?;
+    Ok(texts.into_iter().map(|AddressText(ip)| ip).collect())
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct AddressText(IpAddr);
+
+impl TryFrom<String> for AddressText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_not_an_address| {
+            format!(
+                "{text:?} is not an address: an IPv4 or IPv6 address without a prefix length or \
+                 zone is allowed, such as 10.0.1.20"
+            )
+        })
+    }
 }
 
 /// An ENI, as far as an address's user has to know it.

@@ -1,0 +1,48 @@
+//! A packet mark that is moved by the configuration, under traffic that the stack forwards by it.
+
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::traffic::Stream;
+use bpf_tests::fabric::{Fabric, Spec};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
+
+/// Masks that share no bit.
+const MASKS: [&str; 2] = ["0x003f0000", "0xff000000"];
+/// How often the mask changes: the moments between are short.
+const TIMES: usize = 8;
+/// Packets a second of each stream.
+const RATE: u64 = 4000;
+
+/// Pods send to the peer through the stack.
+fn settings(mask: &str) -> Value {
+    let peer = format!("{}/32", Host::Peer.address(Family::V4));
+    json!({"services": {"cidrs": [peer]}, "datapath": {"mark-mask": mask}})
+}
+
+#[test]
+fn a_mark_can_be_moved_under_what_the_stack_forwards() {
+    let spec = Spec {
+        settings: settings(MASKS[1]),
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let stream = Stream::start(pod.at(Family::V4), fabric.peer(Family::V4), RATE, "udp").unwrap();
+    let path = fabric.agent.config_path();
+    for mask in MASKS.iter().cycle().take(TIMES) {
+        fabric.agent.stop().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["datapath"]["mark-mask"] = json!(mask);
+        std::fs::write(&path, config.to_string()).unwrap();
+        fabric.start_agent().unwrap();
+        within(CHANGE, "the mask is in force", || nothing_differs(&fabric));
+    }
+    let report = stream.finish().unwrap();
+    println!("{TIMES} masks: {report}");
+    assert!(report.lost.is_empty(), "{report}");
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,108 @@
+//! ENI numbers that change hands while pods send: no packet leaves by another ENI on the way.
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::Stream;
+use bpf_tests::fabric::{Fabric, Spec};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
+
+/// How often the numbers change: the moments between are short.
+const TIMES: usize = 12;
+/// Packets a second of each stream.
+const RATE: u64 = 4000;
+
+/// The document with the numbers of two ENIs exchanged.
+fn exchanged(fabric: &Fabric, one: u8, other: u8) -> Value {
+    let mut document = fabric.document();
+    let enis = &mut document["status"]["eni"]["enis"];
+    enis[fabric.eni(one).unwrap().id()]["number"] = json!(other);
+    enis[fabric.eni(other).unwrap().id()]["number"] = json!(one);
+    document
+}
+
+/// The settings under which what pods send to the peer goes through the stack.
+fn by_the_stack(fabric_peer: std::net::IpAddr) -> Value {
+    json!({"services": {"cidrs": [format!("{fabric_peer}/32")]}})
+}
+
+fn wait_for_document(fabric: &Fabric, document: &Value) {
+    let enis = document["status"]["eni"]["enis"].as_object().unwrap();
+    within(CHANGE, "the numbers are taken", || {
+        let listed = fabric.agent.ask("GET", "/v1/enis", None)?;
+        let listed = listed.as_array().into_iter().flatten();
+        for eni in listed {
+            let id = eni["id"].as_str().unwrap_or_default();
+            let number = enis.get(id).map(|eni| &eni["number"]);
+            check(number == Some(&eni["number"]), || eni.to_string())?;
+        }
+        nothing_differs(fabric)
+    });
+}
+
+fn numbers_change_hands(settings: Value) {
+    let spec = Spec {
+        enis: 3,
+        settings,
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pods = [fabric.add_pod(1, 0).unwrap(), fabric.add_pod(2, 0).unwrap()];
+    let peer = fabric.peer(Family::V4);
+    let streams: Vec<_> = pods
+        .iter()
+        .map(|pod| Stream::start(pod.at(Family::V4), peer, RATE, "udp").unwrap())
+        .collect();
+    let documents = [exchanged(&fabric, 1, 2), fabric.document()];
+    for document in documents.iter().cycle().take(TIMES) {
+        fabric.agent.write_document(document).unwrap();
+        wait_for_document(&fabric, document);
+    }
+    for stream in streams {
+        let report = stream.finish().unwrap();
+        println!("{TIMES} exchanges: {report}");
+        assert_eq!(report.duplicates, 0, "{report}");
+    }
+    for (pod, eni) in pods.iter().zip([1, 2]) {
+        carry_all(&fabric, End::Pod(pod), PEER, &[eni]);
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn two_enis_can_exchange_their_numbers() {
+    numbers_change_hands(json!({}));
+}
+
+#[test]
+fn two_enis_can_exchange_their_numbers_under_what_the_stack_forwards() {
+    let peer = bpf_tests::fabric::layout::Host::Peer.address(Family::V4);
+    numbers_change_hands(by_the_stack(peer));
+}
+
+/// ENI 1 goes from the document and ENI 2 gets its number, in one change, while a pod of the ENI
+/// that went still sends.
+#[test]
+fn a_number_that_is_used_again_is_no_way_out_for_the_pods_of_who_had_it() {
+    let spec = Spec {
+        enis: 3,
+        ..Spec::default()
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let stream = Stream::start(pod.at(Family::V4), fabric.peer(Family::V4), RATE, "udp").unwrap();
+    let (first, second) = (fabric.eni(1).unwrap().id(), fabric.eni(2).unwrap().id());
+    let mut document = fabric.document();
+    let enis = document["status"]["eni"]["enis"].as_object_mut().unwrap();
+    enis.remove(&first);
+    enis[&second]["number"] = json!(1);
+    let whole = fabric.document();
+    for document in [&document, &whole].into_iter().cycle().take(TIMES) {
+        fabric.agent.write_document(document).unwrap();
+        wait_for_document(&fabric, document);
+    }
+    println!("{}", stream.finish().unwrap());
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    fabric.finish().unwrap();
+}
