@@ -57,7 +57,7 @@ fn an_excluded_eni_stays_as_its_owner_has_it() {
         check(!addresses.contains("tentative"), || addresses.clone())
     });
     let before = of_device(fabric.state().unwrap(), "eth2");
-    assert!(!before["routes"].is_empty() && !before["sysctls"].is_empty());
+    assert!(!before["routes of IPv4"].is_empty() && !before["sysctls"].is_empty());
     fabric.agent.start(&fabric.node, &[]).unwrap();
     within(CHANGE, "the agent has settled", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
