@@ -1,0 +1,92 @@
+//! The demo, as a visitor runs it.
+
+use std::process::{Child, Command, Stdio};
+
+use bpf_tests::fabric::command;
+use bpf_tests::fabric::eventually::check;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::support::{CHANGE, within};
+
+fn demo(options: &[&str]) -> Child {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_towpath-demo"));
+    demo.args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    demo.spawn().unwrap()
+}
+
+/// The names of the namespaces that a demo has made.
+fn namespaces(of: u32) -> Vec<String> {
+    let names = command::run(Command::new("ip").args(["netns", "list"])).unwrap();
+    let names = names
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    let prefix = format!("tp-{of}-");
+    names
+        .filter(|name| name.starts_with(&prefix))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_demo_prints_one_document_and_leaves_nothing() {
+    let demo = demo(&["--json"]);
+    let id = demo.id();
+    let output = demo.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["ok"], true, "{document}");
+    assert_eq!(document["foreign_source_drops"], 0);
+    let healed = document["healed"].as_array().unwrap();
+    assert_eq!(healed.len(), 2, "{healed:?}");
+    assert!(
+        healed
+            .iter()
+            .all(|object| object["object"].is_string() && object["after_ms"].is_u64())
+    );
+    let flows = document["flows"].as_array().unwrap();
+    let expected = [
+        "eni", "family", "from", "name", "ok", "path", "protocol", "to", "why",
+    ];
+    for flow in flows {
+        let mut keys: Vec<_> = flow
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        keys.sort_unstable();
+        assert_eq!(keys, expected);
+    }
+    for family in ["ipv4", "ipv6"] {
+        for protocol in ["tcp", "udp", "icmp"] {
+            for why in ["local", "host", "exempt-vpc", "inbound"] {
+                let shown = flows.iter().any(|flow| {
+                    flow["family"] == family && flow["protocol"] == protocol && flow["why"] == why
+                });
+                assert!(shown, "{family} {protocol} {why}");
+            }
+        }
+    }
+    assert_eq!(namespaces(id), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let demo = demo(&[]);
+    let id = demo.id();
+    within(CHANGE, "the demo is under way", || {
+        check(namespaces(id).len() > 4, || "no pods yet".to_owned())
+    });
+    kill(Pid::from_raw(i32::try_from(id).unwrap()), Signal::SIGINT).unwrap();
+    let output = demo.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        !output.stdout.contains(&0x1b),
+        "no colour where there is no terminal"
+    );
+    assert_eq!(namespaces(id), Vec::<String>::new());
+}
