@@ -17,6 +17,10 @@ use super::{Netns, command, document};
 
 /// Names the agent's binary, instead of the one beside the test.
 pub const BINARY_VARIABLE: &str = "TOWPATH_BIN";
+/// Has the agent kill itself at a named point, when it was built for that.
+pub const FAULT_VARIABLE: &str = "TOWPATH_FAULT";
+/// How the agent is built for the tests.
+const BUILD: &str = "build it with `cargo build -p towpath --features fault-points`";
 /// How long the agent may take to become ready, on a busy machine.
 pub const START: Duration = Duration::from_secs(15);
 /// How long an answer of the agent may take.
@@ -38,9 +42,7 @@ pub fn binary() -> Result<PathBuf> {
         .take(2)
         .map(|folder| folder.join("towpath"))
         .find(|path| path.is_file());
-    found.context(
-        "there is no agent to test: build it with `cargo build -p towpath --features fault-points`",
-    )
+    found.with_context(|| format!("there is no agent to test: {BUILD}"))
 }
 
 /// The agent of one fabric.
@@ -133,6 +135,7 @@ impl Agent {
     /// When it cannot be started.
     pub fn start(&mut self, node: &Netns, environment: &[(&str, &str)]) -> Result<()> {
         self.kill()?;
+        let armed_before = self.armed();
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -147,9 +150,22 @@ impl Agent {
             // The terminal's Ctrl-C is for who owns the fabric: it stops the agent in order.
             .process_group(0);
         let child = command.spawn();
-        self.child =
-            Some(child.with_context(|| format!("cannot start {}", self.binary.display()))?);
+        let child = child.with_context(|| format!("cannot start {}", self.binary.display()))?;
+        self.child = Some(child);
+        if environment.iter().any(|(name, _)| *name == FAULT_VARIABLE) {
+            let armed = || {
+                check(self.armed() > armed_before, || {
+                    format!("{} has no fault points: {BUILD}", self.binary.display())
+                })
+            };
+            eventually(START, "the agent notes its fault point", armed)?;
+        }
         Ok(())
+    }
+
+    /// How often an agent has noted that it will die of a fault point.
+    fn armed(&self) -> usize {
+        self.log().matches("kill itself at a fault point").count()
     }
 
     /// Whether the agent's process runs.

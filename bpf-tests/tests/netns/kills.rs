@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bpf_tests::fabric::agent::FAULT_VARIABLE;
 use bpf_tests::fabric::state::{State, difference, tcx_ids};
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
@@ -101,7 +102,7 @@ impl Scene {
     /// came between the first and the last write is seen in what was written.
     fn kill(&mut self, work: Work, point: &str) -> bool {
         let (before, programs) = (self.fabric.state().unwrap(), self.programs());
-        let fault = [("TOWPATH_FAULT", point)];
+        let fault = [(FAULT_VARIABLE, point)];
         self.fabric.agent.start(&self.fabric.node, &fault).unwrap();
         let guest = &self.guest;
         match work {
