@@ -44,7 +44,7 @@ fn suffix(family: Family) -> &'static str {
 ///
 /// Neighbour discovery and MLD come from `::` and `fe80::/10` (RFC 4861 section 4, RFC 3810 section
 /// 5.2.13): they end at the router and are not foreign. An ARP packet with a foreign sender is: it
-/// would have the VPC learn a wrong address.
+/// would have the VPC learn a wrong address. What was foreign is kept in `strange_…`, for a person.
 #[must_use]
 pub fn ruleset(eni: &Eni) -> String {
     let table = eni.router_device();
@@ -70,7 +70,9 @@ pub fn ruleset(eni: &Eni) -> String {
             "  counter foreign_{name} {{}}\n  \
                set own_{name} {{ type {kind}; flags interval; {elements} }}\n  \
                set flows_{name} {{ type {kind} . {kind} . inet_proto; flags dynamic; \
-               size 65535; counter; }}"
+               size 65535; counter; }}\n  \
+               set strange_{name} {{ type {kind} . {kind} . inet_proto; flags dynamic; \
+               size 1024; counter; }}"
         );
     }
     let _infallible = write!(
@@ -83,8 +85,10 @@ pub fn ruleset(eni: &Eni) -> String {
          counter name discovery accept
     arp saddr ip 0.0.0.0 accept
     arp operation {{ request, reply }} arp saddr ip != @own_v4 counter name foreign_v4 drop
-    ip saddr != @own_v4 counter name foreign_v4 drop
-    ip6 saddr != @own_v6 counter name foreign_v6 drop
+    ip saddr != @own_v4 update @strange_v4 {{ ip saddr . ip daddr . meta l4proto }} \
+         counter name foreign_v4 drop
+    ip6 saddr != @own_v6 update @strange_v6 {{ ip6 saddr . ip6 daddr . meta l4proto }} \
+         counter name foreign_v6 drop
     update @flows_v4 {{ ip saddr . ip daddr . meta l4proto }}
     update @flows_v6 {{ ip6 saddr . ip6 daddr . meta l4proto }}
   }}
