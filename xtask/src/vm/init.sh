@@ -6,10 +6,10 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin:/busybox HOME=/tmp TERM=dumb
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /tmp
 mount -t bpf bpf /sys/fs/bpf
-mkdir -p /run/netns
+# The root is in memory and can be written to. A file system on one of these would hide the test
+# programs where the checkout lies below it.
+mkdir -p /run/netns /tmp
 ln -sf /proc/mounts /etc/mtab
 
 for module in /modules/*; do
