@@ -10,6 +10,7 @@ use crate::api::types::Attachment;
 use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
+use crate::kernel::Kernel as _;
 use crate::types::{EndpointId, Owner};
 use crate::view::Readiness;
 
@@ -95,11 +96,22 @@ impl<K: Host> Actor<K> {
         &mut self,
         requests: Vec<EndpointRequest>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        if self.source.node.is_some() && self.reconciler.kernel().facts().is_none() {
-            self.run_pass().await;
+        if self.source.node.is_some() {
+            self.look().await;
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
         self.finish(admitted).await
+    }
+
+    /// Looks at the kernel, because requests are decided by what is there now: an address may have
+    /// come to a device of the host since the last pass.
+    async fn look(&mut self) {
+        if self.reconciler.kernel().facts().is_none() {
+            // Nor is there anything yet to say which ENI is ready.
+            self.run_pass().await;
+        } else if let Err(error) = self.reconciler.kernel_mut().observe().await {
+            tracing::warn!("the kernel could not be read: {error:#}");
+        }
     }
 
     fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {

@@ -213,6 +213,23 @@ async fn an_add_that_fails_leaves_nothing() {
     assert!(actor.endpoints().is_empty());
 }
 
+/// What the kernel has now decides, not what the last pass saw.
+#[tokio::test]
+async fn an_address_that_the_host_has_just_got_is_refused() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let taken = Address {
+        ifindex: 1,
+        net: "10.0.1.66/32".parse().unwrap(),
+    };
+    let model = &mut actor.reconciler.kernel_mut().model;
+    model.state.addresses.insert(taken);
+    let pod = endpoint("x", &["10.0.1.66"]);
+    let error = add(&mut actor, request(&pod)).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressOfHost);
+    assert!(machine.records().is_empty());
+}
+
 /// One that fails does not harm those that came with it.
 #[tokio::test]
 async fn a_burst_is_made_together_and_answered_one_by_one() {
