@@ -10,7 +10,6 @@ use crate::api::types::Attachment;
 use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
-use crate::kernel::Kernel as _;
 use crate::types::{EndpointId, Owner};
 use crate::view::Readiness;
 
