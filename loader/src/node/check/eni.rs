@@ -74,11 +74,16 @@ pub(super) fn check(
             path: at_ip,
         });
     }
-    if use_primary && !use_primary_address {
-        findings.note(
-            "spec.eni.use-primary-address",
-            format_args!("ignored on {key}, the primary ENI: its address is the host's"),
-        );
+    if use_primary {
+        let note = if use_primary_address {
+            format!(
+                "{key}: its device has no address, so the kernel asks for the gateway with another \
+                 ENI's"
+            )
+        } else {
+            format!("ignored on {key}, the primary ENI: its address is the host's")
+        };
+        findings.note("spec.eni.use-primary-address", format_args!("{note}"));
     }
     (
         (|| {
