@@ -87,7 +87,7 @@ fn to_stack(packet: &mut Packet, verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// The mark of what a ENI received: the primary's traffic stays unmarked and takes the host's own
+/// The mark of what an ENI received: the primary's traffic stays unmarked and takes the host's own
 /// routes.
 #[inline(always)]
 fn ingress_mark(number: u8) -> Mark {

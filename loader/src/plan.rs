@@ -31,6 +31,8 @@ pub struct Plan {
     pub steps: Vec<Planned>,
     /// Everything that should be there.
     pub objects: BTreeSet<Object>,
+    /// What is there of it and serves something that lacks nothing and has nothing to spare.
+    pub settled: BTreeSet<Object>,
     /// What there is and what is missing.
     pub view: View,
 }
@@ -60,6 +62,7 @@ pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
         .collect();
     let unexpected = unexpected(&desired, &owned, &missing);
     let view = view(&desired, &missing, &unexpected, observed);
+    let settled = settled(&desired, &missing, &unexpected);
     let first = turnover::removed_first(&owned, &missing, &unexpected);
     let deferred = turnover::deferred(&desired, &missing, &first, observed);
     let last: Vec<&Owned> = unexpected
@@ -91,8 +94,25 @@ pub fn plan(intent: &Intent, observed: &Observed) -> Plan {
             .chain(removals(&last))
             .collect(),
         objects: desired.objects.into_keys().collect(),
+        settled,
         view,
     }
+}
+
+/// The objects of the scopes in which nothing is missing or unexpected.
+fn settled(
+    desired: &Desired,
+    missing: &[(Object, Scope)],
+    unexpected: &[&Owned],
+) -> BTreeSet<Object> {
+    let missing = missing.iter().map(|(_, scope)| *scope);
+    let unexpected = unexpected.iter().map(|owned| owned.scope());
+    let open: BTreeSet<Scope> = missing.chain(unexpected).collect();
+    let objects = desired.objects.iter();
+    objects
+        .filter(|(_, scope)| !open.contains(scope))
+        .map(|(object, _)| *object)
+        .collect()
 }
 
 /// The steps that remove everything of ours. `protocol` is the routing protocol number in use.

@@ -2,12 +2,6 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::Addr;
-
-/// Key data of the `DESTINATIONS` trie: the address; the prefix length counts from the first of
-/// its 128 bits, so an IPv4 length is raised by 96.
-pub type DestinationKey = Addr;
-
 /// Value of the `DESTINATIONS` trie: a set of classes.
 ///
 /// A trie answers with the longest prefix alone, so user space gives each prefix the classes of

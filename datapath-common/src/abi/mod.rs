@@ -10,7 +10,7 @@ mod eni;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressKind, EndpointAddress};
-pub use destination::{DestinationClass, DestinationKey};
+pub use destination::DestinationClass;
 pub use eni::EniEntry;
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
@@ -21,7 +21,8 @@ pub const VERSION: u32 = 1;
 pub mod map {
     /// `Addr` -> [`super::AddressEntry`]: every endpoint's and every host address.
     pub const ADDRESSES: &str = "ADDRESSES";
-    /// Longest prefix of an address -> [`super::DestinationClass`].
+    /// Longest prefix of an `Addr` -> [`super::DestinationClass`]. Its length counts from the first
+    /// of the 128 bits, so an IPv4 length is raised by 96.
     pub const DESTINATIONS: &str = "DESTINATIONS";
     /// ENI number -> [`super::EniEntry`].
     pub const ENIS: &str = "ENIS";

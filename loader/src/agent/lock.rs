@@ -49,14 +49,15 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .with_context(|| format!("open {}", path.display()))?;
-        let mut holder = String::new();
-        file.read_to_string(&mut holder)
+        // For the message only: whatever stands there is no reason not to start.
+        let mut holder = Vec::new();
+        file.read_to_end(&mut holder)
             .with_context(|| format!("read {}", path.display()))?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((_, Errno::EWOULDBLOCK)) => bail!(
                 "another agent is running (process {}): it holds {}",
-                holder.trim(),
+                String::from_utf8_lossy(&holder).trim(),
                 path.display()
             ),
             Err((_, error)) => {
@@ -74,6 +75,15 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_file_that_is_no_text_keeps_nobody_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), b"\xff\0").unwrap();
+        Lock::take(folder.path()).unwrap();
+        let text = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+    }
 
     #[test]
     fn a_second_one_is_refused_until_the_first_is_gone() {

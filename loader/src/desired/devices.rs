@@ -93,13 +93,13 @@ pub(super) fn primary<'a>(intent: &Intent, observed: &'a Observed) -> Result<&'a
             .ok_or_else(|| {
                 format!(
                     "the primary ENI: the node document does not list it, no device holds the \
-                     node's internal address, and primary_device {name:?} does not exist"
+                     node's internal address, and node.primary-device {name:?} does not exist"
                 )
             });
     }
     Err(
         "the primary ENI: the node document does not list it and no device holds the node's \
-         internal address; set primary_device"
+         internal address; set node.primary-device"
             .to_owned(),
     )
 }

@@ -131,7 +131,7 @@ pub(super) fn add_host_addresses(builder: &mut Builder<'_>) -> BTreeMap<IpAddr, 
         })
         .collect();
     for address in &builder.intent.settings.host_addresses {
-        let setting = || "in the setting host_addresses".to_owned();
+        let setting = || "one of host-addresses in the configuration".to_owned();
         hosts.entry(*address).or_insert_with(setting);
     }
     for address in hosts.keys() {

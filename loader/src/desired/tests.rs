@@ -128,6 +128,14 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
 fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
     let mut intent = intent();
     let mut observed = host_with_pod();
+    let of_host = "10.0.0.20".parse().unwrap();
+    intent.settings.host_addresses = [of_host].into();
+    assert_eq!(
+        desired(&intent, &observed).endpoints[&id("a")].readiness,
+        Readiness::not_ready(
+            "address 10.0.0.20 is the host's, one of host-addresses in the configuration"
+        )
+    );
     observed.addresses.insert(address(BRIDGE, "10.0.0.20/32"));
     let desired = desired(&intent, &observed);
     assert_eq!(

@@ -86,17 +86,17 @@ pub(super) fn stream(
 /// failed.
 async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> bool {
     loop {
-        let mut concerns = match receive(socket).await {
-            Ok(datagram) => concerns_us(&datagram, watched),
-            Err(error) if is_overrun(&error) => true,
-            Err(error) => {
-                tracing::error!(%error, "the socket for the kernel's notifications failed");
-                return false;
+        let mut concerns = false;
+        let mut received = Some(receive(socket).await);
+        while let Some(next) = received {
+            match is_news(next, watched) {
+                Ok(news) => concerns |= news,
+                Err(error) => {
+                    tracing::error!(%error, "the socket for the kernel's notifications failed");
+                    return false;
+                }
             }
-        };
-        // A failure shows again at the next call.
-        while let Some(Ok(datagram)) = receive(socket).now_or_never() {
-            concerns |= concerns_us(&datagram, watched);
+            received = receive(socket).now_or_never();
         }
         if concerns {
             return true;
@@ -104,9 +104,14 @@ async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> bool {
     }
 }
 
-/// Whether notifications were lost. The socket works on: the loss itself is the news.
-fn is_overrun(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOBUFS)
+/// Whether what was received concerns us. That notifications were lost does: the socket works on,
+/// and the kernel says so once (`sock_error` clears it), whichever call it meets.
+fn is_news(received: io::Result<Vec<u8>>, watched: &Watched) -> io::Result<bool> {
+    match received {
+        Ok(datagram) => Ok(concerns_us(&datagram, watched)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 fn concerns_us(datagram: &[u8], watched: &Watched) -> bool {
@@ -138,4 +143,18 @@ fn is_our_neighbour(entry: &NeighbourMessage, watched: &Watched) -> bool {
     entry.header.state == NeighbourState::Permanent
         || observe::neighbour_address(entry)
             .is_some_and(|address| watched.contains((entry.header.ifindex, address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_news_and_another_error_is_the_end() {
+        let received = |errno| Err(io::Error::from_raw_os_error(errno));
+        let watched = Watched::default();
+        assert!(is_news(received(libc::ENOBUFS), &watched).unwrap());
+        assert!(is_news(received(libc::EBADF), &watched).is_err());
+        assert!(!is_news(Ok(Vec::new()), &watched).unwrap());
+    }
 }

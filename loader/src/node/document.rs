@@ -18,8 +18,9 @@ use crate::document::nullable;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CiliumNode {
-    #[serde(rename = "apiVersion")]
+    #[serde(rename = "apiVersion", deserialize_with = "nullable")]
     pub(super) api_version: String,
+    #[serde(deserialize_with = "nullable")]
     pub(super) kind: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) metadata: Metadata,
@@ -32,6 +33,7 @@ pub(super) struct CiliumNode {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Metadata {
+    #[serde(deserialize_with = "nullable")]
     pub(super) name: String,
 }
 
@@ -49,8 +51,9 @@ pub(super) struct Spec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeAddress {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "nullable")]
     pub(super) kind: String,
+    #[serde(deserialize_with = "nullable")]
     pub(super) ip: String,
 }
 
@@ -74,6 +77,7 @@ pub(super) struct IpamSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PoolEntry {
+    #[serde(deserialize_with = "nullable")]
     pub(super) resource: String,
 }
 
@@ -94,9 +98,13 @@ pub(super) struct EniStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Eni {
+    #[serde(deserialize_with = "nullable")]
     pub(super) id: String,
+    #[serde(deserialize_with = "nullable")]
     pub(super) ip: String,
+    #[serde(deserialize_with = "nullable")]
     pub(super) mac: String,
+    #[serde(deserialize_with = "nullable")]
     pub(super) number: i64,
     #[serde(deserialize_with = "nullable")]
     pub(super) subnet: Subnet,
@@ -115,12 +123,14 @@ pub(super) struct Eni {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Subnet {
+    #[serde(deserialize_with = "nullable")]
     pub(super) cidr: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub(super) struct Vpc {
+    #[serde(deserialize_with = "nullable")]
     pub(super) primary_cidr: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) cidrs: Vec<String>,

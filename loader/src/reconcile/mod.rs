@@ -75,7 +75,7 @@ pub struct Reconciler<K> {
     kernel: K,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
     ledger: Ledger,
-    /// The intent of the last clean pass.
+    /// The intent of the last pass that could read the kernel to its end.
     settled: Option<Intent>,
     view: View,
 }
@@ -251,6 +251,10 @@ impl<K: Kernel> Reconciler<K> {
         view.spread();
         if plan.steps.is_empty() {
             self.ledger.settle(plan.objects);
+        } else {
+            self.ledger.settle_more(plan.settled);
+        }
+        if self.settled.as_ref() != Some(intent) {
             self.settled = Some(intent.clone());
         }
         self.view.clone_from(&view);

@@ -41,8 +41,9 @@ pub struct Repairs {
 /// The memory behind [`Repairs`].
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// What was there, and should be, at the end of the last clean pass. Only of these can it be
-    /// said that somebody else undid them: an object that was never there is new.
+    /// What was there, and should be, at the end of the last pass that was clean, or clean as far as
+    /// what the object serves. Only of these can it be said that somebody else undid them: an object
+    /// that was never there is new.
     settled: BTreeSet<Object>,
     recent: BTreeMap<ObjectKey, Recent>,
     total: u64,
@@ -61,6 +62,12 @@ impl Ledger {
     /// Notes what is there after a clean pass.
     pub(super) fn settle(&mut self, objects: impl IntoIterator<Item = Object>) {
         self.settled = objects.into_iter().collect();
+    }
+
+    /// Notes what is there of scopes that are clean, after a pass that is not: what keeps failing in
+    /// one of them must not keep repairs in the others from being counted.
+    pub(super) fn settle_more(&mut self, objects: impl IntoIterator<Item = Object>) {
+        self.settled.extend(objects);
     }
 
     /// Notes that an object went by a step of ours, or may have.

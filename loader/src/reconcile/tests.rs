@@ -115,6 +115,24 @@ fn a_failure_holds_back_its_own_eni_only() {
 }
 
 #[test]
+fn a_failure_that_stays_keeps_no_repair_elsewhere_from_being_counted() {
+    let mut bench = Bench::new();
+    bench.kernel().refuse = Box::new(|step| *step == StepKind::SetUp(ETH0 + 1));
+    assert!(!bench.pass().is_clean());
+    assert_eq!(bench.reconciler.repairs().total, 0);
+    for _ in 0..2 {
+        let rules = &mut bench.kernel().state.rules;
+        rules.retain(|rule| rule.priority != numbers::RULE_PODS);
+        assert!(!bench.pass().is_clean());
+    }
+    let of_both_families = 2 * 2;
+    assert_eq!(bench.reconciler.repairs().total, of_both_families);
+    bench.kernel().refuse = Box::new(|_| false);
+    assert!(bench.pass().is_clean());
+    assert_eq!(bench.reconciler.repairs().total, of_both_families);
+}
+
+#[test]
 fn a_failure_of_the_node_does_not_stop_enis() {
     let mut bench = Bench::new();
     bench.kernel().refuse = Box::new(

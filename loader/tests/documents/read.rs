@@ -237,6 +237,10 @@ fn what_kubernetes_leaves_out_or_nulls_is_zero() {
     }
     remove(&mut document, &format!("{ENI}/id"));
     assert_eq!(eni(&read(&document), 1).id, "eni-0e979576c285fd4d5");
+    for field in ["id", "number"] {
+        set(&mut document, &format!("{PRIMARY}/{field}"), Value::Null);
+    }
+    assert_eq!(eni(&read(&document), 0).id, "eni-0a1f6e2d3c4b5a697");
 }
 
 #[test]

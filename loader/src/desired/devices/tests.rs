@@ -81,7 +81,7 @@ fn the_primary_is_eni_0_else_the_internal_address_else_the_setting() {
             .node
             .reason()
             .unwrap()
-            .contains("set primary_device")
+            .contains("set node.primary-device")
     );
     let eth1 = ETH0 + 1;
     let own = Object::Mtu {
@@ -102,7 +102,12 @@ fn the_primary_is_eni_0_else_the_internal_address_else_the_setting() {
     );
     intent.settings.primary_device = Some("eth7".into());
     let reason = desired(&intent, &host()).node;
-    assert!(reason.reason().unwrap().contains("\"eth7\" does not exist"));
+    assert!(
+        reason
+            .reason()
+            .unwrap()
+            .contains("node.primary-device \"eth7\" does not exist")
+    );
 }
 
 #[test]
