@@ -115,14 +115,6 @@ fn settled(
         .collect()
 }
 
-/// The steps that remove everything of ours. `protocol` is the routing protocol number in use.
-#[must_use]
-pub fn withdraw(observed: &Observed, protocol: u8) -> Vec<Step> {
-    let owned = recognise(observed, protocol);
-    let all: Vec<&Owned> = owned.iter().collect();
-    removals(&all).map(|planned| planned.step).collect()
-}
-
 /// Answers whether an object is there as it should be.
 struct Here<'a> {
     observed: &'a Observed,

@@ -12,16 +12,18 @@ use super::lock::{Lock, take_pins};
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
 use crate::config::Config;
-use crate::kernel::Observed;
+use crate::kernel::{Observed, StepKind};
 use crate::netlink::Netlink;
 use crate::object::Object;
-use crate::recognise::{is_fence, recognise};
+use crate::recognise::{Owned, is_fence, recognise};
 
 /// What a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CleanUp {
     /// The objects, in the order in which they went.
     pub objects: Vec<String>,
+    /// The objects that the kernel refused to remove, with its reasons.
+    pub failures: Vec<String>,
 }
 
 /// Removes everything of ours: endpoints, addresses, routes, rules, attachments, maps, records.
@@ -32,7 +34,8 @@ pub struct CleanUp {
 ///
 /// # Errors
 /// When an agent runs; when there are endpoints and `with_endpoints` does not say that they may
-/// go; when the kernel refuses.
+/// go; when the kernel cannot be read. An object that the kernel refuses to remove is no error: it
+/// is among the failures, and the rest goes.
 pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state).context("stop the agent first")?;
@@ -56,18 +59,8 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
         bail!("{endpoints} endpoints would lose their network; say --yes if they may");
     }
 
-    let mut removed = CleanUp::default();
-    for (_, owned) in owned {
-        let Some(step) = owned.removal() else {
-            continue;
-        };
-        let object = owned.object().describe(&observed.links);
-        netlink
-            .apply(&step)
-            .await
-            .with_context(|| format!("remove {object}"))?;
-        removed.objects.push(object);
-    }
+    let owned = owned.iter().map(|(_, owned)| owned);
+    let mut removed = remove(owned, &observed, async |step| netlink.apply(step).await).await;
     let pins = bpf::remove_pins(&options).context("remove the datapath")?;
     removed
         .objects
@@ -84,6 +77,26 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
         .objects
         .extend(remove_records(&state.join(ENDPOINTS))?);
     Ok(removed)
+}
+
+/// Removes objects one by one. One that cannot be removed does not keep the others.
+async fn remove<'o>(
+    owned: impl IntoIterator<Item = &'o Owned>,
+    observed: &Observed,
+    mut apply: impl AsyncFnMut(&StepKind) -> Result<()>,
+) -> CleanUp {
+    let mut removed = CleanUp::default();
+    for owned in owned {
+        let Some(step) = owned.removal() else {
+            continue;
+        };
+        let object = owned.object().describe(&observed.links);
+        match apply(&step).await {
+            Ok(()) => removed.objects.push(object),
+            Err(error) => removed.failures.push(format!("{object}: {error:#}")),
+        }
+    }
+    removed
 }
 
 /// When an object goes; `None` for what goes with the pins or with something else.
@@ -127,5 +140,35 @@ fn remove_records(folder: &Path) -> Result<Option<String>> {
         Ok(()) => Ok(Some(format!("records {}", folder.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("remove {}", folder.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intent::Family;
+    use crate::kernel::{Action, Rule, Selector};
+
+    #[tokio::test]
+    async fn what_cannot_be_removed_is_named_and_the_rest_goes() {
+        let rule = |priority, action| Rule {
+            family: Family::V4,
+            priority,
+            selector: Selector::All,
+            action,
+            protocol: 2,
+        };
+        let observed = Observed {
+            rules: [rule(20, Action::Table(220)), rule(112, Action::Nop)].into(),
+            ..Observed::default()
+        };
+        let owned = recognise(&observed, 2);
+        let removed = remove(&owned, &observed, async |step| match step {
+            StepKind::DeleteRule(rule) if rule.priority == 20 => bail!("no"),
+            _ => Ok(()),
+        })
+        .await;
+        assert_eq!(removed.failures, ["20: from all lookup 220: no"]);
+        assert_eq!(removed.objects, ["112: from all nop"]);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use clap::CommandFactory as _;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
@@ -118,6 +118,9 @@ async fn with_config(
         Command::Cleanup { yes, output } => {
             let removed = agent::cleanup(&config, yes).await?;
             output::value(output, &removed, render::removed)?;
+            if !removed.failures.is_empty() {
+                return Err(anyhow!("{} objects of ours stay", removed.failures.len()).into());
+            }
         }
         Command::Config(ConfigCommand::Show(output)) => {
             output::value(output, config.explain().as_slice(), render::config)?;

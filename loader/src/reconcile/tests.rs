@@ -363,23 +363,6 @@ fn an_eni_that_leaves_the_document_is_withdrawn_and_its_pods_are_fenced() {
 }
 
 #[test]
-fn withdrawing_leaves_the_host_as_it_was() {
-    let mut bench = Bench::settled();
-    let kernel = bench.kernel();
-    for step in crate::plan::withdraw(&kernel.state, 2) {
-        block_on(kernel.apply(&step)).unwrap();
-    }
-    let (left, before) = (&kernel.state, host());
-    assert!(left.rules.is_empty() && left.routes.is_empty(), "{left:?}");
-    assert!(
-        left.maps.is_empty() && left.attachments.is_empty(),
-        "{left:?}"
-    );
-    assert_eq!(left.addresses, before.addresses);
-    assert!(left.links.keys().eq(before.links.keys()));
-}
-
-#[test]
 fn a_running_program_is_replaced_after_everything_else() {
     let mut bench = Bench::settled();
     let state = &mut bench.kernel().state;

@@ -203,12 +203,17 @@ pub(in crate::cli) fn config(rows: &[config::Row], paint: Paint) -> String {
 
 /// What a clean-up removed.
 pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
-    let CleanUp { objects } = removed;
-    if objects.is_empty() {
+    let CleanUp { objects, failures } = removed;
+    if objects.is_empty() && failures.is_empty() {
         return "nothing of ours was there\n".to_owned();
     }
-    let lines: Vec<_> = objects.iter().map(|object| one_line(object)).collect();
-    format!("removed {}\n", lines.join("\nremoved "))
+    let gone = objects
+        .iter()
+        .map(|object| format!("removed {}\n", one_line(object)));
+    let left = failures
+        .iter()
+        .map(|failure| format!("not removed {}\n", one_line(failure)));
+    gone.chain(left).collect()
 }
 
 #[cfg(test)]
