@@ -37,6 +37,8 @@ pub(super) struct Actor<K> {
     pub(super) pass: Pass,
     pub(super) started: Instant,
     pacer: Pacer,
+    /// Whether the kernel refused the last subscription to its events, which was logged then.
+    deaf: bool,
 }
 
 impl<K: Host> Actor<K> {
@@ -64,6 +66,7 @@ impl<K: Host> Actor<K> {
             pass: Pass::default(),
             started: Instant::now(),
             pacer: Pacer::new(),
+            deaf: false,
         };
         actor.hide_corrupt();
         actor
@@ -108,8 +111,16 @@ impl<K: Host> Actor<K> {
     fn subscribe(&mut self, events: &mut Option<BoxStream<'static, ()>>) {
         if events.is_none() {
             match self.reconciler.kernel().events() {
-                Ok(stream) => *events = Some(stream),
-                Err(error) => tracing::warn!("no events from the kernel: {error:#}"),
+                Ok(stream) => {
+                    *events = Some(stream);
+                    self.deaf = false;
+                }
+                // Once, not with every pass.
+                Err(error) => {
+                    if !std::mem::replace(&mut self.deaf, true) {
+                        tracing::warn!("no events from the kernel: {error:#}");
+                    }
+                }
             }
         }
     }

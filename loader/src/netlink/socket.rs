@@ -198,7 +198,8 @@ impl Answer {
             },
             Err(error) if last => Some(Err(io::Error::other(error).into())),
             Err(error) => {
-                tracing::warn!(
+                // With every look at the kernel, twice a second: too often for a warning.
+                tracing::debug!(
                     message_type = header.message_type(),
                     %error,
                     "a netlink message was left out: it cannot be decoded"

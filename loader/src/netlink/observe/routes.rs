@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
@@ -17,9 +16,9 @@ use crate::intent::Family;
 use crate::kernel::{NextHop, Route};
 use crate::numbers;
 
-/// Whether a table is one of ours: the pod table, or that of an ENI that the default mark can name.
+/// Whether a table is one of ours: the pod table, or that of an ENI number that we use.
 pub(in crate::netlink) fn is_ours(table: u32) -> bool {
-    let last = numbers::TABLE_ENI_BASE + MarkLayout::DEFAULT.max_eni();
+    let last = numbers::TABLE_ENI_BASE + u32::from(numbers::ENI_MAX);
     table == numbers::TABLE_PODS || (numbers::TABLE_ENI_BASE..=last).contains(&table)
 }
 
