@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
 
     /// Runs the examples in the documentation.
     pub(super) fn run_documentation(&self) -> Counts {
-        let mut command = process::cargo("test");
+        let mut command = process::locked_cargo("test");
         command
             .args(["--quiet", "--workspace", "--doc", "--"])
             .args(self.arguments);
