@@ -131,6 +131,23 @@ fn a_good_configuration_can_be_said_as_json() {
 }
 
 #[test]
+fn a_bad_configuration_is_said_as_json_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    fs::write(&file, "datapath:\n  mark-mask: 0xf00f0000\n").expect("a file");
+    let path = file.to_str().expect("text");
+    let output = towpath(&["config", "check", path, "-o", "json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(value["good"], false, "{value}");
+    assert_eq!(value["file"], path, "{value}");
+    let error = value["error"].as_str().expect("a message");
+    assert!(error.contains("datapath.mark-mask"), "{error}");
+    let message = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(message, format!("towpath: {error}\n"));
+}
+
+#[test]
 fn a_reader_that_is_gone_changes_no_exit_code() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

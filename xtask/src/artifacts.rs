@@ -86,7 +86,7 @@ struct Profile {
 impl Metadata {
     /// Asks cargo.
     pub(crate) fn read() -> Result<Self> {
-        let mut command = process::cargo("metadata");
+        let mut command = process::locked_cargo("metadata");
         command.args(["--format-version", "1", "--no-deps"]);
         serde_json::from_str(&process::output(&mut command)?)
             .context("cargo metadata printed something else than expected")
@@ -130,7 +130,7 @@ pub(crate) fn build(command: &mut Command, metadata: &Metadata) -> Result<Vec<Ex
 /// what another one built with other features.
 pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
     build(
-        process::cargo("build").args(["--workspace", "--bins"]),
+        process::locked_cargo("build").args(["--workspace", "--bins"]),
         metadata,
     )
 }

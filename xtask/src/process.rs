@@ -19,6 +19,13 @@ pub(crate) fn cargo(subcommand: &str) -> Command {
     command
 }
 
+/// As [`cargo`], with the versions of `Cargo.lock` or not at all.
+pub(crate) fn locked_cargo(subcommand: &str) -> Command {
+    let mut command = cargo(subcommand);
+    command.arg("--locked");
+    command
+}
+
 /// Runs a command to its end with our standard error as its output, so that standard output keeps
 /// results only.
 pub(crate) fn run(command: &mut Command) -> Result<()> {

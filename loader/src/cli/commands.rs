@@ -36,7 +36,15 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         Command::Config(ConfigCommand::Check { file, output }) => {
-            Config::load(Some(&file)).context("the configuration cannot be used")?;
+            if let Err(error) =
+                Config::load(Some(&file)).context("the configuration cannot be used")
+            {
+                let message = format!("{error:#}");
+                let bad = json!({"file": file, "good": false, "error": message});
+                // The message itself goes to stderr.
+                output::value(output, &bad, |_, _| String::new())?;
+                return Err(error.into());
+            }
             let table = |_: &_, _| format!("{} is good\n", file.display());
             output::value(output, &json!({"file": file, "good": true}), table)?;
             return Ok(ExitCode::SUCCESS);

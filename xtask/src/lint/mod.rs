@@ -1,6 +1,7 @@
 //! `lint`: every check that needs no test to run.
 
 mod edges;
+mod pins;
 mod text;
 
 use std::process::{Command, ExitCode};
@@ -15,8 +16,9 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     ("text rules", text::check),
+    ("pinned versions", pins::check),
     ("dependency edges", || edges::check(&Metadata::read()?)),
     ("format", || {
         process::run(process::cargo("fmt").args(["--all", "--check"]))
@@ -27,7 +29,7 @@ const CHECKS: [Check; 8] = [
         ebpf::check(&ebpf::build(false)?)
     }),
     ("feature debug-log", || {
-        process::run(process::cargo("check").args([
+        process::run(process::locked_cargo("check").args([
             "--quiet",
             "--package",
             "towpath",
@@ -58,7 +60,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 fn clippy() -> Command {
-    let mut command = process::cargo("clippy");
+    let mut command = process::locked_cargo("clippy");
     command.args([
         "--quiet",
         "--workspace",
@@ -80,7 +82,7 @@ fn clippy_ebpf() -> Result<()> {
 }
 
 fn documentation() -> Command {
-    let mut command = process::cargo("doc");
+    let mut command = process::locked_cargo("doc");
     command
         .args([
             "--quiet",

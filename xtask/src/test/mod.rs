@@ -74,7 +74,7 @@ fn chosen(asked: &[Suite]) -> Vec<Suite> {
 
 /// Builds the test programs, and the binaries that tests start.
 fn build(metadata: &Metadata) -> Result<Vec<Executable>> {
-    let mut tests = process::cargo("test");
+    let mut tests = process::locked_cargo("test");
     let mut executables = artifacts::build(tests.args(["--workspace", "--no-run"]), metadata)?;
     executables.extend(artifacts::build_binaries(metadata)?);
     Ok(executables)

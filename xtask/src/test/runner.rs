@@ -44,15 +44,29 @@ impl<'a> Runner<'a> {
                 command
                     .current_dir(&built.folder)
                     .env("CARGO_MANIFEST_DIR", &built.folder)
-                    .args(self.arguments);
+                    .args(self.arguments)
+                    .args(self.extra_arguments());
                 self.watch(&name, &mut command)
             })
             .fold(Counts::default(), |sum, counts| sum + counts)
     }
 
+    /// What a suite's test programs get beside the user's arguments: the figures that tests in
+    /// namespaces measure are shown also where they pass.
+    fn extra_arguments(&self) -> &'static [&'static str] {
+        // libtest refuses an option that is given twice; with `--nocapture` there is none to show.
+        let told = |argument: &String| {
+            ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
+        };
+        match self.suite {
+            Suite::Netns if !self.arguments.iter().any(told) => &["--show-output"],
+            Suite::Netns | Suite::Unit | Suite::Bpf | Suite::Vm => &[],
+        }
+    }
+
     /// Runs the examples in the documentation.
     pub(super) fn run_documentation(&self) -> Counts {
-        let mut command = process::cargo("test");
+        let mut command = process::locked_cargo("test");
         command
             .args(["--quiet", "--workspace", "--doc", "--"])
             .args(self.arguments);
@@ -127,6 +141,32 @@ mod tests {
                 failed: 1
             }
         );
+    }
+
+    #[test]
+    fn shown_output_counts_as_nothing() {
+        let script = "printf 'running 1 test\\ntest a ... ok\\n\\nsuccesses:\\n\\n---- a stdout ----\\n\
+                      40 kills; 2 failed; 1 passed\\n\\nsuccesses:\\n    a\\n\\n\
+                      test result: ok. 1 passed; 0 failed; 0 ignored\\n'";
+        let counts = shell(script, Duration::from_secs(10));
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 1,
+                failed: 0
+            }
+        );
+    }
+
+    #[test]
+    fn only_tests_in_namespaces_show_their_output_and_once() {
+        let extra = |suite, arguments: &[String]| {
+            Runner::new(suite, false, arguments).extra_arguments().len()
+        };
+        assert_eq!(extra(Suite::Netns, &["replacement".to_owned()]), 1);
+        assert_eq!(extra(Suite::Netns, &["--show-output".to_owned()]), 0);
+        assert_eq!(extra(Suite::Netns, &["--nocapture".to_owned()]), 0);
+        assert_eq!(extra(Suite::Unit, &[]), 0);
     }
 
     #[test]

@@ -126,7 +126,8 @@ fn kernel(datapath: &DatapathStatus, paint: Paint) -> String {
     let mut table = Table::new(["FEATURE", "FOUND"]);
     for (name, value) in &datapath.features {
         let value = match value {
-            Value::Null => String::new(),
+            // The sysctl of the JIT is the first namespace's only.
+            Value::Null => "not visible here".to_owned(),
             Value::String(text) => text.clone(),
             Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
                 value.to_string()
@@ -205,6 +206,7 @@ mod tests {
                 features: BTreeMap::from([
                     ("tcx".into(), true.into()),
                     ("kernel".into(), "6.18".into()),
+                    ("jit".into(), Value::Null),
                 ]),
                 foreign_programs: vec![ForeignProgram {
                     device: "eth0".into(),
@@ -253,6 +255,7 @@ ENI  ID  MAC  DEVICE  MTU  ADDRESS  TABLE  BLOCKS  USED  STATE  REASON
 
 Kernel
 FEATURE  FOUND
+jit      not visible here
 kernel   6.18
 tcx      true
 
