@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use towpath::intent::Family;
+use towpath::intent::{self, Family};
 use towpath::types::MacAddr;
 
 /// The VPC's first CIDR.
@@ -26,12 +26,14 @@ pub enum Addressing {
 pub struct Eni {
     /// Device index of the attachment; 0 is the primary.
     pub number: u8,
-    /// Number of the subnet that it is in.
-    subnet: u8,
     /// MAC of the node's side.
     pub mac: MacAddr,
     /// Addresses and prefixes that the VPC delivers to it, beside its own.
     pub blocks: Vec<IpNet>,
+    id: String,
+    subnet: Ipv4Net,
+    own_v4: Ipv4Addr,
+    own_v6: Option<Ipv6Addr>,
 }
 
 impl Eni {
@@ -44,17 +46,14 @@ impl Eni {
     /// An ENI in the subnet of an ENI of a lower number, or in its own.
     #[must_use]
     pub fn in_subnet(number: u8, subnet: u8, addressing: Addressing) -> Self {
-        let mut eni = Self {
-            number,
-            subnet,
-            mac: MacAddr([0x06, 0x7e, 0, 0, 0, number]),
-            blocks: Vec::new(),
-        };
-        let share = eni.share();
-        eni.blocks = match addressing {
+        // Which of the ENIs in the subnet it is.
+        let share = number - subnet;
+        let blocks = match addressing {
             Addressing::Addresses => Family::ALL
                 .iter()
-                .flat_map(|family| (0..8).map(|index| eni.secondary_address(*family, index)))
+                .flat_map(|family| {
+                    (0..8).map(|index| secondary_address(subnet, *family, 20 + 8 * share + index))
+                })
                 .map(IpNet::from)
                 .collect(),
             Addressing::Prefixes => vec![
@@ -62,26 +61,41 @@ impl Eni {
                 Ipv6Net::new_assert(prefix_v6(subnet, share), 80).into(),
             ],
         };
-        eni
-    }
-
-    /// Which of the ENIs in its subnet it is.
-    fn share(&self) -> u8 {
-        self.number - self.subnet
-    }
-
-    fn secondary_address(&self, family: Family, index: u8) -> IpAddr {
-        let host = 20 + 8 * self.share() + index;
-        match family {
-            Family::V4 => Ipv4Addr::new(10, 0, self.subnet, host).into(),
-            Family::V6 => host_v6(self.subnet, 0x100 + u16::from(host)).into(),
+        Self {
+            number,
+            mac: MacAddr([0x06, 0x7e, 0, 0, 0, number]),
+            blocks,
+            id: format!("eni-0fab{number:013x}"),
+            subnet: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 0), 24),
+            own_v4: Ipv4Addr::new(10, 0, subnet, 10 + share),
+            own_v6: (number == 0).then(|| host_v6(0, 0x10)),
         }
+    }
+
+    /// The ENIs of a node document, by number. The primary's IPv6 address is the node's.
+    #[must_use]
+    pub fn of_node(node: &intent::Node) -> Vec<Self> {
+        let node_v6 = node.address(Family::V6).and_then(|address| match address {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(v6) => Some(v6),
+        });
+        let enis = node.enis.values();
+        enis.map(|eni| Self {
+            number: eni.number.0,
+            mac: eni.mac,
+            blocks: eni.blocks.iter().copied().collect(),
+            id: eni.id.clone(),
+            subnet: eni.subnet,
+            own_v4: eni.primary_address,
+            own_v6: node_v6.filter(|_| eni.number.0 == 0),
+        })
+        .collect()
     }
 
     /// The cloud's id.
     #[must_use]
     pub fn id(&self) -> String {
-        format!("eni-0fab{:013x}", self.number)
+        self.id.clone()
     }
 
     /// What its device on the node is called at first.
@@ -99,21 +113,21 @@ impl Eni {
     /// Its subnet.
     #[must_use]
     pub fn subnet(&self) -> Ipv4Net {
-        Ipv4Net::new_assert(Ipv4Addr::new(10, 0, self.subnet, 0), 24)
+        self.subnet
     }
 
     /// The VPC's router in its subnet.
     #[must_use]
     pub fn gateway_v4(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 0, self.subnet, 1)
+        Ipv4Addr::from(u32::from(self.subnet.network()) + 1)
     }
 
     /// Its own address. Only the primary ENI has one of its own for IPv6: the host uses it.
     #[must_use]
     pub fn own_address(&self, family: Family) -> Option<IpAddr> {
         match family {
-            Family::V4 => Some(Ipv4Addr::new(10, 0, self.subnet, 10 + self.share()).into()),
-            Family::V6 => (self.number == 0).then(|| host_v6(0, 0x10).into()),
+            Family::V4 => Some(self.own_v4.into()),
+            Family::V6 => self.own_v6.map(IpAddr::from),
         }
     }
 
@@ -198,6 +212,13 @@ pub fn foreign_source(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(203, 0, 113, 99).into(),
         Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0x99).into(),
+    }
+}
+
+fn secondary_address(subnet: u8, family: Family, host: u8) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::new(10, 0, subnet, host).into(),
+        Family::V6 => host_v6(subnet, 0x100 + u16::from(host)).into(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use datapath_common::mark::MarkLayout;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -34,6 +35,23 @@ pub struct Spec {
     pub late: Vec<u8>,
     /// Whether all secondary ENIs are in one subnet.
     pub shared_subnet: bool,
+    /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
+    /// them, and the agent gets this very text.
+    pub document: Option<String>,
+}
+
+impl Spec {
+    /// The ENIs, as the cloud has them.
+    fn enis(&self) -> Result<Vec<Eni>> {
+        if let Some(text) = &self.document {
+            let node = towpath::node::parse(text, MarkLayout::DEFAULT)?;
+            return Ok(Eni::of_node(&node));
+        }
+        let last = if self.shared_subnet { 1 } else { u8::MAX };
+        Ok((0..self.enis)
+            .map(|number| Eni::in_subnet(number, number.min(last), self.addressing))
+            .collect())
+    }
 }
 
 impl Default for Spec {
@@ -45,6 +63,7 @@ impl Default for Spec {
             settings: json!({}),
             late: Vec::new(),
             shared_subnet: false,
+            document: None,
         }
     }
 }
@@ -64,6 +83,7 @@ pub struct Fabric {
     /// The node's namespace.
     pub node: Netns,
     pub(super) pods: Vec<Arc<Pod>>,
+    document: Option<String>,
     mtu: u32,
     past: BTreeMap<Cell, u64>,
     finished: bool,
@@ -91,16 +111,8 @@ impl Fabric {
         ])?;
         let mut fabric = Self {
             agent,
-            enis: (0..spec.enis)
-                .map(|number| {
-                    let subnet = if spec.shared_subnet {
-                        number.min(1)
-                    } else {
-                        number
-                    };
-                    Eni::in_subnet(number, subnet, spec.addressing)
-                })
-                .collect(),
+            enis: spec.enis()?,
+            document: spec.document.clone(),
             vpc: Vpc::create(&prefix, spec.mtu)?,
             node,
             pods: Vec::new(),
@@ -110,8 +122,11 @@ impl Fabric {
             attached: BTreeSet::new(),
             record,
         };
-        for number in (0..spec.enis).filter(|number| !spec.late.contains(number)) {
-            fabric.attach(number)?;
+        let numbers: Vec<_> = fabric.enis.iter().map(|eni| eni.number).collect();
+        for number in numbers {
+            if !spec.late.contains(&number) {
+                fabric.attach(number)?;
+            }
         }
         fabric.configure_primary()?;
         fabric.publish()?;
@@ -165,12 +180,16 @@ impl Fabric {
         document(&self.enis)
     }
 
-    /// Writes the node document for the ENIs as they are.
+    /// Writes the node document that the fabric was laid out by, or the one for the ENIs as they
+    /// are.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn publish(&self) -> Result<()> {
-        self.agent.write_document(&self.document())
+        match &self.document {
+            Some(text) => self.agent.write_document_text(text),
+            None => self.agent.write_document(&self.document()),
+        }
     }
 
     /// Starts the agent, or starts it again, and waits until it is ready.
@@ -182,7 +201,7 @@ impl Fabric {
         self.wait_until_ready()
     }
 
-    /// Waits until the agent answers and every attached ENI is ready.
+    /// Waits until the agent answers and every attached ENI is ready, or excluded.
     ///
     /// # Errors
     /// When it does not become ready in time: its status; at once when its process ended.
@@ -197,7 +216,11 @@ impl Fabric {
             let status = agent.ask("GET", "/v1/status", None)?;
             let enis = status["enis"].as_array().into_iter().flatten();
             let ready = enis
-                .filter(|eni| eni["readiness"]["state"] == "ready")
+                .filter(|eni| {
+                    ["ready", "excluded"]
+                        .map(Value::from)
+                        .contains(&eni["readiness"]["state"])
+                })
                 .filter_map(|eni| eni["number"].as_u64());
             let ready: BTreeSet<_> = ready.collect();
             let missing = attached

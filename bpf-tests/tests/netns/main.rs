@@ -21,6 +21,7 @@ mod device;
 mod documents;
 mod endpoints;
 mod exclusion;
+mod fixtures;
 mod flows;
 mod kills;
 mod mtu;
