@@ -21,6 +21,9 @@ pub(crate) struct Options {
     /// Print one JSON document on standard output instead of the story.
     #[arg(long)]
     json: bool,
+    /// Remove what an earlier `--keep` left up, and do nothing else.
+    #[arg(long, conflicts_with_all = ["keep", "json"])]
+    down: bool,
 }
 
 /// Runs `demo`.
@@ -35,6 +38,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if options.json {
         demo.arg("--json");
+    }
+    if options.down {
+        demo.arg("--down");
     }
     let status = demo.status().context("cannot run the demo")?;
     Ok(if status.success() {

@@ -1,6 +1,8 @@
 //! The demo, as a visitor runs it.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::command;
 use bpf_tests::fabric::eventually::check;
@@ -9,6 +11,16 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::{CHANGE, within};
+
+/// How long a visitor waits for the demo.
+const TIME: Duration = Duration::from_secs(20);
+
+/// One demo of ours at a time: each removes what an earlier `--keep` left up.
+fn alone() -> MutexGuard<'static, ()> {
+    static DEMO: Mutex<()> = Mutex::new(());
+    // A test that failed leaves no state behind the lock.
+    DEMO.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn demo(options: &[&str]) -> Child {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_towpath-demo"));
@@ -33,9 +45,13 @@ fn namespaces(of: u32) -> Vec<String> {
 
 #[test]
 fn the_demo_prints_one_document_and_leaves_nothing() {
+    let _alone = alone();
+    let start = Instant::now();
     let demo = demo(&["--json"]);
     let id = demo.id();
     let output = demo.wait_with_output().unwrap();
+    let time = start.elapsed();
+    println!("the demo: {:.1} s", time.as_secs_f32());
     assert!(output.status.success(), "{output:?}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["ok"], true, "{document}");
@@ -72,10 +88,27 @@ fn the_demo_prints_one_document_and_leaves_nothing() {
         }
     }
     assert_eq!(namespaces(id), Vec::<String>::new());
+    assert!(time < TIME, "{time:?}");
+}
+
+#[test]
+fn what_a_demo_keeps_goes_with_down() {
+    let _alone = alone();
+    let kept = demo(&["--keep"]);
+    let id = kept.id();
+    let output = kept.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(namespaces(id).len() > 4, "{output:?}");
+    let output = demo(&["--down"]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("removed: "), "{text}");
+    assert_eq!(namespaces(id), Vec::<String>::new());
 }
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
+    let _alone = alone();
     let demo = demo(&[]);
     let id = demo.id();
     within(CHANGE, "the demo is under way", || {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::Value;
 use towpath::numbers::{RULE_ENI, TABLE_ENI_BASE};
@@ -22,8 +22,9 @@ pub(crate) struct Damage {
     remove: String,
     /// The object, as ip(8) writes it.
     object: String,
-    /// What the listing has only when it is there.
-    sign: (&'static str, Value),
+    /// The fields by which it is told from all else in the listing: the table has a default
+    /// route of last resort too.
+    sign: Vec<(&'static str, Value)>,
 }
 
 /// The ENI whose rule and route are removed.
@@ -43,22 +44,22 @@ pub(crate) fn damages(stage: &Stage) -> Result<Vec<Damage>> {
         .into_iter()
         .flatten()
         .find(|rule| rule["table"].as_str() == Some(&table.to_string()));
-    let Some(mark) = rule.and_then(|rule| {
-        Some(format!(
-            "{}/{}",
-            rule["fwmark"].as_str()?,
-            rule["fwmask"].as_str()?
-        ))
-    }) else {
+    let Some((mark, mask)) =
+        rule.and_then(|rule| Some((rule["fwmark"].as_str()?, rule["fwmask"].as_str()?)))
+    else {
         bail!("there is no rule {RULE_ENI} for table {table}: {rules}");
     };
-    let rule = format!("priority {RULE_ENI} fwmark {mark} lookup {table}");
+    let rule = format!("priority {RULE_ENI} fwmark {mark}/{mask} lookup {table}");
     Ok(vec![
         Damage {
             list: format!("rule list priority {RULE_ENI}"),
             remove: format!("rule del {rule}"),
             object: format!("rule {rule}"),
-            sign: ("table", table.to_string().into()),
+            sign: vec![
+                ("table", table.to_string().into()),
+                ("fwmark", mark.into()),
+                ("fwmask", mask.into()),
+            ],
         },
         Damage {
             list: format!("route show table {table}"),
@@ -67,33 +68,58 @@ pub(crate) fn damages(stage: &Stage) -> Result<Vec<Damage>> {
                 "route default via {gateway} dev {} table {table}",
                 eni.device()
             ),
-            sign: ("dst", "default".into()),
+            sign: vec![
+                ("dst", "default".into()),
+                ("gateway", gateway.to_string().into()),
+                ("dev", eni.device().into()),
+            ],
         },
     ])
 }
 
 impl Damage {
-    /// Removes it, and waits until it is back.
+    /// Removes it, and waits until the agent has put it back.
     pub(crate) fn run(&self, stage: &Stage) -> Result<Healed> {
+        self.heal(stage)
+            .with_context(|| format!("not healed: {}", self.object))
+    }
+
+    fn heal(&self, stage: &Stage) -> Result<Healed> {
         let node = &stage.fabric.node;
         let there = || {
-            let (key, value) = &self.sign;
             let list = node.ip_json(&self.list)?;
-            let found = list
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|item| &item[key] == value);
-            check(found, || format!("{} is missing", self.object))
+            check(self.is_in(&list), || "it is missing".to_owned())
         };
         there()?;
+        let repaired = repairs(stage)?;
         // From before it goes: what is told is never too short.
         let start = Instant::now();
         node.run(&format!("ip {}", self.remove))?;
         eventually(PATIENCE, "what was removed is back", there)?;
+        let after_ms = u64::try_from(start.elapsed().as_millis())?;
+        eventually(PATIENCE, "the agent counts the repair", || {
+            let now = repairs(stage)?;
+            check(now > repaired, || format!("{now} repairs as before"))
+        })?;
         Ok(Healed {
             object: self.object.clone(),
-            after_ms: u64::try_from(start.elapsed().as_millis())?,
+            after_ms,
         })
     }
+
+    fn is_in(&self, list: &Value) -> bool {
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .any(|item| self.sign.iter().all(|(key, value)| &item[key] == value))
+    }
+}
+
+/// How many repairs the agent has made since its start, as `towpath status` tells.
+fn repairs(stage: &Stage) -> Result<u64> {
+    let fabric = &stage.fabric;
+    let status: Value = fabric.agent.cli_json(&fabric.node, &["status"])?;
+    status["repairs"]["total"]
+        .as_u64()
+        .with_context(|| format!("no total of repairs in {status}"))
 }
