@@ -34,33 +34,49 @@ fn check(from: Place, to: Place, ttl: u32, hop: Option<&str>) {
     }
 }
 
+/// The peer's subnet.
+const PEER_SUBNET: u8 = 200;
+
+/// How the router's address begins, as it answers towards a subnet.
+fn router_hop(family: Family, subnet: u8) -> String {
+    match family {
+        Family::V4 => format!("10.0.{subnet}.1"),
+        // The router's only global addresses are towards its own networks.
+        Family::V6 => "2600:1f18:10:56".to_owned(),
+    }
+}
+
 #[test]
 fn every_hop_counts_and_answers() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    let pods = [(0, 0), (0, 1), (1, 0)].map(|(eni, index)| {
+        let pod = fabric.add_pod(eni, index).unwrap();
+        (eni, pod)
+    });
     for family in Family::ALL {
-        let (pod, other, peer) = (pod.at(family), other.at(family), fabric.peer(family));
-        let node = fabric.node_at(family).unwrap();
+        let (peer, node) = (fabric.peer(family), fabric.node_at(family).unwrap());
         let node_hop = node.address.to_string();
-        let router_hop = |place: Place, side: u8| match (family, place.address == peer.address) {
-            (Family::V4, true) => "10.0.200.1".to_owned(),
-            (Family::V4, false) => format!("10.0.{side}.1"),
-            // The router's only global addresses are towards its own networks.
-            (Family::V6, _) => "2600:1f18:10:56".to_owned(),
-        };
-        // Pod, node, router, peer.
-        check(pod, peer, 1, Some(&node_hop));
-        check(pod, peer, 2, Some(&router_hop(pod, 1)));
-        check(pod, peer, 3, None);
-        check(peer, pod, 1, Some(&router_hop(peer, 200)));
-        check(peer, pod, 2, Some(&node_hop));
-        check(peer, pod, 3, None);
-        // Pod, node, pod.
-        check(pod, other, 1, Some(&node_hop));
-        check(pod, other, 2, None);
-        // The node is one hop away, and the other way round.
-        check(pod, node, 1, None);
-        check(node, pod, 1, None);
+        for (eni, pod) in &pods {
+            let pod = pod.at(family);
+            // Pod, node, router, peer.
+            check(pod, peer, 1, Some(&node_hop));
+            check(pod, peer, 2, Some(&router_hop(family, *eni)));
+            check(pod, peer, 3, None);
+            check(peer, pod, 1, Some(&router_hop(family, PEER_SUBNET)));
+            check(peer, pod, 2, Some(&node_hop));
+            check(peer, pod, 3, None);
+            // The node is one hop away, and the other way round.
+            check(pod, node, 1, None);
+            check(node, pod, 1, None);
+            // Pod, node, pod: on the same ENI and on the other one.
+            for (_, other) in pods
+                .iter()
+                .filter(|(_, o)| o.address(family) != pod.address)
+            {
+                check(pod, other.at(family), 1, Some(&node_hop));
+                check(pod, other.at(family), 2, None);
+            }
+        }
     }
     fabric.finish().unwrap();
 }
@@ -68,8 +84,11 @@ fn every_hop_counts_and_answers() {
 #[test]
 fn traceroute_shows_the_node_and_the_router() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    let pod = fabric.add_pod(1, 0).unwrap();
-    for family in Family::ALL {
+    let pods = [0, 1].map(|eni| (eni, fabric.add_pod(eni, 0).unwrap()));
+    let cases = pods
+        .iter()
+        .flat_map(|pod| Family::ALL.map(|family| (pod, family)));
+    for ((eni, pod), family) in cases {
         let (from, to) = (pod.at(family), fabric.peer(family));
         let (source, target) = (from.address.to_string(), to.address.to_string());
         let version = if family == Family::V4 { "-4" } else { "-6" };
@@ -83,6 +102,11 @@ fn traceroute_shows_the_node_and_the_router() {
         let node = fabric.node_at(family).unwrap().address.to_string();
         assert_eq!(hops.len(), 3, "{text}");
         assert_eq!(hops[0], Some(node.as_str()), "{text}");
+        let router = router_hop(family, *eni);
+        assert!(
+            hops[1].is_some_and(|hop| hop.starts_with(&router)),
+            "{text}"
+        );
         assert_eq!(hops[2], Some(target.as_str()), "{text}");
     }
     fabric.finish().unwrap();
