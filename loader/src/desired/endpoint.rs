@@ -223,7 +223,7 @@ impl OneEndpoint<'_> {
             .values()
             .find(|r| r.eni.excluded.is_none() && r.eni.owns(address));
         let Some(resolved) = owning else {
-            self.fail(format!("no ENI of the node document owns {address}"));
+            self.fail(self.why_no_owner(address));
             return self.lost.get(&address).map(|number| (*number, 0));
         };
         let number = resolved.eni.number;
@@ -231,6 +231,22 @@ impl OneEndpoint<'_> {
             EniState::Usable { device, .. } => Some((number, device.ifindex)),
             EniState::Fenced(_) => Some((number, 0)),
             EniState::Unfit(_) | EniState::Excluded { .. } => None,
+        }
+    }
+
+    /// Why no ENI for pods owns an address: the ENI that has it is excluded, or there is none.
+    fn why_no_owner(&self, address: IpAddr) -> String {
+        let mut enis = self.enis.values().map(|resolved| resolved.eni);
+        let excluded = enis.find_map(|eni| {
+            let reason = eni.excluded.as_ref().filter(|_| eni.owns(address))?;
+            Some((eni, reason))
+        });
+        match excluded {
+            Some((eni, reason)) => format!(
+                "ENI {} ({}), which owns {address}, is excluded: {reason}",
+                eni.number, eni.id
+            ),
+            None => format!("no ENI of the node document owns {address}"),
         }
     }
 

@@ -264,3 +264,19 @@ fn an_address_that_lost_its_eni_keeps_its_number_while_nobody_else_has_it() {
         "the host still reaches it"
     );
 }
+
+#[test]
+fn an_endpoint_on_an_excluded_eni_names_the_eni_and_the_rule() {
+    let mut intent = intent();
+    intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
+    let eni = intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.excluded = Some("its number 1 is below spec.eni.first-interface-index 2".into());
+    let endpoints = desired(&intent, &host_with_pod()).endpoints;
+    assert_eq!(
+        endpoints[&id("a")].readiness.reason(),
+        Some(
+            "ENI 1 (eni-1), which owns 10.0.1.65, is excluded: its number 1 is below \
+             spec.eni.first-interface-index 2"
+        )
+    );
+}
