@@ -24,6 +24,7 @@ mod flows;
 mod kills;
 mod mtu;
 mod neighbours;
+mod options;
 mod repair;
 mod replacement;
 mod self_check;
