@@ -20,6 +20,7 @@ mod demo;
 mod device;
 mod documents;
 mod endpoints;
+mod exclusion;
 mod flows;
 mod kills;
 mod mtu;
