@@ -5,7 +5,8 @@ use std::time::Duration;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Echo, Protocol, ping, tcp_bulk, udp};
-use bpf_tests::fabric::{Fabric, MTU_JUMBO, Place, Spec};
+use bpf_tests::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
+use serde_json::json;
 use towpath::intent::Family;
 
 use crate::support::{CHANGE, within};
@@ -33,12 +34,25 @@ fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyhow::Result<S
 #[track_caller]
 fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
     let said = ping_of(links, family, from, to).unwrap_err().to_string();
-    let mtu = [
-        format!("mtu = {smaller}"),
-        format!("mtu={smaller}"),
-        format!("mtu: {smaller}"),
+    told(from, to, &said, smaller);
+    ping_of(smaller, family, from, to).unwrap();
+}
+
+/// Who sent too much was told of an MTU, in what ping wrote, and its kernel keeps it.
+#[track_caller]
+fn told(from: Place, to: Place, said: &str, mtu: u32) {
+    let texts = [
+        format!("mtu = {mtu}"),
+        format!("mtu={mtu}"),
+        format!("mtu: {mtu}"),
     ];
-    assert!(mtu.iter().any(|mtu| said.contains(mtu)), "{said}");
+    assert!(texts.iter().any(|text| said.contains(text)), "{said}");
+    knows(from, to, mtu);
+}
+
+/// The sender's kernel keeps the path's MTU.
+#[track_caller]
+fn knows(from: Place, to: Place, mtu: u32) {
     within(
         Duration::from_secs(1),
         "the sender knows the path's MTU",
@@ -47,10 +61,9 @@ fn learns(from: Place, to: Place, family: Family, links: u32, smaller: u32) {
                 "ip route get {} from {}",
                 to.address, from.address
             ))?;
-            check(route.contains(&format!("mtu {smaller}")), || route.clone())
+            check(route.contains(&format!("mtu {mtu}")), || route.clone())
         },
     );
-    ping_of(smaller, family, from, to).unwrap();
 }
 
 fn path_mtu_is_discovered(mtu: u32) {
@@ -133,6 +146,60 @@ fn an_eni_that_takes_less_than_a_pod_tells_the_pod() {
         Protocol::Tcp
             .exchange(pod.at(family), other.at(family))
             .unwrap();
+    }
+    fabric.finish().unwrap();
+}
+
+/// Has a pod ask for TCP segments that fill a packet of this size, whatever its own device takes.
+fn ask_for_segments(pod: &Pod, mtu: u32) {
+    for family in Family::ALL {
+        let (ip, headers) = match family {
+            Family::V4 => ("-4", 20 + 20),
+            Family::V6 => ("-6", 40 + 20),
+        };
+        let routes = pod
+            .netns
+            .ip_json(&format!("{ip} route show default"))
+            .unwrap();
+        let gateway = routes[0]["gateway"].as_str().unwrap();
+        let segment = mtu - headers;
+        let change = format!(
+            "ip {ip} route replace default via {gateway} dev {POD_INTERFACE} advmss {segment}"
+        );
+        pod.netns.run(&change).unwrap();
+    }
+}
+
+#[test]
+fn a_pod_that_takes_less_than_its_eni_has_the_sender_told() {
+    const POD: u32 = 1400;
+    const LINKS: u32 = 1500;
+    let mut fabric = Fabric::ready(&Spec {
+        mtu: LINKS,
+        settings: json!({"endpoint": {"mtu": POD}}),
+        ..Spec::default()
+    })
+    .unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    for pod in &pods {
+        ask_for_segments(pod, LINKS);
+        for family in Family::ALL {
+            let (pod, peer) = (pod.at(family), fabric.peer(family));
+            let node = fabric.node_at(family).unwrap().address;
+            let inside = Echo::start(pod).unwrap();
+            // TCP has to find out by itself first.
+            tcp_bulk(peer, inside.address(), BULK).unwrap();
+            knows(peer, pod, POD);
+            for ip in ["-4", "-6"] {
+                let flush = format!("ip {ip} route flush cache");
+                peer.netns.run(&flush).unwrap();
+            }
+            let said = ping_of(LINKS, family, peer, pod).unwrap_err().to_string();
+            assert!(said.contains(&format!("From {node} ")), "{said}");
+            told(peer, pod, &said, POD);
+            ping_of(POD, family, peer, pod).unwrap();
+            tcp_bulk(peer, inside.address(), BULK).unwrap();
+        }
     }
     fabric.finish().unwrap();
 }
