@@ -1,5 +1,6 @@
 //! What somebody else removes or changes is back within a second, and counted.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -31,11 +32,13 @@ enum Damage {
     SpoilMapEntry(&'static str, Entry),
 }
 
-/// Which entry of a map, in the kernel's order.
+/// Which entry of a map.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
+    /// The first, in the kernel's order.
     First,
-    Last,
+    /// An address's.
+    Of(IpAddr),
 }
 
 /// The files of a folder below the pins.
@@ -70,10 +73,19 @@ fn entry(fabric: &Fabric, map: &str, which: Entry) -> (String, String, String) {
         words.join(" ")
     };
     let entries = dump.as_array().unwrap();
-    let entry = match which {
-        Entry::First => entries.first().unwrap(),
-        Entry::Last => entries.last().unwrap(),
+    let key_of = |address: IpAddr| -> String {
+        let octets = match address {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        octets.map(|octet| format!("0x{octet:02x}")).join(" ")
     };
+    let mut entries = entries.iter();
+    let entry = match which {
+        Entry::First => entries.next(),
+        Entry::Of(address) => entries.find(|entry| bytes(&entry["key"]) == key_of(address)),
+    };
+    let entry = entry.unwrap_or_else(|| panic!("no entry {which:?} in {map}: {dump}"));
     (path, bytes(&entry["key"]), bytes(&entry["value"]))
 }
 
@@ -154,15 +166,20 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         Damage::Sysctl("ipv6/conf/eth1/accept_ra".into(), "1"),
         Damage::Sysctl("ipv4/ip_forward".into(), "0"),
         Damage::Sysctl("ipv6/conf/all/forwarding".into(), "0"),
-        Damage::DeleteMapEntry("ADDRESSES", Entry::First),
-        Damage::DeleteMapEntry("ADDRESSES", Entry::Last),
         Damage::DeleteMapEntry("DESTINATIONS", Entry::First),
         Damage::DeleteMapEntry("ENI_BY_IFINDEX", Entry::First),
-        Damage::SpoilMapEntry("ADDRESSES", Entry::First),
-        Damage::SpoilMapEntry("ADDRESSES", Entry::Last),
         Damage::SpoilMapEntry("ENIS", Entry::First),
         Damage::SpoilMapEntry("ENI_BY_IFINDEX", Entry::First),
     ];
+    // A pod's and the host's.
+    for address in [
+        pod.address(Family::V4),
+        pod.address(Family::V6),
+        [10, 0, 1, 10].into(),
+    ] {
+        damages.push(Damage::DeleteMapEntry("ADDRESSES", Entry::Of(address)));
+        damages.push(Damage::SpoilMapEntry("ADDRESSES", Entry::Of(address)));
+    }
     for family in Family::ALL {
         let address = pod.address(family);
         damages.push(ip(&format!("route del {address} dev {veth} table 220")));
