@@ -1,11 +1,16 @@
 //! Any start converges, on the real kernel: whatever of ours is missing, changed or left over when
 //! the agent starts, it comes to the same state, and what is not ours stays as it is.
 
-use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::state::difference;
-use bpf_tests::fabric::{Fabric, Pod, Spec};
-use serde_json::json;
+use std::collections::BTreeSet;
 
+use bpf_tests::fabric::document::document;
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::state::{State, difference};
+use bpf_tests::fabric::{Fabric, Pod, Spec};
+use serde_json::{Value, json};
+use towpath::types::EndpointId;
+
+use crate::damage::{Damage, Entry};
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
 
 /// Starts for each way of attaching.
@@ -22,12 +27,38 @@ route add 192.0.2.128/25 via 10.0.0.1 dev eth0
 route add 192.0.2.192/26 via 10.0.0.1 dev eth0 onlink table 97
 addr add 192.0.2.5/32 dev eth0
 link add towpath0 type bridge
-link add tow-foreign type veth peer name tow-peer";
+link add tow-foreign type veth peer name tow-peer
+neigh add 192.0.2.66 lladdr 02:00:00:00:00:66 dev towpath0 nud permanent
+neigh add 10.0.1.66 lladdr 02:00:00:00:00:66 dev tow-foreign nud permanent";
 
 /// What is missing or changed, and what an older agent left behind.
-fn damages(pod: &Pod) -> Vec<String> {
-    let veth = pod.host_device();
+fn damages(pod: &Pod, attach: &str) -> Vec<Damage> {
+    let (veth, mac) = (pod.host_device(), EndpointId::of(&pod.owner()).pod_mac());
     let v4 = pod.address(towpath::intent::Family::V4);
+    let sysctl = |key: &str, value| Damage::Sysctl(key.to_owned(), value);
+    let mut damages = vec![
+        Damage::DeleteMapEntry("ADDRESSES", Entry::First),
+        Damage::DeleteMapEntry("DESTINATIONS", Entry::First),
+        Damage::DeleteMapEntry("ENI_BY_IFINDEX", Entry::First),
+        Damage::SpoilMapEntry("ADDRESSES", Entry::First),
+        Damage::SpoilMapEntry("DESTINATIONS", Entry::First),
+        Damage::SpoilMapEntry("ENIS", Entry::First),
+        sysctl("ipv4/conf/eth1/rp_filter", "1"),
+        sysctl("ipv4/conf/eth0/arp_ignore", "0"),
+        sysctl("ipv4/conf/eth1/arp_announce", "0"),
+        sysctl("ipv4/conf/all/send_redirects", "1"),
+        sysctl("ipv6/conf/eth1/accept_ra", "1"),
+        sysctl("ipv4/ip_forward", "0"),
+        sysctl("ipv6/conf/all/forwarding", "0"),
+    ];
+    damages.extend(match attach {
+        "clsact" => vec![
+            Damage::Tc(format!("filter del dev {veth} ingress")),
+            Damage::Tc("filter del dev eth0 ingress".to_owned()),
+            Damage::Tc("qdisc del dev eth1 clsact".to_owned()),
+        ],
+        _ => vec![Damage::DetachLinks, Damage::RemoveLinkPins],
+    });
     let text = [
         "rule del priority 20 from all lookup 220",
         "-6 rule del priority 20",
@@ -50,9 +81,52 @@ fn damages(pod: &Pod) -> Vec<String> {
     let of_pod = [
         format!("route del {v4} dev {veth} table 220"),
         format!("neigh del {v4} dev {veth}"),
+        format!("neigh replace {v4} lladdr 02:00:00:00:00:99 dev {veth} nud permanent"),
+        format!("neigh add 10.0.1.250 lladdr {mac} dev {veth} nud permanent"),
+        format!("-6 neigh add 2001:db8::99 lladdr {mac} dev {veth} nud permanent"),
         format!("link del {veth}"),
     ];
-    text.iter().map(ToString::to_string).chain(of_pod).collect()
+    let ip = text.iter().map(ToString::to_string).chain(of_pod);
+    damages.extend(ip.map(Damage::Ip));
+    damages
+}
+
+/// The documents that a start may find: two ENIs, a third one too, fewer addresses on all.
+fn documents(fabric: &Fabric) -> [Value; 3] {
+    let (two, three) = (&fabric.enis[..2], &fabric.enis);
+    let mut fewer = two.to_vec();
+    for eni in &mut fewer {
+        // Eight addresses of each family; the pods have the first ones.
+        let blocks = eni.blocks.chunks(8);
+        eni.blocks = blocks.flat_map(|family| &family[..4]).copied().collect();
+    }
+    [two, three, &fewer].map(document)
+}
+
+/// How many addresses for pods a document has.
+fn addresses(document: &Value) -> usize {
+    let enis = document["status"]["eni"]["enis"].as_object().unwrap();
+    let lists = enis.values().filter_map(|eni| eni["addresses"].as_array());
+    lists.map(Vec::len).sum()
+}
+
+/// For how many of them the node has its unreachable route.
+fn blocks(state: &State) -> usize {
+    let lines = state.values().flatten();
+    let ours = lines.filter(|line| line.starts_with("unreachable") && line.contains("table 220"));
+    ours.count()
+}
+
+/// What others have: the lines that a state has more than the one before it. Sysctls of a new
+/// device follow those of the node.
+fn more_lines(before: &State, after: &State) -> State {
+    let mut more = after.clone();
+    more.remove("sysctls");
+    for (section, lines) in &mut more {
+        let known = before.get(section);
+        lines.retain(|line| known.is_none_or(|known| !known.contains(line)));
+    }
+    more
 }
 
 /// xorshift64 (Marsaglia 2003): a sequence that can be had again from its seed.
@@ -67,50 +141,86 @@ impl Random {
     }
 }
 
+/// Waits until the node's state is what it was with this document. Without a section of it, that
+/// one is taken as it is now.
+fn comes_to(fabric: &Fabric, whole: &mut State, what: &str) {
+    *whole = within(CHANGE, what, || {
+        nothing_differs(fabric)?;
+        let now = fabric.state()?;
+        let mut after = now.clone();
+        after.retain(|section, _| whole.contains_key(section));
+        let difference = difference(whole, &after);
+        check(difference.is_empty(), || difference.clone())?;
+        Ok(now)
+    });
+}
+
 fn any_start_converges(attach: &str) {
     let spec = Spec {
+        enis: 3,
+        late: vec![2],
         settings: json!({"datapath": {"attach": attach}}),
         ..Spec::default()
     };
     let mut fabric = Fabric::create(&spec).unwrap();
+    let third = fabric.eni(2).unwrap();
+    fabric.vpc.attach(&fabric.node, third, spec.mtu).unwrap();
+    let bare = fabric.state().unwrap();
     for line in FOREIGN.lines() {
         fabric.node.run(&format!("ip {line}")).unwrap();
     }
+    let foreign = more_lines(&bare, &fabric.state().unwrap());
+    let count: usize = foreign.values().map(BTreeSet::len).sum();
+    assert!(count >= FOREIGN.lines().count(), "{foreign:#?}");
+    let documents = documents(&fabric);
     fabric.start_agent().unwrap();
     let (pod, other) = (fabric.add_pod(1, 0).unwrap(), fabric.add_pod(0, 0).unwrap());
+    // All three ENIs were in use when the first state is taken: their devices stay up.
     within(CHANGE, "everything is there", || nothing_differs(&fabric));
-    let mut whole = fabric.state().unwrap();
+    let mut wholes = [0, 2, 1].map(|target: usize| {
+        fabric.agent.write_document(&documents[target]).unwrap();
+        within(CHANGE, "the document is followed", || {
+            let state = fabric.state()?;
+            let (there, listed) = (blocks(&state), addresses(&documents[target]));
+            check(there == listed, || format!("{there} blocks of {listed}"))?;
+            nothing_differs(&fabric)?;
+            // The first one may be from before the last step.
+            let (again, settled) = (fabric.state()?, fabric.state()?);
+            let moved = [difference(&state, &again), difference(&again, &settled)];
+            check(moved.iter().all(String::is_empty), || moved.concat())?;
+            Ok(settled)
+        })
+    });
+    wholes.swap(1, 2);
+    let mut target = 1;
     for seed in 1..=STARTS {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         fabric.agent.kill().unwrap();
         let mut done = Vec::new();
-        for damage in damages(&pod) {
+        for damage in damages(&pod, attach) {
             // One may take the ground from under the next.
-            if random.next().is_multiple_of(3) && fabric.node.run(&format!("ip {damage}")).is_ok() {
-                done.push(damage);
+            if random.next().is_multiple_of(3) && damage.inflict(&fabric).is_ok() {
+                done.push(damage.name());
             }
         }
-        let what = format!("seed {seed}, after {done:#?}");
-        let remade = done.iter().any(|damage| damage.starts_with("link del"));
-        let renamed = done.iter().any(|damage| damage.contains(" name "));
+        target = (target + 1 + usize::from(random.next().is_multiple_of(2))) % documents.len();
+        fabric.agent.write_document(&documents[target]).unwrap();
+        let what = format!("seed {seed}, document {target}, after {done:#?}");
+        if done.iter().any(|damage| damage.contains("link del")) {
+            // Another index: the maps and the pins' names have it.
+            for whole in &mut wholes {
+                whole.remove("maps");
+            }
+        }
         fabric.start_agent().unwrap();
-        if renamed {
+        if done.iter().any(|damage| damage.contains(" name ")) {
             within(CHANGE, &what, || nothing_differs(&fabric));
             let back = "link set ens7 down\nlink set ens7 name eth1\nlink set eth1 up";
             fabric.node.ip(back).unwrap();
         }
-        within(CHANGE, &what, || {
-            nothing_differs(&fabric)?;
-            let [mut before, mut after] = [whole.clone(), fabric.state()?];
-            if remade {
-                // Another index: the maps and the pins' names have it.
-                before.remove("maps");
-                after.remove("maps");
-            }
-            let difference = difference(&before, &after);
-            check(difference.is_empty(), || difference.clone())
-        });
-        whole = fabric.state().unwrap();
+        comes_to(&fabric, &mut wholes[target], &what);
+        let lost = more_lines(&wholes[target], &foreign);
+        assert!(lost.values().all(BTreeSet::is_empty), "{what}: {lost:#?}");
         // Nothing is left to be done: what is at rest stays at rest.
         let repairs = |fabric: &Fabric| get(fabric, "/v1/status")["repairs"]["total"].clone();
         let before = repairs(&fabric);

@@ -16,6 +16,7 @@ mod adversary_numbers;
 mod attach;
 mod chaos;
 mod cleanup;
+mod damage;
 mod demo;
 mod device;
 mod documents;

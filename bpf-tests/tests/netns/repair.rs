@@ -1,140 +1,17 @@
 //! What somebody else removes or changes is back within a second, and counted.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
-use bpf_tests::fabric::{Fabric, Pod, Spec, command};
-use serde_json::{Value, json};
+use bpf_tests::fabric::{Fabric, Pod, Spec};
+use serde_json::json;
 use towpath::intent::Family;
 
+use crate::damage::{Damage, Entry};
 use crate::support::{
     CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,
 };
-
-/// What somebody does.
-enum Damage {
-    /// `ip` with these words.
-    Ip(String),
-    /// `tc` with these words.
-    Tc(String),
-    /// A value is written to a sysctl.
-    Sysctl(String, &'static str),
-    /// The pins of our links are removed.
-    RemoveLinkPins,
-    /// Our links are detached; their pins stay.
-    DetachLinks,
-    /// An entry of a map is removed.
-    DeleteMapEntry(&'static str, Entry),
-    /// An entry of a map is overwritten with zeros.
-    SpoilMapEntry(&'static str, Entry),
-}
-
-/// Which entry of a map.
-#[derive(Clone, Copy, Debug)]
-enum Entry {
-    /// The first, in the kernel's order.
-    First,
-    /// An address's.
-    Of(IpAddr),
-}
-
-/// The files of a folder below the pins.
-fn pins(fabric: &Fabric, folder: &str) -> Vec<PathBuf> {
-    let versions = std::fs::read_dir(fabric.pin_root()).unwrap();
-    let folders = versions.map(|version| version.unwrap().path().join(folder));
-    folders
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .collect()
-}
-
-fn bpftool(words: &str) -> String {
-    let mut bpftool = std::process::Command::new("bpftool");
-    command::run(bpftool.args(words.split_whitespace())).unwrap()
-}
-
-/// A map's pin and an entry: key and value, in bpftool's way.
-fn entry(fabric: &Fabric, map: &str, which: Entry) -> (String, String, String) {
-    let path = pins(fabric, "maps")
-        .into_iter()
-        .find(|path| path.ends_with(map));
-    let path = path
-        .unwrap_or_else(|| panic!("{map} is not pinned"))
-        .display()
-        .to_string();
-    let dump: Value =
-        serde_json::from_str(&bpftool(&format!("-j map dump pinned {path}"))).unwrap();
-    let bytes = |value: &Value| -> String {
-        let bytes = value.as_array().unwrap().iter();
-        let words: Vec<_> = bytes.map(|byte| byte.as_str().unwrap()).collect();
-        words.join(" ")
-    };
-    let entries = dump.as_array().unwrap();
-    let key_of = |address: IpAddr| -> String {
-        let octets = match address {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        octets.map(|octet| format!("0x{octet:02x}")).join(" ")
-    };
-    let mut entries = entries.iter();
-    let entry = match which {
-        Entry::First => entries.next(),
-        Entry::Of(address) => entries.find(|entry| bytes(&entry["key"]) == key_of(address)),
-    };
-    let entry = entry.unwrap_or_else(|| panic!("no entry {which:?} in {map}: {dump}"));
-    (path, bytes(&entry["key"]), bytes(&entry["value"]))
-}
-
-impl Damage {
-    fn inflict(&self, fabric: &Fabric) {
-        match self {
-            Self::Ip(words) => drop(fabric.node.run(&format!("ip {words}")).unwrap()),
-            Self::Tc(words) => drop(fabric.node.run(&format!("tc {words}")).unwrap()),
-            Self::Sysctl(key, value) => fabric.node.sysctls(&[(key, value)]).unwrap(),
-            Self::RemoveLinkPins => {
-                for pin in pins(fabric, "links") {
-                    std::fs::remove_file(pin).unwrap();
-                }
-            }
-            Self::DetachLinks => {
-                for pin in pins(fabric, "links") {
-                    bpftool(&format!("link detach pinned {}", pin.display()));
-                }
-            }
-            Self::DeleteMapEntry(map, which) => {
-                let (path, key, _) = entry(fabric, map, *which);
-                bpftool(&format!(
-                    "map delete pinned {path} key hex {}",
-                    key.replace("0x", "")
-                ));
-            }
-            Self::SpoilMapEntry(map, which) => {
-                let (path, key, value) = entry(fabric, map, *which);
-                let zeros = "00 ".repeat(value.split_whitespace().count());
-                let key = key.replace("0x", "");
-                bpftool(&format!(
-                    "map update pinned {path} key hex {key} value hex {zeros}"
-                ));
-            }
-        }
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Ip(words) => format!("ip {words}"),
-            Self::Tc(words) => format!("tc {words}"),
-            Self::Sysctl(key, value) => format!("{key} = {value}"),
-            Self::RemoveLinkPins => "the links' pins removed".to_owned(),
-            Self::DetachLinks => "the links detached".to_owned(),
-            Self::DeleteMapEntry(map, which) => format!("{which:?} entry of {map} removed"),
-            Self::SpoilMapEntry(map, which) => format!("{which:?} entry of {map} spoiled"),
-        }
-    }
-}
 
 /// What can be done to a node with a pod on ENI 1, by whatever way programs are attached.
 fn damages(pod: &Pod) -> Vec<Damage> {
@@ -217,7 +94,7 @@ fn repairs(fabric: &Fabric) -> u64 {
 /// takes a tenth of a second, on a busy machine far longer, and would be part of the time.
 fn inflict(fabric: &Fabric, damage: &Damage, whole: &State) -> Option<String> {
     let (name, repaired) = (damage.name(), repairs(fabric));
-    damage.inflict(fabric);
+    damage.inflict(fabric).unwrap();
     let counted = within_counted(CHANGE, &format!("{name}: the repair is counted"), || {
         check(repairs(fabric) > repaired, || {
             "no repair was counted".to_owned()

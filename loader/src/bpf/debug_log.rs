@@ -1,4 +1,8 @@
 //! Lines that the programs write per packet, forwarded to tracing (feature `debug-log`).
+//!
+//! A line has numbers where the programs have no names at hand: `program` is an
+//! [index](datapath_common::counter::Program), `outcome` a
+//! [code](datapath_common::outcome::Outcome::from_code); `towpath metrics` shows the names.
 
 use std::sync::{Mutex, PoisonError};
 

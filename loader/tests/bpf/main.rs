@@ -8,6 +8,8 @@
 mod adoption;
 mod cleanup;
 mod clsact;
+#[cfg(feature = "debug-log")]
+mod debug_log;
 mod lifecycle;
 mod maps;
 mod replacement;

@@ -55,11 +55,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
     let started = Instant::now();
+    // Before the binaries: cargo builds the agent with it, and the namespace tests want theirs.
+    let debug_log = if suites.contains(&Suite::Bpf) && options.arguments.is_empty() {
+        build_debug_log(&metadata)?
+    } else {
+        Vec::new()
+    };
     let executables = build(&metadata)?;
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     let outcomes: Vec<_> = suites
         .into_iter()
-        .map(|suite| run_suite(suite, &executables, options))
+        .map(|suite| run_suite(suite, &executables, &debug_log, options))
         .collect();
     Ok(summarise(&outcomes))
 }
@@ -80,14 +86,36 @@ fn build(metadata: &Metadata) -> Result<Vec<Executable>> {
     Ok(executables)
 }
 
+/// Builds the test program of the feature that no other build has.
+fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
+    artifacts::build(
+        process::cargo("test").args([
+            "--package",
+            "towpath",
+            "--features",
+            "debug-log",
+            "--test",
+            "bpf",
+            "--no-run",
+        ]),
+        metadata,
+    )
+}
+
 /// Runs a suite to its end, whatever happens in it.
-fn run_suite(suite: Suite, executables: &[Executable], options: &Options) -> Outcome {
+fn run_suite(
+    suite: Suite,
+    executables: &[Executable],
+    debug_log: &[Executable],
+    options: &Options,
+) -> Outcome {
     note(&format!("test: suite {suite}"));
     let started = Instant::now();
     let runner = Runner::new(suite, options.full, &options.arguments);
     let mut counts = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
-        Suite::Bpf | Suite::Netns => runner.run(executables),
+        Suite::Bpf => runner.run(executables) + run_debug_log(debug_log, options),
+        Suite::Netns => runner.run(executables),
         Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Counts::FAILURE
@@ -102,6 +130,17 @@ fn run_suite(suite: Suite, executables: &[Executable], options: &Options) -> Out
         counts,
         minutes: minutes(started),
     }
+}
+
+/// Runs what only the program with the feature has.
+fn run_debug_log(executables: &[Executable], options: &Options) -> Counts {
+    let only = ["debug_log::".to_owned()];
+    let counts = Runner::new(Suite::Bpf, options.full, &only).run(executables);
+    if !executables.is_empty() && counts.total() == 0 {
+        eprintln!("error: the feature debug-log has no test");
+        return Counts::FAILURE;
+    }
+    counts
 }
 
 /// Prints the table and the last line.
