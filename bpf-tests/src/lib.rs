@@ -2,5 +2,6 @@
 
 pub mod fabric;
 pub mod packet;
+pub mod random;
 pub mod raw;
 pub mod testrun;

@@ -7,6 +7,7 @@ use bpf_tests::fabric::document::document;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::{Fabric, Pod, Spec};
+use bpf_tests::random::Random;
 use serde_json::{Value, json};
 use towpath::types::EndpointId;
 
@@ -129,18 +130,6 @@ fn more_lines(before: &State, after: &State) -> State {
     more
 }
 
-/// xorshift64 (Marsaglia 2003): a sequence that can be had again from its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 /// Waits until the node's state is what it was with this document. Without a section of it, that
 /// one is taken as it is now.
 fn comes_to(fabric: &Fabric, whole: &mut State, what: &str) {
@@ -194,16 +183,16 @@ fn any_start_converges(attach: &str) {
     wholes.swap(1, 2);
     let mut target = 1;
     for seed in 1..=STARTS {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         fabric.agent.kill().unwrap();
         let mut done = Vec::new();
         for damage in damages(&pod, attach) {
             // One may take the ground from under the next.
-            if random.next().is_multiple_of(3) && damage.inflict(&fabric).is_ok() {
+            if random.number().is_multiple_of(3) && damage.inflict(&fabric).is_ok() {
                 done.push(damage.name());
             }
         }
-        target = (target + 1 + usize::from(random.next().is_multiple_of(2))) % documents.len();
+        target = (target + 1 + usize::from(random.number().is_multiple_of(2))) % documents.len();
         fabric.agent.write_document(&documents[target]).unwrap();
         let what = format!("seed {seed}, document {target}, after {done:#?}");
         if done.iter().any(|damage| damage.contains("link del")) {

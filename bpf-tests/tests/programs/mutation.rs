@@ -1,5 +1,6 @@
 //! Packets that nobody would think of.
 
+use bpf_tests::random::Random;
 use bpf_tests::testrun::{DROP, PASS, Programs, REDIRECT};
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
@@ -11,42 +12,26 @@ const PACKETS: u64 = 20_000;
 /// Fixed, so that a failure comes again.
 const SEED: u64 = 0x746f_7770_6174_6801;
 
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+/// Changes one to four bytes, mostly of the headers, and now and then the length.
+fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
+    for _ in 0..=random.below(4) {
+        let reach = if random.below(4) == 0 {
+            frame.len()
+        } else {
+            frame.len().min(80)
+        };
+        let at = random.below(reach);
+        frame[at] = match random.below(4) {
+            0 => 0,
+            1 => 0xff,
+            2 => frame[at] ^ (1 << random.below(8)),
+            _ => random.number().to_le_bytes()[0],
+        };
     }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
-    }
-
-    /// Changes one to four bytes, mostly of the headers, and now and then the length.
-    fn mutate(&mut self, frame: &mut Vec<u8>) {
-        for _ in 0..=self.below(4) {
-            let reach = if self.below(4) == 0 {
-                frame.len()
-            } else {
-                frame.len().min(80)
-            };
-            let at = self.below(reach);
-            frame[at] = match self.below(4) {
-                0 => 0,
-                1 => 0xff,
-                2 => frame[at] ^ (1 << self.below(8)),
-                _ => self.next().to_le_bytes()[0],
-            };
-        }
-        match self.below(8) {
-            0 => frame.truncate(15 + self.below(frame.len() - 14)),
-            1 => frame.resize(frame.len() + self.below(64), 0xa5),
-            _ => {}
-        }
+    match random.below(8) {
+        0 => frame.truncate(15 + random.below(frame.len() - 14)),
+        1 => frame.resize(frame.len() + random.below(64), 0xa5),
+        _ => {}
     }
 }
 
@@ -83,7 +68,7 @@ fn any_packet_gets_a_known_code_and_is_counted_once() {
     .flatten()
     .collect();
     let mut programs = node();
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let mut ran = 0;
     for number in 0.. {
         if ran == PACKETS {
@@ -91,7 +76,7 @@ fn any_packet_gets_a_known_code_and_is_counted_once() {
         }
         let seed = &seeds[random.below(seeds.len())];
         let mut input = seed.input.clone();
-        random.mutate(&mut input.frame);
+        mutate(&mut random, &mut input.frame);
         if !is_accepted(&input.frame) {
             continue;
         }
