@@ -89,15 +89,28 @@ pub fn sources() -> [PathBuf; 3] {
 /// When the toolchain is missing or the programs do not compile; the compiler's words go to
 /// standard error.
 pub fn build(target_arch: &str, target_endian: &str, debug_log: bool) -> Result<PathBuf> {
+    build_with(target_arch, target_endian, debug_log.then_some("debug-log"))
+}
+
+/// Builds an object whose programs have a fault that is chosen when they are loaded.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_with_faults(target_arch: &str, target_endian: &str) -> Result<PathBuf> {
+    build_with(target_arch, target_endian, Some("seeded-faults"))
+}
+
+/// Builds the object, with a feature of the package.
+fn build_with(target_arch: &str, target_endian: &str, feature: Option<&str>) -> Result<PathBuf> {
     let target = target(target_endian)?;
     // Own directories: cargo holds a lock on the one that it is building for, and an object with
-    // logging must never stand where an agent without it looks.
-    let directory = if debug_log { "ebpf-debug-log" } else { "ebpf" };
+    // a feature must never stand where an agent without it looks.
+    let directory = feature.map_or("ebpf".to_owned(), |feature| format!("ebpf-{feature}"));
     let target_dir = workspace_root().join("target").join(directory);
     let mut command = cargo("build", target_arch, target, &target_dir);
     command.arg("--release");
-    if debug_log {
-        command.args(["--features", "debug-log"]);
+    if let Some(feature) = feature {
+        command.args(["--features", feature]);
     }
     run(&mut command)?;
     Ok(target_dir.join(target).join("release").join(OBJECT))

@@ -16,8 +16,70 @@ pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !folded
 }
 
+/// By how much the one's complement sum of words grows when they go from `old` to `new`, not
+/// folded: what `bpf_l4_csum_replace` and `bpf_csum_update` take, and `bpf_csum_diff` gives.
+///
+/// The words are taken as they lie in the packet, at even offsets.
+#[inline(always)]
+#[must_use]
+pub const fn growth(old: [u32; 4], new: [u32; 4]) -> u32 {
+    // The complements of the old words, and the new ones.
+    let sum = 4 * u32::MAX as u64 - total(old) + total(new);
+    // Eight words carry at most 7, so the second fold carries no more.
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    #[expect(clippy::cast_possible_truncation, reason = "both folds leave 32 bits")]
+    let folded = ((sum & 0xffff_ffff) + (sum >> 32)) as u32;
+    folded
+}
+
+#[inline(always)]
+const fn total([a, b, c, d]: [u32; 4]) -> u64 {
+    a as u64 + b as u64 + c as u64 + d as u64
+}
+
+/// [`growth`] of one 16-bit word.
+#[inline(always)]
+#[must_use]
+pub const fn growth_of_lane(old: u16, new: u16) -> u32 {
+    (!old) as u32 + new as u32
+}
+
+/// Two growths together.
+#[inline(always)]
+#[must_use]
+pub const fn add(a: u32, b: u32) -> u32 {
+    let (sum, carry) = a.overflowing_add(b);
+    // A sum that overflowed is at least one below the largest.
+    sum.wrapping_add(carry as u32)
+}
+
+/// The checksum after the sum of what it covers has grown.
+#[inline(always)]
+#[must_use]
+pub const fn update_by(checksum: u16, growth: u32) -> u16 {
+    let sum = (!checksum) as u32 + (growth & 0xffff) + (growth >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    #[expect(clippy::cast_possible_truncation, reason = "both folds leave 16 bits")]
+    let folded = ((sum & 0xffff) + (sum >> 16)) as u16;
+    !folded
+}
+
+/// The checksum of a UDP datagram after the sum of what it covers has grown. 0 stands for no
+/// checksum and stays; a sum that comes to 0 is sent as its other form (RFC 768).
+#[inline(always)]
+#[must_use]
+pub const fn update_udp_by(checksum: u16, growth: u32) -> u16 {
+    match (checksum, update_by(checksum, growth)) {
+        (0, _) => 0,
+        (_, 0) => u16::MAX,
+        (_, updated) => updated,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     fn full(words: &[u16]) -> u16 {
@@ -48,5 +110,65 @@ mod tests {
                 assert_eq!(update(full(&before), before[4], after[4]), full(&after));
             }
         }
+    }
+
+    /// Numbers without a pattern (Knuth's MMIX generator).
+    fn numbers() -> impl Iterator<Item = u32> {
+        core::iter::successors(Some(1_u64), |x| {
+            Some(
+                x.wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407),
+            )
+        })
+        .map(|x| u32::try_from(x >> 32).unwrap())
+    }
+
+    /// The sum over an address, a port and a constant, as the packet's words.
+    fn words(address: [u32; 4], port: u16) -> Vec<u16> {
+        let lanes = address.into_iter().flat_map(crate::headers::lanes);
+        lanes.chain([port, 0x1234]).collect()
+    }
+
+    #[test]
+    fn growth_agrees_with_the_full_sum() {
+        let mut numbers = numbers();
+        for round in 0..100_000 {
+            let mut number = || {
+                let word = numbers.next().unwrap();
+                // Often the words whose sums carry most and least.
+                match word % 5 {
+                    0 => u32::MAX,
+                    1 => 0,
+                    _ => word,
+                }
+            };
+            let (old, new) = ([(); 4].map(|()| number()), [(); 4].map(|()| number()));
+            let [from, to, ..] = crate::headers::lanes(number());
+            let [other, _] = crate::headers::lanes(number());
+            let before = full(&words(old, from));
+            let grown = add(growth(old, new), growth_of_lane(from, to));
+            assert_eq!(
+                update_by(before, grown),
+                full(&words(new, to)),
+                "round {round}: {old:x?} {from:x} -> {new:x?} {to:x}"
+            );
+            // By lane, as a whole and in one go it comes to the same.
+            assert_eq!(
+                update_by(before, growth_of_lane(from, other)),
+                update(before, from, other)
+            );
+        }
+    }
+
+    #[test]
+    fn udp_without_a_checksum_stays_so_and_no_other_becomes_so() {
+        assert_eq!(update_udp_by(0, growth_of_lane(1, 2)), 0);
+        // The datagram whose words sum up to 0xffff has the checksum 0, sent as 0xffff.
+        let before = full(&[0x1234, 0x0001]);
+        let grown = growth_of_lane(0x0001, 0xedcb);
+        assert_eq!(update_by(before, grown), 0);
+        assert_eq!(update_udp_by(before, grown), 0xffff);
+        let back = growth_of_lane(0xedcb, 0x0001);
+        assert_eq!(update_udp_by(0xffff, back), before);
     }
 }

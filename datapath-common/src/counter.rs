@@ -24,11 +24,13 @@ pub enum Program {
     FromEndpoint = 0,
     /// What ENIs receive.
     FromNetwork = 1,
+    /// What ENIs send.
+    ToNetwork = 2,
 }
 
 impl Program {
     /// Every program.
-    pub const ALL: [Self; 2] = [Self::FromEndpoint, Self::FromNetwork];
+    pub const ALL: [Self; 3] = [Self::FromEndpoint, Self::FromNetwork, Self::ToNetwork];
 
     /// The program's name, as in the object.
     #[must_use]
@@ -36,6 +38,7 @@ impl Program {
         match self {
             Self::FromEndpoint => crate::config::program::FROM_ENDPOINT,
             Self::FromNetwork => crate::config::program::FROM_NETWORK,
+            Self::ToNetwork => crate::config::program::TO_NETWORK,
         }
     }
 
@@ -49,3 +52,61 @@ impl Program {
 
 /// Slots of `COUNTERS`: room for programs to come, so that a new one does not change the layout.
 pub const SLOTS: u32 = 8 * Outcome::SLOTS;
+
+/// What translation does; a slot of `NAT_STATS` for each, by family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum NatStat {
+    /// Flows that got a port.
+    Allocated = 0,
+    /// Of these, those that kept their source port.
+    Kept = 1,
+    /// Of these, those of the host.
+    Host = 2,
+    /// Flows that the reaper removed.
+    Removed = 3,
+    /// Inbound flows noted.
+    InboundNoted = 4,
+    /// Inbound flows removed.
+    InboundRemoved = 5,
+    /// Allocations that tried one port.
+    Tries1 = 6,
+    /// Allocations that tried 2 to 5 ports.
+    Tries5 = 7,
+    /// Allocations that tried 6 to 16 ports.
+    Tries16 = 8,
+    /// Allocations that tried 17 to 32 ports.
+    Tries32 = 9,
+    /// Allocations that tried more than 32 ports.
+    TriesMore = 10,
+    /// Allocations that failed, for whatever reason. The reaper wakes when it grows.
+    Failed = 11,
+}
+
+impl NatStat {
+    /// Every one.
+    pub const ALL: [Self; 12] = [
+        Self::Allocated,
+        Self::Kept,
+        Self::Host,
+        Self::Removed,
+        Self::InboundNoted,
+        Self::InboundRemoved,
+        Self::Tries1,
+        Self::Tries5,
+        Self::Tries16,
+        Self::Tries32,
+        Self::TriesMore,
+        Self::Failed,
+    ];
+
+    /// The slot in `NAT_STATS`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn slot(self, is_v4: bool) -> u32 {
+        self as u32 + if is_v4 { 0 } else { NAT_STAT_SLOTS / 2 }
+    }
+}
+
+/// Slots of `NAT_STATS`.
+pub const NAT_STAT_SLOTS: u32 = 64;

@@ -17,8 +17,12 @@ pub mod abi;
 pub mod checksum;
 pub mod config;
 pub mod counter;
+pub mod fault;
 pub mod headers;
 pub mod mark;
+pub mod masquerade;
 pub mod outcome;
+pub mod ports;
+pub mod progress;
 #[cfg(feature = "user")]
 mod user;

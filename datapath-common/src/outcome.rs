@@ -71,6 +71,25 @@ outcomes! {
         NotForPod = 11, "not-for-pod";
         /// Passed on untouched: the frame is not for this host, carries a VLAN tag, or is not IP.
         ForeignFrame = 12, "foreign-frame";
+        /// Translated and sent out of the ENI whose address it carries.
+        Translated = 13, "translated";
+        /// Translated back and delivered into the namespace of a local endpoint.
+        Returned = 14, "returned";
+        /// Sent untranslated out of the owner ENI: it answers what came from the outside.
+        Inbound = 15, "inbound";
+        /// Left as it is: the stack sends it for the host or for another network.
+        FromHost = 16, "from-host";
+        /// The host's packet holds its port against the pods' flows, and left as it is.
+        HostClaimed = 17, "host-claimed";
+        /// The host's packet got another port, because a pod's flow holds its own.
+        HostTranslated = 18, "host-translated";
+        /// Translated back and passed to the stack, for a socket of the host.
+        HostReturned = 19, "host-returned";
+        /// Passed on untranslated: the stack sends a pod's packet by the ENI that owns it.
+        Carried = 20, "carried";
+        /// Translated on its way out: the stack sends a pod's packet by the ENI whose address it
+        /// carries now.
+        CarriedTranslated = 21, "carried-translated";
     }
 }
 
@@ -95,6 +114,29 @@ outcomes! {
         WrongEni = 71, "wrong-eni";
         /// A kernel helper failed: no memory to gather or to own the packet's headers.
         HelperFailed = 72, "helper-failed";
+        /// No port is free for a new flow to this destination.
+        NoPort = 73, "no-port";
+        /// The table of translated flows is full.
+        FlowsFull = 74, "flows-full";
+        /// The endpoint has as many translated flows as its quota allows.
+        QuotaExceeded = 75, "quota-exceeded";
+        /// The ENI by which the packet has to leave has no address to translate to.
+        NoTranslationAddress = 76, "no-translation-address";
+        /// The packet would have to be translated, and its protocol has no ports.
+        NoPorts = 77, "protocol-without-ports";
+        /// A fragment that needs translation came before the first one of its datagram, or too
+        /// long after it.
+        FragmentUnknown = 78, "fragment-unknown";
+        /// The table of inbound flows is full.
+        InboundFull = 79, "inbound-full";
+        /// An ICMP error, an ICMP answer or a TCP reset about no flow that is known.
+        NoFlow = 80, "no-flow";
+        /// Pods must not reach the instance metadata service.
+        MetadataBlocked = 81, "metadata-blocked";
+        /// The SCTP port is taken, and the checksum does not allow for another one.
+        SctpPortTaken = 82, "sctp-port-taken";
+        /// The stack sends a packet to a service address that it did not translate.
+        ServiceNotTranslated = 83, "service-not-translated";
     }
 }
 

@@ -12,6 +12,47 @@ pub enum AddressKind {
     Host = 2,
 }
 
+/// What else is known of an address; a set.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+)]
+#[repr(transparent)]
+pub struct AddressFlags(u8);
+
+impl AddressFlags {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// A pod's address whose pool is not masqueraded.
+    pub const SKIP_MASQUERADE: Self = Self(1);
+    /// A host's address that is the translation address of the ENI in the entry.
+    pub const SNAT: Self = Self(1 << 1);
+
+    /// Both sets together.
+    #[inline(always)]
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether every flag of `other` is in this set.
+    #[inline(always)]
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
 /// Value of the `ADDRESSES` map.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
@@ -22,7 +63,9 @@ pub struct AddressEntry {
     kind: u8,
     /// Number of the ENI that owns the address.
     eni: u8,
-    reserved: [u8; 2],
+    /// Bits of [`AddressFlags`].
+    flags: AddressFlags,
+    reserved: u8,
     /// Host-side device of the endpoint, 0 for an address of the host.
     ifindex: u32,
     /// Device of the owner ENI, 0 while that ENI is not ready.
@@ -40,6 +83,8 @@ pub struct EndpointAddress {
     pub eni: u8,
     /// Device of that ENI, 0 while it is not ready.
     pub eni_ifindex: u32,
+    /// Whether its pool is not masqueraded.
+    pub skip_masquerade: bool,
     /// Host-side device.
     pub ifindex: u32,
     /// MTU of the endpoint's interface, in bytes.
@@ -57,7 +102,12 @@ impl AddressEntry {
         Self {
             kind: AddressKind::Endpoint as u8,
             eni: of.eni,
-            reserved: [0; 2],
+            flags: if of.skip_masquerade {
+                AddressFlags::SKIP_MASQUERADE
+            } else {
+                AddressFlags::NONE
+            },
+            reserved: 0,
             ifindex: of.ifindex,
             eni_ifindex: of.eni_ifindex,
             mtu: of.mtu,
@@ -72,12 +122,23 @@ impl AddressEntry {
         Self {
             kind: AddressKind::Host as u8,
             eni: 0,
-            reserved: [0; 2],
+            flags: AddressFlags::NONE,
+            reserved: 0,
             ifindex: 0,
             eni_ifindex: 0,
             mtu: 0,
             pod_mac: [0; 6],
             host_mac: [0; 6],
+        }
+    }
+
+    /// An entry for an address of the host that is the translation address of an ENI.
+    #[must_use]
+    pub const fn translation(eni: u8) -> Self {
+        Self {
+            eni,
+            flags: AddressFlags::SNAT,
+            ..Self::host()
         }
     }
 
@@ -93,6 +154,20 @@ impl AddressEntry {
     #[must_use]
     pub const fn is_host(&self) -> bool {
         self.kind == AddressKind::Host as u8
+    }
+
+    /// Whether this is a pod's address whose pool is not masqueraded.
+    #[inline(always)]
+    #[must_use]
+    pub const fn skips_masquerade(&self) -> bool {
+        self.flags.contains(AddressFlags::SKIP_MASQUERADE)
+    }
+
+    /// Whether the address is the translation address of [`Self::eni`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_translation(&self) -> bool {
+        self.flags.contains(AddressFlags::SNAT)
     }
 
     /// Number of the ENI that owns the address.

@@ -33,6 +33,17 @@ impl DestinationClass {
     pub const SERVICE: Self = Self(1 << 1);
     /// A CIDR of the VPC.
     pub const VPC: Self = Self(1 << 2);
+    /// A native-routing CIDR of the configuration.
+    pub const NATIVE: Self = Self(1 << 3);
+    /// A CIDR of the ip-masq-agent file, or of its defaults.
+    pub const MASQ_AGENT: Self = Self(1 << 4);
+    /// Link-local, and not asked to be masqueraded.
+    pub const LINK_LOCAL: Self = Self(1 << 5);
+    /// The instance metadata service.
+    pub const METADATA: Self = Self(1 << 6);
+    /// The classes of destinations that are never masqueraded.
+    pub const EXEMPT: Self =
+        Self(Self::VPC.0 | Self::NATIVE.0 | Self::MASQ_AGENT.0 | Self::LINK_LOCAL.0);
 
     /// Both sets together.
     #[inline(always)]
@@ -46,6 +57,13 @@ impl DestinationClass {
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any class of `other` is in this set.
+    #[inline(always)]
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// The set as a number, for display.

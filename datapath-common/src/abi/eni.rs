@@ -14,32 +14,54 @@ pub struct EniEntry {
     ifindex: u32,
     /// MTU of the device, without the Ethernet header, in bytes.
     mtu: u32,
-    /// Next hop for IPv4, as it lies in a packet.
-    gateway_v4: u32,
-    reserved: u32,
-    /// Next hop for IPv6.
-    gateway_v6: Addr,
+    v4: EniAddresses,
+    v6: EniAddresses,
+}
+
+/// What an ENI has of one family.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct EniAddresses {
+    /// The next hop; unspecified where there is none.
+    pub gateway: Addr,
+    /// The translation address: what masqueraded packets carry that leave by this ENI. Unspecified
+    /// where it has none; then nothing is masqueraded by it.
+    pub snat: Addr,
+    /// Number of the ENI by which masqueraded packets leave whose source this ENI owns.
+    pub external: u8,
+    reserved: [u8; 3],
+}
+
+impl EniAddresses {
+    /// No next hop, no translation address.
+    pub const NONE: Self = Self::new(Addr::UNSPECIFIED, Addr::UNSPECIFIED, 0);
+
+    /// The addresses of a family.
+    #[must_use]
+    pub const fn new(gateway: Addr, snat: Addr, external: u8) -> Self {
+        Self {
+            gateway,
+            snat,
+            external,
+            reserved: [0; 3],
+        }
+    }
 }
 
 impl EniEntry {
     /// The entry of an ENI that is not there or not ready.
-    pub const ABSENT: Self = Self {
-        ifindex: 0,
-        mtu: 0,
-        gateway_v4: 0,
-        reserved: 0,
-        gateway_v6: Addr::UNSPECIFIED,
-    };
+    pub const ABSENT: Self = Self::new(0, 0, EniAddresses::NONE, EniAddresses::NONE);
 
-    /// The entry of a ready ENI. `gateway_v4` is the word as it lies in a packet.
+    /// The entry of a ready ENI.
     #[must_use]
-    pub const fn new(ifindex: u32, mtu: u32, gateway_v4: u32, gateway_v6: Addr) -> Self {
+    pub const fn new(ifindex: u32, mtu: u32, v4: EniAddresses, v6: EniAddresses) -> Self {
         Self {
             ifindex,
             mtu,
-            gateway_v4,
-            reserved: 0,
-            gateway_v6,
+            v4,
+            v6,
         }
     }
 
@@ -57,17 +79,17 @@ impl EniEntry {
         self.mtu
     }
 
-    /// Next hop for IPv4, as it lies in a packet.
+    /// What it has of IPv4.
     #[inline(always)]
     #[must_use]
-    pub const fn gateway_v4(&self) -> u32 {
-        self.gateway_v4
+    pub const fn v4(&self) -> &EniAddresses {
+        &self.v4
     }
 
-    /// Next hop for IPv6.
+    /// What it has of IPv6.
     #[inline(always)]
     #[must_use]
-    pub const fn gateway_v6(&self) -> Addr {
-        self.gateway_v6
+    pub const fn v6(&self) -> &EniAddresses {
+        &self.v6
     }
 }

@@ -7,15 +7,22 @@ mod addr;
 mod address;
 mod destination;
 mod eni;
+mod flow;
+mod reap;
 
 pub use addr::Addr;
-pub use address::{AddressEntry, AddressKind, EndpointAddress};
+pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
 pub use destination::DestinationClass;
-pub use eni::EniEntry;
+pub use eni::{EniAddresses, EniEntry};
+pub use flow::{
+    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PORTS_PER_BLOCK, PodTuple,
+    PortBlock, PortBlockKey, Quota, bpf_spin_lock,
+};
+pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Names of the maps in the ELF object and below the pin folder.
 pub mod map {
@@ -30,6 +37,44 @@ pub mod map {
     pub const ENI_BY_IFINDEX: &str = "ENI_BY_IFINDEX";
     /// Outcome -> per-CPU [`crate::counter::Counter`].
     pub const COUNTERS: &str = "COUNTERS";
+    /// [`super::FlowKey`] -> [`super::Flow`]: translated IPv4 flows.
+    pub const FLOWS_V4: &str = "FLOWS_V4";
+    /// [`super::FlowKey`] -> [`super::Flow`]: translated IPv6 flows.
+    pub const FLOWS_V6: &str = "FLOWS_V6";
+    /// [`super::PodTuple`] -> [`super::Moved`]: IPv4 flows off their first candidate port.
+    pub const MOVED_V4: &str = "MOVED_V4";
+    /// [`super::PodTuple`] -> [`super::Moved`]: IPv6 flows off their first candidate port.
+    pub const MOVED_V6: &str = "MOVED_V6";
+    /// [`super::PortBlockKey`] -> [`super::PortBlock`]: likely used ports of busy destinations.
+    pub const PORT_BLOCKS: &str = "PORT_BLOCKS";
+    /// Host-side device of an endpoint (`u32`, 0 for the host) -> [`super::Quota`].
+    pub const QUOTA: &str = "QUOTA";
+    /// [`super::PodTuple`] -> [`super::Inbound`]: flows opened from the outside.
+    pub const INBOUND: &str = "INBOUND";
+    /// [`super::DatagramKey`] -> [`super::Datagram`]: fragmented datagrams.
+    pub const FRAGMENTS: &str = "FRAGMENTS";
+    /// One slot, [`super::NatControl`]. Written by user space.
+    pub const NAT_CONTROL: &str = "NAT_CONTROL";
+    /// [`crate::counter::NatStat`] -> per-CPU `u64`.
+    pub const NAT_STATS: &str = "NAT_STATS";
+    /// The maps that are pinned: all that outlive the agent.
+    pub const PINNED: [&str; 15] = [
+        ADDRESSES,
+        DESTINATIONS,
+        ENIS,
+        ENI_BY_IFINDEX,
+        COUNTERS,
+        FLOWS_V4,
+        FLOWS_V6,
+        MOVED_V4,
+        MOVED_V6,
+        PORT_BLOCKS,
+        QUOTA,
+        INBOUND,
+        FRAGMENTS,
+        NAT_CONTROL,
+        NAT_STATS,
+    ];
 }
 
 /// Capacity of `ADDRESSES`: far above what one node's pods and host addresses come to
@@ -39,3 +84,21 @@ pub const MAX_ADDRESSES: u32 = 16_384;
 pub const MAX_DESTINATIONS: u32 = 16_384;
 /// Slots of `ENIS` and capacity of `ENI_BY_IFINDEX`; the mark's field must be able to hold every number plus one.
 pub const MAX_ENIS: u32 = 256;
+
+/// Default capacity of `FLOWS_V4` and `MOVED_V4`; a setting.
+pub const DEFAULT_FLOWS_V4: u32 = 262_144;
+/// Default capacity of `FLOWS_V6` and `MOVED_V6`; a setting.
+pub const DEFAULT_FLOWS_V6: u32 = 65_536;
+/// Default capacity of `INBOUND`; a setting.
+pub const DEFAULT_INBOUND: u32 = 65_536;
+/// Translated flows that one endpoint may have by default: two thirds of the ports that one
+/// destination can be reached by. A setting.
+pub const DEFAULT_FLOWS_PER_ENDPOINT: u32 = 16_384;
+/// Capacity of `PORT_BLOCKS`: 340 destinations that use every port of the default slice. Where it
+/// is full, allocation goes on by chance alone.
+pub const MAX_PORT_BLOCKS: u32 = 16_384;
+/// Capacity of `QUOTA`: as many endpoints as addresses.
+pub const MAX_QUOTA: u32 = MAX_ADDRESSES;
+/// Capacity of `FRAGMENTS`, whose oldest entries make way. Cilium's default
+/// (`bpf-fragments-map-max`).
+pub const MAX_FRAGMENTS: u32 = 8_192;

@@ -1,0 +1,116 @@
+//! Faults that the programs have on demand, when they are built with the feature `seeded-faults`:
+//! what tests them must find each.
+
+/// Name of the global that says which fault the programs have, 0 for none (`u32`).
+pub const FAULT: &str = "FAULT";
+
+macro_rules! faults {
+    ($($(#[doc = $text:literal])+ $variant:ident,)+) => {
+        /// A fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum Fault {
+            /// None.
+            None = 0,
+            $($(#[doc = $text])+ $variant,)+
+        }
+
+        impl Fault {
+            /// Every fault.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+        }
+    };
+}
+
+faults! {
+    /// The transport checksum does not follow a port.
+    PortChecksum,
+    /// The transport checksum does not follow an address.
+    AddressChecksum,
+    /// The checksum of the IPv4 header does not follow an address.
+    HeaderChecksum,
+    /// The port of the other side is written.
+    WrongSide,
+    /// An IPv4 packet keeps its TTL.
+    TtlKept,
+    /// The sum that the kernel has of an IPv6 packet does not follow its hop limit.
+    HopLimitSum,
+    /// Pools that skip masquerade are masqueraded.
+    SkipIgnored,
+    /// Exempt destinations are masqueraded.
+    ExemptionIgnored,
+    /// New flows leave by the owner ENI, whatever the external policy.
+    OwnerExit,
+    /// What is translated for the metadata service leaves by any ENI.
+    MetadataExit,
+    /// The transport checksum of a quoted packet stays as it was.
+    QuotedChecksum,
+    /// The port of a quoted packet stays as it was.
+    QuotedPort,
+    /// The address of a quoted packet stays as it was.
+    QuotedAddress,
+    /// The address of an ICMP error stays as it was.
+    ErrorAddress,
+    /// The checksum of an ICMP error stays as it was.
+    ErrorChecksum,
+    /// A pod's ICMP error about another pod's flow is believed.
+    ForeignError,
+    /// An ICMP error keeps its flow alive.
+    ErrorRefreshes,
+    /// Datagrams are told apart without their identification.
+    FragmentId,
+    /// What a first fragment tells is not kept.
+    FragmentIgnored,
+    /// A first fragment is believed for ever.
+    FragmentForEver,
+    /// A UDP datagram without a checksum gets one.
+    UdpZero,
+    /// What lies behind the packet counts as its header.
+    Padding,
+    /// The length that an IP header names is believed.
+    LengthBelieved,
+    /// IPv6 extension headers are as short as they can be.
+    ExtensionLength,
+    /// A packet may have any source.
+    SpoofedSource,
+    /// A packet is delivered from the pod's own MAC.
+    DeliveryMac,
+    /// A packet goes on whose TTL has come to its end.
+    LastHop,
+    /// A packet may be longer than the MTU by one byte.
+    Mtu,
+    /// A pod's packet may come by any ENI.
+    AnyEni,
+    /// The mark is that of the ENI before.
+    EniMark,
+    /// Every port is taken for the next one: the last of ours is none.
+    LastPort,
+    /// A refusal counts as any other RST.
+    RefusalIgnored,
+    /// A SYN with ACK opens a flow.
+    AcceptanceOpens,
+    /// Flows do not count for their endpoint's quota.
+    QuotaNotCounted,
+    /// Flows off their first port are not found.
+    MovedIgnored,
+    /// A flow is any tuple's that gets its port.
+    AnybodysFlow,
+    /// A flow that is being removed is found.
+    DeadFlow,
+    /// A flow at another ENI than policy's is not found.
+    PolicyChangeIgnored,
+    /// What a flow has shown is not kept.
+    Progress,
+    /// Answers lose the port of the pod.
+    InsidePort,
+    /// The host's packets claim no port.
+    HostIgnored,
+    /// A host's packet keeps the port that a pod's flow has.
+    HostPortKept,
+    /// A datagram from the outside is not noted.
+    InboundIgnored,
+    /// What is redirected is not marked as done.
+    DoneForgotten,
+    /// What is marked as done is looked at once more.
+    DoneIgnored,
+}

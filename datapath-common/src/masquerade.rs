@@ -1,0 +1,214 @@
+//! Which packets of pods are masqueraded: one decision for both families, for packets from a pod's
+//! device and from the host's stack, and for `towpath masq explain`.
+
+use crate::abi::DestinationClass;
+use crate::outcome::DropReason;
+
+/// What becomes of packets to the instance metadata service (`169.254.169.254`,
+/// `fd00:ec2::254`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum MetadataPolicy {
+    /// Out of the primary ENI with its address, as the VPC CNI does it.
+    #[default]
+    Primary = 0,
+    /// Out of the owner ENI with the pod's address.
+    Own = 1,
+    /// Dropped.
+    Block = 2,
+}
+
+impl MetadataPolicy {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Primary, Self::Own, Self::Block];
+}
+
+/// What is known of the flow of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KnownFlow {
+    /// Nothing.
+    None,
+    /// It is translated; how, the flow itself tells.
+    Translated,
+    /// It was opened from the outside.
+    Inbound,
+}
+
+/// What a packet is to a flow that nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Opening {
+    /// It can open one.
+    Opens,
+    /// It accepts one that was opened from the outside: TCP's SYN with ACK.
+    Accepts,
+    /// It refuses one that was opened from the outside: TCP's RST with ACK and sequence number 0
+    /// (RFC 9293 section 3.10.7.1), which no flow is ever made for.
+    Refuses,
+    /// It belongs to one: an ICMP error or answer, any other RST.
+    Belongs,
+    /// Its protocol has no ports.
+    Portless,
+}
+
+impl Opening {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [
+        Self::Opens,
+        Self::Accepts,
+        Self::Refuses,
+        Self::Belongs,
+        Self::Portless,
+    ];
+}
+
+/// Everything that the decision looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The flow, if it is known.
+    pub flow: KnownFlow,
+    /// What is known of the destination, which is none of this node.
+    pub destination: DestinationClass,
+    /// Whether the pool of the source skips masquerade.
+    pub skip_pool: bool,
+    /// Whether the family is masqueraded.
+    pub is_on: bool,
+    /// The setting.
+    pub metadata: MetadataPolicy,
+    /// What the packet is to an unknown flow.
+    pub opening: Opening,
+}
+
+/// By which ENI a flow leaves that is to be translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Exit {
+    /// The primary.
+    Primary,
+    /// The one that the external policy gives for the owner ENI of the source.
+    External,
+}
+
+/// Why a packet leaves as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The destination is in a CIDR of the VPC.
+    ExemptVpc,
+    /// The destination is in a native-routing CIDR.
+    ExemptNative,
+    /// The destination is in a CIDR of the ip-masq-agent file.
+    ExemptMasqAgent,
+    /// The destination is link-local, or metadata with the policy `own`.
+    ExemptLinkLocal,
+    /// The pool of the source skips masquerade.
+    SkipPool,
+    /// The family is not masqueraded.
+    Off,
+    /// It answers what came from the outside.
+    Inbound,
+    /// It is translated.
+    Translated,
+}
+
+impl Why {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ExemptVpc => "exempt-vpc",
+            Self::ExemptNative => "exempt-native",
+            Self::ExemptMasqAgent => "exempt-masq-agent",
+            Self::ExemptLinkLocal => "exempt-link-local",
+            Self::SkipPool => "skip-pool",
+            Self::Off => "off",
+            Self::Inbound => "inbound",
+            Self::Translated => "translated",
+        }
+    }
+}
+
+/// What becomes of a packet that leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Out by the owner ENI of the source, untranslated.
+    Untranslated(Why),
+    /// The same, and noted as inbound first.
+    NoteInbound,
+    /// Translated as its flow says.
+    KnownTranslation,
+    /// Translated as a new flow.
+    Translate(Exit),
+    /// Dropped.
+    Drop(DropReason),
+}
+
+/// Decides on a packet of a pod that leaves the node.
+#[inline(always)]
+#[must_use]
+pub const fn decide(question: &Question) -> Decision {
+    match question.flow {
+        KnownFlow::Translated => return Decision::KnownTranslation,
+        KnownFlow::Inbound => return Decision::Untranslated(Why::Inbound),
+        KnownFlow::None => {}
+    }
+    match rule(question) {
+        Ruling::Untranslated(why) => Decision::Untranslated(why),
+        Ruling::Drop(reason) => Decision::Drop(reason),
+        Ruling::Translated(exit) => match question.opening {
+            Opening::Opens => Decision::Translate(exit),
+            Opening::Accepts => Decision::NoteInbound,
+            Opening::Refuses => Decision::Untranslated(Why::Inbound),
+            Opening::Belongs => Decision::Drop(DropReason::NoFlow),
+            Opening::Portless => Decision::Drop(DropReason::NoPorts),
+        },
+    }
+}
+
+/// What policy says of a source and a destination, whatever the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    /// Packets keep their source.
+    Untranslated(Why),
+    /// New flows are translated.
+    Translated(Exit),
+    /// Packets are dropped.
+    Drop(DropReason),
+}
+
+/// What policy says of the question, its flow and opening aside. A packet that policy does not
+/// translate needs no look at its flow, unless policy has changed.
+#[inline(always)]
+#[must_use]
+pub const fn rule(question: &Question) -> Ruling {
+    let class = question.destination;
+    if class.contains(DestinationClass::METADATA) {
+        match question.metadata {
+            MetadataPolicy::Primary => return Ruling::Translated(Exit::Primary),
+            MetadataPolicy::Own => return Ruling::Untranslated(Why::ExemptLinkLocal),
+            MetadataPolicy::Block => return Ruling::Drop(DropReason::MetadataBlocked),
+        }
+    }
+    if class.intersects(DestinationClass::EXEMPT) {
+        return Ruling::Untranslated(exemption(class));
+    }
+    if question.skip_pool {
+        return Ruling::Untranslated(Why::SkipPool);
+    }
+    if !question.is_on {
+        return Ruling::Untranslated(Why::Off);
+    }
+    Ruling::Translated(Exit::External)
+}
+
+const fn exemption(class: DestinationClass) -> Why {
+    if class.contains(DestinationClass::VPC) {
+        Why::ExemptVpc
+    } else if class.contains(DestinationClass::NATIVE) {
+        Why::ExemptNative
+    } else if class.contains(DestinationClass::MASQ_AGENT) {
+        Why::ExemptMasqAgent
+    } else {
+        Why::ExemptLinkLocal
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Every question there is, against a table that says the answers.
+
+use std::format;
+use std::string::{String, ToString as _};
+use std::vec::Vec;
+
+use super::*;
+
+/// One line for each rule; `*` stands for anything. Exactly one line answers a question, so no line
+/// leans on the order of others, and none is left over.
+///
+/// Columns: flow; what becomes of metadata packets, `-` where the destination is no metadata
+/// service; exempt class of the destination; whether the pool skips; whether the family is on; what
+/// the packet is to an unknown flow; the answer.
+const TABLE: &str = "
+translated  *        *           *     *    *         known
+inbound     *        *           *     *    *         inbound
+
+none        block    *           *     *    *         drop:metadata-blocked
+none        own      *           *     *    *         exempt-link-local
+none        primary  *           *     *    opens     translate:primary
+none        primary  *           *     *    accepts   note-inbound
+none        primary  *           *     *    refuses   inbound
+none        primary  *           *     *    belongs   drop:no-flow
+none        primary  *           *     *    portless  drop:protocol-without-ports
+
+none        -        vpc         *     *    *         exempt-vpc
+none        -        native      *     *    *         exempt-native
+none        -        masq-agent  *     *    *         exempt-masq-agent
+none        -        link-local  *     *    *         exempt-link-local
+
+none        -        -           skip  *    *         skip-pool
+none        -        -           -     off  *         off
+none        -        -           -     on   opens     translate:external
+none        -        -           -     on   accepts   note-inbound
+none        -        -           -     on   refuses   inbound
+none        -        -           -     on   belongs   drop:no-flow
+none        -        -           -     on   portless  drop:protocol-without-ports
+";
+
+/// A question in the table's words.
+fn words(question: &Question) -> [&'static str; 6] {
+    let class = question.destination;
+    let has = |other| class.contains(other);
+    [
+        match question.flow {
+            KnownFlow::None => "none",
+            KnownFlow::Translated => "translated",
+            KnownFlow::Inbound => "inbound",
+        },
+        match question.metadata {
+            _ if !has(DestinationClass::METADATA) => "-",
+            MetadataPolicy::Primary => "primary",
+            MetadataPolicy::Own => "own",
+            MetadataPolicy::Block => "block",
+        },
+        // The most telling class is named where there are several.
+        [
+            (DestinationClass::VPC, "vpc"),
+            (DestinationClass::NATIVE, "native"),
+            (DestinationClass::MASQ_AGENT, "masq-agent"),
+            (DestinationClass::LINK_LOCAL, "link-local"),
+        ]
+        .into_iter()
+        .find_map(|(class, name)| has(class).then_some(name))
+        .unwrap_or("-"),
+        if question.skip_pool { "skip" } else { "-" },
+        if question.is_on { "on" } else { "off" },
+        match question.opening {
+            Opening::Opens => "opens",
+            Opening::Accepts => "accepts",
+            Opening::Refuses => "refuses",
+            Opening::Belongs => "belongs",
+            Opening::Portless => "portless",
+        },
+    ]
+}
+
+/// A decision in the table's words.
+fn answer(decision: Decision) -> String {
+    match decision {
+        Decision::Untranslated(why) => why.name().to_string(),
+        Decision::NoteInbound => "note-inbound".to_string(),
+        Decision::KnownTranslation => "known".to_string(),
+        Decision::Translate(Exit::Primary) => "translate:primary".to_string(),
+        Decision::Translate(Exit::External) => "translate:external".to_string(),
+        Decision::Drop(reason) => format!("drop:{}", reason.name()),
+    }
+}
+
+/// Every combination of everything that the decision looks at, the classes that it does not look
+/// at included.
+fn questions() -> Vec<Question> {
+    const CLASSES: [DestinationClass; 7] = [
+        DestinationClass::BLOCK,
+        DestinationClass::SERVICE,
+        DestinationClass::VPC,
+        DestinationClass::NATIVE,
+        DestinationClass::MASQ_AGENT,
+        DestinationClass::LINK_LOCAL,
+        DestinationClass::METADATA,
+    ];
+    let mut questions = Vec::new();
+    for flow in [KnownFlow::None, KnownFlow::Translated, KnownFlow::Inbound] {
+        for set in 0..1_u32 << CLASSES.len() {
+            let destination = CLASSES
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| set & (1 << bit) != 0)
+                .fold(DestinationClass::NONE, |all, (_, one)| all.union(one));
+            for opening in Opening::ALL {
+                for metadata in MetadataPolicy::ALL {
+                    for (skip_pool, is_on) in
+                        [(false, false), (false, true), (true, false), (true, true)]
+                    {
+                        questions.push(Question {
+                            flow,
+                            destination,
+                            skip_pool,
+                            is_on,
+                            metadata,
+                            opening,
+                        });
+                    }
+                }
+            }
+        }
+    }
+    questions
+}
+
+#[test]
+fn every_question_has_the_tables_answer() {
+    let rows: Vec<Vec<&str>> = TABLE
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let mut used = std::vec![0; rows.len()];
+    let questions = questions();
+    assert_eq!(questions.len(), 3 * 128 * 5 * 3 * 4);
+    for question in &questions {
+        let words = words(question);
+        let fits = |row: &[&str]| {
+            row.iter()
+                .zip(words)
+                .all(|(cell, word)| *cell == "*" || *cell == word)
+        };
+        let fitting: Vec<usize> = (0..rows.len()).filter(|row| fits(&rows[*row])).collect();
+        let [row] = fitting[..] else {
+            panic!("{words:?}: {} lines answer", fitting.len());
+        };
+        used[row] += 1;
+        assert_eq!(answer(decide(question)), rows[row][6], "{question:?}");
+    }
+    for (row, times) in rows.iter().zip(used) {
+        assert!(times > 0, "no question has the answer {row:?}");
+    }
+}
+
+#[test]
+fn what_policy_says_is_what_is_decided_on_an_unknown_flow() {
+    for question in questions() {
+        if question.flow != KnownFlow::None {
+            continue;
+        }
+        let decision = decide(&question);
+        match rule(&question) {
+            Ruling::Untranslated(why) => assert_eq!(decision, Decision::Untranslated(why)),
+            Ruling::Drop(reason) => assert_eq!(decision, Decision::Drop(reason)),
+            Ruling::Translated(exit) if question.opening == Opening::Opens => {
+                assert_eq!(decision, Decision::Translate(exit));
+            }
+            Ruling::Translated(_) => assert!(!matches!(decision, Decision::Translate(_))),
+        }
+    }
+}

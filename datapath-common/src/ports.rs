@@ -1,0 +1,295 @@
+//! Arithmetic on our ports: which ports there are, which one a flow gets first, and the bits of a
+//! block.
+//!
+//! Ports are numbers here; flows have them as they lie in a packet.
+
+use crate::abi::{Addr, PORTS_PER_BLOCK};
+use crate::config::PortSlice;
+
+/// Words of a block.
+pub const WORDS: u32 = PORTS_PER_BLOCK / u64::BITS;
+
+/// Most blocks that slices can have: all ports but those below 1024.
+pub const MAX_BLOCKS: u32 = (65_536 - 1024) / PORTS_PER_BLOCK;
+
+/// The ports that translation may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    slices: [PortSlice; PortSlice::MAX],
+}
+
+impl Ports {
+    /// The default.
+    pub const DEFAULT: Self = Self {
+        slices: [
+            PortSlice::DEFAULT,
+            PortSlice::NONE,
+            PortSlice::NONE,
+            PortSlice::NONE,
+        ],
+    };
+
+    /// The ports from the words of [`Self::to_words`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_words([a, b, c, d]: [u32; PortSlice::MAX]) -> Self {
+        Self {
+            slices: [
+                PortSlice::from_word(a),
+                PortSlice::from_word(b),
+                PortSlice::from_word(c),
+                PortSlice::from_word(d),
+            ],
+        }
+    }
+
+    /// The slices as the programs take them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn to_words(self) -> [u32; PortSlice::MAX] {
+        let [a, b, c, d] = self.slices;
+        [a.to_word(), b.to_word(), c.to_word(), d.to_word()]
+    }
+
+    /// Whether a port is among them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn contains(self, port: u16) -> bool {
+        let [a, b, c, d] = self.slices;
+        a.contains(port) || b.contains(port) || c.contains(port) || d.contains(port)
+    }
+
+    /// How many blocks there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn blocks(self) -> u32 {
+        let [a, b, c, d] = self.slices;
+        a.blocks() as u32 + b.blocks() as u32 + c.blocks() as u32 + d.blocks() as u32
+    }
+
+    /// How many ports there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.blocks() * PORTS_PER_BLOCK
+    }
+
+    /// The number of the block at an index below [`Self::blocks`].
+    #[inline(always)]
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are at most 128 blocks"
+    )]
+    pub const fn block(self, index: u32) -> u8 {
+        let [a, b, c, d] = self.slices;
+        let mut index = index;
+        let mut slice = a;
+        // Written out: an array at a variable index would have to lie on the programs' stack.
+        if index >= a.blocks() as u32 {
+            index -= a.blocks() as u32;
+            slice = b;
+            if index >= b.blocks() as u32 {
+                index -= b.blocks() as u32;
+                slice = c;
+                if index >= c.blocks() as u32 {
+                    index -= c.blocks() as u32;
+                    slice = d;
+                }
+            }
+        }
+        slice.first_block().wrapping_add(index as u8)
+    }
+
+    /// The port that 32 evenly spread bits choose.
+    #[inline(always)]
+    #[must_use]
+    pub const fn spread(self, bits: u32) -> u16 {
+        let index = scale(bits, self.count());
+        port_of(self.block(index / PORTS_PER_BLOCK), index % PORTS_PER_BLOCK)
+    }
+
+    /// The port that a flow gets if it is free: its own when that is among ours, else one that the
+    /// pod and its port choose. Packets find their flow by it, so it depends on nothing else.
+    #[inline(always)]
+    #[must_use]
+    pub const fn candidate(self, pod: Addr, pod_port: u16) -> u16 {
+        if self.contains(pod_port) {
+            pod_port
+        } else {
+            self.spread(mix(pod, pod_port))
+        }
+    }
+}
+
+/// A number below `limit` from 32 evenly spread bits.
+#[inline(always)]
+#[must_use]
+pub const fn scale(bits: u32, limit: u32) -> u32 {
+    ((bits as u64 * limit as u64) >> 32) as u32
+}
+
+/// Spreads an address and a port evenly: a multiplication for the address, then the finaliser of
+/// `MurmurHash3`.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is wanted")]
+const fn mix(address: Addr, port: u16) -> u32 {
+    let [a, b, c, d] = address.words();
+    let mut hash = ((a ^ c) as u64) << 32 | (b ^ d) as u64;
+    hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ port as u64;
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^= hash >> 33;
+    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^= hash >> 33;
+    (hash >> 32) as u32 ^ hash as u32
+}
+
+/// The block of a port.
+#[inline(always)]
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a port divided by 512 is below 128"
+)]
+pub const fn block_of(port: u16) -> u8 {
+    (port as u32 / PORTS_PER_BLOCK) as u8
+}
+
+/// The port at an index of a block.
+#[inline(always)]
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a block below 128 and an index below 512 make 16 bits"
+)]
+pub const fn port_of(block: u8, index: u32) -> u16 {
+    (block as u32 * PORTS_PER_BLOCK + index) as u16
+}
+
+/// Where a port's bit is in its block: the word, below [`WORDS`], and the bit.
+#[inline(always)]
+#[must_use]
+pub const fn bit_of(port: u16) -> (u32, u64) {
+    let index = port as u32 % PORTS_PER_BLOCK;
+    (index / u64::BITS, 1 << (index % u64::BITS))
+}
+
+/// The lowest bit of a word that is not set; 0 when all are.
+#[inline(always)]
+#[must_use]
+pub const fn free_bit(word: u64) -> u64 {
+    !word & word.wrapping_add(1)
+}
+
+/// The index in its block of a bit of a word.
+#[inline(always)]
+#[must_use]
+pub const fn index_of(word: u32, bit: u64) -> u32 {
+    word * u64::BITS + bit.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn ports(ranges: &[(u16, u16)]) -> Ports {
+        let mut slices = [PortSlice::NONE; PortSlice::MAX];
+        for (slice, (first, last)) in slices.iter_mut().zip(ranges) {
+            *slice = PortSlice::new(*first, *last).unwrap();
+        }
+        Ports { slices }
+    }
+
+    fn several() -> Vec<Ports> {
+        vec![
+            Ports::DEFAULT,
+            ports(&[(1024, 65535)]),
+            ports(&[(2048, 2559)]),
+            ports(&[(2048, 2559), (40960, 43007), (1024, 1535), (65024, 65535)]),
+        ]
+    }
+
+    fn pods() -> Vec<Addr> {
+        let v4 = (0..40_u32).map(|host| Addr::from_v4_word((0x0a00_0100 + host).to_be()));
+        let v6 = (0..40).map(|host: u32| Addr::from_v6_words([0xfd00, 0, 0, host.to_be()]));
+        v4.chain(v6).collect()
+    }
+
+    #[test]
+    fn words_survive_the_round_trip() {
+        for ports in several() {
+            assert_eq!(Ports::from_words(ports.to_words()), ports);
+        }
+        assert_eq!(MAX_BLOCKS, 126);
+    }
+
+    #[test]
+    fn blocks_and_ports_are_all_of_the_slices_and_nothing_else() {
+        for ports in several() {
+            let all: Vec<u16> = (0..=u16::MAX)
+                .filter(|port| ports.contains(*port))
+                .collect();
+            assert_eq!(all.len(), ports.count() as usize);
+            let mut from_blocks: Vec<u16> = (0..ports.blocks())
+                .flat_map(|index| (0..PORTS_PER_BLOCK).map(move |bit| (index, bit)))
+                .map(|(index, bit)| port_of(ports.block(index), bit))
+                .collect();
+            from_blocks.sort_unstable();
+            assert_eq!(from_blocks, all);
+        }
+    }
+
+    #[test]
+    fn a_candidate_is_the_own_port_where_it_can_be_and_always_one_of_ours() {
+        for ports in several() {
+            for pod in pods() {
+                for port in 0..=u16::MAX {
+                    let candidate = ports.candidate(pod, port);
+                    assert!(ports.contains(candidate), "{pod:?} {port}");
+                    assert!(!ports.contains(port) || candidate == port);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn folded_candidates_are_spread() {
+        let ports = Ports::DEFAULT;
+        let mut uses = vec![0_u32; 65536];
+        for pod in pods() {
+            for port in 1024..40960 {
+                uses[usize::from(ports.candidate(pod, port))] += 1;
+            }
+        }
+        // 80 * 39936 / 24576 = 130 on average, with a standard deviation of 11.4.
+        let used = &uses[40960..];
+        assert!(used.iter().all(|uses| (70..200).contains(uses)));
+    }
+
+    #[test]
+    fn a_port_has_one_bit_and_a_bit_one_port() {
+        for port in 0..=u16::MAX {
+            let (word, bit) = bit_of(port);
+            assert!(word < WORDS);
+            assert_eq!(port_of(block_of(port), index_of(word, bit)), port);
+        }
+    }
+
+    #[test]
+    fn free_bits_are_found_until_there_is_none() {
+        let mut word = 0;
+        for _ in 0..u64::BITS {
+            let bit = free_bit(word);
+            assert_eq!(bit.count_ones(), 1);
+            assert_eq!(word & bit, 0);
+            word |= bit;
+        }
+        assert_eq!(free_bit(word), 0);
+        assert_eq!(free_bit(!(1 << 63)), 1 << 63);
+        assert_eq!(free_bit(0b1011), 0b100);
+    }
+}

@@ -1,0 +1,178 @@
+//! How far a flow has come, from what its packets show in each direction.
+
+use crate::headers::protocol;
+
+/// A TCP SYN has passed.
+pub const SYN: u8 = 1;
+/// Anything else than a SYN has passed: of TCP a segment with ACK, of other protocols any packet.
+pub const DATA: u8 = 1 << 1;
+/// A TCP FIN has passed.
+pub const FIN: u8 = 1 << 2;
+/// A TCP RST has passed.
+pub const RST: u8 = 1 << 3;
+
+/// Flags of a TCP header (RFC 9293 section 3.1).
+pub mod tcp {
+    /// No more data.
+    pub const FIN: u8 = 0x01;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 0x02;
+    /// Reset the connection.
+    pub const RST: u8 = 0x04;
+    /// The acknowledgement field counts.
+    pub const ACK: u8 = 0x10;
+}
+
+/// How far a flow has come; decides how long it may be idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// One side has not been heard, or TCP's handshake is not done.
+    Opening,
+    /// Both sides speak.
+    Established,
+    /// One side of a TCP connection has ended it.
+    Closing,
+    /// Both sides of a TCP connection have ended it, or one has reset it.
+    Closed,
+}
+
+/// What a packet shows. `flags` are those of TCP, 0 for other protocols.
+#[inline(always)]
+#[must_use]
+pub const fn of_packet(protocol: u8, flags: u8) -> u8 {
+    if protocol != protocol::TCP {
+        return DATA;
+    }
+    // Shifts instead of branches: the verifier would follow each of them.
+    let (fin, syn, rst) = (flags & 1, flags >> 1 & 1, flags >> 2 & 1);
+    let data = flags >> 4 & 1 & !syn;
+    (syn * SYN) | (data * DATA) | (fin * FIN) | (rst * RST)
+}
+
+/// What both directions have shown, out and in, after a packet from the inside.
+///
+/// A SYN on a closed connection opens a new one on the same ports (RFC 5382 REQ-1, RFC 6191). A
+/// segment from the inside after a reset from the outside shows that the inside did not believe
+/// the reset.
+#[inline(always)]
+#[must_use]
+pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) {
+    let shown = of_packet(protocol, flags);
+    let opens = flags & (tcp::SYN | tcp::ACK) == tcp::SYN;
+    if opens && matches!(phase(protocol, out, inward), Phase::Closed) {
+        return (shown, 0);
+    }
+    let inward = if shown & (SYN | RST) == 0 && inward & RST != 0 {
+        inward & !RST
+    } else {
+        inward
+    };
+    (out | shown, inward)
+}
+
+/// How far a flow has come.
+#[inline(always)]
+#[must_use]
+pub const fn phase(protocol: u8, out: u8, inward: u8) -> Phase {
+    let both = out & inward;
+    let either = out | inward;
+    if protocol != protocol::TCP {
+        return if inward == 0 {
+            Phase::Opening
+        } else {
+            Phase::Established
+        };
+    }
+    if either & RST != 0 || both & FIN != 0 {
+        Phase::Closed
+    } else if either & FIN != 0 {
+        Phase::Closing
+    } else if both & DATA != 0 || (out & DATA != 0 && inward & SYN != 0) {
+        Phase::Established
+    } else {
+        Phase::Opening
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::tcp::{ACK, FIN as F, RST as R, SYN as S};
+    use super::*;
+
+    enum Packet {
+        Out(u8),
+        In(u8),
+    }
+    use Packet::{In, Out};
+
+    fn after(packets: &[Packet]) -> Phase {
+        let (mut out, mut inward) = (0, 0);
+        for packet in packets {
+            match packet {
+                Out(flags) => (out, inward) = outbound(protocol::TCP, *flags, out, inward),
+                In(flags) => inward |= of_packet(protocol::TCP, *flags),
+            }
+        }
+        phase(protocol::TCP, out, inward)
+    }
+
+    #[test]
+    fn flags_show_what_they_are() {
+        for flags in 0..=u8::MAX {
+            let has = |flag, shown| if flags & flag == 0 { 0 } else { shown };
+            let opening = if flags & S == 0 { has(ACK, DATA) } else { SYN };
+            let expected = opening | has(F, FIN) | has(R, RST);
+            assert_eq!(of_packet(protocol::TCP, flags), expected, "{flags:#x}");
+            assert_eq!(of_packet(protocol::UDP, flags), DATA);
+        }
+    }
+
+    #[test]
+    fn a_connection_opens_lives_and_ends() {
+        assert_eq!(after(&[Out(S)]), Phase::Opening);
+        assert_eq!(after(&[Out(S), In(S | ACK)]), Phase::Opening);
+        assert_eq!(after(&[Out(S), In(S | ACK), Out(ACK)]), Phase::Established);
+        let open = || vec![Out(S), In(S | ACK), Out(ACK), In(ACK)];
+        let with = |more: Vec<Packet>| after(&open().into_iter().chain(more).collect::<Vec<_>>());
+        assert_eq!(with(vec![Out(F | ACK)]), Phase::Closing);
+        assert_eq!(with(vec![In(F | ACK), Out(ACK)]), Phase::Closing);
+        assert_eq!(with(vec![In(F | ACK), Out(F | ACK)]), Phase::Closed);
+        assert_eq!(with(vec![Out(R)]), Phase::Closed);
+        assert_eq!(with(vec![In(R)]), Phase::Closed);
+    }
+
+    #[test]
+    fn a_new_syn_reopens_what_is_closed_and_nothing_else() {
+        let closed = || vec![Out(S), In(S | ACK), Out(F | ACK), In(F | ACK)];
+        let with = |more: Vec<Packet>| after(&closed().into_iter().chain(more).collect::<Vec<_>>());
+        assert_eq!(with(vec![Out(ACK)]), Phase::Closed);
+        assert_eq!(with(vec![Out(S)]), Phase::Opening);
+        assert_eq!(
+            with(vec![Out(S), In(S | ACK), Out(ACK)]),
+            Phase::Established
+        );
+        let live = [Out(S), In(S | ACK), Out(ACK), Out(S)];
+        assert_eq!(after(&live), Phase::Established);
+    }
+
+    #[test]
+    fn a_reset_that_the_inside_does_not_believe_does_not_count() {
+        let open = [Out(S), In(S | ACK), Out(ACK), In(R), Out(ACK)];
+        assert_eq!(after(&open), Phase::Established);
+        let own = [Out(S), In(S | ACK), Out(ACK), Out(R), Out(ACK)];
+        assert_eq!(after(&own), Phase::Closed);
+    }
+
+    #[test]
+    fn other_protocols_know_only_whether_there_was_an_answer() {
+        for protocol in [protocol::UDP, protocol::ICMPV6] {
+            let (out, inward) = outbound(protocol, 0, 0, 0);
+            assert_eq!(phase(protocol, out, inward), Phase::Opening);
+            let inward = inward | of_packet(protocol, 0);
+            assert_eq!(phase(protocol, out, inward), Phase::Established);
+        }
+    }
+}
