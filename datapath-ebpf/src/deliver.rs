@@ -1,13 +1,15 @@
-//! Redirection: into the namespace of a local endpoint, and out of an ENI.
+//! Delivery into the namespace of a local endpoint, and what cannot be redirected.
 //!
 //! Past the host's stack nobody else lowers the TTL, fragments, or answers with ICMP: the first
 //! is done here, and packets that need the others are found here.
 
-use datapath_common::abi::{AddressEntry, EniEntry};
+use datapath_common::abi::AddressEntry;
+use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, protocol};
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::family::{Family, Ip};
+use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect;
 
@@ -15,11 +17,11 @@ use crate::redirect;
 /// when it can.
 #[inline(always)]
 pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Verdict>, DropReason> {
-    Ok(if ip.ttl <= 1 {
+    Ok(if ip.ttl <= u8::from(!fault::has(Fault::LastHop)) {
         Some(Verdict::TtlExpired)
     } else if ip.has_options {
         Some(Verdict::IpOptions)
-    } else if largest_packet(packet, ip)? > mtu as usize {
+    } else if largest_packet(packet, ip)? > mtu as usize + usize::from(fault::has(Fault::Mtu)) {
         Some(Verdict::TooBig)
     } else {
         None
@@ -32,8 +34,8 @@ pub(crate) fn exception(packet: &Packet, ip: &Ip, mtu: u32) -> Result<Option<Ver
 fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     /// Length of a UDP header (RFC 768).
     const UDP_HEADER: usize = 8;
-    /// Length of the longest TCP header (RFC 9293). Stands for what is not known as well, behind
-    /// IPv6 extension headers: the stack, which gets some packets too many, looks closer.
+    /// Length of the longest TCP header (RFC 9293). Stands for what is not known as well: the
+    /// stack, which gets some packets too many, looks closer.
     const MAX_TCP_HEADER: usize = 60;
 
     let segment = packet.gso_size();
@@ -42,13 +44,13 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     }
     let transport = match ip.protocol {
         protocol::TCP => {
-            let data_offset = IP_OFFSET + ip.header_length + 12;
+            let data_offset = ip.transport + 12;
             usize::from(packet.copy::<u8>(data_offset)? >> 4) * 4
         }
         protocol::UDP => UDP_HEADER,
         _ => MAX_TCP_HEADER,
     };
-    Ok(ip.header_length + transport + segment)
+    Ok(ip.transport - IP_OFFSET + transport + segment)
 }
 
 /// Delivers into the namespace of a local endpoint.
@@ -56,24 +58,16 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
 pub(crate) fn to_endpoint<F: Family>(
     packet: &mut Packet,
     endpoint: &AddressEntry,
-) -> Result<Verdict, DropReason> {
+) -> Result<(), DropReason> {
     F::decrement_ttl(packet)?;
     let header: &mut Ethernet = packet.header_mut(0)?;
     header.destination = lanes(endpoint.pod_mac());
-    header.source = lanes(endpoint.host_mac());
-    redirect::to_peer(packet, endpoint.ifindex())?;
-    Ok(Verdict::Local)
-}
-
-/// Sends out of an ENI to its gateway.
-#[inline(always)]
-pub(crate) fn to_eni<F: Family>(
-    packet: &mut Packet,
-    eni: &EniEntry,
-) -> Result<Verdict, DropReason> {
-    F::decrement_ttl(packet)?;
-    redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
-    Ok(Verdict::Eni)
+    header.source = lanes(if fault::has(Fault::DeliveryMac) {
+        endpoint.pod_mac()
+    } else {
+        endpoint.host_mac()
+    });
+    redirect::to_peer(packet, endpoint.ifindex())
 }
 
 /// A MAC as 16-bit lanes: an assignment of six bytes becomes a call to a byte loop.

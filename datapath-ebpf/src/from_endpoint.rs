@@ -1,14 +1,19 @@
 //! What a pod sends.
 
 use datapath_common::abi::{AddressEntry, DestinationClass};
+use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type};
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
+use crate::egress::{self, Origin};
 use crate::family::{Family, Ip, V4, V6};
+use crate::fault;
 use crate::maps;
 use crate::mark::Mark;
+use crate::nat::Tables;
 use crate::packet::Packet;
+use crate::work;
 
 /// Decides on a frame from a pod.
 #[inline(always)]
@@ -28,10 +33,10 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
 
 /// Decides on an IP packet from a pod.
 #[inline(always)]
-fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
-    let ip = F::parse(packet)?;
+fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    let ip = work::keep(F::parse(packet)?)?;
     let Some(source) = maps::address(ip.source).filter(|entry| is_of(entry, packet)) else {
-        return link_local_source::<F>(packet, &ip);
+        return link_local_source::<F>(packet, ip);
     };
     let mark = Mark::eni(source.eni());
     if ip.destination.is_multicast_or_broadcast() {
@@ -44,10 +49,11 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         if !destination.is_endpoint() {
             return Ok(to_stack(packet, mark, Verdict::Host));
         }
-        return match deliver::exception(packet, &ip, destination.mtu())? {
-            Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
-            None => deliver::to_endpoint::<F>(packet, destination),
-        };
+        if let Some(verdict) = deliver::exception(packet, ip, destination.mtu())? {
+            return Ok(to_stack(packet, mark.exception(), verdict));
+        }
+        deliver::to_endpoint::<F>(packet, destination)?;
+        return Ok(Verdict::Local);
     }
     let class = maps::destination(ip.destination);
     if class.contains(DestinationClass::SERVICE) {
@@ -57,9 +63,9 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Err(DropReason::NoEndpoint);
     }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
-    match deliver::exception(packet, &ip, eni.mtu())? {
+    match deliver::exception(packet, ip, eni.mtu())? {
         Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
-        None => deliver::to_eni::<F>(packet, eni),
+        None => egress::leave::<F>(packet, ip, source, eni, class, Origin::Pod),
     }
 }
 
@@ -67,7 +73,7 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
 /// of a host address's entry.
 #[inline(always)]
 fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
-    entry.ifindex() == packet.ifindex()
+    entry.ifindex() == packet.ifindex() || fault::has(Fault::SpoofedSource)
 }
 
 /// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD

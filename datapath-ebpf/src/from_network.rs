@@ -1,17 +1,24 @@
 //! What the VPC delivers.
 
-use datapath_common::abi::{AddressEntry, DestinationClass};
-use datapath_common::headers::{Ethernet, ether_type};
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass, FlowKey, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::headers::{Ethernet, ether_type, protocol};
+use datapath_common::masquerade::{KnownFlow, Opening, Question, Ruling, rule};
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
-use crate::family::{Family, Ip, V4, V6};
+use crate::family::{Ip, Piece, V4, V6};
+use crate::fault;
+use crate::fragment;
+use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
+use crate::nat::{self, PRIMARY, Tables};
 use crate::packet::Packet;
-
-/// Number of the primary ENI.
-const PRIMARY: u8 = 0;
+use crate::rewrite::{Side, rewrite};
+use crate::settings;
+use crate::transport::{self, Transport};
+use crate::work;
 
 /// Decides on a frame from an ENI.
 #[inline(always)]
@@ -29,8 +36,8 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
 
 /// Decides on an IP packet from an ENI.
 #[inline(always)]
-fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
-    let ip = F::parse(packet)?;
+fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    let ip = work::keep(F::parse(packet)?)?;
     if ip.destination.is_multicast_or_broadcast() {
         return Ok(to_stack(packet, Verdict::Multicast));
     }
@@ -39,7 +46,8 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Ok(to_stack(packet, Verdict::NotForPod));
     }
     match maps::address(ip.destination) {
-        Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, &ip, entry),
+        Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, ip, entry),
+        Some(entry) if entry.is_translation() => answer::<F>(packet, ip, entry.eni()),
         Some(_host) => Ok(to_stack(packet, Verdict::NotForPod)),
         None if maps::destination(ip.destination).contains(DestinationClass::BLOCK) => {
             Err(DropReason::NoEndpoint)
@@ -51,7 +59,7 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
 /// Delivers to a pod what its owner ENI received. The cloud delivers nothing for the pod by
 /// another one.
 #[inline(always)]
-fn to_endpoint<F: Family>(
+fn to_endpoint<F: Tables>(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
@@ -62,16 +70,146 @@ fn to_endpoint<F: Family>(
     if owner == 0 {
         return Err(DropReason::EniNotReady);
     }
-    if owner != packet.ifindex() {
+    if owner != packet.ifindex() && !fault::has(Fault::AnyEni) {
         return Err(DropReason::WrongEni);
     }
-    match deliver::exception(packet, ip, endpoint.mtu())? {
-        Some(verdict) => {
-            packet.set_mark(ingress_mark(endpoint.eni()).exception());
-            Ok(verdict)
-        }
-        None => deliver::to_endpoint::<F>(packet, endpoint),
+    inbound::<F>(packet, ip, endpoint)?;
+    into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Verdict::Local)
+}
+
+/// Delivers to a pod, or hands to the stack what cannot be.
+#[inline(always)]
+fn into_pod<F: Tables>(
+    packet: &mut Packet,
+    ip: &Ip,
+    endpoint: &AddressEntry,
+    eni: u8,
+    verdict: Verdict,
+) -> Result<Verdict, DropReason> {
+    if let Some(exception) = deliver::exception(packet, ip, endpoint.mtu())? {
+        packet.set_mark(ingress_mark(eni).exception());
+        return Ok(exception);
     }
+    deliver::to_endpoint::<F>(packet, endpoint)?;
+    Ok(verdict)
+}
+
+/// Notes what is opened from a source that the pod's own packets to it would be translated for,
+/// so that the answers are not. TCP is noted when the pod accepts: a scan leaves nothing behind.
+#[inline(always)]
+fn inbound<F: Tables>(
+    packet: &mut Packet,
+    ip: &Ip,
+    endpoint: &AddressEntry,
+) -> Result<(), DropReason> {
+    if !F::is_masqueraded() || endpoint.skips_masquerade() || ip.protocol == protocol::TCP {
+        return Ok(());
+    }
+    let question = Question {
+        flow: KnownFlow::None,
+        destination: maps::destination(ip.source),
+        skip_pool: false,
+        is_on: true,
+        metadata: settings::metadata_policy(),
+        opening: Opening::Opens,
+    };
+    let is_opened = !fault::has(Fault::InboundIgnored)
+        && matches!(ip.fragment, Piece::Whole | Piece::First)
+        && matches!(rule(&question), Ruling::Translated(_));
+    if is_opened
+        && let Ok(Transport::Ports(ports)) = transport::read::<F>(packet, ip)
+        && matches!(ports.opening, Opening::Opens)
+    {
+        let tuple = PodTuple::new(
+            ports.protocol,
+            ip.destination,
+            ports.destination,
+            ip.source,
+            ports.source,
+        );
+        nat::inbound::note(&tuple, 0)?;
+    }
+    Ok(())
+}
+
+/// Translates back what answers a translated flow; all else is for the host's own sockets.
+#[inline(always)]
+fn answer<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, DropReason> {
+    // The cloud delivers to the ENI that has the address.
+    if maps::eni(eni).is_none_or(|entry| entry.ifindex() != packet.ifindex()) {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    }
+    let ports = match ip.fragment {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+            Ok(Transport::Ports(ports)) => ports,
+            Ok(Transport::Error) => return error::<F>(packet, ip, eni),
+            Ok(Transport::None) | Err(_) => return Ok(to_stack(packet, Verdict::NotForPod)),
+        },
+        Piece::Later => match fragment::recall(ip) {
+            Some(ports) => ports,
+            None => return Ok(to_stack(packet, Verdict::NotForPod)),
+        },
+    };
+    if !nat::in_range(ports.destination) {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    }
+    let (remote, port) = (ports.source, ports.destination);
+    let key = FlowKey::new(eni, ports.protocol, ip.source, remote, port);
+    let Some(inside) = nat::answered::<F>(&key, ports.tcp_flags) else {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    };
+    fragment::note(ip, &ports)?;
+    if inside.is_host {
+        if inside.port != port {
+            let address = ip.destination;
+            rewrite::<F>(packet, &ports, Side::Destination, address, inside.port)?;
+        }
+        return Ok(to_stack(packet, Verdict::HostReturned));
+    }
+    let endpoint = endpoint(inside.pod)?;
+    rewrite::<F>(packet, &ports, Side::Destination, inside.pod, inside.port)?;
+    into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
+}
+
+/// Translates back an ICMP error about a translated flow: the packet that it quotes is one that we
+/// sent.
+#[inline(always)]
+fn error<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, DropReason> {
+    let Ok(Some(inner)) = icmp_error::inner::<F>(packet) else {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    };
+    if inner.source != ip.destination || !nat::in_range(inner.source_port) {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    }
+    let key = FlowKey::new(
+        eni,
+        inner.protocol,
+        inner.destination,
+        inner.destination_port,
+        inner.source_port,
+    );
+    let Some(inside) = nat::peek_answered::<F>(&key) else {
+        return Ok(to_stack(packet, Verdict::NotForPod));
+    };
+    if inside.is_host {
+        if inside.port != inner.source_port {
+            let (address, port) = (ip.destination, inside.port);
+            icmp_error::rewrite_error::<F>(packet, Side::Source, address, port, None)?;
+        }
+        return Ok(to_stack(packet, Verdict::HostReturned));
+    }
+    let endpoint = endpoint(inside.pod)?;
+    let (side, port, outer) = (Side::Source, inside.port, Some(Side::Destination));
+    icmp_error::rewrite_error::<F>(packet, side, inside.pod, port, outer)?;
+    into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
+}
+
+/// The endpoint that has an address.
+#[inline(always)]
+fn endpoint(address: Addr) -> Result<&'static AddressEntry, DropReason> {
+    maps::address(address)
+        .filter(|entry| entry.is_endpoint())
+        .ok_or(DropReason::NoEndpoint)
 }
 
 /// Hands a packet to the stack; on a secondary ENI with that ENI's mark, so that what the node

@@ -6,18 +6,31 @@
     reason = "packet and map pointers must not cross a call: the verifier would lose their bounds"
 )]
 
+mod clock;
 mod count;
 mod deliver;
+mod egress;
 mod family;
+mod fault;
+mod fragment;
 mod from_endpoint;
 mod from_network;
+mod icmp_error;
 mod log;
 mod maps;
 mod mark;
+mod nat;
 mod packet;
+mod reaper;
 mod redirect;
+mod rewrite;
+mod settings;
+mod to_network;
+mod transport;
 mod verdict;
+mod work;
 
+use aya_ebpf::bindings::TC_ACT_UNSPEC;
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use datapath_common::counter::Program;
@@ -38,6 +51,24 @@ fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let result = from_network::run(&mut packet);
     verdict::finish(Program::FromNetwork, &packet, result)
+}
+
+/// What the stack sends to the VPC: TC egress of an ENI.
+#[classifier]
+fn to_network(ctx: TcContext) -> i32 {
+    let mut packet = Packet::new(ctx);
+    // What we have sent there by redirection was counted by the program that did.
+    if packet.is_done() {
+        return TC_ACT_UNSPEC;
+    }
+    let result = to_network::run(&mut packet);
+    verdict::finish(Program::ToNetwork, &packet, result)
+}
+
+/// Removes flows that user space found idle: run from there, attached nowhere.
+#[classifier]
+fn reaper(ctx: TcContext) -> i32 {
+    reaper::run(&Packet::new(ctx))
 }
 
 /// The kernel lends `redirect_neigh` and others to programs of a GPL-compatible licence only.

@@ -1,12 +1,20 @@
-//! The maps. User space is the only writer of all but `COUNTERS`, which only the programs write.
+//! The maps. User space is the only writer of what is known of addresses, destinations and ENIs; the
+//! programs are the only writers of counters and of the state of flows.
 
+use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
+use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{
-    Addr, AddressEntry, DestinationClass, EniEntry, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS,
+    Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, Datagram, DatagramKey,
+    DestinationClass, EniEntry, Flow, FlowKey, Inbound, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS,
+    MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, PodTuple, PortBlock,
+    PortBlockKey, Quota,
 };
 use datapath_common::counter::{self, Counter};
+
+use crate::nat::claim::Attempt;
 
 /// Every endpoint's and every host address.
 #[btf_map]
@@ -28,6 +36,66 @@ static ENI_BY_IFINDEX: HashMap<u32, u32, { MAX_ENIS as usize }> = HashMap::new()
 /// What became of packets.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, { counter::SLOTS as usize }> = PerCpuArray::new();
+
+/// Memory for an entry is taken when it is made.
+const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
+
+/// Translated flows by what their answers carry.
+pub(crate) type Flows<const CAPACITY: usize> = HashMap<FlowKey, Flow, CAPACITY, NO_PREALLOC>;
+/// Flows off their first candidate port, as the pod sees them.
+pub(crate) type MovedFlows<const CAPACITY: usize> = HashMap<PodTuple, Moved, CAPACITY, NO_PREALLOC>;
+
+/// Translated IPv4 flows.
+#[btf_map]
+pub(crate) static FLOWS_V4: Flows<{ DEFAULT_FLOWS_V4 as usize }> = HashMap::new();
+
+/// Translated IPv6 flows.
+#[btf_map]
+pub(crate) static FLOWS_V6: Flows<{ DEFAULT_FLOWS_V6 as usize }> = HashMap::new();
+
+/// IPv4 flows off their first candidate port.
+#[btf_map]
+pub(crate) static MOVED_V4: MovedFlows<{ DEFAULT_FLOWS_V4 as usize }> = HashMap::new();
+
+/// IPv6 flows off their first candidate port.
+#[btf_map]
+pub(crate) static MOVED_V6: MovedFlows<{ DEFAULT_FLOWS_V6 as usize }> = HashMap::new();
+
+/// Likely used ports of busy destinations.
+#[btf_map]
+pub(crate) static PORT_BLOCKS: HashMap<
+    PortBlockKey,
+    PortBlock,
+    { MAX_PORT_BLOCKS as usize },
+    NO_PREALLOC,
+> = HashMap::new();
+
+/// Translated flows of each endpoint.
+#[btf_map]
+pub(crate) static QUOTA: HashMap<u32, Quota, { MAX_QUOTA as usize }, NO_PREALLOC> = HashMap::new();
+
+/// Flows opened from the outside.
+#[btf_map]
+pub(crate) static INBOUND: HashMap<PodTuple, Inbound, { DEFAULT_INBOUND as usize }, NO_PREALLOC> =
+    HashMap::new();
+
+/// Fragmented datagrams.
+#[btf_map]
+pub(crate) static FRAGMENTS: LruHashMap<DatagramKey, Datagram, { MAX_FRAGMENTS as usize }> =
+    LruHashMap::new();
+
+/// Each CPU's memory for the flow that it is opening.
+#[btf_map]
+pub(crate) static ATTEMPT: PerCpuArray<Attempt, 1> = PerCpuArray::new();
+
+/// What user space says of translation as a whole.
+#[btf_map]
+pub(crate) static NAT_CONTROL: Array<NatControl, 1> = Array::new();
+
+/// What translation does.
+#[btf_map]
+pub(crate) static NAT_STATS: PerCpuArray<u64, { counter::NAT_STAT_SLOTS as usize }> =
+    PerCpuArray::new();
 
 /// What the node knows of an address.
 #[inline(always)]

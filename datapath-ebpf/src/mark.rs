@@ -1,13 +1,17 @@
 //! Our bits of the packet mark. Their layout (`datapath_common::mark::MarkLayout`) is fixed when
 //! the programs are loaded.
 
+use crate::fault;
 use aya_ebpf::Global;
+use datapath_common::fault::Fault;
 use datapath_common::mark::MarkLayout;
 
 #[unsafe(no_mangle)]
 static MARK_SHIFT: Global<u32> = Global::new(MarkLayout::DEFAULT.shift());
 #[unsafe(no_mangle)]
 static MARK_MASK: Global<u32> = Global::new(MarkLayout::DEFAULT.mask());
+#[unsafe(no_mangle)]
+static MARK_DONE: Global<u32> = Global::new(MarkLayout::DEFAULT.done());
 #[unsafe(no_mangle)]
 static MARK_EXCEPTION: Global<u32> = Global::new(MarkLayout::DEFAULT.exception());
 
@@ -22,7 +26,26 @@ impl Mark {
     /// The mark of an ENI. User space gives no number that the field cannot hold.
     #[inline(always)]
     pub(crate) fn eni(number: u8) -> Self {
-        Self((u32::from(number) + 1).wrapping_shl(MARK_SHIFT.load()))
+        let field = u32::from(number) + u32::from(!fault::has(Fault::EniMark));
+        Self(field.wrapping_shl(MARK_SHIFT.load()))
+    }
+
+    /// The mark of a packet that an ENI's egress has nothing more to do with.
+    #[inline(always)]
+    pub(crate) fn done() -> Self {
+        Self(MARK_DONE.load())
+    }
+
+    /// Whether a packet's whole mark says so.
+    #[inline(always)]
+    pub(crate) fn is_done(mark: u32) -> bool {
+        mark & MARK_DONE.load() != 0 && !fault::has(Fault::DoneIgnored)
+    }
+
+    /// Whether a packet's whole mark has bits of ours.
+    #[inline(always)]
+    pub(crate) fn is_ours(mark: u32) -> bool {
+        mark & MARK_MASK.load() != 0
     }
 
     /// This mark, for a packet that the stack must answer, fragment or take apart.

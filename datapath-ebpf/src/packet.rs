@@ -3,7 +3,9 @@
 use core::ptr;
 
 use aya_ebpf::bindings::__sk_buff;
-use aya_ebpf::helpers::generated::bpf_skb_pull_data;
+use aya_ebpf::helpers::generated::{
+    bpf_csum_update, bpf_l4_csum_replace, bpf_skb_pull_data, bpf_skb_store_bytes,
+};
 use aya_ebpf::programs::TcContext;
 use datapath_common::headers::Ethernet;
 use datapath_common::outcome::DropReason;
@@ -40,6 +42,12 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn context(&self) -> &TcContext {
         &self.ctx
+    }
+
+    /// The context as the helpers take it.
+    #[inline(always)]
+    pub(crate) fn skb(&self) -> *mut __sk_buff {
+        self.ctx.skb.skb
     }
 
     /// Length of the frame in bytes, Ethernet header included.
@@ -79,6 +87,24 @@ impl Packet {
     #[inline(always)]
     pub(crate) fn gso_size(&self) -> usize {
         field!(self, gso_size) as usize
+    }
+
+    /// Device that received the packet; 0 for one that the host made.
+    #[inline(always)]
+    pub(crate) fn ingress_ifindex(&self) -> u32 {
+        field!(self, ingress_ifindex)
+    }
+
+    /// Whether an ENI's egress has nothing more to do with the packet.
+    #[inline(always)]
+    pub(crate) fn is_done(&self) -> bool {
+        Mark::is_done(field!(self, mark))
+    }
+
+    /// Whether the mark has bits of ours.
+    #[inline(always)]
+    pub(crate) fn is_marked(&self) -> bool {
+        Mark::is_ours(field!(self, mark))
     }
 
     /// Replaces our bits of the mark.
@@ -129,6 +155,55 @@ impl Packet {
             .map_err(|_refused| DropReason::Truncated)
     }
 
+    /// Writes at an offset that only run time knows. `flags` are those of `bpf_skb_store_bytes`.
+    #[inline(always)]
+    pub(crate) fn store<T>(
+        &mut self,
+        offset: usize,
+        value: &T,
+        flags: u32,
+    ) -> Result<(), DropReason>
+    where
+        T: IntoBytes + Immutable,
+    {
+        let from = ptr::from_ref(value).cast();
+        let length = narrow(size_of::<T>());
+        // SAFETY: the context is valid, and the helper reads as many bytes of `value` as it has.
+        // The call may move the packet; `&mut self` says that no reference into it is alive.
+        done(unsafe {
+            bpf_skb_store_bytes(
+                self.ctx.skb.skb,
+                narrow(offset),
+                from,
+                length,
+                u64::from(flags),
+            )
+        })
+    }
+
+    /// Updates a transport checksum after what it covers has grown. `flags` are those of
+    /// `bpf_l4_csum_replace`.
+    #[inline(always)]
+    pub(crate) fn update_checksum(
+        &mut self,
+        offset: usize,
+        growth: u32,
+        flags: u32,
+    ) -> Result<(), DropReason> {
+        let (skb, offset) = (self.ctx.skb.skb, narrow(offset));
+        // SAFETY: as for `store`; the helper takes numbers only. A size of 0 in the flags says that
+        // the last number is a difference.
+        done(unsafe { bpf_l4_csum_replace(skb, offset, 0, u64::from(growth), u64::from(flags)) })
+    }
+
+    /// Updates the sum that the kernel may have of the whole packet (`CHECKSUM_COMPLETE`).
+    #[inline(always)]
+    pub(crate) fn update_sum(&mut self, growth: u32) {
+        // The helper refuses a packet whose sum nobody knows: nothing is to be done then.
+        // SAFETY: the context is valid, and the packet stays where it is.
+        let _refused = unsafe { bpf_csum_update(self.ctx.skb.skb, growth) };
+    }
+
     /// A pointer to a `T` within the packet, aligned when `offset` is even: a frame begins at an
     /// even address.
     #[inline(always)]
@@ -157,16 +232,27 @@ impl Packet {
         if length > self.length() as usize {
             return Err(DropReason::Truncated);
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "no more than the u32 above"
-        )]
-        let length = length as u32;
         // SAFETY: the context is valid. The call may move the packet; `&mut self` says that no
         // reference into it is alive.
-        match unsafe { bpf_skb_pull_data(self.ctx.skb.skb, length) } {
-            0 => Ok(()),
-            _ => Err(DropReason::HelperFailed),
-        }
+        done(unsafe { bpf_skb_pull_data(self.ctx.skb.skb, narrow(length)) })
+    }
+}
+
+/// An offset or length as helpers take it.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "offsets are sums of a few 16-bit lengths"
+)]
+fn narrow(offset: usize) -> u32 {
+    offset as u32
+}
+
+/// What a helper's answer means.
+#[inline(always)]
+fn done(code: i64) -> Result<(), DropReason> {
+    match code {
+        0 => Ok(()),
+        _ => Err(DropReason::HelperFailed),
     }
 }

@@ -31,7 +31,11 @@ pub(crate) fn finish(
 #[inline(always)]
 fn code(verdict: Verdict) -> i32 {
     match verdict {
-        Verdict::Local | Verdict::Eni => TC_ACT_REDIRECT,
+        Verdict::Local
+        | Verdict::Eni
+        | Verdict::Translated
+        | Verdict::Returned
+        | Verdict::Inbound => TC_ACT_REDIRECT,
         Verdict::Host
         | Verdict::Service
         | Verdict::TtlExpired
@@ -42,6 +46,12 @@ fn code(verdict: Verdict) -> i32 {
         | Verdict::LinkLocal
         | Verdict::Arp
         | Verdict::NotForPod
-        | Verdict::ForeignFrame => TC_ACT_UNSPEC,
+        | Verdict::ForeignFrame
+        | Verdict::FromHost
+        | Verdict::HostClaimed
+        | Verdict::HostTranslated
+        | Verdict::HostReturned
+        | Verdict::Carried
+        | Verdict::CarriedTranslated => TC_ACT_UNSPEC,
     }
 }

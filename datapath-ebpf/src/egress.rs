@@ -1,0 +1,269 @@
+//! How a pod's packet leaves the node: by which ENI, and with which source. The same for what a pod
+//! sends and for what the stack sends on for it.
+
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::masquerade::{
+    Decision, Exit, KnownFlow, Opening, Question, Ruling, Why, decide, rule,
+};
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::family::{Family, Ip, Piece};
+use crate::fault;
+use crate::fragment;
+use crate::icmp_error;
+use crate::maps;
+use crate::mark::Mark;
+use crate::nat::{self, Enis, Mapping, PRIMARY, Tables};
+use crate::packet::Packet;
+use crate::redirect;
+use crate::rewrite::{Side, rewrite};
+use crate::settings;
+use crate::transport::{self, Ports, Transport};
+
+/// From where a packet comes that leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From a pod, past the stack.
+    Pod,
+    /// From the stack, which has done what is due on the way.
+    Stack,
+}
+
+/// A pod's packet that leaves the node.
+struct Leaving<'a> {
+    ip: &'a Ip,
+    /// The pod's address.
+    source: &'a AddressEntry,
+    /// The ENIs by which its flow may leave.
+    enis: Enis,
+    question: Question,
+}
+
+/// How a packet leaves.
+enum Action {
+    /// By the owner ENI, as it is.
+    Keep(Verdict),
+    /// As its flow looks from the outside.
+    Translate(Ports, Mapping),
+    /// The same for an ICMP error and the packet that it quotes.
+    TranslateError(Mapping),
+}
+
+/// Sends a pod's packet out. Its destination is none of this node.
+#[inline(always)]
+pub(crate) fn leave<F: Tables>(
+    packet: &mut Packet,
+    ip: &Ip,
+    source: &AddressEntry,
+    owner: &EniEntry,
+    class: DestinationClass,
+    origin: Origin,
+) -> Result<Verdict, DropReason> {
+    let leaving = Leaving {
+        ip,
+        source,
+        enis: Enis {
+            policy: if fault::has(Fault::OwnerExit) {
+                source.eni()
+            } else {
+                F::addresses(owner).external
+            },
+            owner: source.eni(),
+        },
+        question: Question {
+            flow: KnownFlow::None,
+            destination: if fault::has(Fault::ExemptionIgnored) {
+                DestinationClass::NONE
+            } else {
+                class
+            },
+            skip_pool: source.skips_masquerade(),
+            is_on: F::is_masqueraded(),
+            metadata: settings::metadata_policy(),
+            opening: Opening::Portless,
+        },
+    };
+    let (exit, verdict) = match action::<F>(packet, leaving)? {
+        Action::Keep(verdict) => (owner, verdict),
+        Action::Translate(ports, mapping) => {
+            let (exit, snat) = exit::<F>(mapping.eni)?;
+            rewrite::<F>(packet, &ports, Side::Source, snat, mapping.port)?;
+            (exit, Verdict::Translated)
+        }
+        Action::TranslateError(mapping) => {
+            let (exit, snat) = exit::<F>(mapping.eni)?;
+            let (side, port, outer) = (Side::Destination, mapping.port, Some(Side::Source));
+            icmp_error::rewrite_error::<F>(packet, side, snat, port, outer)?;
+            (exit, Verdict::Translated)
+        }
+    };
+    out::<F>(packet, exit, origin, verdict)
+}
+
+/// Decides how a packet leaves.
+#[inline(always)]
+fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Action, DropReason> {
+    let ip = leaving.ip;
+    if fault::has(Fault::SkipIgnored) {
+        leaving.question.skip_pool = false;
+    }
+    let ruling = rule(&leaving.question);
+    match ruling {
+        Ruling::Drop(reason) => return Err(reason),
+        // No look-up where it cannot change the outcome.
+        Ruling::Untranslated(_) if !nat::may_be_exempt() => return Ok(Action::Keep(Verdict::Eni)),
+        Ruling::Translated(Exit::Primary) => {
+            if !fault::has(Fault::MetadataExit) {
+                leaving.enis.policy = PRIMARY;
+            }
+        }
+        Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
+    }
+    let ports = match ip.fragment {
+        Piece::Whole | Piece::First => match (transport::read::<F>(packet, ip), ruling) {
+            (Ok(Transport::Ports(ports)), _) => ports,
+            (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling),
+            (Ok(Transport::None), _) => return unknown(&leaving),
+            // Cut short, it belongs to no translated flow; what becomes of it else is not for us.
+            (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
+            (Err(reason), _) => return Err(reason),
+        },
+        Piece::Later => match (fragment::recall(ip), ruling) {
+            (Some(ports), _) => ports,
+            (None, Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
+            (None, _) => return Err(DropReason::FragmentUnknown),
+        },
+    };
+    fragment::note(ip, &ports)?;
+    with_ports::<F>(packet, leaving, ports)
+}
+
+/// Decides on a packet with ports.
+#[inline(always)]
+fn with_ports<F: Tables>(
+    packet: &Packet,
+    mut leaving: Leaving<'_>,
+    ports: Ports,
+) -> Result<Action, DropReason> {
+    let (ip, enis, flags) = (leaving.ip, leaving.enis, ports.tcp_flags);
+    let tuple = PodTuple::new(
+        ports.protocol,
+        ip.source,
+        ports.source,
+        ip.destination,
+        ports.destination,
+    );
+    if let Some(mapping) = nat::known::<F>(&tuple, enis, flags) {
+        return Ok(Action::Translate(ports, mapping));
+    }
+    leaving.question.opening = ports.opening;
+    // A translated flow stays one, whatever the remote sends to the pod's own address.
+    if let Some(mapping) = nat::known_elsewhere::<F>(&tuple, enis, flags) {
+        return Ok(Action::Translate(ports, mapping));
+    }
+    if nat::inbound::known(&tuple, flags) {
+        leaving.question.flow = KnownFlow::Inbound;
+    }
+    match decide(&leaving.question) {
+        Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
+        Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
+        Decision::NoteInbound => {
+            nat::inbound::note(&tuple, flags)?;
+            Ok(Action::Keep(Verdict::Inbound))
+        }
+        Decision::Translate(_) => {
+            let (_, snat) = exit::<F>(enis.policy)?;
+            let endpoint = leaving.source.ifindex();
+            let mapping = nat::open::<F>(packet, &tuple, enis, snat, endpoint, flags)?;
+            Ok(Action::Translate(ports, mapping))
+        }
+        // Its flow would have been found above.
+        Decision::KnownTranslation => Err(DropReason::NoFlow),
+        Decision::Drop(reason) => Err(reason),
+    }
+}
+
+/// Decides on an ICMP error of a pod. It belongs to the flow of the packet that it quotes, which
+/// is one that the pod received.
+#[inline(always)]
+fn error<F: Tables>(
+    packet: &Packet,
+    mut leaving: Leaving<'_>,
+    ruling: Ruling,
+) -> Result<Action, DropReason> {
+    leaving.question.opening = Opening::Belongs;
+    let ip = leaving.ip;
+    let inner = match (icmp_error::inner::<F>(packet), ruling) {
+        (Ok(inner), _) => inner,
+        // A cut quote is like a cut packet.
+        (Err(_), Ruling::Untranslated(_)) => None,
+        (Err(reason), _) => return Err(reason),
+    };
+    // A pod has no say in another's flows.
+    if let Some(inner) =
+        inner.filter(|inner| inner.destination == ip.source || fault::has(Fault::ForeignError))
+    {
+        let tuple = inner.answered();
+        if let Some(mapping) = nat::peek::<F>(&tuple, leaving.enis) {
+            return Ok(Action::TranslateError(mapping));
+        }
+        if nat::inbound::peek(&tuple) {
+            leaving.question.flow = KnownFlow::Inbound;
+        }
+    }
+    unknown(&leaving)
+}
+
+/// Decides on a packet that no translated flow is known for and that opens none.
+#[inline(always)]
+fn unknown(leaving: &Leaving<'_>) -> Result<Action, DropReason> {
+    match decide(&leaving.question) {
+        Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
+        Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
+        Decision::Drop(reason) => Err(reason),
+        Decision::NoteInbound | Decision::KnownTranslation | Decision::Translate(_) => {
+            Err(DropReason::NoFlow)
+        }
+    }
+}
+
+/// An ENI by which translated packets leave, and the address that they carry.
+#[inline(always)]
+pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), DropReason> {
+    let eni = maps::eni(number).ok_or(DropReason::EniNotReady)?;
+    let snat = F::addresses(eni).snat;
+    if snat.is_unspecified() {
+        return Err(DropReason::NoTranslationAddress);
+    }
+    Ok((eni, snat))
+}
+
+/// Sends a packet out of an ENI to its gateway.
+///
+/// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
+/// way, or is to leave by the primary.
+#[inline(always)]
+fn out<F: Family>(
+    packet: &mut Packet,
+    eni: &EniEntry,
+    origin: Origin,
+    verdict: Verdict,
+) -> Result<Verdict, DropReason> {
+    match origin {
+        Origin::Pod => F::decrement_ttl(packet)?,
+        Origin::Stack if packet.ifindex() == eni.ifindex() => {
+            return Ok(if matches!(verdict, Verdict::Translated) {
+                Verdict::CarriedTranslated
+            } else {
+                Verdict::Carried
+            });
+        }
+        Origin::Stack => {}
+    }
+    if !fault::has(Fault::DoneForgotten) {
+        packet.set_mark(Mark::done());
+    }
+    redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
+    Ok(verdict)
+}

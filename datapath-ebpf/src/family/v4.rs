@@ -1,0 +1,167 @@
+//! IPv4.
+
+use core::mem::offset_of;
+
+use aya_ebpf::bindings::bpf_redir_neigh;
+use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::checksum;
+use datapath_common::fault::Fault;
+use datapath_common::headers::{Be16, IcmpMessage, Ipv4, lanes, protocol, word};
+use datapath_common::outcome::DropReason;
+
+use super::{Family, Ip, Piece, Quoted, Side, neighbour};
+use crate::fault;
+use crate::packet::{IP_OFFSET, Packet};
+use crate::settings;
+
+/// IPv4.
+pub(crate) enum V4 {}
+
+impl Family for V4 {
+    const IS_V4: bool = true;
+    const ICMP: u8 = protocol::ICMP;
+    const ICMP_COVERS_ADDRESSES: bool = false;
+
+    #[inline(always)]
+    fn icmp_message(kind: u8) -> IcmpMessage {
+        IcmpMessage::of_v4(kind)
+    }
+
+    #[inline(always)]
+    fn parse(packet: &mut Packet) -> Result<Ip, DropReason> {
+        let room = packet.ip_room();
+        let is_gso = packet.gso_size() != 0;
+        let header: &Ipv4 = packet.header(IP_OFFSET)?;
+        let header_length = header.header_length();
+        if header.version() != 4 || header_length < Ipv4::MIN_LENGTH {
+            return Err(DropReason::MalformedHeader);
+        }
+        let length = match usize::from(header.total_length.get()) {
+            // A GSO packet above 64 KiB (BIG TCP, include/linux/ip.h: iph_totlen).
+            0 if is_gso => room,
+            length => length,
+        };
+        if length < header_length {
+            return Err(DropReason::MalformedHeader);
+        }
+        if length > room && !fault::has(Fault::LengthBelieved) {
+            return Err(DropReason::Truncated);
+        }
+        Ok(Ip {
+            source: Addr::from_v4_word(word(header.source)),
+            destination: Addr::from_v4_word(word(header.destination)),
+            ttl: header.ttl,
+            protocol: header.protocol,
+            length,
+            has_options: header_length > Ipv4::MIN_LENGTH,
+            fragment: if header.is_later_fragment() {
+                Piece::Later
+            } else if header.has_more_fragments() {
+                Piece::First
+            } else {
+                Piece::Whole
+            },
+            fragment_id: u32::from(header.identification.lane()),
+            transport: IP_OFFSET + header_length,
+        })
+    }
+
+    #[inline(always)]
+    fn quoted(packet: &Packet, offset: usize, end: usize) -> Result<Quoted, DropReason> {
+        if offset + Ipv4::MIN_LENGTH > end {
+            return Err(DropReason::Truncated);
+        }
+        let header: Ipv4 = packet.copy(offset)?;
+        let header_length = header.header_length();
+        if header.version() != 4 || header_length < Ipv4::MIN_LENGTH {
+            return Err(DropReason::MalformedHeader);
+        }
+        Ok(Quoted {
+            source: Addr::from_v4_word(word(header.source)),
+            destination: Addr::from_v4_word(word(header.destination)),
+            protocol: header.protocol,
+            transport: offset + header_length,
+            is_later_fragment: header.is_later_fragment(),
+        })
+    }
+
+    #[inline(always)]
+    fn decrement_ttl(packet: &mut Packet) -> Result<(), DropReason> {
+        let header: &mut Ipv4 = packet.header_mut(IP_OFFSET)?;
+        // The checksum covers TTL and protocol as one word.
+        let word = |ttl: u8| u16::from_be_bytes([ttl, header.protocol]);
+        let ttl = header
+            .ttl
+            .wrapping_sub(u8::from(!fault::has(Fault::TtlKept)));
+        let sum = checksum::update(header.checksum.get(), word(header.ttl), word(ttl));
+        header.ttl = ttl;
+        header.checksum = Be16::new(sum);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_address(
+        packet: &mut Packet,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<(), DropReason> {
+        let [_, _, _, to] = to.words();
+        let header: &mut Ipv4 = packet.header_mut(IP_OFFSET)?;
+        let sum = checksum::update_by(header.checksum.lane(), growth);
+        if !fault::has(Fault::HeaderChecksum) {
+            header.checksum = Be16::from_lane(sum);
+        }
+        match side {
+            Side::Source => header.source = lanes(to),
+            Side::Destination => header.destination = lanes(to),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_quoted_address(
+        packet: &mut Packet,
+        offset: usize,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<u32, DropReason> {
+        let [_, _, _, to] = to.words();
+        let checksum_at = offset + offset_of!(Ipv4, checksum);
+        let from_sum: u16 = packet.copy(checksum_at)?;
+        let to_sum = checksum::update_by(from_sum, growth);
+        packet.store(checksum_at, &to_sum, 0)?;
+        let address = match side {
+            Side::Source => offset_of!(Ipv4, source),
+            Side::Destination => offset_of!(Ipv4, destination),
+        };
+        packet.store(offset + address, &to, 0)?;
+        Ok(checksum::add(
+            growth,
+            checksum::growth_of_lane(from_sum, to_sum),
+        ))
+    }
+
+    #[inline(always)]
+    fn addresses(eni: &EniEntry) -> &EniAddresses {
+        eni.v4()
+    }
+
+    #[inline(always)]
+    fn is_masqueraded() -> bool {
+        settings::masquerades_v4()
+    }
+
+    #[inline(always)]
+    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
+        const AF_INET: u32 = 2;
+        let [_, _, _, gateway] = Self::addresses(eni).gateway.words();
+        neighbour(AF_INET, [gateway, 0, 0, 0])
+    }
+
+    #[inline(always)]
+    fn is_neighbour_discovery(_packet: &Packet, _ip: &Ip) -> bool {
+        false
+    }
+}

@@ -1,0 +1,184 @@
+//! IPv6.
+
+use core::mem::offset_of;
+
+use aya_ebpf::bindings::bpf_redir_neigh;
+use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::checksum;
+use datapath_common::fault::Fault;
+use datapath_common::headers::{Be16, IcmpMessage, Ipv6, lanes, protocol, word};
+use datapath_common::outcome::DropReason;
+
+use super::{Family, Ip, Piece, Quoted, Side, extension, neighbour};
+use crate::fault;
+use crate::packet::{IP_OFFSET, Packet};
+use crate::settings;
+
+/// IPv6.
+pub(crate) enum V6 {}
+
+impl Family for V6 {
+    const IS_V4: bool = false;
+    const ICMP: u8 = protocol::ICMPV6;
+    const ICMP_COVERS_ADDRESSES: bool = true;
+
+    #[inline(always)]
+    fn icmp_message(kind: u8) -> IcmpMessage {
+        IcmpMessage::of_v6(kind)
+    }
+
+    #[inline(always)]
+    fn parse(packet: &mut Packet) -> Result<Ip, DropReason> {
+        let room = packet.ip_room();
+        let is_gso = packet.gso_size() != 0;
+        let header: &Ipv6 = packet.header(IP_OFFSET)?;
+        if header.version() != 6 {
+            return Err(DropReason::MalformedHeader);
+        }
+        let length = match usize::from(header.payload_length.get()) {
+            // A GSO packet above 64 KiB (BIG TCP, RFC 2675).
+            0 if is_gso => room,
+            length => length + Ipv6::LENGTH,
+        };
+        if length > room && !fault::has(Fault::LengthBelieved) {
+            return Err(DropReason::Truncated);
+        }
+        let (source, destination) = addresses(header)?;
+        let (ttl, next_header) = (header.hop_limit, header.next_header);
+        let after_header = IP_OFFSET + Ipv6::LENGTH;
+        let chain = extension::follow(packet, next_header, after_header, IP_OFFSET + length);
+        Ok(Ip {
+            source,
+            destination,
+            ttl,
+            protocol: chain.protocol,
+            length,
+            has_options: false,
+            fragment: chain.fragment,
+            fragment_id: chain.fragment_id,
+            transport: chain.transport,
+        })
+    }
+
+    #[inline(always)]
+    fn quoted(packet: &Packet, offset: usize, end: usize) -> Result<Quoted, DropReason> {
+        if offset + Ipv6::LENGTH > end {
+            return Err(DropReason::Truncated);
+        }
+        let header: Ipv6 = packet.copy(offset)?;
+        if header.version() != 6 {
+            return Err(DropReason::MalformedHeader);
+        }
+        let (source, destination) = addresses(&header)?;
+        let chain = extension::follow(packet, header.next_header, offset + Ipv6::LENGTH, end);
+        Ok(Quoted {
+            source,
+            destination,
+            protocol: chain.protocol,
+            transport: chain.transport,
+            is_later_fragment: chain.fragment == Piece::Later,
+        })
+    }
+
+    #[inline(always)]
+    fn decrement_ttl(packet: &mut Packet) -> Result<(), DropReason> {
+        let header: &mut Ipv6 = packet.header_mut(IP_OFFSET)?;
+        header.hop_limit = header.hop_limit.wrapping_sub(1);
+        // No checksum in the header makes up for it: the sum of 16-bit words falls by this one.
+        if !fault::has(Fault::HopLimitSum) {
+            packet.update_sum(checksum::growth_of_lane(Be16::new(1).lane(), 0));
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_address(
+        packet: &mut Packet,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<(), DropReason> {
+        let header: &mut Ipv6 = packet.header_mut(IP_OFFSET)?;
+        let to = to.words().map(lanes);
+        match side {
+            Side::Source => header.source = to,
+            Side::Destination => header.destination = to,
+        }
+        // What updates a checksum over the addresses takes it for granted that the header has one
+        // of its own, which makes up for the change, as in IPv4. The flag that says otherwise
+        // (`BPF_F_IPV6`) is of Linux 6.16.
+        packet.update_sum(growth);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn set_quoted_address(
+        packet: &mut Packet,
+        offset: usize,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<u32, DropReason> {
+        let address = match side {
+            Side::Source => offset_of!(Ipv6, source),
+            Side::Destination => offset_of!(Ipv6, destination),
+        };
+        packet.store(offset + address, &to.words(), 0)?;
+        Ok(growth)
+    }
+
+    #[inline(always)]
+    fn addresses(eni: &EniEntry) -> &EniAddresses {
+        eni.v6()
+    }
+
+    #[inline(always)]
+    fn is_masqueraded() -> bool {
+        settings::masquerades_v6()
+    }
+
+    #[inline(always)]
+    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
+        const AF_INET6: u32 = 10;
+        neighbour(AF_INET6, Self::addresses(eni).gateway.words())
+    }
+
+    #[inline(always)]
+    fn is_neighbour_discovery(packet: &Packet, _ip: &Ip) -> bool {
+        let after_header = IP_OFFSET + Ipv6::LENGTH;
+        let next_header_at = IP_OFFSET + offset_of!(Ipv6, next_header);
+        let Ok(next_header) = packet.copy::<u8>(next_header_at) else {
+            return false;
+        };
+        let (protocol, offset) = if next_header == protocol::HOP_BY_HOP {
+            // MLD carries a router alert (RFC 3810 section 5).
+            let Ok([next, words]) = packet.copy::<[u8; 2]>(after_header) else {
+                return false;
+            };
+            (next, after_header + 8 + usize::from(words) * 8)
+        } else {
+            (next_header, after_header)
+        };
+        protocol == protocol::ICMPV6
+            && matches!(
+                packet.copy::<u8>(offset),
+                // Router solicitation, neighbour solicitation and advertisement (RFC 4861), MLD
+                // report and done (RFC 2710), MLDv2 report (RFC 3810).
+                Ok(133 | 135 | 136 | 131 | 132 | 143)
+            )
+    }
+}
+
+/// The source and the destination.
+///
+/// Nobody may send IPv4 addresses in IPv6 form (RFC 4942 section 2.2), and to the maps they would
+/// be the IPv4 addresses that they contain.
+#[inline(always)]
+fn addresses(header: &Ipv6) -> Result<(Addr, Addr), DropReason> {
+    let source = Addr::from_v6_words(header.source.map(word));
+    let destination = Addr::from_v6_words(header.destination.map(word));
+    if source.is_v4() || destination.is_v4() {
+        return Err(DropReason::MalformedHeader);
+    }
+    Ok((source, destination))
+}

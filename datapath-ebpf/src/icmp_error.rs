@@ -1,0 +1,242 @@
+//! ICMP errors: what they quote belongs to a flow and is translated with it.
+//!
+//! A quote's lengths are not believed: routers quote as much as they like and some quote what they
+//! have changed. What counts is what lies in the error itself.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::{Addr, PodTuple};
+use datapath_common::checksum;
+use datapath_common::fault::Fault;
+use datapath_common::headers::{Icmp, IcmpMessage, PortPair, protocol};
+use datapath_common::outcome::DropReason;
+
+use crate::family::{Family, Ip};
+use crate::fault;
+use crate::packet::{IP_OFFSET, Packet};
+use crate::rewrite::{self, Side};
+use crate::transport::{self, ChecksumField};
+use crate::work::{self, Edit, from_number, global, reason, to_number, work};
+
+/// What an error must quote of a transport header (RFC 792), and what Linux asks for.
+const QUOTED: usize = 8;
+
+/// The packet that an ICMP error quotes.
+pub(crate) struct Inner {
+    /// IP protocol.
+    pub(crate) protocol: u8,
+    /// Source.
+    pub(crate) source: Addr,
+    /// Destination.
+    pub(crate) destination: Addr,
+    /// Source port, as it lies in the packet.
+    pub(crate) source_port: u16,
+    /// Destination port, as it lies in the packet.
+    pub(crate) destination_port: u16,
+    /// Which side asks, if it is ICMP.
+    asker: Side,
+    /// Where its IP header begins.
+    header: usize,
+    /// Where its transport header begins.
+    transport: usize,
+    /// Where the error ends that quotes it.
+    end: usize,
+}
+
+impl Inner {
+    /// The flow of a quoted packet that came from the outside, as its receiver sees it.
+    #[inline(always)]
+    pub(crate) fn answered(&self) -> PodTuple {
+        PodTuple::new(
+            self.protocol,
+            self.destination,
+            self.destination_port,
+            self.source,
+            self.source_port,
+        )
+    }
+
+    /// The address and port of a side.
+    #[inline(always)]
+    fn of(&self, side: Side) -> (Addr, u16) {
+        match side {
+            Side::Source => (self.source, self.source_port),
+            Side::Destination => (self.destination, self.destination_port),
+        }
+    }
+}
+
+/// Reads what an ICMP error quotes; `None` when that has no ports, or is a later fragment. The IP
+/// header of the error is the one that is kept.
+#[inline(always)]
+pub(crate) fn inner<F: Family>(packet: &Packet) -> Result<Option<&'static Inner>, DropReason> {
+    match quoted::<F>(packet.skb()) {
+        IS_SOME => Ok(Some(work::read(work()?.inner()))),
+        0 => Ok(None),
+        number => Err(reason(number)),
+    }
+}
+
+/// Gives one side of the quoted packet another address and port, and if asked for, one side of the
+/// error itself that address as well.
+#[inline(always)]
+pub(crate) fn rewrite_error<F: Family>(
+    packet: &mut Packet,
+    side: Side,
+    to: Addr,
+    to_port: u16,
+    outer: Option<Side>,
+) -> Result<(), DropReason> {
+    let edit = Edit {
+        side,
+        to,
+        to_port,
+        outer,
+    };
+    work::write(work()?.edit(), edit);
+    from_number(rewritten::<F>(packet.skb()))
+}
+
+/// What [`quoted`] answers when it has written what is quoted.
+const IS_SOME: u32 = 1;
+
+global! {
+    #[doc = "Whether it has written what is quoted, or the number of the reason to drop the packet."]
+    quoted(skb: *mut __sk_buff) = read_quote_v4, read_quote_v6: run_read;
+    #[doc = "0, or the number of the reason why it could not be done."]
+    rewritten(skb: *mut __sk_buff) = rewrite_error_v4, rewrite_error_v6: run_rewrite;
+}
+
+#[inline(always)]
+fn run_read<F: Family>(skb: *mut __sk_buff) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    let answer = work().and_then(|work| {
+        let Some(inner) = read::<F>(&mut packet, work::read(work.ip()))? else {
+            return Ok(0);
+        };
+        work::write(work.inner(), inner);
+        Ok(IS_SOME)
+    });
+    answer.unwrap_or_else(|reason| reason as u32)
+}
+
+#[inline(always)]
+fn run_rewrite<F: Family>(skb: *mut __sk_buff) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    to_number(work().and_then(|work| {
+        let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
+        edit::<F>(&mut packet, ip, inner, work::read(work.edit()))
+    }))
+}
+
+#[inline(always)]
+fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropReason> {
+    let header = ip.transport + Icmp::LENGTH;
+    let end = IP_OFFSET + ip.length;
+    let quoted = F::quoted(packet, header, end)?;
+    if quoted.is_later_fragment {
+        return Ok(None);
+    }
+    let (protocol, transport) = (quoted.protocol, quoted.transport);
+    let has_ports = matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP);
+    if !has_ports && protocol != F::ICMP {
+        return Ok(None);
+    }
+    if transport + QUOTED > end {
+        return Err(DropReason::Truncated);
+    }
+    let (source_port, destination_port, asker) = if has_ports {
+        let ports: PortPair = packet.copy(transport)?;
+        (ports.source, ports.destination, Side::Source)
+    } else {
+        let icmp: Icmp = packet.copy(transport)?;
+        match F::icmp_message(icmp.kind) {
+            IcmpMessage::Query => (icmp.id, 0, Side::Source),
+            IcmpMessage::Answer => (0, icmp.id, Side::Destination),
+            IcmpMessage::Error | IcmpMessage::Other => return Ok(None),
+        }
+    };
+    Ok(Some(Inner {
+        protocol,
+        source: quoted.source,
+        destination: quoted.destination,
+        source_port,
+        destination_port,
+        asker,
+        header,
+        transport,
+        end,
+    }))
+}
+
+#[inline(always)]
+fn edit<F: Family>(
+    packet: &mut Packet,
+    ip: &Ip,
+    inner: &Inner,
+    edit: &Edit,
+) -> Result<(), DropReason> {
+    let Edit {
+        side: inner_side,
+        to,
+        to_port,
+        outer,
+    } = *edit;
+    let (from, from_port) = inner.of(inner_side);
+    let port_offset = transport::port_offset::<F>(inner.protocol, inner.asker, inner_side)
+        .filter(|_offset| from_port != to_port && !fault::has(Fault::QuotedPort));
+    if port_offset.is_some() && inner.protocol == protocol::SCTP {
+        return Err(DropReason::SctpPortTaken);
+    }
+    let field = ChecksumField::of::<F>(inner.protocol);
+    // By how much the sum grows of what the quoted packet's transport checksum covers, and of all
+    // that the error's covers.
+    let (mut covered, mut total) = (0, 0);
+    if from != to && !fault::has(Fault::QuotedAddress) {
+        let growth = checksum::growth(from.words(), to.words());
+        total = F::set_quoted_address(packet, inner.header, inner_side, to, growth)?;
+        if field.as_ref().is_some_and(|field| field.covers_addresses) {
+            covered = growth;
+        }
+    }
+    if let Some(offset) = port_offset {
+        packet.store(inner.transport + offset, &to_port, 0)?;
+        let growth = checksum::growth_of_lane(from_port, to_port);
+        covered = checksum::add(covered, growth);
+        total = checksum::add(total, growth);
+    }
+    if let Some(field) = field {
+        let growth = quoted_checksum(packet, inner, &field, covered)?;
+        total = checksum::add(total, growth);
+    }
+    if !fault::has(Fault::ErrorChecksum) {
+        packet.update_checksum(ip.transport + Icmp::CHECKSUM, total, 0)?;
+    }
+    match outer.filter(|_side| !fault::has(Fault::ErrorAddress)) {
+        Some(side) => rewrite::address::<F>(packet, ip, side, to, ChecksumField::of::<F>(F::ICMP)),
+        None => Ok(()),
+    }
+}
+
+/// Updates the transport checksum of the quoted packet if the quote goes as far as that, and gives
+/// by how much it grows itself.
+#[inline(always)]
+fn quoted_checksum(
+    packet: &mut Packet,
+    inner: &Inner,
+    field: &ChecksumField,
+    growth: u32,
+) -> Result<u32, DropReason> {
+    let at = inner.transport + field.offset;
+    if growth == 0 || at + size_of::<u16>() > inner.end || fault::has(Fault::QuotedChecksum) {
+        return Ok(0);
+    }
+    let from: u16 = packet.copy(at)?;
+    let to = if inner.protocol == protocol::UDP {
+        checksum::update_udp_by(from, growth)
+    } else {
+        checksum::update_by(from, growth)
+    };
+    packet.store(at, &to, 0)?;
+    Ok(checksum::growth_of_lane(from, to))
+}

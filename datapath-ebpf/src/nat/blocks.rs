@@ -1,0 +1,125 @@
+//! Which ports of a busy destination are used.
+//!
+//! Who puts a flow in or takes it out says so to its block, where there is one. What decides is the
+//! flow, so a bit may lag behind; it also stands for a port that a socket of the host has.
+
+use core::ptr;
+
+use aya_ebpf::Global;
+use datapath_common::abi::{FlowKey, PORTS_PER_BLOCK, PortBlock, PortBlockKey};
+use datapath_common::ports::{self, WORDS};
+
+use super::claim::attempt;
+use super::fill::fill;
+use super::lock::{lock, unlock};
+use super::tables::{Table as _, Tables};
+use crate::maps::PORT_BLOCKS;
+use crate::work::global;
+
+/// Takes a port of a block of the destination that nobody is known to use; gives its index. Makes
+/// the block where there is none. `first` is any number, and chooses where to begin.
+#[inline(always)]
+pub(super) fn pick<F: Tables>(number: u8, first: u32) -> Option<u32> {
+    let index = picked::<F>(number.into(), first);
+    (index < PORTS_PER_BLOCK).then_some(index)
+}
+
+global! {
+    #[doc = "The index of a port, or `PORTS_PER_BLOCK`."]
+    picked(number: u32, first: u32) = nat_pick_v4, nat_pick_v6: run_pick;
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`pick` gives a byte")]
+fn run_pick<F: Tables>(number: u32, first: u32) -> u32 {
+    let number = number as u8;
+    let Some(key) = attempt().map(|attempt| attempt.block_key(number)) else {
+        return PORTS_PER_BLOCK;
+    };
+    let block = PORT_BLOCKS.find(&key).or_else(|| {
+        fill::<F>(number);
+        PORT_BLOCKS.find(&key)
+    });
+    match block {
+        Some(block) => take(block, first).unwrap_or(PORTS_PER_BLOCK),
+        // There are as many blocks as there can be: any port may be free.
+        None => first % PORTS_PER_BLOCK,
+    }
+}
+
+/// Words to look at: all. The compiler does not know how many, so that it keeps the loop: of a
+/// loop written out, the verifier would follow each way out by itself.
+static ROUNDS: Global<u32> = Global::new(WORDS);
+
+/// Takes a port of a block that nobody is known to use; gives its index.
+#[inline(always)]
+fn take(block: *mut PortBlock, first: u32) -> Option<u32> {
+    let (mut index, mut bit) = (first, 0);
+    // SAFETY: `block` is a map's value, which stays readable and writable while the program runs.
+    unsafe {
+        let rounds = ROUNDS.load();
+        lock(&raw mut (*block).lock);
+        for _ in 0..rounds {
+            index = index.wrapping_add(1) % WORDS;
+            let word = word(block, index);
+            let value = ptr::read_volatile(word);
+            bit = ports::free_bit(value);
+            if bit != 0 {
+                ptr::write_volatile(word, value | bit);
+                break;
+            }
+        }
+        unlock(&raw mut (*block).lock);
+    }
+    (bit != 0).then(|| ports::index_of(index, bit))
+}
+
+/// Notes that a flow has its port.
+#[inline(always)]
+pub(super) fn note_used(key: &FlowKey) {
+    change(key, |word, bit| word | bit);
+}
+
+/// Notes that a flow's port is free again.
+#[inline(always)]
+pub(super) fn give_back(key: &FlowKey) {
+    change(key, |word, bit| word & !bit);
+}
+
+/// Changes the bit of a flow's port.
+#[inline(always)]
+fn change(key: &FlowKey, after: impl FnOnce(u64, u64) -> u64) {
+    let port = u16::from_be(key.port);
+    let block = PortBlockKey::new(
+        key.eni,
+        key.protocol,
+        key.remote,
+        key.remote_port,
+        ports::block_of(port),
+    );
+    let Some(block) = PORT_BLOCKS.find(&block) else {
+        return;
+    };
+    let (index, bit) = ports::bit_of(port);
+    // SAFETY: as for `take`.
+    unsafe {
+        let word = word(block, index);
+        lock(&raw mut (*block).lock);
+        ptr::write_volatile(word, after(ptr::read_volatile(word), bit));
+        unlock(&raw mut (*block).lock);
+    }
+}
+
+/// A word of a block. The index is brought below [`WORDS`] where the verifier sees it.
+///
+/// # Safety
+/// `block` is a map's value.
+#[inline(always)]
+unsafe fn word(block: *mut PortBlock, index: u32) -> *mut u64 {
+    // SAFETY: by the caller; the index is below the number of words.
+    unsafe {
+        (&raw mut (*block).used)
+            .cast::<u64>()
+            .add((index % WORDS) as usize)
+    }
+}

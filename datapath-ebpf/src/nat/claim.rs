@@ -1,0 +1,137 @@
+//! Claiming a port: putting the flow in.
+
+use core::hint;
+use core::ptr;
+
+use aya_ebpf::bindings::__sk_buff;
+use datapath_common::abi::{Addr, Flow, FlowKey, PortBlock, PortBlockKey};
+use datapath_common::progress;
+
+use super::host_socket::{self, SocketTuple};
+use super::request::Request;
+use super::tables::{Refusal, Table as _, Tables};
+use super::{blocks, quota};
+use crate::clock;
+use crate::maps::ATTEMPT;
+use crate::work::global;
+
+/// The flow as it goes into the map.
+///
+/// It lies in a map of each CPU's own, not on the stack: the stack is small, and what lies on it
+/// the verifier follows, so that it would verify each round of a search anew.
+#[repr(C)]
+pub(crate) struct Attempt {
+    /// The flow, as words: the kernel takes no type with a lock for a map of this kind.
+    flow: [u64; size_of::<Flow>() / 8],
+    /// A block that is being made, as words too.
+    pub(super) block: [u64; size_of::<PortBlock>() / 8],
+    pub(super) key: FlowKey,
+    snat: Addr,
+    /// Ports tried.
+    pub(super) tries: u32,
+    pod_port: u16,
+    is_host: bool,
+    /// Of the search: which block comes next, and how many in a row had no port.
+    pub(super) next_look: u32,
+    pub(super) looks_in_vain: u32,
+    /// Whether there is no room for another block.
+    pub(super) has_no_room: bool,
+    socket: SocketTuple,
+}
+
+/// This CPU's. No other program comes in between: a CPU runs one at a time.
+#[inline(always)]
+pub(super) fn attempt() -> Option<&'static mut Attempt> {
+    // What a global function has written the compiler is to read anew.
+    let attempt = hint::black_box(ATTEMPT.get_ptr_mut(0)?);
+    // SAFETY: a map's value of this CPU's own. Callers hold one of these references at a time.
+    Some(unsafe { &mut *attempt })
+}
+
+impl Attempt {
+    /// Prepares this CPU's for a request.
+    #[inline(always)]
+    pub(super) fn prepare(request: &Request) -> Option<()> {
+        let attempt = attempt()?;
+        let tuple = &request.tuple;
+        let key = FlowKey::new(
+            request.eni,
+            tuple.protocol,
+            tuple.remote,
+            tuple.remote_port,
+            0,
+        );
+        let now = clock::now();
+        let flow = attempt.flow();
+        *flow = Flow::new(&key, tuple.pod, tuple.pod_port, request.endpoint, now);
+        flow.progress_out = progress::of_packet(tuple.protocol, request.tcp_flags);
+        attempt.key = key;
+        // Of memory that is read for good the compiler makes no call to `memmove`.
+        // SAFETY: a reference.
+        attempt.snat = unsafe { ptr::read_volatile(&raw const request.snat) };
+        attempt.tries = 0;
+        attempt.pod_port = tuple.pod_port;
+        attempt.is_host = request.endpoint == quota::HOST;
+        attempt.has_no_room = false;
+        Some(())
+    }
+
+    #[inline(always)]
+    fn flow(&mut self) -> &mut Flow {
+        const { assert!(size_of::<Flow>().is_multiple_of(8) && align_of::<Flow>() == 8) };
+        // SAFETY: the words have the size and alignment of a flow, and any bytes are one.
+        unsafe { &mut *(&raw mut self.flow).cast::<Flow>() }
+    }
+
+    /// The key of a block of the destination.
+    #[inline(always)]
+    pub(super) fn block_key(&self, number: u8) -> PortBlockKey {
+        let key = &self.key;
+        PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, number)
+    }
+}
+
+/// Opens the flow at a port, as it lies in a packet, unless another one or a socket of the host
+/// has it. Gives what [`Refusal::of`] takes.
+#[inline(always)]
+pub(super) fn claim<F: Tables>(skb: *mut __sk_buff, port: u16) -> i32 {
+    claimed::<F>(skb, port.into()).cast_signed()
+}
+
+global! {
+    #[doc = "The bits of what `Refusal::of` takes."]
+    claimed(skb: *mut __sk_buff, port: u32) = nat_claim_v4, nat_claim_v6: run_claim;
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`claim` gives a port")]
+fn run_claim<F: Tables>(skb: *mut __sk_buff, port: u32) -> u32 {
+    let result = attempt().map_or(Refusal::FAILED, |attempt| {
+        at::<F>(skb, attempt, port as u16)
+    });
+    result.cast_unsigned()
+}
+
+#[inline(always)]
+fn at<F: Tables>(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
+    attempt.tries = attempt.tries.wrapping_add(1);
+    attempt.key.port = port;
+    attempt.flow().set_port(port);
+    // A look-up costs half of what an insertion in vain does.
+    if F::flows().find(&attempt.key).is_some() {
+        return Refusal::EXISTS;
+    }
+    // A packet of the host comes from the socket that has its own port.
+    let is_own = attempt.is_host && port == attempt.pod_port;
+    let (key, snat) = (&attempt.key, attempt.snat);
+    if !is_own && host_socket::has::<F>(skb, key, snat, &mut attempt.socket) {
+        return Refusal::EXISTS;
+    }
+    // SAFETY: as for `flow`; the key is another part.
+    let flow = unsafe { &*(&raw const attempt.flow).cast::<Flow>() };
+    let result = F::flows().put(&attempt.key, flow);
+    if result == 0 {
+        blocks::note_used(&attempt.key);
+    }
+    result
+}

@@ -1,0 +1,79 @@
+//! Making a block of a destination that has become busy.
+//!
+//! A block is made once, with a bit for each flow that there is by then: ports that were got
+//! without a search are as much in the way as others. It goes into the map when it is complete, so
+//! that nobody takes ports for free that are not. Of a flow that comes meanwhile, whose port has no
+//! bit then, the first one to try that port learns; the bit of one that goes meanwhile stays until
+//! user space compares the blocks with the flows.
+
+use datapath_common::abi::PortBlock;
+use datapath_common::ports::{self, WORDS};
+
+use super::claim::attempt;
+use super::tables::{Refusal, Table as _, Tables};
+use crate::maps::PORT_BLOCKS;
+use crate::work::global;
+
+/// Makes the block with a number. That another CPU was faster is as good.
+#[inline(always)]
+pub(super) fn fill<F: Tables>(number: u8) {
+    let _is_there = filled::<F>(number.into());
+}
+
+global! {
+    #[doc = "Whether there is such a block."]
+    filled(number: u32) = nat_fill_v4, nat_fill_v6: run_fill;
+    #[doc = "A bit for each port that is used, of 32 from this one on."]
+    used(first: u32) = nat_used_v4, nat_used_v6: run_used;
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`fill` gives a byte")]
+fn run_fill<F: Tables>(number: u32) -> u32 {
+    make::<F>(number as u8).is_some().into()
+}
+
+#[inline(always)]
+fn make<F: Tables>(number: u8) -> Option<()> {
+    const { assert!(size_of::<PortBlock>() == 8 * (1 + WORDS as usize)) };
+    if attempt()?.has_no_room {
+        return None;
+    }
+    let mut port = u32::from(ports::port_of(number, 0));
+    // The first word is the lock, and stays 0.
+    for word in 1..=WORDS as usize {
+        let low = used::<F>(port);
+        let high = used::<F>(port.wrapping_add(u32::BITS));
+        attempt()?.block[word] = u64::from(high) << u32::BITS | u64::from(low);
+        port = port.wrapping_add(u64::BITS);
+    }
+    let attempt = attempt()?;
+    let key = attempt.block_key(number);
+    // SAFETY: the words have the size and alignment of a block, and any bytes are one.
+    let block = unsafe { &*(&raw const attempt.block).cast::<PortBlock>() };
+    match PORT_BLOCKS.claim(&key, block) {
+        Ok(()) | Err(Refusal::Exists) => Some(()),
+        Err(_refusal) => {
+            attempt.has_no_room = true;
+            None
+        }
+    }
+}
+
+/// Looks each port up. The loop is short, and a function of its own, because the verifier follows
+/// each of its rounds.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`make` gives a port")]
+fn run_used<F: Tables>(first: u32) -> u32 {
+    let Some(attempt) = attempt() else {
+        return 0;
+    };
+    let mut used = 0;
+    for index in 0..u32::BITS {
+        attempt.key.port = (first.wrapping_add(index) as u16).to_be();
+        if F::flows().find(&attempt.key).is_some() {
+            used |= 1 << index;
+        }
+    }
+    used
+}

@@ -1,0 +1,227 @@
+//! Finding the flow of a packet, and keeping it alive.
+
+use core::ptr;
+
+use datapath_common::abi::{Flow, FlowKey, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::progress;
+
+use super::lock::{lock, unlock};
+use super::moved;
+use super::ports;
+use super::request::Request;
+use super::tables::{Table as _, Tables};
+use super::{Enis, Inside, Mapping, PRIMARY};
+use crate::clock;
+use crate::fault;
+
+/// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
+/// look-up, which most packets need no more than.
+#[inline(always)]
+pub(crate) fn known<F: Tables>(tuple: &PodTuple, enis: Enis, tcp_flags: u8) -> Option<Mapping> {
+    let first = first(tuple, enis.policy);
+    refreshed::<F>(tuple, first, tcp_flags).then_some(first)
+}
+
+/// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
+#[inline(always)]
+pub(super) fn known_elsewhere<F: Tables>(request: &Request) -> Option<Mapping> {
+    let tuple = &request.tuple;
+    let at = |mapping| refreshed_at::<F>(request, Mapping::to_register(Some(mapping)));
+    moved::find::<F>(tuple)
+        .filter(|mapping| at(*mapping))
+        .or_else(|| other_first(request).filter(|mapping| at(*mapping)))
+}
+
+/// The flow of a packet from the inside wherever it is, left as it is: an ICMP error keeps nothing
+/// alive (RFC 5508 REQ-4).
+#[inline(always)]
+pub(super) fn peek_anywhere<F: Tables>(request: &Request) -> Option<Mapping> {
+    let tuple = &request.tuple;
+    let at = |mapping| alive_at::<F>(request, Mapping::to_register(Some(mapping)));
+    let first = first(tuple, request.eni);
+    Some(first)
+        .filter(|mapping| at(*mapping))
+        .or_else(|| moved::find::<F>(tuple).filter(|mapping| at(*mapping)))
+        .or_else(|| other_first(request).filter(|mapping| at(*mapping)))
+}
+
+/// [`refreshed`] as a function of its own, for what is called more than once.
+#[inline(never)]
+pub(super) fn refreshed_at<F: Tables>(request: &Request, mapping: u32) -> bool {
+    Mapping::from_register(mapping)
+        .is_some_and(|mapping| refreshed::<F>(&request.tuple, mapping, request.tcp_flags))
+}
+
+/// [`alive`] in the same way.
+#[inline(never)]
+fn alive_at<F: Tables>(request: &Request, mapping: u32) -> bool {
+    Mapping::from_register(mapping).is_some_and(|mapping| alive::<F>(&request.tuple, mapping))
+}
+
+/// How a tuple's flow looks at the port that it gets first.
+#[inline(always)]
+fn first(tuple: &PodTuple, eni: u8) -> Mapping {
+    Mapping {
+        eni,
+        port: ports::candidate(tuple),
+    }
+}
+
+/// The flow of a packet from the outside, which keeps it alive.
+#[inline(always)]
+pub(crate) fn answered<F: Tables>(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
+    let flow = F::flows().find(key)?;
+    let after = |out, inward| (out, inward | progress::of_packet(key.protocol, tcp_flags));
+    refresh(flow, key, after).then(|| inside(flow))
+}
+
+/// The flow of a packet from the outside, left as it is.
+#[inline(always)]
+pub(crate) fn peek_answered<F: Tables>(key: &FlowKey) -> Option<Inside> {
+    if fault::has(Fault::ErrorRefreshes) {
+        return answered::<F>(key, 0);
+    }
+    let flow = F::flows().find(key)?;
+    is_alive(flow, key).then(|| inside(flow))
+}
+
+/// Whether no flow has the inside port of a request, towards its remote.
+#[inline(always)]
+pub(super) fn is_own_port_free<F: Tables>(request: &Request) -> bool {
+    let key = key(&request.tuple, request.at(request.tuple.pod_port));
+    peek_answered::<F>(&key).is_none()
+}
+
+/// Where the flow of a tuple would be at the ENI that another policy gives. There are two that a
+/// policy can give: the owner and the primary.
+#[inline(always)]
+fn other_first(request: &Request) -> Option<Mapping> {
+    let eni = if request.eni == request.owner {
+        PRIMARY
+    } else {
+        request.owner
+    };
+    let is_other = eni != request.eni && !fault::has(Fault::PolicyChangeIgnored);
+    is_other.then(|| first(&request.tuple, eni))
+}
+
+/// The key of a tuple's flow that looks like this from the outside.
+#[inline(always)]
+pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
+    FlowKey::new(
+        mapping.eni,
+        tuple.protocol,
+        tuple.remote,
+        tuple.remote_port,
+        mapping.port,
+    )
+}
+
+/// Whether there is a flow of this tuple behind a mapping; keeps it alive.
+#[inline(always)]
+pub(super) fn refreshed<F: Tables>(tuple: &PodTuple, mapping: Mapping, tcp_flags: u8) -> bool {
+    let key = key(tuple, mapping);
+    let Some(flow) = F::flows().find(&key) else {
+        return false;
+    };
+    let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
+    is_owned_by(flow, tuple) && refresh(flow, &key, after)
+}
+
+/// Whether there is a flow of this tuple behind a mapping.
+#[inline(always)]
+fn alive<F: Tables>(tuple: &PodTuple, mapping: Mapping) -> bool {
+    let key = key(tuple, mapping);
+    F::flows()
+        .find(&key)
+        .is_some_and(|flow| is_owned_by(flow, tuple) && is_alive(flow, &key))
+}
+
+/// Whether a flow has this tuple's inside.
+#[inline(always)]
+pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple) -> bool {
+    // SAFETY: `flow` is a map's value, which stays readable while the program runs.
+    let flow = unsafe { &*flow };
+    let is_own = flow.pod == tuple.pod && flow.pod_port == tuple.pod_port;
+    is_own || fault::has(Fault::AnybodysFlow)
+}
+
+/// Whether a value is the flow of its key still.
+#[inline(always)]
+pub(super) fn is_alive(flow: *const Flow, key: &FlowKey) -> bool {
+    // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow
+    // clears it together with the rest.
+    unsafe {
+        let lives = ptr::read_volatile(&raw const (*flow).dead) == 0;
+        (lives || fault::has(Fault::DeadFlow)) && (*flow).is_of(key)
+    }
+}
+
+#[inline(always)]
+fn inside(flow: *const Flow) -> Inside {
+    // SAFETY: as for `is_owned_by`.
+    let flow = unsafe { &*flow };
+    Inside {
+        pod: flow.pod,
+        port: if fault::has(Fault::InsidePort) {
+            0
+        } else {
+            flow.pod_port
+        },
+        is_host: flow.endpoint == 0,
+    }
+}
+
+/// Keeps a flow alive and notes how far it has come; tells whether it is the flow of its key
+/// still.
+///
+/// No lifetime is so short that a flow seen within the last second can be removed, so that needs
+/// no lock. And it need not be written then, so the cache line stays shared between the CPUs.
+#[inline(always)]
+fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8)) -> bool {
+    let now = clock::now();
+    // SAFETY: `flow` is a map's value, which stays readable and writable while the program runs.
+    // Others write it at the same time; every field is read and written once, as a word.
+    unsafe {
+        let last_seen = ptr::read_volatile(&raw const (*flow).last_seen);
+        // Another CPU may have looked at the clock after this one.
+        let is_fresh = now.saturating_sub(last_seen) < clock::seconds(1);
+        if is_fresh {
+            if !(*flow).is_of(key) {
+                return false;
+            }
+        } else if !revive(flow, key, now) {
+            return false;
+        }
+        let out = ptr::read_volatile(&raw const (*flow).progress_out);
+        let inward = ptr::read_volatile(&raw const (*flow).progress_in);
+        let (out_after, inward_after) = after(out, inward);
+        // Each direction writes its own byte, so that neither undoes what the other one wrote.
+        if out_after != out && !fault::has(Fault::Progress) {
+            ptr::write_volatile(&raw mut (*flow).progress_out, out_after);
+        }
+        if inward_after != inward {
+            ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
+        }
+    }
+    true
+}
+
+/// Notes that a flow lives that has been idle, unless it is being removed.
+///
+/// # Safety
+/// `flow` is a map's value.
+#[inline(always)]
+unsafe fn revive(flow: *mut Flow, key: &FlowKey, now: u64) -> bool {
+    // SAFETY: by the caller.
+    unsafe {
+        lock(&raw mut (*flow).lock);
+        let lives = is_alive(flow, key);
+        if lives {
+            ptr::write_volatile(&raw mut (*flow).last_seen, now);
+        }
+        unlock(&raw mut (*flow).lock);
+        lives
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether a socket of the host has a port towards a destination.
+
+use aya_ebpf::bindings::{__sk_buff, bpf_sock};
+use aya_ebpf::helpers::generated::{bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lookup_tcp};
+use datapath_common::abi::{Addr, FlowKey};
+use datapath_common::headers::{self, protocol};
+
+use super::tables::Tables;
+
+/// `BPF_F_CURRENT_NETNS` of `include/uapi/linux/bpf.h`.
+const CURRENT_NETNS: u64 = u64::MAX;
+
+/// `struct bpf_sock_tuple` of `include/uapi/linux/bpf.h`, as words: source and destination address,
+/// then both ports.
+pub(super) type SocketTuple = [u32; 9];
+
+/// Whether a socket of this namespace would get the answers of a flow: a listening, connected or
+/// `TIME_WAIT` one of TCP, or one of UDP. `tuple` is memory to work in.
+#[inline(always)]
+pub(super) fn has<F: Tables>(
+    skb: *mut __sk_buff,
+    key: &FlowKey,
+    address: Addr,
+    tuple: &mut SocketTuple,
+) -> bool {
+    if key.protocol != protocol::TCP && key.protocol != protocol::UDP {
+        return false;
+    }
+    let size = write::<F>(key, address, tuple);
+    let tuple = tuple.as_mut_ptr().cast();
+    let skb = skb.cast();
+    // SAFETY: the helpers read `size` bytes of the tuple, which has more; `skb` is the program's
+    // context. A socket that they give is released.
+    unsafe {
+        let socket: *mut bpf_sock = if key.protocol == protocol::TCP {
+            bpf_skc_lookup_tcp(skb, tuple, size, CURRENT_NETNS, 0)
+        } else {
+            bpf_sk_lookup_udp(skb, tuple, size, CURRENT_NETNS, 0)
+        };
+        if socket.is_null() {
+            return false;
+        }
+        bpf_sk_release(socket.cast());
+    }
+    true
+}
+
+/// Writes the addresses and ports of an answer. Gives how many bytes of them the family has.
+#[inline(always)]
+fn write<F: Tables>(key: &FlowKey, address: Addr, tuple: &mut SocketTuple) -> u32 {
+    let (source, destination) = (key.remote.words(), address.words());
+    let ports = headers::word([key.remote_port, key.port]);
+    if F::IS_V4 {
+        let [_, _, _, source] = source;
+        let [_, _, _, destination] = destination;
+        [tuple[0], tuple[1], tuple[2]] = [source, destination, ports];
+        12
+    } else {
+        let [s0, s1, s2, s3] = source;
+        let [d0, d1, d2, d3] = destination;
+        *tuple = [s0, s1, s2, s3, d0, d1, d2, d3, ports];
+        36
+    }
+}

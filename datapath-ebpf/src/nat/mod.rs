@@ -1,0 +1,96 @@
+//! Translated flows: finding them, opening them, and what else has to be known of them.
+//!
+//! A flow is one entry, keyed by what its answers carry; putting it in with `BPF_NOEXIST` is the
+//! claim of its port. Packets from the inside find it by the port that it gets first
+//! (`datapath_common::ports`), or, where that was taken, by [`moved`]. Nobody but [`retire`] removes
+//! flows.
+
+mod allocate;
+mod blocks;
+pub(crate) mod claim;
+mod fill;
+mod flow;
+mod host_socket;
+pub(crate) mod inbound;
+mod lock;
+mod moved;
+pub(crate) mod ports;
+mod quota;
+mod request;
+pub(crate) mod retire;
+mod search;
+pub(crate) mod stats;
+mod tables;
+
+use datapath_common::abi::Addr;
+
+pub(crate) use flow::{answered, known, peek_answered};
+pub(crate) use ports::in_range;
+pub(crate) use quota::HOST;
+pub(crate) use request::{Request, is_own_port_free, known_elsewhere, open, peek};
+pub(crate) use tables::Tables;
+
+use crate::maps;
+
+/// Number of the primary ENI.
+pub(crate) const PRIMARY: u8 = 0;
+
+/// What a flow looks like from the outside.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapping {
+    /// Number of the ENI by which it leaves, and whose translation address it has.
+    pub(crate) eni: u8,
+    /// Its port, as it lies in a packet.
+    pub(crate) port: u16,
+}
+
+impl Mapping {
+    const IS_SOME: u32 = 1 << 24;
+
+    /// A mapping, or none, as one register: what a subprogram can return, and the compiler leaves
+    /// the padding of anything else unwritten, which the verifier does not take.
+    #[inline(always)]
+    fn to_register(mapping: Option<Self>) -> u32 {
+        mapping.map_or(0, |Self { eni, port }| {
+            Self::IS_SOME | u32::from(eni) << 16 | u32::from(port)
+        })
+    }
+
+    /// What [`Self::to_register`] was given.
+    #[inline(always)]
+    fn from_register(register: u32) -> Option<Self> {
+        let [port_low, port_high, eni, is_some] = register.to_le_bytes();
+        (is_some != 0).then(|| Self {
+            eni,
+            port: u16::from_le_bytes([port_low, port_high]),
+        })
+    }
+}
+
+/// The ENIs by which the flow of a packet may leave.
+#[derive(Clone, Copy)]
+pub(crate) struct Enis {
+    /// The one that policy gives to a new flow.
+    pub(crate) policy: u8,
+    /// The one that owns the source address.
+    pub(crate) owner: u8,
+}
+
+/// Where the answers of a flow go.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside {
+    /// The pod's address, or the translation address itself.
+    pub(crate) pod: Addr,
+    /// The port, as it lies in a packet.
+    pub(crate) port: u16,
+    /// Whether the flow is the host's.
+    pub(crate) is_host: bool,
+}
+
+/// Whether packets that policy exempts may belong to translated flows.
+#[inline(always)]
+pub(crate) fn may_be_exempt() -> bool {
+    maps::NAT_CONTROL
+        .get(0)
+        .is_some_and(|control| control.may_be_exempt != 0)
+}

@@ -1,0 +1,65 @@
+//! The index of flows that are off their first candidate port.
+
+use crate::fault;
+use datapath_common::abi::{Moved, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::outcome::DropReason;
+
+use super::Mapping;
+use super::flow;
+use super::tables::{Refusal, Table as _, Tables};
+
+/// Where a tuple's flow has been moved to. It may be gone.
+#[inline(always)]
+pub(super) fn find<F: Tables>(tuple: &PodTuple) -> Option<Mapping> {
+    if fault::has(Fault::MovedIgnored) {
+        return None;
+    }
+    let moved = F::moved().find(tuple)?;
+    // SAFETY: a map's value stays readable while the program runs, and nobody writes it in place.
+    let moved = unsafe { *moved };
+    Some(Mapping {
+        eni: moved.eni,
+        port: moved.port,
+    })
+}
+
+/// Notes where a tuple's new flow is. Where another CPU was faster, gives that one's flow.
+///
+/// A note that leads nowhere is replaced. One that leads to a dead flow is about to be removed
+/// together with it ([`super::retire`]), and would take the replacement with it; the packet is
+/// lost then, for it belongs to a flow that is no more. Its repetition will not be.
+#[inline(always)]
+pub(super) fn note<F: Tables>(tuple: &PodTuple, mapping: Mapping) -> Result<Mapping, DropReason> {
+    let moved = Moved::new(mapping.eni, mapping.port);
+    match F::moved().claim(tuple, &moved) {
+        Ok(()) => return Ok(mapping),
+        Err(Refusal::Exists) => {}
+        Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
+    }
+    let Some(there) = find::<F>(tuple) else {
+        return Err(DropReason::NoFlow);
+    };
+    let key = flow::key(tuple, there);
+    if let Some(found) = F::flows().find(&key)
+        && flow::is_owned_by(found, tuple)
+    {
+        return if flow::is_alive(found, &key) {
+            Ok(there)
+        } else {
+            Err(DropReason::NoFlow)
+        };
+    }
+    F::moved()
+        .replace(tuple, &moved)
+        .map(|()| mapping)
+        .map_err(|refusal| refusal.reason(DropReason::FlowsFull))
+}
+
+/// Removes the note of a flow, unless it is of another one by now.
+#[inline(always)]
+pub(super) fn forget<F: Tables>(tuple: &PodTuple, mapping: Mapping) {
+    if find::<F>(tuple).is_some_and(|at| at.port == mapping.port && at.eni == mapping.eni) {
+        F::moved().forget(tuple);
+    }
+}

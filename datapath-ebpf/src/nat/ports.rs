@@ -1,0 +1,79 @@
+//! Our ports, as the programs were loaded with them.
+
+use crate::fault;
+use aya_ebpf::Global;
+use datapath_common::abi::PodTuple;
+use datapath_common::config::PortSlice;
+use datapath_common::fault::Fault;
+use datapath_common::ports::Ports;
+
+use super::request::Request;
+
+#[unsafe(no_mangle)]
+static PORT_SLICES: Global<[u32; PortSlice::MAX]> = Global::new(Ports::DEFAULT.to_words());
+
+#[inline(always)]
+fn all() -> Ports {
+    Ports::from_words(PORT_SLICES.load())
+}
+
+/// Whether a port, as it lies in a packet, is one of ours.
+#[inline(always)]
+pub(crate) fn in_range(port: u16) -> bool {
+    let port = u16::from_be(port);
+    all().contains(port.wrapping_add(u16::from(fault::has(Fault::LastPort))))
+}
+
+/// The port that a flow gets if it is free, as it lies in a packet.
+#[inline(always)]
+pub(super) fn candidate(tuple: &PodTuple) -> u16 {
+    all()
+        .candidate(tuple.pod, u16::from_be(tuple.pod_port))
+        .to_be()
+}
+
+/// The same for the slow path, which has no registers to spare.
+#[inline(never)]
+pub(super) fn candidate_of(request: &Request) -> u16 {
+    candidate(&request.tuple)
+}
+
+/// The port that evenly spread bits choose, as it lies in a packet.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the function gives a port")]
+pub(super) fn spread(bits: u32) -> u16 {
+    nat_spread(bits) as u16
+}
+
+/// How many blocks of ports there are: at least one, which the configuration sees to.
+#[inline(always)]
+pub(super) fn blocks() -> u32 {
+    nat_blocks()
+}
+
+/// The number of a block by its index.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the function gives a byte")]
+pub(super) fn block(index: u32) -> u8 {
+    nat_block(index) as u8
+}
+
+// Global functions, which the verifier looks at once: a search calls them in each of its rounds.
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_spread(bits: u32) -> u32 {
+    all().spread(bits).to_be().into()
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_blocks() -> u32 {
+    all().blocks().max(1)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_block(index: u32) -> u32 {
+    all().block(index).into()
+}

@@ -1,0 +1,160 @@
+//! What few packets need of their flow: looking further than its first port, and opening it.
+
+use aya_ebpf::bindings::__sk_buff;
+use datapath_common::abi::{Addr, PodTuple};
+use datapath_common::outcome::DropReason;
+
+use super::allocate::{First, first, settle};
+use super::search::search;
+use super::tables::Tables;
+use super::{Enis, Mapping, flow};
+use crate::packet::Packet;
+use crate::work::{self, global, reason, work};
+
+/// A flow to find or to open.
+#[repr(C)]
+pub(crate) struct Request {
+    pub(super) tuple: PodTuple,
+    /// The translation address of the ENI.
+    pub(super) snat: Addr,
+    /// Whose quota it counts for.
+    pub(super) endpoint: u32,
+    /// Number of the ENI that policy gives.
+    pub(super) eni: u8,
+    /// Number of the ENI that owns the source.
+    pub(super) owner: u8,
+    pub(super) tcp_flags: u8,
+    reserved: u8,
+}
+
+impl Request {
+    /// The mapping with this port, as it lies in a packet.
+    #[inline(always)]
+    pub(super) fn at(&self, port: u16) -> Mapping {
+        Mapping {
+            eni: self.eni,
+            port,
+        }
+    }
+}
+
+/// The flow of a packet from the inside that [`super::known`] did not find; keeps it alive.
+#[inline(always)]
+pub(crate) fn known_elsewhere<F: Tables>(
+    tuple: &PodTuple,
+    enis: Enis,
+    tcp_flags: u8,
+) -> Option<Mapping> {
+    write(tuple, enis, tcp_flags).ok()?;
+    Mapping::from_register(find_elsewhere::<F>())
+}
+
+/// The flow of a packet from the inside, left as it is.
+#[inline(always)]
+pub(crate) fn peek<F: Tables>(tuple: &PodTuple, enis: Enis) -> Option<Mapping> {
+    write(tuple, enis, 0).ok()?;
+    Mapping::from_register(find_anywhere::<F>())
+}
+
+/// Opens the flow of a packet from the inside that is not known, at the ENI that policy gives,
+/// with its translation address. `endpoint` is the pod's device, or [`super::HOST`].
+#[inline(always)]
+pub(crate) fn open<F: Tables>(
+    packet: &Packet,
+    tuple: &PodTuple,
+    enis: Enis,
+    snat: Addr,
+    endpoint: u32,
+    tcp_flags: u8,
+) -> Result<Mapping, DropReason> {
+    let request = write(tuple, enis, tcp_flags)?;
+    request.snat = snat;
+    request.endpoint = endpoint;
+    let mut answer = claimed_first::<F>(packet.skb());
+    if answer == SEARCH {
+        answer = settled::<F>(searched::<F>(packet.skb()));
+    }
+    Mapping::from_register(answer).ok_or_else(|| reason(answer))
+}
+
+/// Whether no flow has the inside port itself, of what [`open`] could not open.
+#[inline(always)]
+pub(crate) fn is_own_port_free<F: Tables>() -> bool {
+    own_port_is_free::<F>() != 0
+}
+
+/// Writes what every request has.
+#[inline(always)]
+fn write(tuple: &PodTuple, enis: Enis, tcp_flags: u8) -> Result<&'static mut Request, DropReason> {
+    let request = work()?.request();
+    // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
+    let request = unsafe { &mut *request };
+    request.tuple = *tuple;
+    request.eni = enis.policy;
+    request.owner = enis.owner;
+    request.tcp_flags = tcp_flags;
+    Ok(request)
+}
+
+// Without a use for the context a function must not take it: the compiler would pass anything.
+global! {
+    #[doc = "A mapping as a register."]
+    find_elsewhere() = nat_known_elsewhere_v4, nat_known_elsewhere_v6: run_known_elsewhere;
+    #[doc = "A mapping as a register."]
+    find_anywhere() = nat_peek_v4, nat_peek_v6: run_peek;
+    #[doc = "A mapping as a register, or the number of the reason why there is none, or `SEARCH`."]
+    claimed_first(skb: *mut __sk_buff) = nat_first_v4, nat_first_v6: run_first;
+    #[doc = "The bits of what the last insertion gave."]
+    searched(skb: *mut __sk_buff) = nat_search_v4, nat_search_v6: run_search;
+    #[doc = "1, or 0 if a flow has the port."]
+    own_port_is_free() = nat_own_port_free_v4, nat_own_port_free_v6: run_own_port_free;
+    #[doc = "A mapping as a register, or the number of the reason why there is none."]
+    settled(result: u32) = nat_settle_v4, nat_settle_v6: run_settle;
+}
+
+#[inline(always)]
+fn run_known_elsewhere<F: Tables>() -> u32 {
+    let found = work()
+        .ok()
+        .and_then(|work| flow::known_elsewhere::<F>(work::read(work.request())));
+    Mapping::to_register(found)
+}
+
+#[inline(always)]
+fn run_peek<F: Tables>() -> u32 {
+    let found = work()
+        .ok()
+        .and_then(|work| flow::peek_anywhere::<F>(work::read(work.request())));
+    Mapping::to_register(found)
+}
+
+/// What no mapping and no reason has for a number.
+const SEARCH: u32 = u32::MAX;
+
+#[inline(always)]
+fn run_own_port_free<F: Tables>() -> u32 {
+    let is_free = work().is_ok_and(|work| flow::is_own_port_free::<F>(work::read(work.request())));
+    u32::from(is_free)
+}
+
+#[inline(always)]
+fn run_first<F: Tables>(skb: *mut __sk_buff) -> u32 {
+    match work().and_then(|work| first::<F>(skb, work::read(work.request()))) {
+        Ok(First::Open(mapping)) => Mapping::to_register(Some(mapping)),
+        Ok(First::Taken) => SEARCH,
+        Err(reason) => reason as u32,
+    }
+}
+
+#[inline(always)]
+fn run_search<F: Tables>(skb: *mut __sk_buff) -> u32 {
+    search::<F>(skb).cast_unsigned()
+}
+
+#[inline(always)]
+fn run_settle<F: Tables>(result: u32) -> u32 {
+    match work().and_then(|work| settle::<F>(work::read(work.request()), result.cast_signed())) {
+        Ok(mapping) => Mapping::to_register(Some(mapping)),
+        Err(reason) => reason as u32,
+    }
+}

@@ -1,0 +1,58 @@
+//! Removing a flow.
+//!
+//! Under the lock it is marked dead, which every packet that would refresh it sees, and nobody
+//! else removes it then. Its note in `MOVED` goes before the flow itself: a note that leads to a
+//! dead flow is known to be about to go.
+
+use core::ptr;
+
+use datapath_common::abi::{FlowKey, PodTuple, ReapFlow};
+
+use super::lock::{lock, unlock};
+use super::tables::{Table as _, Tables};
+use super::{Mapping, blocks, flow, moved, quota};
+
+/// Removes the flow of a key with all that belongs to it, if its last packet passed at
+/// `last_seen`, or in any case ([`ReapFlow::ALWAYS`]). Tells whether it did.
+#[inline(never)]
+pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
+    let Some(found) = F::flows().find(key) else {
+        return false;
+    };
+    // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
+    let is_mine = unsafe {
+        lock(&raw mut (*found).lock);
+        let is_idle = last_seen == ReapFlow::ALWAYS
+            || last_seen == ptr::read_volatile(&raw const (*found).last_seen);
+        let is_mine = is_idle && flow::is_alive(found, key);
+        if is_mine {
+            ptr::write_volatile(&raw mut (*found).dead, 1);
+        }
+        unlock(&raw mut (*found).lock);
+        is_mine
+    };
+    if !is_mine {
+        return false;
+    }
+    // SAFETY: as above; the slot is nobody else's before `forget`.
+    let (tuple, endpoint) = unsafe {
+        let flow = &*found;
+        let tuple = PodTuple::new(
+            key.protocol,
+            flow.pod,
+            flow.pod_port,
+            key.remote,
+            key.remote_port,
+        );
+        (tuple, flow.endpoint)
+    };
+    let mapping = Mapping {
+        eni: key.eni,
+        port: key.port,
+    };
+    moved::forget::<F>(&tuple, mapping);
+    F::flows().forget(key);
+    blocks::give_back(key);
+    quota::give_back(endpoint);
+    true
+}

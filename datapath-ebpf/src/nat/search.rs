@@ -1,0 +1,90 @@
+//! The search for a free port, when the first candidate is taken.
+//!
+//! A few ports by chance, which do until most are used, then the blocks of the destination.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
+use datapath_common::ports::{MAX_BLOCKS, port_of};
+
+use super::claim::{attempt, claim};
+use super::tables::{Refusal, Tables};
+use super::{blocks, ports};
+use crate::work::global;
+
+/// Ports tried by chance.
+const BY_CHANCE: u32 = 4;
+/// Most looks at blocks: enough for each of them once, and for 64 ports that look free and are not.
+const LOOKS: u32 = MAX_BLOCKS + 64;
+
+/// What a look gives when all blocks have been looked at since the last one that had a port: no
+/// result of an insertion.
+const NO_MORE: i32 = 1;
+
+/// Claims a port other than the first candidate. Gives what the last insertion gave; its port is
+/// that of the attempt's key.
+#[inline(always)]
+pub(super) fn search<F: Tables>(skb: *mut __sk_buff) -> i32 {
+    for _ in 0..BY_CHANCE {
+        let result = tried::<F>(skb).cast_signed();
+        if result != Refusal::EXISTS {
+            return result;
+        }
+    }
+    if let Some(attempt) = attempt() {
+        // Half of the numbers, so that it does not overflow within a search.
+        attempt.next_look = random() >> 1;
+        attempt.looks_in_vain = 0;
+    }
+    for _ in 0..LOOKS {
+        match looked::<F>(skb).cast_signed() {
+            Refusal::EXISTS => {}
+            NO_MORE => break,
+            result => return result,
+        }
+    }
+    Refusal::EXISTS
+}
+
+// A round is a global function, and what it leaves to the next one lies in the attempt: where a loop
+// has calls in it, old verifiers (Linux 5.10) tell rounds apart by every number in a register.
+global! {
+    #[doc = "Claims a port by chance. The bits of what the insertion gave."]
+    tried(skb: *mut __sk_buff) = nat_try_v4, nat_try_v6: run_try;
+    #[doc = "Claims a port of the next block. The bits of what the insertion gave, or `NO_MORE`."]
+    looked(skb: *mut __sk_buff) = nat_look_v4, nat_look_v6: run_look;
+}
+
+#[inline(always)]
+fn run_try<F: Tables>(skb: *mut __sk_buff) -> u32 {
+    claim::<F>(skb, ports::spread(random())).cast_unsigned()
+}
+
+#[inline(always)]
+fn run_look<F: Tables>(skb: *mut __sk_buff) -> u32 {
+    look::<F>(skb).unwrap_or(Refusal::FAILED).cast_unsigned()
+}
+
+/// Looks at one block. They come one after the other, beginning with any.
+#[inline(always)]
+fn look<F: Tables>(skb: *mut __sk_buff) -> Option<i32> {
+    let count = ports::blocks();
+    let this = attempt()?;
+    let number = ports::block(this.next_look % count);
+    this.next_look = this.next_look.wrapping_add(1);
+    let picked = blocks::pick::<F>(number, random());
+    let this = attempt()?;
+    let Some(index) = picked else {
+        this.looks_in_vain = this.looks_in_vain.wrapping_add(1);
+        let is_last = this.looks_in_vain >= count;
+        return Some(if is_last { NO_MORE } else { Refusal::EXISTS });
+    };
+    // Where the port is taken all the same, the block knows now.
+    this.looks_in_vain = 0;
+    Some(claim::<F>(skb, port_of(number, index).to_be()))
+}
+
+#[inline(always)]
+fn random() -> u32 {
+    // SAFETY: the helper takes nothing.
+    unsafe { bpf_get_prandom_u32() }
+}

@@ -1,0 +1,35 @@
+//! Settings of masquerade, fixed when the programs are loaded.
+
+use aya_ebpf::Global;
+use datapath_common::masquerade::MetadataPolicy;
+
+#[unsafe(no_mangle)]
+static MASQUERADE_V4: Global<u32> = Global::new(1);
+#[unsafe(no_mangle)]
+static MASQUERADE_V6: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+static METADATA_POLICY: Global<u32> = Global::new(MetadataPolicy::Primary as u32);
+
+/// Whether IPv4 is masqueraded.
+#[inline(always)]
+pub(crate) fn masquerades_v4() -> bool {
+    MASQUERADE_V4.load() != 0
+}
+
+/// Whether IPv6 is masqueraded.
+#[inline(always)]
+pub(crate) fn masquerades_v6() -> bool {
+    MASQUERADE_V6.load() != 0
+}
+
+/// What becomes of packets to the instance metadata service.
+#[inline(always)]
+pub(crate) fn metadata_policy() -> MetadataPolicy {
+    const OWN: u32 = MetadataPolicy::Own as u32;
+    const BLOCK: u32 = MetadataPolicy::Block as u32;
+    match METADATA_POLICY.load() {
+        OWN => MetadataPolicy::Own,
+        BLOCK => MetadataPolicy::Block,
+        _ => MetadataPolicy::Primary,
+    }
+}

@@ -1,0 +1,196 @@
+//! The transport header: ports, and what a packet is to a flow that nobody knows.
+
+use aya_ebpf::bindings::BPF_F_MARK_MANGLED_0;
+use datapath_common::fault::Fault;
+use datapath_common::headers::{Icmp, IcmpMessage, PortPair, Tcp, protocol, sctp, udp};
+use datapath_common::masquerade::Opening;
+use datapath_common::outcome::DropReason;
+use datapath_common::progress::tcp;
+
+use crate::family::{Family, Ip, Side};
+use crate::fault;
+use crate::packet::{IP_OFFSET, Packet};
+
+/// What follows the IP header.
+pub(crate) enum Transport {
+    /// A protocol with ports.
+    Ports(Ports),
+    /// An ICMP error.
+    Error,
+    /// Anything else.
+    None,
+}
+
+/// The ports of a packet. An ICMP query or answer has its identifier on the side that asks, and 0
+/// on the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    /// IP protocol.
+    pub(crate) protocol: u8,
+    /// Source port, as it lies in the packet.
+    pub(crate) source: u16,
+    /// Destination port, as it lies in the packet.
+    pub(crate) destination: u16,
+    /// Flags of a TCP header, else 0.
+    pub(crate) tcp_flags: u8,
+    /// What the packet is to a flow that nobody knows.
+    pub(crate) opening: Opening,
+}
+
+impl Ports {
+    /// The port of a side.
+    #[inline(always)]
+    pub(crate) fn of(self, side: Side) -> u16 {
+        match side {
+            Side::Source => self.source,
+            Side::Destination => self.destination,
+        }
+    }
+
+    /// Which side asks, if this is ICMP.
+    #[inline(always)]
+    pub(crate) fn asker(self) -> Side {
+        match self.opening {
+            Opening::Belongs => Side::Destination,
+            _ => Side::Source,
+        }
+    }
+
+    /// Ports that an ICMP query has, or an answer.
+    #[inline(always)]
+    pub(crate) fn of_icmp(protocol: u8, id: u16, asker: Side) -> Self {
+        let (source, destination, opening) = match asker {
+            Side::Source => (id, 0, Opening::Opens),
+            Side::Destination => (0, id, Opening::Belongs),
+        };
+        Self {
+            protocol,
+            source,
+            destination,
+            tcp_flags: 0,
+            opening,
+        }
+    }
+}
+
+/// Reads the transport header of a packet that is no later fragment.
+#[inline(always)]
+pub(crate) fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Transport, DropReason> {
+    let protocol = ip.protocol;
+    match protocol {
+        protocol::TCP => {
+            let header: Tcp = header(packet, ip, Tcp::MIN_LENGTH)?;
+            Ok(Transport::Ports(Ports {
+                protocol,
+                source: header.source,
+                destination: header.destination,
+                tcp_flags: header.flags,
+                opening: opening(&header),
+            }))
+        }
+        protocol::UDP => Ok(Transport::Ports(pair(packet, ip, udp::LENGTH)?)),
+        protocol::SCTP => Ok(Transport::Ports(pair(packet, ip, sctp::LENGTH)?)),
+        protocol if protocol == F::ICMP => {
+            let header: Icmp = header(packet, ip, Icmp::LENGTH)?;
+            let asker = match F::icmp_message(header.kind) {
+                IcmpMessage::Query => Side::Source,
+                IcmpMessage::Answer => Side::Destination,
+                IcmpMessage::Error => return Ok(Transport::Error),
+                IcmpMessage::Other => return Ok(Transport::None),
+            };
+            Ok(Transport::Ports(Ports::of_icmp(protocol, header.id, asker)))
+        }
+        _ => Ok(Transport::None),
+    }
+}
+
+/// The beginning of a transport header of which so many bytes must be there.
+#[inline(always)]
+fn header<T: zerocopy::FromBytes>(
+    packet: &Packet,
+    ip: &Ip,
+    length: usize,
+) -> Result<T, DropReason> {
+    // What lies behind the IP packet is padding of the frame.
+    if ip.transport + length > IP_OFFSET + ip.length && !fault::has(Fault::Padding) {
+        return Err(DropReason::Truncated);
+    }
+    packet.copy(ip.transport)
+}
+
+/// The ports of UDP or SCTP.
+#[inline(always)]
+fn pair(packet: &Packet, ip: &Ip, length: usize) -> Result<Ports, DropReason> {
+    let header: PortPair = header(packet, ip, length)?;
+    Ok(Ports {
+        protocol: ip.protocol,
+        source: header.source,
+        destination: header.destination,
+        tcp_flags: 0,
+        opening: Opening::Opens,
+    })
+}
+
+/// What a TCP segment is to a connection that nobody knows.
+#[inline(always)]
+fn opening(header: &Tcp) -> Opening {
+    let has = |flags: u8| header.flags & flags == flags;
+    if has(tcp::RST) {
+        let is_refusal = has(tcp::ACK) && header.sequence == [0, 0];
+        if is_refusal && !fault::has(Fault::RefusalIgnored) {
+            Opening::Refuses
+        } else {
+            Opening::Belongs
+        }
+    } else if has(tcp::SYN | tcp::ACK) && !fault::has(Fault::AcceptanceOpens) {
+        Opening::Accepts
+    } else {
+        Opening::Opens
+    }
+}
+
+/// A transport checksum that can be updated.
+pub(crate) struct ChecksumField {
+    /// Where it lies in the transport header.
+    pub(crate) offset: usize,
+    /// Whether it covers the IP addresses.
+    pub(crate) covers_addresses: bool,
+    /// Flags of `bpf_l4_csum_replace` that it needs.
+    pub(crate) flags: u32,
+}
+
+impl ChecksumField {
+    /// That of a protocol. SCTP's is no sum, and covers no addresses.
+    #[inline(always)]
+    pub(crate) fn of<F: Family>(protocol: u8) -> Option<Self> {
+        let (offset, covers_addresses, flags) = match protocol {
+            protocol::TCP => (Tcp::CHECKSUM, true, 0),
+            // 0 stands for no checksum and stays; of IPv6 too, where tunnels use it (RFC 6935).
+            protocol::UDP => {
+                let keeps_zero = !fault::has(Fault::UdpZero);
+                let flags = if keeps_zero { BPF_F_MARK_MANGLED_0 } else { 0 };
+                (udp::CHECKSUM, true, flags)
+            }
+            protocol if protocol == F::ICMP => (Icmp::CHECKSUM, F::ICMP_COVERS_ADDRESSES, 0),
+            _ => return None,
+        };
+        Some(Self {
+            offset,
+            covers_addresses,
+            flags,
+        })
+    }
+}
+
+/// Where a side's port lies in the transport header; nowhere for the side that an ICMP query asks.
+/// Only ICMP looks at who asks.
+#[inline(always)]
+pub(crate) fn port_offset<F: Family>(protocol: u8, asker: Side, side: Side) -> Option<usize> {
+    if protocol == F::ICMP {
+        return (asker == side).then_some(Icmp::ID);
+    }
+    Some(match side {
+        Side::Source => usize::from(fault::has(Fault::WrongSide)) * 2,
+        Side::Destination => 2,
+    })
+}

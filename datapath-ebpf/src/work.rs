@@ -1,0 +1,187 @@
+//! What a program works on, in a map on each CPU.
+//!
+//! The steps that are long or that few packets need are global functions: the verifier looks at
+//! such a function once, whatever its callers know, where it follows any other from each call
+//! anew. A global function takes the context and numbers only (Linux 5.10), so the rest lies here.
+//! The stack would have no room for it either: its 512 bytes are for all functions of a call chain
+//! together.
+
+use core::hint;
+
+use aya_ebpf::btf_maps::PerCpuArray;
+use aya_ebpf::macros::btf_map;
+use datapath_common::abi::Addr;
+use datapath_common::outcome::DropReason;
+
+use crate::family::{Ip, Side};
+use crate::icmp_error::Inner;
+use crate::nat::Request;
+use crate::transport::Ports;
+
+/// What a program works on. Every part is written before it is read.
+pub(crate) struct Work {
+    /// The packet's IP header.
+    pub(crate) ip: Ip,
+    /// The packet's ports.
+    pub(crate) ports: Ports,
+    /// The packet that an ICMP error quotes.
+    pub(crate) inner: Inner,
+    /// What to write into the packet.
+    pub(crate) edit: Edit,
+    /// The flow to find or to open.
+    pub(crate) request: Request,
+}
+
+/// An address and a port to write.
+pub(crate) struct Edit {
+    pub(crate) side: Side,
+    pub(crate) to: Addr,
+    pub(crate) to_port: u16,
+    /// For an ICMP error: the side of the error itself that gets the address as well.
+    pub(crate) outer: Option<Side>,
+}
+
+#[btf_map]
+static WORK: PerCpuArray<Work, 1> = PerCpuArray::new();
+
+/// This CPU's work. It hands out its parts one by one: references to different ones never overlap.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts(*mut Work);
+
+/// This CPU's work.
+#[inline(always)]
+pub(crate) fn work() -> Result<Parts, DropReason> {
+    let slot = WORK.get_ptr_mut(0).ok_or(DropReason::HelperFailed)?;
+    // The compiler would keep on the stack what it has written there.
+    Ok(Parts(hint::black_box(slot)))
+}
+
+impl Parts {
+    /// The packet's IP header.
+    #[inline(always)]
+    pub(crate) fn ip(self) -> *mut Ip {
+        // SAFETY: the slot is a map's value, which stays readable and writable while the program
+        // runs; so it is for all parts.
+        unsafe { &raw mut (*self.0).ip }
+    }
+
+    /// The packet's ports.
+    #[inline(always)]
+    pub(crate) fn ports(self) -> *mut Ports {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).ports }
+    }
+
+    /// The packet that an ICMP error quotes.
+    #[inline(always)]
+    pub(crate) fn inner(self) -> *mut Inner {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).inner }
+    }
+
+    /// What to write into the packet.
+    #[inline(always)]
+    pub(crate) fn edit(self) -> *mut Edit {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).edit }
+    }
+
+    /// The flow to find or to open.
+    #[inline(always)]
+    pub(crate) fn request(self) -> *mut Request {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).request }
+    }
+}
+
+/// A part to read.
+#[inline(always)]
+pub(crate) fn read<T>(part: *mut T) -> &'static T {
+    // SAFETY: `part` is one of [`Parts`]: this CPU's own, and written before. No program of ours
+    // interrupts another one, since all run with soft interrupts off, and nobody writes a part
+    // that another holds.
+    unsafe { &*part }
+}
+
+/// A part to write. It is plain data, of which nothing is to be dropped.
+#[inline(always)]
+pub(crate) fn write<T>(part: *mut T, value: T) {
+    // SAFETY: as for `read`.
+    unsafe { part.write(value) };
+}
+
+/// Keeps the IP header of the packet.
+#[inline(always)]
+pub(crate) fn keep(ip: Ip) -> Result<&'static Ip, DropReason> {
+    let part = work()?.ip();
+    write(part, ip);
+    Ok(read(part))
+}
+
+/// What a global function answers that does something or does not: 0, or the number of a reason.
+#[inline(always)]
+pub(crate) fn to_number(result: Result<(), DropReason>) -> u32 {
+    match result {
+        Ok(()) => 0,
+        Err(reason) => reason as u32,
+    }
+}
+
+/// What such an answer means. All reasons are here that these functions have.
+#[inline(always)]
+pub(crate) fn from_number(number: u32) -> Result<(), DropReason> {
+    match number {
+        0 => Ok(()),
+        number => Err(reason(number)),
+    }
+}
+
+/// The reason with a number that a global function gave.
+#[inline(always)]
+pub(crate) fn reason(number: u32) -> DropReason {
+    const NO_PORT: u32 = DropReason::NoPort as u32;
+    const FLOWS_FULL: u32 = DropReason::FlowsFull as u32;
+    const QUOTA_EXCEEDED: u32 = DropReason::QuotaExceeded as u32;
+    const SCTP_PORT_TAKEN: u32 = DropReason::SctpPortTaken as u32;
+    const TRUNCATED: u32 = DropReason::Truncated as u32;
+    const NO_FLOW: u32 = DropReason::NoFlow as u32;
+    const MALFORMED_HEADER: u32 = DropReason::MalformedHeader as u32;
+    match number {
+        NO_PORT => DropReason::NoPort,
+        FLOWS_FULL => DropReason::FlowsFull,
+        QUOTA_EXCEEDED => DropReason::QuotaExceeded,
+        NO_FLOW => DropReason::NoFlow,
+        SCTP_PORT_TAKEN => DropReason::SctpPortTaken,
+        TRUNCATED => DropReason::Truncated,
+        MALFORMED_HEADER => DropReason::MalformedHeader,
+        _ => DropReason::HelperFailed,
+    }
+}
+
+/// Declares global functions for both families, and the choice between them.
+macro_rules! global {
+    ($(
+        #[doc = $doc:literal]
+        $name:ident($($argument:ident: $type:ty),*) = $v4:ident, $v6:ident: $body:ident;
+    )+) => {$(
+        #[doc = $doc]
+        #[inline(always)]
+        fn $name<F: crate::family::Family>($($argument: $type),*) -> u32 {
+            if F::IS_V4 { $v4($($argument),*) } else { $v6($($argument),*) }
+        }
+
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        extern "C" fn $v4($($argument: $type),*) -> u32 {
+            $body::<crate::family::V4>($($argument),*)
+        }
+
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        extern "C" fn $v6($($argument: $type),*) -> u32 {
+            $body::<crate::family::V6>($($argument),*)
+        }
+    )+};
+}
+
+pub(crate) use global;
