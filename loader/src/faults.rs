@@ -46,7 +46,7 @@ impl fmt::Display for Point {
 }
 
 /// Names of the kinds of steps, in the order in which [`StepKind`] has them.
-pub const STEPS: [&str; 17] = [
+pub const STEPS: [&str; 18] = [
     "set-sysctl",
     "set-mtu",
     "set-up",
@@ -64,6 +64,7 @@ pub const STEPS: [&str; 17] = [
     "delete-map-entry",
     "attach",
     "detach",
+    "reserve-ports",
 ];
 
 /// The name of a step's kind.
@@ -87,6 +88,7 @@ pub fn step_name(step: &StepKind) -> &'static str {
         StepKind::DeleteMapEntry(_) => 14,
         StepKind::Attach(_) => 15,
         StepKind::Detach(_) => 16,
+        StepKind::ReservePorts(_) => 17,
     };
     STEPS[position]
 }

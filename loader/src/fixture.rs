@@ -1,14 +1,16 @@
 //! A node with three ENIs and three pods, and the kernel it starts from: what the tests of the
 //! pure core share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 
 use crate::intent::{Endpoint, Eni, Family, Intent, Node, Settings};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
+use crate::masquerade::{MasqueradeSettings, Policy};
 use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
@@ -32,6 +34,7 @@ pub(crate) fn eni(number: u8) -> Eni {
         number: EniNumber(number),
         mac: mac(number),
         primary_address: Ipv4Addr::new(10, 0, number, 10),
+        public_address: None,
         subnet: format!("10.0.{number}.0/24").parse().unwrap(),
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         blocks: blocks.iter().map(|b| b.parse().unwrap()).collect(),
@@ -67,6 +70,8 @@ pub(crate) fn intent() -> Intent {
         node: Node {
             name: "node".into(),
             addresses: vec![IpAddr::from([10, 0, 0, 10])],
+            external_addresses: Vec::new(),
+            pools: BTreeMap::new(),
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             notes: Vec::new(),
         },
@@ -77,7 +82,10 @@ pub(crate) fn intent() -> Intent {
             primary_device: None,
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
+            masquerade: MasqueradeSettings::default(),
+            ports: [PortSlice::NONE; PortSlice::MAX],
         },
+        policy: Policy::default(),
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use ipnet::{IpNet, Ipv4Net};
 
+use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
@@ -22,6 +24,8 @@ pub struct Eni {
     pub mac: MacAddr,
     /// The ENI's own address.
     pub primary_address: Ipv4Addr,
+    /// The public address that is mapped to it, if there is one.
+    pub public_address: Option<Ipv4Addr>,
     /// The subnet that the ENI is in.
     pub subnet: Ipv4Net,
     /// CIDRs of the VPC, the primary one first.
@@ -113,6 +117,10 @@ pub struct Node {
     pub name: String,
     /// The node's internal addresses, in the document's order.
     pub addresses: Vec<IpAddr>,
+    /// The node's external addresses, in the document's order.
+    pub external_addresses: Vec<IpAddr>,
+    /// The pools that the node has blocks of, by block.
+    pub pools: BTreeMap<IpNet, String>,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
     /// What a user may wonder about, for the status: fields that are not followed, and why.
@@ -127,6 +135,22 @@ impl Node {
             .iter()
             .copied()
             .find(|a| Family::of(*a) == family)
+    }
+
+    /// The node's first external address of a family.
+    #[must_use]
+    pub fn external_address(&self, family: Family) -> Option<IpAddr> {
+        let mut all = self.external_addresses.iter().copied();
+        all.find(|a| Family::of(*a) == family)
+    }
+
+    /// The pool that an address is of: that of the longest block which contains it.
+    #[must_use]
+    pub fn pool_of(&self, address: IpAddr) -> &str {
+        let containing = self.pools.iter().filter(|(net, _)| net.contains(&address));
+        containing
+            .max_by_key(|(net, _)| net.prefix_len())
+            .map_or(DEFAULT_POOL, |(_, pool)| pool)
     }
 
     /// The ENI that owns an address for pods; an excluded ENI owns none.
@@ -172,6 +196,10 @@ pub struct Settings {
     pub services: BTreeSet<IpNet>,
     /// Addresses that the host's stack answers for though no device of the host has them.
     pub host_addresses: BTreeSet<IpAddr>,
+    /// What is masqueraded, and how.
+    pub masquerade: MasqueradeSettings,
+    /// The ports that translation may use; the host's automatic ports keep off them.
+    pub ports: [PortSlice; PortSlice::MAX],
 }
 
 /// Everything that the kernel is to be brought to.
@@ -183,4 +211,6 @@ pub struct Intent {
     pub endpoints: BTreeMap<EndpointId, Endpoint>,
     /// Settings.
     pub settings: Settings,
+    /// What pool documents and ip-masq-agent files say.
+    pub policy: Policy,
 }

@@ -17,8 +17,11 @@ pub mod document;
 pub mod faults;
 #[cfg(test)]
 mod fixture;
+pub mod follow;
 pub mod intent;
 pub mod kernel;
+pub mod masquerade;
+pub mod nat;
 pub mod netlink;
 pub mod node;
 pub mod numbers;

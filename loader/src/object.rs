@@ -5,6 +5,7 @@ mod text;
 
 use std::net::IpAddr;
 
+use datapath_common::config::PortSlice;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ use crate::types::EndpointId;
 pub enum Object {
     /// A sysctl has a value.
     Sysctl(Sysctl, &'static str),
+    /// The host's automatic ports keep off these, whatever else they keep off.
+    ReservedPorts([PortSlice; PortSlice::MAX]),
     /// A device has an MTU, in bytes.
     Mtu {
         /// The device.
@@ -49,6 +52,8 @@ pub enum Object {
 pub enum ObjectKey {
     /// A sysctl.
     Sysctl(Sysctl),
+    /// The ports that the host's automatic ports keep off.
+    ReservedPorts,
     /// A device's MTU.
     Mtu(u32),
     /// A device's administrative state.
@@ -101,6 +106,7 @@ impl Object {
     pub fn key(&self) -> ObjectKey {
         match *self {
             Self::Sysctl(sysctl, _) => ObjectKey::Sysctl(sysctl),
+            Self::ReservedPorts(_) => ObjectKey::ReservedPorts,
             Self::Mtu { ifindex, .. } => ObjectKey::Mtu(ifindex),
             Self::Up(ifindex) => ObjectKey::Up(ifindex),
             Self::Device(id) => ObjectKey::Device(id),
@@ -121,7 +127,7 @@ impl Object {
     #[must_use]
     pub fn kind(&self) -> ObjectKind {
         match self {
-            Self::Sysctl(..) => ObjectKind::Sysctl,
+            Self::Sysctl(..) | Self::ReservedPorts(_) => ObjectKind::Sysctl,
             Self::Mtu { .. } => ObjectKind::Mtu,
             Self::Up(_) => ObjectKind::LinkState,
             Self::Device(_) => ObjectKind::Device,

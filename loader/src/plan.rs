@@ -19,6 +19,7 @@ use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
+use crate::masquerade::PortList;
 use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, finished_device, recognise};
 use crate::types::EndpointId;
@@ -140,6 +141,11 @@ impl<'a> Here<'a> {
         let here = self.observed;
         match object {
             Object::Sysctl(sysctl, value) => here.sysctls.get(sysctl).is_some_and(|v| v == value),
+            Object::ReservedPorts(slices) => {
+                let wanted = PortList::of_slices(slices);
+                let reserved = here.reserved_ports.as_ref();
+                reserved.is_some_and(|reserved| reserved.contains(&wanted))
+            }
             Object::Mtu { ifindex, mtu } => here.links.get(ifindex).is_some_and(|l| l.mtu == *mtu),
             Object::Up(ifindex) => here.links.get(ifindex).is_some_and(|l| l.up),
             Object::Device(id) => self.devices.contains(id),
@@ -183,6 +189,7 @@ fn unexpected<'o>(
 fn addition(object: &Object, intent: &Intent) -> Option<StepKind> {
     Some(match *object {
         Object::Sysctl(sysctl, value) => StepKind::SetSysctl(sysctl, value),
+        Object::ReservedPorts(slices) => StepKind::ReservePorts(slices),
         Object::Mtu { ifindex, mtu } => StepKind::SetMtu { ifindex, mtu },
         Object::Up(ifindex) => StepKind::SetUp(ifindex),
         Object::Device(id) => {
@@ -245,6 +252,7 @@ fn view(
         primary: desired.primary.clone(),
         enis: desired.enis.clone(),
         endpoints: desired.endpoints.clone(),
+        masquerade: desired.masquerade.clone(),
         objects: should_be.chain(should_not).collect(),
     };
     for (object, scope) in missing {

@@ -48,7 +48,9 @@ impl Owned {
     #[must_use]
     pub fn removal(&self) -> Option<StepKind> {
         match self.object {
-            Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) => None,
+            Object::Sysctl(..) | Object::ReservedPorts(_) | Object::Mtu { .. } | Object::Up(_) => {
+                None
+            }
             Object::Device(_) => Some(StepKind::DeleteDevice(self.ifindex)),
             Object::Address(address) => Some(StepKind::DeleteAddress(address)),
             Object::Route(route) => Some(StepKind::DeleteRoute(route)),

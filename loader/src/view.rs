@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::Scope;
+use crate::masquerade::MasqueradeView;
 use crate::object::ObjectKind;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
@@ -142,6 +143,8 @@ pub struct View {
     pub enis: BTreeMap<EniNumber, EniView>,
     /// The endpoints.
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
+    /// What the masquerade decision looks at.
+    pub masquerade: MasqueradeView,
     /// What we own in the kernel beside what should be.
     pub objects: Vec<OwnedObject>,
 }
@@ -198,6 +201,7 @@ impl Default for View {
             primary: None,
             enis: BTreeMap::new(),
             endpoints: BTreeMap::new(),
+            masquerade: MasqueradeView::default(),
             objects: Vec::new(),
         }
     }

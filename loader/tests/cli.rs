@@ -36,6 +36,9 @@ fn no_agent_is_an_exit_code_of_its_own() {
         &["endpoints"],
         &["routes"],
         &["metrics"],
+        &["nat", "list", "--pod", "10.0.0.1"],
+        &["nat", "flush", "--all"],
+        &["nat", "stats"],
         &["endpoint", "del", "a"],
         &[
             "endpoint",
@@ -57,6 +60,13 @@ fn a_wrong_command_line_is_2() {
     fails(&[], 2, &["Usage"]);
     fails(&["nothing"], 2, &["nothing"]);
     fails(&["status", "-o", "xml"], 2, &["xml", "table", "json"]);
+    fails(&["nat", "flush"], 2, &["--pod", "--all"]);
+    fails(
+        &["nat", "flush", "--all", "--pod", "10.0.0.1"],
+        2,
+        &["--pod", "--all"],
+    );
+    fails(&["nat", "list", "--pod", "here"], 2, &["here"]);
     fails(
         &[
             "endpoint",

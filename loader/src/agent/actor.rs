@@ -13,9 +13,12 @@ use tokio::time::{Instant as Timer, sleep_until};
 use super::kernel::Host;
 use super::netns::Netns;
 use super::pacer::Pacer;
+use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
 use crate::intent::{Intent, Node, Settings};
+use crate::masquerade::Policy;
+use crate::nat;
 use crate::node::NodeSource;
 use crate::reconcile::{Pass, Reconciler};
 use crate::types::EndpointId;
@@ -26,6 +29,8 @@ pub(super) struct Actor<K> {
     /// Follows the document; its node is empty until the first good one.
     pub(super) intent: Intent,
     pub(super) source: NodeSource,
+    /// Pool documents and ip-masq-agent files, as they were last seen.
+    pub(super) files: PolicyFiles,
     pub(super) document: PathBuf,
     /// MTU of pods that the configuration asks for, in bytes.
     pub(super) mtu: Option<u32>,
@@ -36,6 +41,8 @@ pub(super) struct Actor<K> {
     pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
     pub(super) started: Instant,
+    /// The sweeper of translated flows.
+    pub(super) nat: nat::Handle,
     pacer: Pacer,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
@@ -48,6 +55,7 @@ impl<K: Host> Actor<K> {
         mtu: Option<u32>,
         document: PathBuf,
         (store, stored): (Store, Stored),
+        nat: nat::Handle,
     ) -> Self {
         let Stored { endpoints, corrupt } = stored;
         let mut actor = Self {
@@ -56,7 +64,9 @@ impl<K: Host> Actor<K> {
                 node: Node::default(),
                 endpoints,
                 settings,
+                policy: Policy::default(),
             },
+            files: PolicyFiles::default(),
             source: NodeSource::default(),
             document,
             mtu,
@@ -65,6 +75,7 @@ impl<K: Host> Actor<K> {
             unsaved: None,
             pass: Pass::default(),
             started: Instant::now(),
+            nat,
             pacer: Pacer::new(),
             deaf: false,
         };
@@ -77,12 +88,15 @@ impl<K: Host> Actor<K> {
         mut self,
         mut commands: mpsc::Receiver<Command>,
         mut document: watch::Receiver<NodeSource>,
+        files: PolicyFiles,
         stop: impl Future<Output = ()>,
     ) {
         tokio::pin!(stop);
         let mut events = None;
         // The subscription is there before the first look, so that nothing falls between.
         self.subscribe(&mut events);
+        self.files = files;
+        self.take_policy();
         self.take_document(&mut document);
         loop {
             let now = Timer::now();
@@ -93,6 +107,7 @@ impl<K: Host> Actor<K> {
                     None => return,
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
+                () = self.files.changed() => self.take_policy(),
                 open = next(&mut events) => if open {
                     self.pacer.event(Timer::now());
                 } else {
@@ -127,16 +142,22 @@ impl<K: Host> Actor<K> {
 
     fn take_document(&mut self, document: &mut watch::Receiver<NodeSource>) {
         self.source = document.borrow_and_update().clone();
-        if let Some(node) = &self.source.node {
+        if let Some(node) = &self.source.value {
             self.intent.node = Node::clone(node);
             self.pacer.event(Timer::now());
         }
     }
 
+    /// Takes what the policy's files say. A file that is not good leaves the last good one in force.
+    fn take_policy(&mut self) {
+        self.intent.policy = self.files.policy();
+        self.pacer.event(Timer::now());
+    }
+
     /// Brings the kernel to the intent. Does nothing before the first good document: an intent
     /// without one would remove what an earlier agent set up.
     pub(super) async fn run_pass(&mut self) {
-        if self.source.node.is_some() {
+        if self.source.value.is_some() {
             if self.reconciler.kernel().facts().is_none()
                 && let Err(error) = self.reconciler.kernel_mut().observe().await
             {
@@ -159,6 +180,7 @@ impl<K: Host> Actor<K> {
                 }
             }
             self.pass = pass;
+            self.tell_sweeper();
         }
         self.pacer.passed(Timer::now(), self.pass.next_due);
     }

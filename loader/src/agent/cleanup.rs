@@ -9,6 +9,7 @@ use datapath_common::abi;
 use serde::Serialize;
 
 use super::lock::{Lock, take_pins};
+use super::reservation::Reservation;
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
 use crate::config::Config;
@@ -27,7 +28,8 @@ pub struct CleanUp {
 }
 
 /// Removes everything of ours: endpoints, addresses, routes, rules, attachments, maps, records.
-/// Sysctls, MTUs and link states stay: what they were before is not known.
+/// Sysctls, MTUs and link states stay: what they were before is not known. The exception is the
+/// list of reserved ports, of which a record tells what we added.
 ///
 /// What goes first is what the recognition of the rest does not need, so that a clean-up that was
 /// cut short can be run again.
@@ -73,6 +75,7 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
     removed
         .objects
         .extend(pins.pins.iter().map(|pin| format!("pin {pin}")));
+    removed.objects.extend(Reservation::new(state).withdraw()?);
     removed
         .objects
         .extend(remove_records(&state.join(ENDPOINTS))?);
@@ -109,6 +112,7 @@ fn rank(object: &Object) -> Option<u8> {
         Object::Route(_) => Some(3),
         Object::Rule(_) => Some(5),
         Object::Sysctl(..)
+        | Object::ReservedPorts(_)
         | Object::Mtu { .. }
         | Object::Up(_)
         | Object::MapEntry(_)
@@ -126,7 +130,7 @@ async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
     let options = config.bpf_options();
     let pins = options.pin_root.join(format!("v{}", abi::VERSION));
     if pins.exists() {
-        let read = Datapath::load(&options, config.settings().mark)
+        let read = Datapath::load(&options, &config.datapath_settings())
             .and_then(|datapath| datapath.observe(&mut observed));
         if let Err(error) = read {
             tracing::warn!("the maps could not be read: {error:#}");

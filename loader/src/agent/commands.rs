@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 use super::actor::Actor;
 use super::admission::{self, Admission, Decision};
 use super::kernel::Host;
+use super::nat;
 use super::netns::Netns;
 use crate::api::types::Attachment;
 use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
@@ -52,7 +53,12 @@ impl<K: Host> Actor<K> {
                         | Command::Enis(_)
                         | Command::Objects(_)
                         | Command::Status(_)
-                        | Command::Metrics(_) => next = Some(command),
+                        | Command::Masquerade(_)
+                        | Command::Explain(..)
+                        | Command::Metrics(_)
+                        | Command::NatFlows(..)
+                        | Command::NatFlush(..)
+                        | Command::NatStats(_) => next = Some(command),
                     }
                 }
                 self.add_and_answer(requests).await;
@@ -72,7 +78,20 @@ impl<K: Host> Actor<K> {
                 let status = self.status().await;
                 reply.send(Ok(Box::new(status))).ok();
             }
+            Command::Masquerade(reply) => {
+                reply.send(Ok(Box::new(self.masquerade()))).ok();
+            }
+            Command::Explain(tuple, reply) => {
+                self.explain(tuple, reply);
+            }
             Command::Metrics(reply) => drop(reply.send(self.metrics())),
+            // The sweeper answers these by itself: a look at every flow takes its time.
+            Command::NatFlows(filter, reply) => self.nat.list(filter, nat::answer(reply)),
+            Command::NatFlush(filter, reply) => {
+                tracing::info!(?filter, "translated flows flushed");
+                self.nat.flush(filter, nat::answer(reply));
+            }
+            Command::NatStats(reply) => self.nat_stats(reply),
         }
         next
     }
@@ -95,7 +114,7 @@ impl<K: Host> Actor<K> {
         &mut self,
         requests: Vec<EndpointRequest>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        if self.source.node.is_some() {
+        if self.source.value.is_some() {
             self.look().await;
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
@@ -114,7 +133,7 @@ impl<K: Host> Actor<K> {
     }
 
     fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
-        if self.source.node.is_none() {
+        if self.source.value.is_none() {
             let error = self.source.error.as_deref();
             return Err(ApiError::new(
                 ErrorCode::NotReady,

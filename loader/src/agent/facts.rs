@@ -71,6 +71,7 @@ fn hide(observed: &mut Observed, devices: &BTreeSet<u32>) -> Holders {
         rules: _,
         neighbours,
         sysctls,
+        reserved_ports: _,
         maps,
         attachments,
     } = observed;
@@ -141,6 +142,7 @@ mod tests {
         let entry = AddressEntry::endpoint(EndpointAddress {
             eni: 1,
             eni_ifindex: 2,
+            skip_masquerade: false,
             ifindex,
             mtu: 1500,
             pod_mac: [0; 6],

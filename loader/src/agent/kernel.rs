@@ -11,10 +11,13 @@ use futures_util::stream::BoxStream;
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::policy::PolicyWatch;
+use super::reservation::Reservation;
 use crate::bpf::{Datapath, ForeignProgram};
 use crate::faults::{self, Point};
-use crate::kernel::{Kernel, Observed, Step, StepKind};
+use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::Netlink;
+use crate::object::Object;
 use crate::types::EndpointId;
 
 /// A kernel that also answers what only people ask.
@@ -28,6 +31,9 @@ pub(super) trait Host: Kernel {
 
     /// A stream with one item for each burst of changes.
     fn events(&self) -> Result<BoxStream<'static, ()>>;
+
+    /// The entries of the datapath's maps, now.
+    fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
 
     /// The datapath's counters.
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
@@ -46,6 +52,8 @@ pub(super) trait Host: Kernel {
 pub(super) struct HostKernel {
     netlink: Netlink,
     datapath: Datapath,
+    reservation: Reservation,
+    watch: PolicyWatch,
     hidden: BTreeSet<EndpointId>,
     facts: Option<Facts>,
     /// Whether steps were applied since the last observation.
@@ -53,10 +61,17 @@ pub(super) struct HostKernel {
 }
 
 impl HostKernel {
-    pub(super) fn new(netlink: Netlink, datapath: Datapath) -> Self {
+    pub(super) fn new(
+        netlink: Netlink,
+        datapath: Datapath,
+        reservation: Reservation,
+        watch: PolicyWatch,
+    ) -> Self {
         Self {
             netlink,
             datapath,
+            reservation,
+            watch,
             hidden: BTreeSet::new(),
             facts: None,
             in_plan: false,
@@ -82,6 +97,10 @@ impl Kernel for HostKernel {
         Ok(observed)
     }
 
+    fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        self.watch.announce(objects)
+    }
+
     async fn apply(&mut self, step: &Step) -> Result<()> {
         if !mem::replace(&mut self.in_plan, true) {
             faults::reach(Point::PlanBegin);
@@ -93,6 +112,7 @@ impl Kernel for HostKernel {
             | StepKind::DeleteMapEntry(_)
             | StepKind::Attach(_)
             | StepKind::Detach(_) => self.datapath.apply(&step.kind)?,
+            StepKind::ReservePorts(slices) => self.reservation.reserve(slices)?,
             StepKind::SetSysctl(..)
             | StepKind::SetMtu { .. }
             | StepKind::SetUp(_)
@@ -123,6 +143,10 @@ impl Host for HostKernel {
 
     fn events(&self) -> Result<BoxStream<'static, ()>> {
         Ok(self.netlink.events()?.boxed())
+    }
+
+    fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
+        self.datapath.map_entries()
     }
 
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {

@@ -7,9 +7,13 @@ mod commands;
 mod facts;
 mod kernel;
 mod lock;
+mod masquerade;
+mod nat;
 mod netns;
 mod pacer;
+mod policy;
 mod report;
+mod reservation;
 mod run;
 mod store;
 

@@ -9,6 +9,8 @@ use ipnet::IpNet;
 
 use super::actor::Actor;
 use super::kernel::Host;
+use super::masquerade;
+use super::nat;
 use crate::api::types::{
     AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Health, HealthState,
     Metric, Repairs, Status, SysctlStatus,
@@ -104,7 +106,9 @@ impl<K: Host> Actor<K> {
         let counters = self.reconciler.kernel().counters();
         let counters =
             counters.map_err(|error| ApiError::new(ErrorCode::Internal, format!("{error:#}")))?;
-        Ok(metrics(&counters))
+        let mut metrics = metrics(&counters);
+        metrics.extend(nat::metrics(&self.nat.report().counters));
+        Ok(metrics)
     }
 
     /// The state of the whole. What cannot be found out is among the reasons, and hides nothing
@@ -133,7 +137,7 @@ impl<K: Host> Actor<K> {
             .iter()
             .filter_map(|eni| eni.device.as_deref())
             .collect();
-        let sysctls = netlink::routing_sysctls(&devices);
+        let sysctls = netlink::routing_sysctls(&devices).into_iter();
         let endpoints = self.endpoints();
         let repairs = self.reconciler.repairs();
         let mut health = self.health(&enis, &endpoints, &repairs.wars);
@@ -147,11 +151,12 @@ impl<K: Host> Actor<K> {
             health,
             document: DocumentStatus {
                 path: self.document.clone(),
-                node: self.source.node.as_ref().map(|node| node.name.clone()),
+                node: self.source.value.as_ref().map(|node| node.name.clone()),
                 generation: self.source.generation,
                 error: self.source.error.clone(),
                 notes: self.intent.node.notes.clone(),
             },
+            masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints
                 .iter()
@@ -164,8 +169,12 @@ impl<K: Host> Actor<K> {
                 features,
                 foreign_programs,
             },
+            nat: self.nat_status(),
             leftovers,
-            sysctls: sysctls.into_iter().map(sysctl).collect(),
+            sysctls: sysctls
+                .map(sysctl)
+                .chain(masquerade::reserved_ports())
+                .collect(),
             repairs: Repairs {
                 total: repairs.total,
                 by_kind: repairs.by_kind,
@@ -202,7 +211,7 @@ impl<K: Host> Actor<K> {
             health.state = health.state.max(state);
             health.reasons.push(reason);
         };
-        match (&self.source.node, &self.source.error) {
+        match (&self.source.value, &self.source.error) {
             (None, Some(error)) => note(
                 HealthState::NotReady,
                 format!("no good node document; what is set up stays: {error}"),
@@ -214,7 +223,7 @@ impl<K: Host> Actor<K> {
             ),
             (Some(_), None) => {}
         }
-        if self.source.node.is_some() {
+        if self.source.value.is_some() {
             if let Some(reason) = self.pass.view.node.reason() {
                 note(HealthState::NotReady, format!("node: {reason}"));
             }
@@ -237,6 +246,9 @@ impl<K: Host> Actor<K> {
                 format!("{broken} of {} endpoints not ready", endpoints.len()),
             );
         }
+        for error in self.policy_errors() {
+            note(HealthState::Degraded, error);
+        }
         for failure in &self.pass.failures {
             note(HealthState::Degraded, failure.to_string());
         }
@@ -244,6 +256,12 @@ impl<K: Host> Actor<K> {
             note(
                 HealthState::Degraded,
                 format!("somebody keeps changing {}: {}", war.object, war.hint),
+            );
+        }
+        if let Some(error) = self.nat.report().error {
+            note(
+                HealthState::Degraded,
+                format!("translated flows are not looked after: {error}"),
             );
         }
         if let Some(error) = &self.unsaved {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,11 +12,14 @@ use tokio::sync::watch;
 use super::actor::Actor;
 use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
+use super::policy::{PolicyFiles, PolicyWatch};
+use super::reservation::Reservation;
 use super::store::Store;
 use crate::api::{Handle, Server, ServerLimits};
 use crate::bpf::{self, Datapath};
 use crate::config::Config;
 use crate::faults;
+use crate::nat;
 use crate::netlink::Netlink;
 use crate::node;
 
@@ -41,7 +45,29 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let store = Store::open(&state.join(ENDPOINTS))?;
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
-    let datapath = Datapath::load(&options, settings.mark).context("load the eBPF programs")?;
+    let told = config.datapath_settings();
+    let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
+    let (tables, switch) = datapath
+        .take_nat()
+        .context("take the maps of translation")?;
+    let nat = nat::Handle::new(Arc::new(switch))?;
+    match nat::renew(&tables, told.ports()) {
+        Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
+            lost,
+            "flows have ports that are none of ours any more: their connections break"
+        ),
+        Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
+        // Most of them are found without.
+        Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
+    }
+    let lifetimes = config.nat.lifetimes.lifetimes();
+    let _sweeper = nat::start(tables, lifetimes, told.ports().count(), nat.clone())?;
+    let reservation = Reservation::new(state);
+    if let Err(error) = reservation.drop_stale(&settings.ports) {
+        tracing::warn!("ports stay reserved that are not needed any more: {error:#}");
+    }
+    let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
+    let files = PolicyFiles::follow(&settings.masquerade);
     let document = config.node.document.as_path().to_owned();
     let source = node::watch(document.clone(), settings.mark);
 
@@ -51,17 +77,18 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let server = Server::bind(socket, ServerLimits::default())?;
     let (handle, commands) = Handle::new(Handle::PATIENCE);
     let actor = Actor::new(
-        HostKernel::new(netlink, datapath),
+        HostKernel::new(netlink, datapath, reservation, watch),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,
         store,
+        nat,
     );
 
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (stop, mut stopped) = watch::channel(false);
-    let actor = actor.run(commands, source, async move {
+    let actor = actor.run(commands, source, files, async move {
         // An error means that the sender is gone, which is a reason to stop too.
         stopped.wait_for(|stop| *stop).await.ok();
     });

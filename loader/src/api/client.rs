@@ -9,12 +9,17 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::VERSION;
 use super::error::{ApiError, ErrorBody};
-use super::types::{AddEndpoint, Attachment, EndpointStatus, EniStatus, Metric, Status};
+use super::types::{
+    AddEndpoint, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus,
+    Metric, NatFlows, NatFlushed, NatStats, Status,
+};
+use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::OwnedObject;
 
@@ -77,9 +82,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn add_endpoint(&self, request: &AddEndpoint) -> Result<Attachment, ClientError> {
-        let body = serde_json::to_vec(request)
-            .map_err(|error| ClientError::Protocol(error.to_string()))?;
-        self.call(Method::PUT, "endpoints", body).await
+        self.call(Method::PUT, "endpoints", json(request)?).await
     }
 
     /// Takes a pod's attachment away; an unknown owner is success.
@@ -134,6 +137,58 @@ impl Client {
     /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<Vec<Metric>, ClientError> {
         self.call(Method::GET, "metrics", Vec::new()).await
+    }
+
+    /// What the masquerade decision looks at.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn masquerade(&self) -> Result<MasqueradeStatus, ClientError> {
+        self.call(Method::GET, "masquerade", Vec::new()).await
+    }
+
+    /// What becomes of a pod's packet, by the live maps.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn explain(&self, tuple: &Tuple) -> Result<Explanation, ClientError> {
+        let Tuple {
+            protocol,
+            source,
+            destination,
+        } = tuple;
+        let parts = [
+            protocol.to_string(),
+            source.to_string(),
+            destination.to_string(),
+        ];
+        let parts = parts.map(|part| percent_encode(&part));
+        let path = format!("masquerade/explain/{}", parts.join("/"));
+        self.call(Method::GET, &path, Vec::new()).await
+    }
+
+    /// The flows that a filter takes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn nat_flows(&self, filter: &FlowFilter) -> Result<NatFlows, ClientError> {
+        self.call(Method::POST, "nat/flows", json(filter)?).await
+    }
+
+    /// Removes the flows that a filter takes.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn nat_flush(&self, filter: &FlowFilter) -> Result<NatFlushed, ClientError> {
+        self.call(Method::POST, "nat/flush", json(filter)?).await
+    }
+
+    /// What translation does.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn nat_stats(&self) -> Result<NatStats, ClientError> {
+        self.call(Method::GET, "nat/stats", Vec::new()).await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -197,6 +252,10 @@ impl Client {
             _ended = connection => exchange.await,
         }
     }
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, ClientError> {
+    serde_json::to_vec(value).map_err(|error| protocol(&error))
 }
 
 fn protocol(error: &impl ToString) -> ClientError {

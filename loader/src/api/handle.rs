@@ -5,8 +5,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::error::{ApiError, ErrorCode};
-use super::types::{Attachment, EndpointStatus, EniStatus, Metric, Status};
+use super::types::{
+    Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus, Metric,
+    NatFlows, NatFlushed, NatStats, Status,
+};
 use super::validate::EndpointRequest;
+use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::OwnedObject;
 
@@ -28,8 +32,18 @@ pub enum Command {
     Objects(Reply<Vec<OwnedObject>>),
     /// The state of the whole.
     Status(Reply<Box<Status>>),
+    /// What the masquerade decision looks at.
+    Masquerade(Reply<Box<MasqueradeStatus>>),
+    /// What becomes of a packet, by the live maps.
+    Explain(Tuple, Reply<Explanation>),
     /// The datapath's counters.
     Metrics(Reply<Vec<Metric>>),
+    /// The flows that a filter takes.
+    NatFlows(FlowFilter, Reply<NatFlows>),
+    /// Remove the flows that a filter takes.
+    NatFlush(FlowFilter, Reply<NatFlushed>),
+    /// What translation does.
+    NatStats(Reply<Box<NatStats>>),
 }
 
 /// A way to ask the agent.

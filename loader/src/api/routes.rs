@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use hyper::{Method, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
@@ -16,8 +16,9 @@ use super::VERSION;
 use super::body;
 use super::error::{ApiError, ErrorCode};
 use super::handle::{Command, Handle, Reply};
-use super::types::AddEndpoint;
-use super::validate::{EndpointRequest, check_owner};
+use super::types::{AddEndpoint, FlowFilter};
+use super::validate::{EndpointRequest, check_filter, check_flush, check_owner};
+use crate::masquerade::{BadTuple, Tuple};
 use crate::types::Owner;
 
 #[derive(Clone)]
@@ -41,7 +42,29 @@ pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
         .route(&v1("enis"), get(|state| read(state, Command::Enis)))
         .route(&v1("routes"), get(|state| read(state, Command::Objects)))
         .route(&v1("status"), get(|state| read(state, Command::Status)))
+        .route(
+            &v1("masquerade"),
+            get(|state| read(state, Command::Masquerade)),
+        )
+        .route(
+            &v1("masquerade/explain/{protocol}/{source}/{destination}"),
+            get(explain),
+        )
         .route(&v1("metrics"), get(|state| read(state, Command::Metrics)))
+        .route(
+            &v1("nat/flows"),
+            get(|state| {
+                read(state, |reply| {
+                    Command::NatFlows(FlowFilter::default(), reply)
+                })
+            })
+            .post(nat_flows),
+        )
+        .route(&v1("nat/flush"), post(nat_flush))
+        .route(
+            &v1("nat/stats"),
+            get(|state| read(state, Command::NatStats)),
+        )
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Context { handle, body_time })
@@ -81,6 +104,35 @@ async fn delete_endpoint(
         .ask(|reply| Command::DeleteEndpoint(owner, reply))
         .await?;
     Ok(body::answer(StatusCode::OK, &json!({})))
+}
+
+async fn explain(
+    state: State<Context>,
+    tuple: Result<Path<(String, String, String)>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let Path((protocol, source, destination)) = tuple
+        .map_err(|error| ApiError::new(ErrorCode::InvalidField, error.body_text()).at("path"))?;
+    let bad = |error: BadTuple, field| {
+        ApiError::new(ErrorCode::InvalidField, error.to_string()).at(field)
+    };
+    let protocol = protocol.parse().map_err(|error| bad(error, "protocol"))?;
+    let source = source.parse().map_err(|error| bad(error, "source"))?;
+    let to = destination.parse();
+    let to = to.map_err(|error| bad(error, "destination"))?;
+    let tuple = Tuple::new(protocol, source, to).map_err(|error| bad(error, "destination"))?;
+    read(state, |reply| Command::Explain(tuple, reply)).await
+}
+
+async fn nat_flows(context: State<Context>, body: Body) -> Result<Response, ApiError> {
+    let filter: FlowFilter = body::read(body, context.body_time).await?;
+    check_filter(&filter)?;
+    read(context, |reply| Command::NatFlows(filter, reply)).await
+}
+
+async fn nat_flush(context: State<Context>, body: Body) -> Result<Response, ApiError> {
+    let filter: FlowFilter = body::read(body, context.body_time).await?;
+    check_flush(&filter)?;
+    read(context, |reply| Command::NatFlush(filter, reply)).await
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

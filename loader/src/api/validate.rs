@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::error::{ApiError, ErrorCode};
-use super::types::AddEndpoint;
+use super::types::{AddEndpoint, FlowFilter};
 use crate::intent::Family;
+use crate::nat;
 use crate::types::Owner;
 
 /// Longest container id. containerd, CRI-O and Docker use 64 characters; a file is named after a
@@ -65,6 +66,43 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
             netns,
             addresses: addresses.into_iter().collect(),
         })
+    }
+}
+
+/// Checks which flows are asked for.
+pub(super) fn check_filter(filter: &FlowFilter) -> Result<(), ApiError> {
+    match &filter.protocol {
+        Some(protocol) if nat::protocol_number(protocol).is_none() => Err(invalid(
+            "protocol",
+            format!("{protocol:?}; allowed: tcp, udp, icmp, icmpv6, sctp, or a number up to 255"),
+        )),
+        _known => Ok(()),
+    }
+}
+
+/// Checks which flows are to be removed: it must be said that all are meant.
+pub(super) fn check_flush(filter: &FlowFilter) -> Result<(), ApiError> {
+    check_filter(filter)?;
+    let FlowFilter {
+        pod,
+        remote,
+        protocol,
+        all,
+    } = filter;
+    match (pod, all) {
+        (None, false) => Err(invalid(
+            "pod",
+            "missing; a pod's address is needed, or all: true".to_owned(),
+        )),
+        (Some(_), true) => Err(invalid(
+            "all",
+            "true with a pod's address; one of them is allowed".to_owned(),
+        )),
+        (None, true) if remote.is_some() || protocol.is_some() => Err(invalid(
+            "all",
+            "true with a remote or a protocol; all are all".to_owned(),
+        )),
+        (Some(_), false) | (None, true) => Ok(()),
     }
 }
 

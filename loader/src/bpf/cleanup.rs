@@ -41,11 +41,13 @@ pub fn remove_pins(options: &BpfOptions) -> Result<Removed> {
     let socket = TcSocket::open()?;
     let mut removed = Removed::default();
     for qdisc in socket.ingress_qdiscs()? {
-        for filter in socket.filters(qdisc.ifindex, Direction::Ingress)? {
-            if let Some(program) = is_ours(&filter) {
+        for direction in Direction::ALL {
+            let filters = socket.filters(qdisc.ifindex, direction)?;
+            let ours = filters.iter().find_map(|filter| is_ours(filter, direction));
+            if let Some(program) = ours {
                 socket.delete_filter(
                     qdisc.ifindex,
-                    Direction::Ingress,
+                    direction,
                     numbers::TC_PRIORITY,
                     numbers::TC_HANDLE,
                 )?;

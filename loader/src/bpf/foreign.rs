@@ -114,7 +114,7 @@ fn tcx_entries(
 fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Result<Vec<Entry>> {
     let filters = socket.filters(device.ifindex, direction)?;
     let entry = |filter: super::tc::Filter| {
-        if direction == Direction::Ingress && is_ours(&filter).is_some() {
+        if is_ours(&filter, direction).is_some() {
             return Entry::Ours;
         }
         Entry::Foreign(ForeignProgram {

@@ -13,9 +13,12 @@ mod counters;
 mod debug_log;
 mod features;
 mod foreign;
+mod jiffies;
 mod maps;
+mod nat;
 mod object;
 mod pins;
+mod settings;
 mod sys;
 mod tc;
 
@@ -25,18 +28,20 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use aya::include_bytes_aligned;
 use datapath_common::counter::{Counter, Program};
-use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 
-pub use attach::Mechanism;
+pub use attach::{Mechanism, direction};
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
 pub use features::Features;
 pub use foreign::{ForeignProgram, Position};
+pub use jiffies::jiffies_per_second;
+pub use nat::{NatSwitch, NatTables};
+pub use settings::{DatapathSettings, Globals};
 pub use sys::Direction;
 
-use crate::kernel::{Link, Observed, StepKind};
+use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
@@ -68,6 +73,7 @@ pub enum AttachMode {
 /// Dropping it changes nothing in the kernel: attached programs keep running with their maps.
 pub struct Datapath {
     maps: maps::Maps,
+    nat: Option<(NatTables, NatSwitch)>,
     attachments: attach::Attachments,
     features: Features,
     #[cfg(feature = "debug-log")]
@@ -78,12 +84,12 @@ impl Datapath {
     /// Opens or makes the pinned maps and loads the programs. Nothing is attached yet, so what an
     /// earlier agent attached keeps running until [`Self::apply`] replaces it.
     ///
-    /// A pinned map that does not fit the object is made anew, with a warning.
+    /// A pinned map that does not fit the object and the settings is made anew, with a warning.
     ///
     /// # Errors
     /// When `options` ask for what this node cannot give, or the kernel refuses a map or program;
     /// the verifier's log is then part of the error.
-    pub fn load(options: &BpfOptions, mark: MarkLayout) -> Result<Self> {
+    pub fn load(options: &BpfOptions, settings: &DatapathSettings) -> Result<Self> {
         if let Err(error) = sys::lift_memory_limit() {
             // It matters before Linux 5.11 only, where making a map then fails with EPERM.
             tracing::debug!("cannot lift the limit on locked memory: {error}");
@@ -92,14 +98,18 @@ impl Datapath {
         prepare(&options.pin_root)?;
         let pins = pins::Pins::new(&options.pin_root);
         pins.create()?;
-        object::check_adoption(OBJECT, &pins)?;
-        let mut ebpf = object::load(OBJECT, &pins, mark)?;
+        object::check_adoption(OBJECT, &pins, settings)?;
+        let mut ebpf = object::load(OBJECT, &pins, settings)?;
         #[cfg(feature = "debug-log")]
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;
+        let reaper = programs.reaper()?;
+        let nat_switch = NatSwitch::new(&ebpf)?;
+        let nat = NatTables::new(&mut ebpf, reaper, jiffies_per_second()?)?;
         let maps = maps::Maps::take(&mut ebpf)?;
         Ok(Self {
             maps,
+            nat: Some((nat, nat_switch)),
             attachments: attach::Attachments::new(features.attach, pins, programs),
             features,
             #[cfg(feature = "debug-log")]
@@ -119,6 +129,14 @@ impl Datapath {
         Ok(())
     }
 
+    /// The entries of the maps, now.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
+        self.maps.entries()
+    }
+
     /// Carries out a step that concerns maps or attachments.
     ///
     /// # Errors
@@ -130,6 +148,7 @@ impl Datapath {
             StepKind::Attach(hook) => self.attachments.attach(*hook),
             StepKind::Detach(hook) => self.attachments.detach(*hook),
             StepKind::SetSysctl(..)
+            | StepKind::ReservePorts(_)
             | StepKind::SetMtu { .. }
             | StepKind::SetUp(_)
             | StepKind::CreateEndpointDevice(_)
@@ -152,6 +171,11 @@ impl Datapath {
     /// When the map cannot be read.
     pub fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
         counters::read(&self.maps.counters)
+    }
+
+    /// The maps of translation, for whoever sweeps them; none the second time.
+    pub fn take_nat(&mut self) -> Option<(NatTables, NatSwitch)> {
+        self.nat.take()
     }
 
     /// What the kernel offers, as probed at load.

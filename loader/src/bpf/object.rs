@@ -1,7 +1,7 @@
 //! Loading: which pinned maps may be adopted, and the programs.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result};
 use aya::maps::{MapInfo, MapType};
@@ -10,18 +10,10 @@ use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi::map;
 use datapath_common::config;
 use datapath_common::counter::Program;
-use datapath_common::mark::MarkLayout;
 
+use super::jiffies::jiffies_per_second;
 use super::pins::{self, Pins};
-
-/// The maps that outlive the agent.
-pub(super) const PINNED: [&str; 5] = [
-    map::ADDRESSES,
-    map::DESTINATIONS,
-    map::ENIS,
-    map::ENI_BY_IFINDEX,
-    map::COUNTERS,
-];
+use super::settings::{DatapathSettings, Globals};
 
 /// What has to agree between a pinned map and the object. aya opens a pin without a look at any
 /// of it, and from then on trusts the object's sizes.
@@ -35,12 +27,12 @@ struct Shape {
 }
 
 impl Shape {
-    fn of_object(map: &aya_obj::Map) -> Self {
+    fn of_object(map: &aya_obj::Map, capacity: Option<u32>) -> Self {
         Self {
             map_type: map.map_type(),
             key_size: map.key_size(),
             value_size: map.value_size(),
-            max_entries: map.max_entries(),
+            max_entries: capacity.unwrap_or_else(|| map.max_entries()),
             flags: map.map_flags(),
         }
     }
@@ -72,12 +64,33 @@ impl Shape {
     }
 }
 
-/// Removes the pin of every map whose shape is not the object's, so that loading makes it anew.
-/// That loses nothing: the contents follow from the desired state and are written again before any
-/// program is switched, and running programs keep the map they hold.
-pub(super) fn check_adoption(object: &[u8], pins: &Pins) -> Result<()> {
+/// Maps that are made anew together with another one, because their entries are about its entries.
+const TOGETHER: [(&str, &str); 2] = [
+    (map::FLOWS_V4, map::MOVED_V4),
+    (map::FLOWS_V6, map::MOVED_V6),
+];
+
+/// What is lost with a map that is made anew; none where the contents follow from the desired
+/// state, and are written again before any program is switched.
+fn loss(name: &str) -> Option<&'static str> {
+    match name {
+        map::FLOWS_V4 | map::FLOWS_V6 => Some("the translated flows of this family break"),
+        map::MOVED_V4 | map::MOVED_V6 => Some("translated flows off their own port break"),
+        map::INBOUND => Some("answers to UDP and ICMP from the outside may be translated"),
+        map::COUNTERS | map::NAT_STATS => Some("the counters start at 0"),
+        _follows => None,
+    }
+}
+
+/// Removes the pin of every map whose shape is not that of the object and the settings, so that
+/// loading makes it anew. Running programs keep the map they hold until they are replaced.
+pub(super) fn check_adoption(
+    object: &[u8],
+    pins: &Pins,
+    settings: &DatapathSettings,
+) -> Result<()> {
     let object = aya_obj::Object::parse(object).context("cannot parse the eBPF object")?;
-    for name in PINNED {
+    for name in map::PINNED {
         let path = pins.map(name);
         let wanted = object
             .maps
@@ -86,31 +99,36 @@ pub(super) fn check_adoption(object: &[u8], pins: &Pins) -> Result<()> {
         if !path.exists() {
             continue;
         }
+        let wanted = Shape::of_object(wanted, settings.capacity(name));
         let differences = match MapInfo::from_pin(&path) {
-            Ok(info) => Shape::of_kernel(&info).differences(Shape::of_object(wanted)),
+            Ok(info) => Shape::of_kernel(&info).differences(wanted),
             Err(error) => vec![format!("it cannot be opened as a map: {error}")],
         };
-        if !differences.is_empty() {
-            tracing::warn!(
-                map = name,
-                "the pinned map does not fit and is made anew: {}",
-                differences.join("; ")
-            );
-            pins::remove(&path)?;
+        if differences.is_empty() {
+            continue;
+        }
+        tracing::warn!(
+            map = name,
+            lost = loss(name).unwrap_or("nothing"),
+            "the pinned map does not fit and is made anew: {}",
+            differences.join("; ")
+        );
+        pins::remove(&path)?;
+    }
+    for (name, about) in TOGETHER {
+        if !pins.map(name).exists() {
+            pins::remove(&pins.map(about))?;
         }
     }
     Ok(())
 }
 
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
-pub(super) fn load(object: &[u8], pins: &Pins, mark: MarkLayout) -> Result<Ebpf> {
-    let (shift, mask, exception) = (mark.shift(), mark.mask(), mark.exception());
+pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
+    let globals = Globals::new(settings, jiffies_per_second()?);
     let mut loader = EbpfLoader::new();
-    loader
-        .override_global(config::MARK_SHIFT, &shift, true)
-        .override_global(config::MARK_MASK, &mask, true)
-        .override_global(config::MARK_EXCEPTION, &exception, true);
-    for name in PINNED {
+    globals.put(&mut loader);
+    for name in map::PINNED {
         loader.map_pin_path(name, pins.map(name));
     }
     loader.load(object).context("cannot load the eBPF object")
@@ -122,38 +140,54 @@ struct Loaded {
     id: u32,
 }
 
+impl Loaded {
+    /// Hands a program to the kernel. An error carries the verifier's log.
+    fn load(ebpf: &mut Ebpf, name: &str) -> Result<Self> {
+        let classifier: &mut SchedClassifier = ebpf
+            .program_mut(name)
+            .with_context(|| format!("the eBPF object has no program {name}"))?
+            .try_into()
+            .with_context(|| format!("the program {name} is no classifier"))?;
+        classifier
+            .load()
+            .with_context(|| format!("the kernel refuses the program {name}"))?;
+        let fd = classifier
+            .fd()
+            .and_then(|fd| Ok(fd.try_clone()?))
+            .with_context(|| format!("cannot hold the program {name}"))?;
+        let id = classifier
+            .info()
+            .with_context(|| format!("cannot read the program {name}"))?
+            .id();
+        Ok(Self { fd, id })
+    }
+}
+
 /// The programs that this agent loaded.
-pub(super) struct Programs(BTreeMap<Program, Loaded>);
+pub(super) struct Programs {
+    attached: BTreeMap<Program, Loaded>,
+    reaper: ProgramFd,
+}
 
 impl Programs {
     /// Hands every program to the kernel. An error carries the verifier's log.
     pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
-        let mut loaded = BTreeMap::new();
+        let mut attached = BTreeMap::new();
         for program in Program::ALL {
-            let name = program.name();
-            let classifier: &mut SchedClassifier = ebpf
-                .program_mut(name)
-                .with_context(|| format!("the eBPF object has no program {name}"))?
-                .try_into()
-                .with_context(|| format!("the program {name} is no classifier"))?;
-            classifier
-                .load()
-                .with_context(|| format!("the kernel refuses the program {name}"))?;
-            let fd = classifier
-                .fd()
-                .and_then(|fd| Ok(fd.try_clone()?))
-                .with_context(|| format!("cannot hold the program {name}"))?;
-            let id = classifier
-                .info()
-                .with_context(|| format!("cannot read the program {name}"))?
-                .id();
-            loaded.insert(program, Loaded { fd, id });
+            attached.insert(program, Loaded::load(ebpf, program.name())?);
         }
-        Ok(Self(loaded))
+        let reaper = Loaded::load(ebpf, config::program::REAPER)?.fd;
+        Ok(Self { attached, reaper })
+    }
+
+    /// A descriptor of the reaper, which is run and attached nowhere.
+    pub(super) fn reaper(&self) -> Result<OwnedFd> {
+        let fd = self.reaper.as_fd().try_clone_to_owned();
+        fd.context("cannot hold the reaper")
     }
 
     fn get(&self, program: Program) -> Result<&Loaded> {
-        self.0
+        self.attached
             .get(&program)
             .with_context(|| format!("the program {} is not loaded", program.name()))
     }
@@ -165,7 +199,9 @@ impl Programs {
 
     /// Whether an id is that of the program as this agent loaded it.
     pub(super) fn is(&self, program: Program, id: u32) -> bool {
-        self.0.get(&program).is_some_and(|loaded| loaded.id == id)
+        self.attached
+            .get(&program)
+            .is_some_and(|loaded| loaded.id == id)
     }
 }
 

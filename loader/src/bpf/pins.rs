@@ -102,11 +102,17 @@ impl Pins {
     }
 
     /// Removes the folders of other versions that have no link any more: no program that an agent
-    /// of theirs attached is left.
+    /// of theirs attached is left. Their marks of qdiscs are taken over: filters of theirs, which
+    /// have no pin, may be on them still, or filters of ours by now.
     pub(super) fn remove_unused_versions(&self) -> Result<()> {
         for version in self.versions()? {
             let folder = self.version_folder(version);
             if version != abi::VERSION && names(&folder.join("links"))?.is_empty() {
+                for mark in names(&folder.join("qdiscs"))? {
+                    let mark = self.folder("qdiscs").join(mark);
+                    fs::create_dir_all(&mark)
+                        .with_context(|| format!("cannot make the mark {}", mark.display()))?;
+                }
                 remove_folder(&folder)?;
             }
         }

@@ -4,6 +4,9 @@
 //! aya attaches by device name, which may change between look-up and attachment, and keeps the
 //! device of a link's information to itself.
 
+pub(super) mod run;
+pub(super) mod table;
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -155,6 +158,15 @@ impl Direction {
     /// Both directions.
     pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
 
+    /// The name, as `tc` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        }
+    }
+
     fn attach_type(self) -> u32 {
         match self {
             Self::Ingress => bpf_attach_type::BPF_TCX_INGRESS as u32,
@@ -175,8 +187,8 @@ pub(super) struct TcxLinkInfo {
     pub(super) program: u32,
     /// Its device; 0 when the link is severed, because the device went or someone detached it.
     pub(super) ifindex: u32,
-    /// Whether it is on the device's ingress.
-    pub(super) ingress: bool,
+    /// The hook of the device; none when it is none that is known here.
+    pub(super) direction: Option<Direction>,
 }
 
 impl TcxLink {
@@ -262,7 +274,9 @@ impl TcxLink {
             id: info.id,
             program: info.program,
             ifindex: info.ifindex,
-            ingress: info.attach_type == Direction::Ingress.attach_type(),
+            direction: Direction::ALL
+                .into_iter()
+                .find(|direction| info.attach_type == direction.attach_type()),
         }))
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::masquerade::{Peer, Protocol};
+
 /// Pod networking for Kubernetes on AWS network interfaces: the node agent, and the command that
 /// asks it.
 #[derive(Debug, Parser)]
@@ -73,6 +75,18 @@ pub(super) enum Command {
         output: Output,
     },
 
+    /// Show what is masqueraded and how: switches, pools, exempt destinations, ENIs.
+    #[command(after_help = "\
+Example:
+  towpath masq explain 10.0.1.20 1.1.1.1:443   What becomes of such a packet, and why")]
+    Masq {
+        /// What to do in place of it.
+        #[command(subcommand)]
+        command: Option<MasqCommand>,
+        #[command(flatten)]
+        output: Output,
+    },
+
     /// Show the datapath's counters.
     Metrics {
         /// Only drops.
@@ -84,6 +98,10 @@ pub(super) enum Command {
         #[command(flatten)]
         output: Output,
     },
+
+    /// Show or remove translated flows.
+    #[command(subcommand)]
+    Nat(NatCommand),
 
     /// Add or delete one endpoint, as the CNI plugin does.
     #[command(subcommand)]
@@ -137,6 +155,31 @@ pub(super) enum Format {
     Json,
 }
 
+/// What to do about masquerade.
+#[derive(Debug, Subcommand)]
+pub(super) enum MasqCommand {
+    /// Tell what becomes of a pod's packet, step by step, from the live maps.
+    ///
+    /// With both ports (for ICMP: with the id as source port) it also looks whether the flow is
+    /// known.
+    #[command(after_help = "\
+Examples:
+  towpath masq explain 10.0.1.20 1.1.1.1
+  towpath masq explain 10.0.1.20:40000 1.1.1.1:443
+  towpath masq explain --protocol udp [2001:db8::20]:5353 [2001:db8:1::1]:53 -o json")]
+    Explain {
+        /// A pod's address, with a port or without.
+        source: Peer,
+        /// Where to, with a port or without.
+        destination: Peer,
+        /// tcp, udp, icmp, sctp, or a number.
+        #[arg(long, value_name = "PROTOCOL", default_value = "tcp")]
+        protocol: Protocol,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
 /// What to do with an endpoint.
 #[derive(Debug, Subcommand)]
 pub(super) enum EndpointCommand {
@@ -166,6 +209,51 @@ Example:
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// What to do with translated flows.
+#[derive(Debug, Subcommand)]
+pub(super) enum NatCommand {
+    /// List the flows: translated ones, and those from outside that are not translated.
+    #[command(after_help = "\
+Example:
+  towpath nat list --pod 10.0.1.20 --protocol tcp")]
+    List {
+        /// Only those of this inside address.
+        #[arg(long, value_name = "IP")]
+        pod: Option<IpAddr>,
+        /// Only those with this remote.
+        #[arg(long, value_name = "IP")]
+        remote: Option<IpAddr>,
+        /// Only those of this protocol: tcp, udp, icmp, icmpv6, sctp or a number.
+        #[arg(long, value_name = "NAME|NUMBER")]
+        protocol: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Remove flows, busy ones too: their connections break.
+    Flush {
+        #[command(flatten)]
+        which: FlushArgs,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Show what translation does: allocations, failures, flows, busy destinations, room.
+    Stats(Output),
+}
+
+/// Which flows to remove.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct FlushArgs {
+    /// Those of this inside address.
+    #[arg(long, value_name = "IP")]
+    pub(super) pod: Option<IpAddr>,
+    /// All.
+    #[arg(long)]
+    pub(super) all: bool,
 }
 
 /// The owner of an endpoint.

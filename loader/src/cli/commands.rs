@@ -9,13 +9,16 @@ use clap::CommandFactory as _;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
-use super::args::{Cli, Command, ConfigCommand, EndpointCommand, OwnerArgs};
+use super::args::{
+    Cli, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand, OwnerArgs,
+};
 use super::failure::{Failure, NOT_READY};
 use super::{output, render};
 use crate::agent;
 use crate::api::Client;
-use crate::api::types::{AddEndpoint, HealthState};
+use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
 use crate::config::Config;
+use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::ObjectState;
 
@@ -54,7 +57,9 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         | Command::Endpoints(_)
         | Command::Enis(_)
         | Command::Routes { .. }
+        | Command::Masq { .. }
         | Command::Metrics { .. }
+        | Command::Nat(_)
         | Command::Endpoint(_)
         | Command::Cleanup { .. }
         | Command::Config(ConfigCommand::Show(_)) => {}
@@ -100,11 +105,29 @@ async fn with_config(
             objects.retain(|object| !differing || object.state != ObjectState::Present);
             output::value(output, objects.as_slice(), render::objects)?;
         }
+        Command::Masq {
+            command: None,
+            output,
+        } => output::value(output, &client.masquerade().await?, render::masquerade)?,
+        Command::Masq {
+            command:
+                Some(MasqCommand::Explain {
+                    source,
+                    destination,
+                    protocol,
+                    output,
+                }),
+            ..
+        } => {
+            let tuple = Tuple::new(protocol, source, destination).map_err(anyhow::Error::from)?;
+            output::value(output, &client.explain(&tuple).await?, render::explanation)?;
+        }
         Command::Metrics { drops, all, output } => {
             let mut metrics = client.metrics().await?;
             metrics.retain(|metric| (metric.drop || !drops) && (metric.packets > 0 || all));
             output::value(output, metrics.as_slice(), render::metrics)?;
         }
+        Command::Nat(command) => nat(command, &client).await?,
         Command::Endpoint(EndpointCommand::Add {
             owner,
             netns,
@@ -137,6 +160,42 @@ async fn with_config(
         Command::Config(ConfigCommand::Check { .. }) | Command::Completions { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn nat(command: NatCommand, client: &Client) -> Result<(), Failure> {
+    match command {
+        NatCommand::List {
+            pod,
+            remote,
+            protocol,
+            output,
+        } => {
+            let filter = FlowFilter {
+                pod,
+                remote,
+                protocol,
+                all: false,
+            };
+            let flows = client.nat_flows(&filter).await?;
+            output::value(output, &flows, render::nat_flows)?;
+        }
+        NatCommand::Flush { which, output } => {
+            let FlushArgs { pod, all } = which;
+            let filter = FlowFilter {
+                pod,
+                all,
+                ..FlowFilter::default()
+            };
+            let flushed = client.nat_flush(&filter).await?;
+            output::value(output, &flushed, |flushed, _paint| {
+                render::nat_flushed(*flushed)
+            })?;
+        }
+        NatCommand::Stats(output) => {
+            output::value(output, &client.nat_stats().await?, render::nat_stats)?;
+        }
+    }
+    Ok(())
 }
 
 impl From<OwnerArgs> for Owner {

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 13] = [
+pub(super) const HELP: [(&str, &str); 34] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -70,6 +70,87 @@ pub(super) const HELP: [(&str, &str); 13] = [
     (
         "services.addresses",
         "External and load balancer addresses of services, as the CIDRs.",
+    ),
+    (
+        "masquerade.ipv4",
+        "Whether pods' IPv4 packets to the world outside get an ENI's address: true or false.",
+    ),
+    (
+        "masquerade.ipv6",
+        "The same for IPv6, whose VPC addresses are global: true or false.",
+    ),
+    (
+        "masquerade.native-routing-cidrs",
+        "CIDRs that the VPC routes for pods' addresses: never masqueraded. The VPC's own always are.",
+    ),
+    (
+        "masquerade.external",
+        "By which ENI masqueraded packets leave: own-eni, primary-eni, or auto (own, unless only the primary has a public address).",
+    ),
+    (
+        "masquerade.metadata",
+        "Pods' packets to the instance metadata service: primary (by it, with its address), own (by the owner ENI, untranslated), or block.",
+    ),
+    (
+        "masquerade.only-default-pool",
+        "Whether every pool but the pool default skips masquerade: true or false.",
+    ),
+    (
+        "masquerade.pools",
+        "File, or folder of *.yaml, *.yml and *.json, with CiliumPodIPPool documents; followed; null: none.",
+    ),
+    (
+        "masquerade.ip-masq-agent.enabled",
+        "Whether an ip-masq-agent file says what else is not masqueraded: true or false.",
+    ),
+    (
+        "masquerade.ip-masq-agent.path",
+        "That file, or a folder of fragments; followed. Missing or empty: the standard 11 ranges.",
+    ),
+    (
+        "nat.ports",
+        "Ports of translated flows, kept from the host's own: 1 to 4 ranges of whole 512s from 1024 on. Each port of a range is good for one flow to a destination.",
+    ),
+    (
+        "nat.flows.ipv4",
+        "Most translated IPv4 flows, 64 to 4194304. Each takes 256 bytes while it lives; a change loses the flows that there are.",
+    ),
+    ("nat.flows.ipv6", "Most translated IPv6 flows, as for IPv4."),
+    (
+        "nat.flows.inbound",
+        "Most flows from outside the VPC to pods, 64 to 4194304; a change loses the notes of those that there are.",
+    ),
+    (
+        "nat.flows.per-endpoint",
+        "Most translated flows of one pod, 64 to 4194304.",
+    ),
+    (
+        "nat.lifetimes.tcp-established",
+        "Seconds that an open TCP connection may be idle, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.tcp-transitory",
+        "Seconds that a TCP connection may be idle while it opens or ends, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.udp",
+        "Seconds that an answered UDP flow may be idle, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.udp-well-known",
+        "The same for remote ports below 1024 (DNS), 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.udp-unreplied",
+        "Seconds that a UDP flow may be idle that was not answered, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.icmp",
+        "Seconds that an ICMP query may be idle, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.sctp",
+        "Seconds that an SCTP association may be idle, 10 to 864000.",
     ),
     (
         "host-addresses",

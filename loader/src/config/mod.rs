@@ -1,6 +1,8 @@
 //! The configuration file: typed, with defaults that work.
 
 mod explain;
+mod masquerade;
+mod nat;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -13,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
 pub use self::explain::{Row, Source};
+pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
+pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
     DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, ServicesSection,
 };
@@ -21,7 +25,7 @@ pub use self::values::{
     UnicastAddr,
 };
 pub use crate::bpf::AttachMode;
-use crate::bpf::BpfOptions;
+use crate::bpf::{BpfOptions, DatapathSettings};
 use crate::document::{self, FileError, ReadError, nullable};
 use crate::intent::Settings;
 
@@ -44,6 +48,12 @@ pub struct Config {
     /// Destinations that kube-proxy, or what stands for it, translates.
     #[serde(deserialize_with = "nullable")]
     pub services: ServicesSection,
+    /// What is masqueraded, and how.
+    #[serde(deserialize_with = "nullable")]
+    pub masquerade: MasqueradeSection,
+    /// Ports, room and lifetimes of translated flows.
+    #[serde(deserialize_with = "nullable")]
+    pub nat: NatSection,
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
@@ -66,6 +76,8 @@ impl Default for Config {
             datapath: DatapathSection::default(),
             kernel: KernelSection::default(),
             services: ServicesSection::default(),
+            masquerade: MasqueradeSection::default(),
+            nat: NatSection::default(),
             host_addresses: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),
@@ -143,6 +155,23 @@ impl Config {
         }
     }
 
+    /// What the programs are told, and how large their maps are.
+    #[must_use]
+    pub fn datapath_settings(&self) -> DatapathSettings {
+        let flows = &self.nat.flows;
+        DatapathSettings {
+            mark: self.datapath.mark_mask.layout(),
+            slices: self.nat.ports.slices(),
+            flows_v4: flows.ipv4.get(),
+            flows_v6: flows.ipv6.get(),
+            inbound: flows.inbound.get(),
+            flows_per_endpoint: flows.per_endpoint.get(),
+            masquerade_v4: self.masquerade.ipv4,
+            masquerade_v6: self.masquerade.ipv6,
+            metadata: self.masquerade.metadata.into(),
+        }
+    }
+
     /// The settings that shape what is put into the kernel.
     #[must_use]
     pub fn settings(&self) -> Settings {
@@ -155,6 +184,8 @@ impl Config {
             primary_device: device.map(|device| device.as_str().to_owned()),
             services: cidrs.chain(addresses).collect(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+            masquerade: self.masquerade.settings(),
+            ports: self.nat.ports.slices(),
         }
     }
 }

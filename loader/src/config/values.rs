@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::numbers::{MTU_MAX, MTU_MIN};
 
-fn refused<E: Error>(value: impl fmt::Debug, allowed: impl fmt::Display) -> E {
+pub(super) fn refused<E: Error>(value: impl fmt::Debug, allowed: impl fmt::Display) -> E {
     E::custom(format_args!("{value:?} is refused; allowed: {allowed}"))
 }
 

@@ -1,42 +1,149 @@
 //! What the datapath is to know of destinations.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 
 use datapath_common::abi::DestinationClass;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::builder::Builder;
 use crate::intent::Intent;
-use crate::kernel::{MapEntry, Scope};
+use crate::kernel::{MapEntry, Observed, Scope};
+use crate::masquerade::{AgentCidrs, ExemptCidr, class_names};
 use crate::object::Object;
 
-/// Adds an entry for every prefix that something is known of.
-pub(super) fn add(builder: &mut Builder<'_>) {
-    for (net, class) in classes(builder.intent) {
+/// The instance metadata service (AWS, "Use the Instance Metadata Service to access instance
+/// metadata").
+const METADATA: [&str; 2] = ["169.254.169.254/32", "fd00:ec2::254/128"];
+const LINK_LOCAL_V4: &str = "169.254.0.0/16";
+const LINK_LOCAL_V6: &str = "fe80::/10";
+
+/// One thing that is known of a destination, and where from.
+struct Known {
+    net: IpNet,
+    class: DestinationClass,
+    source: String,
+}
+
+/// Adds an entry for every prefix that something is known of; what is exempt, for people.
+pub(super) fn add(builder: &mut Builder<'_>) -> Vec<ExemptCidr> {
+    let known = known(builder.intent, builder.observed);
+    for (net, class) in classes(&known) {
         let entry = MapEntry::Destination(net, class);
         builder.put(Scope::Node, Object::MapEntry(entry));
+    }
+    let told = DestinationClass::EXEMPT.union(DestinationClass::METADATA);
+    let exempt = known
+        .into_iter()
+        .filter(|known| known.class.intersects(told));
+    let mut exempt: Vec<ExemptCidr> = exempt
+        .map(|known| ExemptCidr {
+            cidr: known.net,
+            class: class_names(known.class).join(", "),
+            source: known.source,
+        })
+        .collect();
+    exempt.sort();
+    exempt.dedup_by(|a, b| (a.cidr, &a.class) == (b.cidr, &b.class));
+    exempt
+}
+
+/// Everything that is known of destinations, each thing with its source.
+fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
+    let mut all = Vec::new();
+    let mut put = |net: IpNet, class, source: &str| {
+        all.push(Known {
+            net: net.trunc(),
+            class,
+            source: source.to_owned(),
+        });
+    };
+    for eni in intent.node.enis.values() {
+        for net in eni.blocks.iter().filter(|_| eni.excluded.is_none()) {
+            put(*net, DestinationClass::BLOCK, &eni.id);
+        }
+        for net in &eni.vpc_cidrs {
+            put(*net, DestinationClass::VPC, &format!("VPC of {}", eni.id));
+        }
+    }
+    for net in &intent.settings.services {
+        put(*net, DestinationClass::SERVICE, "services");
+    }
+    for net in &intent.settings.masquerade.native {
+        let source = "masquerade.native-routing-cidrs";
+        put(*net, DestinationClass::NATIVE, source);
+    }
+    for net in METADATA.iter().filter_map(|text| text.parse().ok()) {
+        put(net, DestinationClass::METADATA, "instance metadata");
+    }
+    let agent = agent(intent, observed);
+    for (net, source) in &agent.cidrs {
+        put(*net, DestinationClass::MASQ_AGENT, source);
+    }
+    for (text, masqueraded) in [
+        (LINK_LOCAL_V4, agent.masq_link_local),
+        (LINK_LOCAL_V6, agent.masq_link_local_ipv6),
+    ] {
+        if let Some(net) = text.parse().ok().filter(|_| !masqueraded) {
+            put(
+                net,
+                DestinationClass::LINK_LOCAL,
+                "always, unless an ip-masq-agent file masquerades it",
+            );
+        }
+    }
+    all
+}
+
+/// What the ip-masq-agent files exempt. Before the first good content this is what the datapath
+/// has: an earlier agent put it there, and a bad file changes nothing. Where it has nothing, the
+/// standard list holds.
+fn agent(intent: &Intent, observed: &Observed) -> AgentCidrs {
+    if intent.settings.masquerade.agent.is_none() {
+        return AgentCidrs::default();
+    }
+    if let Some(agent) = &intent.policy.agent {
+        return AgentCidrs::clone(agent);
+    }
+    let has = |wanted: DestinationClass| {
+        let entries = observed.maps.values();
+        entries.filter_map(move |entry| match entry {
+            MapEntry::Destination(net, class) if class.contains(wanted) => Some(*net),
+            _ => None,
+        })
+    };
+    let source = "kept: the ip-masq-agent file cannot be used";
+    let is_there = |text: &str| {
+        let net: Option<IpNet> = text.parse().ok();
+        has(DestinationClass::LINK_LOCAL).any(|there| Some(there) == net)
+    };
+    let kept = AgentCidrs {
+        cidrs: has(DestinationClass::MASQ_AGENT)
+            .map(|net| (net, source.to_owned()))
+            .collect(),
+        masq_link_local: !is_there(LINK_LOCAL_V4),
+        masq_link_local_ipv6: !is_there(LINK_LOCAL_V6),
+        ..AgentCidrs::default()
+    };
+    if kept.cidrs.is_empty() {
+        AgentCidrs::standard("the standard list, as the ip-masq-agent file cannot be used")
+    } else {
+        kept
     }
 }
 
 /// Every prefix with the classes of all prefixes that contain it: the programs look at the longest
 /// match only.
-fn classes(intent: &Intent) -> BTreeMap<IpNet, DestinationClass> {
-    let enis = || intent.node.enis.values();
-    let blocks = enis()
-        .filter(|eni| eni.excluded.is_none())
-        .flat_map(|eni| &eni.blocks);
-    let vpc = enis().flat_map(|eni| &eni.vpc_cidrs);
-    let services = intent.settings.services.iter();
-    let of = |class| move |net: &IpNet| (net.trunc(), class);
-    let all = blocks
-        .map(of(DestinationClass::BLOCK))
-        .chain(vpc.map(of(DestinationClass::VPC)))
-        .chain(services.map(of(DestinationClass::SERVICE)));
-
+fn classes(known: &[Known]) -> BTreeMap<IpNet, DestinationClass> {
     let mut own: BTreeMap<IpNet, DestinationClass> = BTreeMap::new();
-    for (net, class) in all {
-        let known = own.entry(net).or_default();
-        *known = known.union(class);
+    for one in known {
+        let class = own.entry(one.net).or_default();
+        *class = class.union(one.class);
+    }
+    // The trie holds IPv4 as v4-mapped IPv6, so a prefix of IPv6 that is wide enough would match IPv4
+    // too. What IPv4 has of its own keeps it off.
+    if own.keys().any(|net| net.contains(&IpAddr::V6(MAPPED))) {
+        own.entry(Ipv4Net::default().into()).or_default();
     }
     own.keys()
         .map(|net| {
@@ -49,27 +156,8 @@ fn classes(intent: &Intent) -> BTreeMap<IpNet, DestinationClass> {
         .collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::intent;
+/// The first v4-mapped address (RFC 4291 section 2.5.5.2).
+const MAPPED: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0);
 
-    #[test]
-    fn a_prefix_has_the_classes_of_all_that_contain_it() {
-        let mut intent = intent();
-        intent.settings.services = ["10.0.0.0/8", "10.0.1.64/28", "172.20.0.0/16"]
-            .map(|net| net.parse().unwrap())
-            .into();
-        let classes = classes(&intent);
-        let class = |net: &str| classes[&net.parse::<IpNet>().unwrap()];
-        let (block, service, vpc) = (
-            DestinationClass::BLOCK,
-            DestinationClass::SERVICE,
-            DestinationClass::VPC,
-        );
-        assert_eq!(class("10.0.0.0/8"), service);
-        assert_eq!(class("10.0.0.0/16"), service.union(vpc));
-        assert_eq!(class("10.0.1.64/28"), service.union(vpc).union(block));
-        assert_eq!(class("172.20.0.0/16"), service);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -106,6 +106,24 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
         .collect()
 }
 
+/// Whether the pool of an address is kept from being masqueraded. While that is not known, what
+/// the datapath has stays.
+fn skips_masquerade(builder: &Builder<'_>, address: IpAddr) -> bool {
+    let Intent {
+        node,
+        policy,
+        settings,
+        ..
+    } = builder.intent;
+    match policy.pool(node.pool_of(address), &settings.masquerade) {
+        Some(policy) => policy.skip_masquerade,
+        None => match builder.observed.maps.get(&MapKey::Address(address)) {
+            Some(MapEntry::Address(_, entry)) => entry.skips_masquerade(),
+            _ => false,
+        },
+    }
+}
+
 struct OneEndpoint<'a> {
     id: EndpointId,
     endpoint: &'a Endpoint,
@@ -206,6 +224,7 @@ impl OneEndpoint<'_> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: number.0,
                 eni_ifindex,
+                skip_masquerade: skips_masquerade(builder, address),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,

@@ -1,13 +1,14 @@
 //! What one ENI needs in the kernel.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use datapath_common::abi::{Addr, EniEntry};
+use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
 use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
+use super::translation::Exits;
 use crate::intent::{Eni, Family};
 use crate::kernel::{
     Action, Address, Hook, Link, MapEntry, NextHop, Route, Scope, Selector, SysctlScope,
@@ -18,13 +19,13 @@ use crate::recognise::default_metric;
 use crate::types::EniNumber;
 
 /// Adds everything of one ENI.
-pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>) {
+pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>, exits: &Exits) {
     let eni = resolved.eni;
     match &resolved.state {
         EniState::Usable { device, mtu } => {
             add_fence(builder, eni.number);
             add_routes(builder, eni, device);
-            add_datapath(builder, eni, device, *mtu);
+            add_datapath(builder, eni, device, *mtu, exits);
             if !eni.number.is_primary() {
                 add_secondary(builder, eni, device, *mtu);
             }
@@ -94,20 +95,12 @@ fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
     }
 }
 
-fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) {
-    let gateway_v4 = match eni.gateway(Family::V4) {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-    };
-    let entry = EniEntry::new(
-        device.ifindex,
-        mtu,
-        u32::from_ne_bytes(gateway_v4.octets()),
-        Addr::from(eni.gateway(Family::V6)),
-    );
+fn add_datapath(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, exits: &Exits) {
+    let [v4, v6] = exits.addresses(eni.number);
+    let entry = EniEntry::new(device.ifindex, mtu, v4, v6);
     let scope = Scope::Eni(eni.number);
     builder.put(scope, Object::MapEntry(MapEntry::Eni(eni.number, entry)));
-    builder.put(scope, from_network(device));
+    add_programs(builder, scope, device);
 }
 
 fn has_blocks(eni: &Eni, family: Family) -> bool {
@@ -116,12 +109,12 @@ fn has_blocks(eni: &Eni, family: Family) -> bool {
         .any(|block| Family::of(block.addr()) == family)
 }
 
-/// The program that receives at a device.
-pub(super) fn from_network(device: &Link) -> Object {
-    Object::Attachment(Hook {
-        ifindex: device.ifindex,
-        program: Program::FromNetwork,
-    })
+/// Adds the programs of an ENI's device: what it receives and what it sends.
+pub(super) fn add_programs(builder: &mut Builder<'_>, scope: Scope, device: &Link) {
+    for program in [Program::FromNetwork, Program::ToNetwork] {
+        let ifindex = device.ifindex;
+        builder.put(scope, Object::Attachment(Hook { ifindex, program }));
+    }
 }
 
 /// The device of a secondary ENI is ours to set up; the primary's belongs to the host.

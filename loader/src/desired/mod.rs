@@ -10,12 +10,15 @@ mod devices;
 mod endpoint;
 mod eni;
 mod node;
+mod translation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use self::builder::Builder;
 use crate::intent::Intent;
-use crate::kernel::{Link, Observed, Scope};
+use crate::kernel::{Link, MapEntry, MapKey, Observed, Scope};
+use crate::masquerade::{DEFAULT_POOL, MasqueradeView, PoolView};
 use crate::object::Object;
 use crate::types::{EndpointId, EniNumber};
 use crate::view::{DeviceView, EndpointView, EniView, Readiness};
@@ -33,6 +36,8 @@ pub struct Desired {
     pub enis: BTreeMap<EniNumber, EniView>,
     /// The endpoints, ready as far as resolving them goes.
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
+    /// What the masquerade decision looks at.
+    pub masquerade: MasqueradeView,
 }
 
 /// Resolves an intent against the kernel.
@@ -42,17 +47,21 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
     let enis = devices::enis(intent, observed, primary.as_ref().ok().copied());
     let lost = endpoint::lost_owners(intent, observed, &enis);
 
+    let number_0_is_lost = number_0_is_lost(intent, observed, &lost);
+    let device = primary.as_ref().ok().copied();
+    let exits = translation::exits(intent, observed, &enis, device, number_0_is_lost);
+
     let mut builder = Builder::new(intent, observed);
-    node::add(&mut builder, primary.as_ref().ok().copied());
+    node::add(&mut builder, device, &exits);
     for resolved in enis.values() {
-        eni::add(&mut builder, resolved);
+        eni::add(&mut builder, resolved, &exits);
     }
     for number in lost.values() {
         eni::add_fence(&mut builder, *number);
     }
-    let hosts = node::add_host_addresses(&mut builder);
+    let hosts = node::add_host_addresses(&mut builder, &exits);
     let endpoints = endpoint::add(&mut builder, &enis, &hosts, &lost);
-    destinations::add(&mut builder);
+    let exempt = destinations::add(&mut builder);
 
     Desired {
         objects: builder.finish(),
@@ -66,7 +75,53 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
             .map(|(number, resolved)| (number, resolved.view()))
             .collect(),
         endpoints,
+        masquerade: MasqueradeView {
+            exempt,
+            pools: pools(intent),
+            enis: exits.view(),
+        },
     }
+}
+
+/// Whether a pod that runs has an address which the primary had, and which no ENI has now: what it
+/// sends by number 0 has to stay on the node.
+fn number_0_is_lost(
+    intent: &Intent,
+    observed: &Observed,
+    lost: &BTreeMap<IpAddr, EniNumber>,
+) -> bool {
+    let of_number_0 = lost.iter().filter(|(_, number)| number.is_primary());
+    let mut holders = of_number_0.flat_map(|(address, _)| {
+        let endpoints = intent.endpoints.iter();
+        let entry = match observed.maps.get(&MapKey::Address(*address)) {
+            Some(MapEntry::Address(_, entry)) => Some(entry.ifindex()),
+            _ => None,
+        };
+        let device = entry.and_then(|ifindex| observed.links.get(&ifindex));
+        endpoints
+            .filter(|(_, endpoint)| endpoint.addresses.contains(address))
+            .filter(move |(id, _)| device.is_some_and(|link| link.name == id.device()))
+    });
+    holders.next().is_some()
+}
+
+/// The pools that the node has blocks of, and those that have a document.
+fn pools(intent: &Intent) -> Vec<PoolView> {
+    let Intent { node, policy, .. } = intent;
+    let documents = policy.pools.iter().flat_map(|pools| pools.names());
+    let allocated = node.pools.values().map(String::as_str);
+    let names: BTreeSet<&str> = documents.chain(allocated).chain([DEFAULT_POOL]).collect();
+    let view = |name: &str| PoolView {
+        name: name.to_owned(),
+        policy: policy.pool(name, &intent.settings.masquerade),
+        cidrs: node
+            .pools
+            .iter()
+            .filter(|(_, pool)| *pool == name)
+            .map(|(net, _)| *net)
+            .collect(),
+    };
+    names.into_iter().map(view).collect()
 }
 
 fn device_view(link: &Link) -> DeviceView {

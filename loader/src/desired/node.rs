@@ -8,17 +8,24 @@ use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::eni;
+use super::translation::Exits;
 use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sysctl, SysctlScope};
 use crate::numbers;
 use crate::object::Object;
+use crate::types::EniNumber;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
 /// the primary's device.
-pub(super) fn add(builder: &mut Builder<'_>, primary: Option<&Link>) {
+pub(super) fn add(builder: &mut Builder<'_>, primary: Option<&Link>, exits: &Exits) {
     add_sysctls(builder);
+    add_reserved_ports(builder);
     if let Some(device) = primary {
         add_primary(builder, device);
+    }
+    if let Some(entry) = exits.extra_entry() {
+        let entry = MapEntry::Eni(EniNumber::PRIMARY, entry);
+        builder.put(Scope::Node, Object::MapEntry(entry));
     }
     let skip = Selector::Mark {
         value: 0,
@@ -55,6 +62,16 @@ fn add_sysctls(builder: &mut Builder<'_>) {
     }
 }
 
+/// The host's automatic ports keep off those of translation, so that only few of its own packets
+/// need a look at them.
+fn add_reserved_ports(builder: &mut Builder<'_>) {
+    let ports = builder.intent.settings.ports;
+    let is_some = ports.iter().any(|slice| slice.blocks() > 0);
+    if is_some && builder.observed.reserved_ports.is_some() {
+        builder.put(Scope::Node, Object::ReservedPorts(ports));
+    }
+}
+
 /// The primary's addresses, routes, MTU and router advertisements belong to the host. A host that
 /// forwards ignores advertisements unless `accept_ra` is 2, so where the host had them on, they
 /// stay on.
@@ -70,7 +87,7 @@ fn add_primary(builder: &mut Builder<'_>, device: &Link) {
     if builder.observed.sysctls.get(&accept_ra).is_some_and(on) {
         builder.sysctl(Scope::Node, Family::V6, of, accept_ra.name, "2");
     }
-    builder.put(Scope::Node, eni::from_network(device));
+    eni::add_programs(builder, Scope::Node, device);
 }
 
 /// An address of a block that no endpoint has is answered as unreachable; without the route its
@@ -104,7 +121,10 @@ fn add_blocks(builder: &mut Builder<'_>) {
 /// Those that are about to be put on a device count already. The loopback's count too, so that a
 /// packet to one ends in the stack and not in the VPC. IPv6 link-local ones do not: they mean
 /// nothing without their link.
-pub(super) fn add_host_addresses(builder: &mut Builder<'_>) -> BTreeMap<IpAddr, String> {
+pub(super) fn add_host_addresses(
+    builder: &mut Builder<'_>,
+    exits: &Exits,
+) -> BTreeMap<IpAddr, String> {
     let link_local = |net: &IpNet| match net {
         IpNet::V4(_) => false,
         IpNet::V6(net) => net.addr().is_unicast_link_local(),
@@ -112,6 +132,7 @@ pub(super) fn add_host_addresses(builder: &mut Builder<'_>) -> BTreeMap<IpAddr, 
     let desired = builder.objects().filter_map(|object| match object {
         Object::Address(address) => Some(address),
         Object::Sysctl(..)
+        | Object::ReservedPorts(_)
         | Object::Mtu { .. }
         | Object::Up(_)
         | Object::Device(_)
@@ -134,8 +155,17 @@ pub(super) fn add_host_addresses(builder: &mut Builder<'_>) -> BTreeMap<IpAddr, 
         let setting = || "one of host-addresses in the configuration".to_owned();
         hosts.entry(*address).or_insert_with(setting);
     }
+    let translation: BTreeMap<_, _> = exits.translation_addresses().collect();
+    for (address, number) in &translation {
+        let name = || format!("the translation address of ENI {number}");
+        hosts.entry(*address).or_insert_with(name);
+    }
     for address in hosts.keys() {
-        let entry = MapEntry::Address(*address, AddressEntry::host());
+        let number = translation.get(address);
+        let entry = number.map_or(AddressEntry::host(), |number| {
+            AddressEntry::translation(number.0)
+        });
+        let entry = MapEntry::Address(*address, entry);
         builder.put(Scope::Node, Object::MapEntry(entry));
     }
     hosts

@@ -87,6 +87,7 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
     let expect = |eni_ifindex| {
         AddressEntry::endpoint(EndpointAddress {
+            skip_masquerade: false,
             eni: 1,
             eni_ifindex,
             ifindex: 100,
@@ -166,7 +167,6 @@ fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
 fn every_address_of_the_host_is_known_but_link_local_ones() {
     let observed = host();
     let host_entry = |address: &str| entry(&observed, &intent(), address);
-    let expected = Some(AddressEntry::host());
     // The last two: about to be on eth1, and out of the settings.
     for address in [
         "127.0.0.1",
@@ -176,7 +176,12 @@ fn every_address_of_the_host_is_known_but_link_local_ones() {
         "10.0.1.10",
         "169.254.20.10",
     ] {
-        assert_eq!(host_entry(address), expected, "{address}");
+        let expected = match address {
+            "10.0.0.10" => AddressEntry::translation(0),
+            "10.0.1.10" => AddressEntry::translation(1),
+            _ => AddressEntry::host(),
+        };
+        assert_eq!(host_entry(address), Some(expected), "{address}");
     }
     assert_eq!(host_entry("fe80::10"), None);
 }

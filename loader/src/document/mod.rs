@@ -51,16 +51,57 @@ where
             .map(Option::unwrap_or_default)
             .map_err(|e| e.to_string())
     };
-    result.map_err(|message| {
+    result.map_err(|message| ReadError::new(track, &message))
+}
+
+impl ReadError {
+    fn new(track: Track, message: &str) -> Self {
         let path = track.path().to_string();
-        let message = without_path(&message, &path).to_owned();
+        let message = without_path(message, &path).to_owned();
         let path = if path == "." {
             "document".to_owned()
         } else {
             path
         };
-        ReadError { path, message }
-    })
+        Self { path, message }
+    }
+}
+
+/// One document of several is none of the wanted type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NthError {
+    /// Which document, from 1 on.
+    pub(crate) document: usize,
+    /// What is wrong with it.
+    pub(crate) error: ReadError,
+}
+
+/// Reads every document of a text: one in JSON when it begins with a brace, otherwise any number
+/// in YAML.
+///
+/// # Errors
+/// As [`read`], with the document's number.
+pub(crate) fn read_all<'de, T>(text: &'de str) -> Result<Vec<T>, NthError>
+where
+    T: Deserialize<'de> + Default,
+{
+    let first = |error| NthError { document: 1, error };
+    if text.trim_start().starts_with('{') {
+        return Ok(vec![read(text).map_err(first)?]);
+    }
+    check_brackets(text).map_err(first)?;
+    let mut all = Vec::new();
+    for (number, yaml) in (1..).zip(serde_yaml_ng::Deserializer::from_str(text)) {
+        let mut track = Track::new();
+        let value =
+            Option::<T>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track));
+        let value = value.map_err(|error| NthError {
+            document: number,
+            error: ReadError::new(track, &error.to_string()),
+        })?;
+        all.push(value.unwrap_or_default());
+    }
+    Ok(all)
 }
 
 /// The YAML reader puts the path before its messages too, sometimes the parent's.

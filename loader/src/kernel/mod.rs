@@ -1,6 +1,10 @@
 //! Kernel objects as values: what is observed, what is desired, and the steps from one to the
 //! other. Nothing here does I/O.
 
+use std::collections::BTreeSet;
+
+use crate::object::Object;
+
 mod objects;
 mod observed;
 mod step;
@@ -16,6 +20,14 @@ pub use step::{Scope, Step, StepKind};
 pub trait Kernel: Send {
     /// Reads everything that concerns us.
     fn observe(&mut self) -> impl Future<Output = anyhow::Result<Observed>> + Send;
+
+    /// Says what is to be in the kernel, before any step towards it is carried out.
+    ///
+    /// # Errors
+    /// When no step may be carried out.
+    fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Carries out one step. What is already so, or already gone, is success.
     fn apply(&mut self, step: &Step) -> impl Future<Output = anyhow::Result<()>> + Send;

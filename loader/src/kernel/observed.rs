@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::masquerade::PortList;
+
 use super::{Address, Hook, Link, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 
 /// What hangs at a hook of ours.
@@ -31,6 +33,8 @@ pub struct Observed {
     pub neighbours: BTreeSet<Neighbour>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,
+    /// The ports that the host's automatic ports keep off; none where the kernel does not tell.
+    pub reserved_ports: Option<PortList>,
     /// Every entry of the datapath's maps.
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use datapath_common::config::PortSlice;
+
 use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
 use crate::types::{EndpointId, EniNumber};
@@ -69,6 +71,8 @@ pub enum StepKind {
     Attach(Hook),
     /// Take our program off.
     Detach(Hook),
+    /// Add ports to those that the host's automatic ports keep off.
+    ReservePorts([PortSlice; PortSlice::MAX]),
 }
 
 /// A change and what it serves.

@@ -19,7 +19,7 @@ use netlink_packet_route::AddressFamily;
 
 use self::events::Watched;
 use self::socket::Socket;
-pub use self::sysctl::routing_sysctls;
+pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
 use crate::intent::Family;
 use crate::kernel::{Observed, StepKind};
 
@@ -95,7 +95,8 @@ impl Netlink {
             StepKind::PutMapEntry(_)
             | StepKind::DeleteMapEntry(_)
             | StepKind::Attach(_)
-            | StepKind::Detach(_) => bail!("{step:?} is no netlink step"),
+            | StepKind::Detach(_)
+            | StepKind::ReservePorts(_) => bail!("{step:?} is no netlink step"),
         }
     }
 

@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use crate::intent::Family;
 use crate::kernel::{Sysctl, SysctlScope};
+use crate::masquerade::PortList;
 
 /// The sysctls of the node as a whole that we manage.
 const NODE: [Sysctl; 3] = [
@@ -95,6 +96,34 @@ pub fn routing_sysctls(devices: &[&str]) -> Vec<(String, String)> {
         push(format!("net.ipv4.conf.{device}.rp_filter"), effective);
     }
     found
+}
+
+fn reserved_path() -> PathBuf {
+    path(Family::V4, None, "ip_local_reserved_ports")
+}
+
+/// The ports that the host's automatic ports keep off; none where the kernel does not tell.
+#[must_use]
+pub fn reserved_ports() -> Option<PortList> {
+    read(&reserved_path())?.parse().ok()
+}
+
+/// Sets the ports that the host's automatic ports keep off.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn write_reserved_ports(ports: &PortList) -> anyhow::Result<()> {
+    // The newline, because a write of nothing changes nothing.
+    write(&reserved_path(), &format!("{ports}\n"))
+}
+
+/// The range of the host's automatic ports, by which also IPv6 goes.
+#[must_use]
+pub fn automatic_ports() -> Option<PortList> {
+    let text = read(&path(Family::V4, None, "ip_local_port_range"))?;
+    let mut ends = text.split_whitespace().map(str::parse);
+    let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    Some(PortList::new([(first, last)]))
 }
 
 fn read(path: &Path) -> Option<String> {

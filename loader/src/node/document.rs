@@ -72,6 +72,24 @@ pub(super) struct IpamSpec {
     /// The flat pool that agents before Cilium 1.20 read: address to ENI.
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: BTreeMap<String, PoolEntry>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) pools: IpamPools,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct IpamPools {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) allocated: Vec<AllocatedPool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AllocatedPool {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) pool: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) cidrs: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,6 +120,8 @@ pub(super) struct Eni {
     pub(super) id: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) ip: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) public_ip: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) mac: String,
     #[serde(deserialize_with = "nullable")]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use datapath_common::abi::DestinationClass;
-
 use super::Object;
+use crate::bpf::direction;
 use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Rule, Selector, Sysctl, SysctlScope};
+use crate::masquerade::{PortList, class_names};
 
 impl Object {
     /// The object as a line of text; devices by name where they are among `links`.
@@ -16,6 +16,10 @@ impl Object {
         let dev = |ifindex| Device { ifindex, links };
         match *self {
             Self::Sysctl(sysctl, value) => format!("{} = {value}", sysctl_name(sysctl, links)),
+            Self::ReservedPorts(slices) => format!(
+                "net.ipv4.ip_local_reserved_ports has {}",
+                PortList::of_slices(&slices)
+            ),
             Self::Mtu { ifindex, mtu } => format!("link {} mtu {mtu}", dev(ifindex)),
             Self::Up(ifindex) => format!("link {} up", dev(ifindex)),
             Self::Device(id) => format!("link {} type veth", id.device()),
@@ -31,8 +35,9 @@ impl Object {
             Self::MapEntry(entry) => map_entry_text(entry, links),
             Self::Attachment(hook) => {
                 format!(
-                    "{} at ingress of {}",
+                    "{} at {} of {}",
                     hook.program.name(),
+                    direction(hook.program).name(),
                     dev(hook.ifindex)
                 )
             }
@@ -139,17 +144,7 @@ fn map_entry_text(entry: MapEntry, links: &BTreeMap<u32, Link>) -> String {
         }
         MapEntry::Address(address, _) => format!("ADDRESSES {address} = host"),
         MapEntry::Destination(net, class) => {
-            let names = [
-                (DestinationClass::BLOCK, "block"),
-                (DestinationClass::SERVICE, "service"),
-                (DestinationClass::VPC, "vpc"),
-            ];
-            let classes: Vec<&str> = names
-                .into_iter()
-                .filter(|(bit, _)| class.contains(*bit))
-                .map(|(_, name)| name)
-                .collect();
-            format!("DESTINATIONS {net} = {}", classes.join(" "))
+            format!("DESTINATIONS {net} = {}", class_names(class).join(", "))
         }
         MapEntry::Eni(number, value) => {
             let device = Device {
@@ -166,6 +161,8 @@ fn map_entry_text(entry: MapEntry, links: &BTreeMap<u32, Link>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use datapath_common::abi::DestinationClass;
+
     use super::*;
     use crate::numbers;
 
@@ -229,7 +226,7 @@ mod tests {
                     "10.0.0.0/16".parse().unwrap(),
                     DestinationClass::VPC.union(DestinationClass::BLOCK),
                 )),
-                "DESTINATIONS 10.0.0.0/16 = block vpc",
+                "DESTINATIONS 10.0.0.0/16 = block of this node, vpc",
             ),
         ] {
             assert_eq!(object.describe(&links), text);

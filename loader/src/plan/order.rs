@@ -1,6 +1,8 @@
 //! The order of a plan's steps.
 
-use datapath_common::abi::DestinationClass;
+use std::cmp::Reverse;
+
+use datapath_common::abi::{Addr, DestinationClass};
 use datapath_common::counter::Program;
 
 use crate::kernel::{Attachment, MapEntry, NextHop, Observed, Rule};
@@ -43,15 +45,20 @@ pub(super) enum Addition {
     DefaultRoute,
     /// Before any program marks by it.
     EniDevice,
+    /// Before any pod can send to it, and before any ENI has it for translation: until it is known
+    /// as that, the host's stack would answer what is for a pod.
+    HostAddress,
+    /// Services and VPC: a pod that may send before they are known sends to the wrong place. The
+    /// longest prefix first, for the reason given at [`Removal::Destination`].
+    Destination(Reverse<u32>),
+    /// Where no program runs. Before any flow is translated by the ENI: one turns the answers
+    /// back, the other keeps the host's own flows off the translated ones' ports.
+    EniAttachment,
     /// After the ENI is up and routed.
     Eni,
-    /// Before any pod can send to it.
-    HostAddress,
-    /// Services and VPC: a pod that may send before they are known sends to the wrong place.
-    Destination,
     /// Where no program runs, one comes before the endpoint's entry: without the entry it drops
     /// what the pod sends, without the program the stack would route it by the primary.
-    FirstAttachment,
+    EndpointAttachment,
     /// After everything that a packet from or to it needs.
     EndpointAddress,
     /// With the program and the entries there, so that no packet of the pod gets past them: what
@@ -62,8 +69,12 @@ pub(super) enum Addition {
     EndpointRoute,
     /// After the endpoints in it: an address of a block without an endpoint is dropped.
     Block,
-    /// A program of ours that runs is replaced when the maps hold all that the new one reads.
-    Replacement,
+    /// A program of ours that runs is replaced when the maps hold all that the new one reads. An
+    /// ENI's comes first: an older one does not know the answers to what a pod's new one
+    /// translates.
+    EniReplacement,
+    /// As the ENI's.
+    EndpointReplacement,
     /// After the nop: a jump to nowhere is none. After every program marks by the rule's mask:
     /// packets with another mask's mark would skip the ENI rules.
     SkipRule,
@@ -72,7 +83,7 @@ pub(super) enum Addition {
 impl Addition {
     pub(super) fn of(object: &Object, observed: &Observed) -> Self {
         match object {
-            Object::Sysctl(..) => Self::Sysctl,
+            Object::Sysctl(..) | Object::ReservedPorts(_) => Self::Sysctl,
             Object::Mtu { .. } => Self::Mtu,
             Object::Up(ifindex) if endpoint_is_down(*ifindex, observed) => Self::EndpointUp,
             Object::Up(_) => Self::Up,
@@ -90,10 +101,18 @@ impl Addition {
             Object::Rule(rule) => Self::of_rule(rule),
             Object::Neighbour(_) => Self::Neighbour,
             Object::MapEntry(entry) => Self::of_entry(entry),
-            Object::Attachment(hook) => match observed.attachments.get(hook) {
-                Some(Attachment::Current | Attachment::Stale) => Self::Replacement,
-                Some(Attachment::Dead) | None => Self::FirstAttachment,
-            },
+            Object::Attachment(hook) => {
+                let runs = match observed.attachments.get(hook) {
+                    Some(Attachment::Current | Attachment::Stale) => true,
+                    Some(Attachment::Dead) | None => false,
+                };
+                match (hook.program, runs) {
+                    (Program::FromEndpoint, false) => Self::EndpointAttachment,
+                    (Program::FromEndpoint, true) => Self::EndpointReplacement,
+                    (Program::FromNetwork | Program::ToNetwork, false) => Self::EniAttachment,
+                    (Program::FromNetwork | Program::ToNetwork, true) => Self::EniReplacement,
+                }
+            }
         }
     }
 
@@ -113,7 +132,7 @@ impl Addition {
             MapEntry::Destination(_, class) if class.contains(DestinationClass::BLOCK) => {
                 Self::Block
             }
-            MapEntry::Destination(..) => Self::Destination,
+            MapEntry::Destination(net, _) => Self::Destination(Reverse(Addr::prefix(*net).0)),
             MapEntry::Eni(..) => Self::Eni,
             MapEntry::EniDevice(..) => Self::EniDevice,
         }
@@ -141,6 +160,10 @@ pub(super) enum Removal {
     Address,
     /// An ENI's program marks by entries that go next.
     EniAttachment,
+    /// The shortest prefix first, so that what a longer one covered finds at once the prefix that
+    /// counts for it from now on, and never one that is about to go. Its classes may differ: a
+    /// destination that was exempt and stays so would be masqueraded meanwhile.
+    Destination(u32),
     /// Nothing looks for them any more.
     MapEntry,
     /// Nothing leads to them any more.
@@ -164,10 +187,15 @@ impl Removal {
                 Self::EndpointAddress
             }
             Object::MapEntry(MapEntry::Eni(..)) => Self::Eni,
-            // Properties are never removed; they go with their device.
-            Object::MapEntry(_) | Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) => {
-                Self::MapEntry
+            Object::MapEntry(MapEntry::Destination(net, _)) => {
+                Self::Destination(Addr::prefix(*net).0)
             }
+            // Properties are never removed; they go with their device.
+            Object::MapEntry(_)
+            | Object::Sysctl(..)
+            | Object::ReservedPorts(_)
+            | Object::Mtu { .. }
+            | Object::Up(_) => Self::MapEntry,
             Object::Device(_) => Self::Device,
             Object::Address(_) => Self::Address,
             Object::Route(route) if is_fence(route) => Self::Fence,
@@ -179,7 +207,7 @@ impl Removal {
             Object::Neighbour(_) => Self::Neighbour,
             Object::Attachment(hook) => match hook.program {
                 Program::FromEndpoint => Self::EndpointAttachment,
-                Program::FromNetwork => Self::EniAttachment,
+                Program::FromNetwork | Program::ToNetwork => Self::EniAttachment,
             },
         }
     }

@@ -120,7 +120,11 @@ fn removals_come_last_and_in_the_opposite_order() {
                 observed.attachments.insert(hook, Attachment::Current);
             }
             Object::Neighbour(neighbour) => drop(observed.neighbours.insert(neighbour)),
-            Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) | Object::Device(_) => {}
+            Object::Sysctl(..)
+            | Object::ReservedPorts(_)
+            | Object::Mtu { .. }
+            | Object::Up(_)
+            | Object::Device(_) => {}
         }
     }
     let mut intent = intent();
@@ -207,6 +211,10 @@ fn a_skip_rule_comes_after_every_program_marks_by_its_mask() {
     let skip = |s: &StepKind| matches!(s, StepKind::AddRule(r) if r.priority == numbers::RULE_SKIP);
     let attach = |s: &StepKind| matches!(s, StepKind::Attach(_));
     assert!(last(&plan, "program", attach) < first(&plan, "skip", skip));
+    let pods =
+        |s: &StepKind| matches!(s, StepKind::Attach(h) if h.program == Program::FromEndpoint);
+    let enis = |s: &StepKind| attach(s) && !pods(s);
+    assert!(last(&plan, "ENI's program", enis) < first(&plan, "pod's program", pods));
 }
 
 #[test]

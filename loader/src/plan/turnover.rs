@@ -169,6 +169,7 @@ mod tests {
         assert_ne!(ways_added(&plan(&intent, &observed), 1), 0);
 
         let entry = AddressEntry::endpoint(EndpointAddress {
+            skip_masquerade: false,
             eni: 1,
             eni_ifindex: 0,
             ifindex: ETH0 + 100,

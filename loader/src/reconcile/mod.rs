@@ -29,6 +29,8 @@ use crate::view::View;
 /// once the device is there. The third mends what others did meanwhile.
 const ROUNDS: usize = 3;
 
+const READING: &str = "read the kernel's state";
+
 /// Something that did not work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -133,11 +135,14 @@ impl<K: Kernel> Reconciler<K> {
         for _ in 0..ROUNDS {
             let (plan, observed) = match self.look(intent).await {
                 Ok(look) => look,
-                Err(error) => return self.blind(progress, &error),
+                Err(error) => return self.blind(progress, READING, &error),
             };
             let due = self.due(&plan, &mut progress);
             if due.is_empty() {
                 return self.finish(intent, plan, progress);
+            }
+            if let Err(error) = self.kernel.announce(&plan.objects) {
+                return self.blind(progress, "prepare a change", &error);
             }
             self.apply(due, &observed, &mut progress).await;
         }
@@ -146,7 +151,7 @@ impl<K: Kernel> Reconciler<K> {
                 self.due(&plan, &mut progress);
                 self.finish(intent, plan, progress)
             }
-            Err(error) => self.blind(progress, &error),
+            Err(error) => self.blind(progress, READING, &error),
         }
     }
 
@@ -217,11 +222,12 @@ impl<K: Kernel> Reconciler<K> {
         }
     }
 
-    /// The pass of a kernel that could not be read: what was known before, and the reason.
-    fn blind(&mut self, progress: Progress, error: &anyhow::Error) -> Pass {
+    /// The pass of a kernel that could not be read or prepared: what was known before, and the
+    /// reason.
+    fn blind(&mut self, progress: Progress, step: &str, error: &anyhow::Error) -> Pass {
         let failure = Failure {
             scope: Scope::Node.to_string(),
-            step: "read the kernel's state".to_owned(),
+            step: step.to_owned(),
             error: format!("{error:#}"),
         };
         let mut view = self.view.clone();

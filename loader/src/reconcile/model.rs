@@ -1,6 +1,8 @@
 //! A model of the kernel, with the side effects that matter: what goes along with a device, with
 //! a link that goes down, and with the last address of a device.
 
+use std::collections::BTreeSet;
+
 use anyhow::{bail, ensure};
 
 use crate::fixture::{link, plug};
@@ -8,6 +10,7 @@ use crate::intent::{Endpoint, Family};
 use crate::kernel::{
     Attachment, Hook, Kernel, Link, LinkKind, NextHop, Observed, Route, Step, StepKind,
 };
+use crate::masquerade::PortList;
 use crate::numbers;
 use crate::object::Object;
 
@@ -23,6 +26,8 @@ pub(crate) struct ModelKernel {
     pub(crate) refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
     /// Steps that are undone at once.
     pub(crate) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
+    /// Whether no step may be carried out.
+    pub(crate) forbid: bool,
     next_ifindex: u32,
 }
 
@@ -35,6 +40,7 @@ impl ModelKernel {
             budget: None,
             refuse: Box::new(|_| false),
             swallow: Box::new(|_| false),
+            forbid: false,
             next_ifindex: 100,
         }
     }
@@ -134,6 +140,11 @@ impl ModelKernel {
                 };
                 *old = (*value).to_owned();
             }
+            StepKind::ReservePorts(slices) => {
+                let ports = PortList::of_slices(slices);
+                let reserved = self.state.reserved_ports.take().unwrap_or_default();
+                self.state.reserved_ports = Some(reserved.union(&ports));
+            }
             StepKind::SetMtu { ifindex, mtu } => self.link(*ifindex)?.mtu = *mtu,
             StepKind::SetUp(ifindex) => self.link(*ifindex)?.up = true,
             StepKind::CreateEndpointDevice(endpoint) => self.create(endpoint),
@@ -200,6 +211,11 @@ impl Kernel for ModelKernel {
     async fn observe(&mut self) -> anyhow::Result<Observed> {
         ensure!(self.budget != Some(0), "dead");
         Ok(self.state.clone())
+    }
+
+    fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
+        ensure!(!self.forbid, "forbidden");
+        Ok(())
     }
 
     async fn apply(&mut self, step: &Step) -> anyhow::Result<()> {

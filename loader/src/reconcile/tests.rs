@@ -155,6 +155,23 @@ fn a_kernel_that_cannot_be_read_keeps_the_last_view() {
 }
 
 #[test]
+fn nothing_changes_before_it_could_be_announced() {
+    let mut bench = Bench::settled();
+    bench.kernel().steps.clear();
+    let rules = std::mem::take(&mut bench.kernel().state.rules);
+    bench.kernel().forbid = true;
+    let pass = bench.pass();
+    assert_eq!(bench.kernel().steps, []);
+    assert_eq!(pass.failures.len(), 1, "{:?}", pass.failures);
+    assert_eq!(pass.failures[0].step, "prepare a change");
+    assert!(!pass.view.node.is_ready(), "who asks is told");
+
+    bench.kernel().forbid = false;
+    assert!(bench.pass().is_clean());
+    assert_eq!(bench.kernel().state.rules, rules);
+}
+
+#[test]
 fn what_others_undo_is_put_back_and_counted() {
     let mut bench = Bench::settled();
     let state = &mut bench.kernel().state;

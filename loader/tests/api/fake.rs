@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use towpath::api::types::{Allocation, Attachment, EniRef};
+use towpath::api::types::{Allocation, Attachment, EniRef, FlowFilter, NatFlows, NatFlushed};
 use towpath::api::{ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits};
+use towpath::masquerade::{Explanation, Tuple, Verdict};
 use towpath::types::{EndpointId, EniNumber, Owner};
 
 /// A bound that no healthy answer comes near.
@@ -140,7 +141,45 @@ pub(crate) fn answer(
         Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),
         // As if the agent ended: nobody answers.
         Command::Status(reply) => drop(reply),
+        // As for the status.
+        Command::Masquerade(reply) => drop(reply),
+        Command::Explain(tuple, reply) => {
+            let Tuple {
+                protocol,
+                source,
+                destination,
+            } = tuple;
+            let answer = Explanation {
+                steps: Vec::new(),
+                verdict: Verdict::Stack,
+                why: format!("{protocol} {source} {destination}"),
+                eni: None,
+                snat: None,
+                port: None,
+            };
+            drop(reply.send(Ok(answer)));
+        }
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::NatFlows(filter, reply) => drop(reply.send(Ok(flows(&filter)))),
+        Command::NatFlush(filter, reply) => {
+            let removed = flows(&filter).total;
+            reply.send(Ok(NatFlushed { removed })).ok();
+        }
+        Command::NatStats(reply) => drop(reply.send(Ok(Box::default()))),
+    }
+}
+
+/// As many flows as the filter has fields.
+fn flows(filter: &FlowFilter) -> NatFlows {
+    let fields = [
+        filter.pod.is_some(),
+        filter.remote.is_some(),
+        filter.protocol.is_some(),
+        filter.all,
+    ];
+    NatFlows {
+        flows: Vec::new(),
+        total: fields.into_iter().map(u64::from).sum(),
     }
 }
 

@@ -18,8 +18,9 @@ use std::process::Command as Process;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use towpath::api::types::AddEndpoint;
+use towpath::api::types::{AddEndpoint, FlowFilter, NatStats};
 use towpath::api::{Client, ClientError, ErrorCode, Server};
+use towpath::masquerade::Tuple;
 
 use crate::fake::{DEADLINE, Fake, LIMITS, Response};
 
@@ -69,6 +70,29 @@ fn the_client_and_the_server_understand_each_other() {
         assert!(client.enis().await.unwrap().is_empty());
         assert!(client.objects().await.unwrap().is_empty());
         assert!(client.metrics().await.unwrap().is_empty());
+        // The fake counts the fields that arrive.
+        let filter = FlowFilter {
+            pod: Some("10.0.1.20".parse().unwrap()),
+            remote: Some("2001:db8::1".parse().unwrap()),
+            protocol: Some("tcp".to_owned()),
+            all: false,
+        };
+        assert_eq!(client.nat_flows(&filter).await.unwrap().total, 3);
+        assert_eq!(client.nat_flush(&filter).await.unwrap().removed, 3);
+        let all = FlowFilter {
+            all: true,
+            ..FlowFilter::default()
+        };
+        assert_eq!(client.nat_flush(&all).await.unwrap().removed, 1);
+        assert_eq!(client.nat_stats().await.unwrap(), NatStats::default());
+        let tuple = |source: &str| {
+            let destination = "[2001:db8:1::1]:443".parse().unwrap();
+            Tuple::new("udp".parse().unwrap(), source.parse().unwrap(), destination).unwrap()
+        };
+        let asked = client.explain(&tuple("[2001:db8::20]:5353")).await.unwrap();
+        assert_eq!(asked.why, "udp [2001:db8::20]:5353 [2001:db8:1::1]:443");
+        let asked = client.explain(&tuple("2001:db8::20")).await.unwrap();
+        assert_eq!(asked.why, "udp 2001:db8::20 [2001:db8:1::1]:443");
         // The agent drops the command: it is stopping.
         match client.status().await {
             Err(ClientError::Refused(error)) => assert_eq!(error.code, ErrorCode::NotReady),
@@ -89,6 +113,24 @@ fn refusals_have_their_status() {
         .is_error(422, "eni-not-ready", Some("addresses"));
     fake.request("GET", "/v1/status", "")
         .is_error(503, "not-ready", None);
+}
+
+#[test]
+fn a_packet_that_is_none_is_named() {
+    let fake = Fake::start(LIMITS);
+    let explain =
+        |packet: &str| fake.request("GET", &format!("/v1/masquerade/explain/{packet}"), "");
+    for (packet, field) in [
+        ("gre/10.0.1.20/1.1.1.1", "protocol"),
+        ("tcp/10.0.1/1.1.1.1", "source"),
+        ("tcp/10.0.1.20/1.1.1.1:x", "destination"),
+        ("tcp/10.0.1.20/::1", "destination"),
+    ] {
+        explain(packet).is_error(400, "invalid-field", Some(field));
+    }
+    let answer = explain("icmp/10.0.1.20:7/1.1.1.1");
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.body["why"], "icmp 10.0.1.20:7 1.1.1.1");
 }
 
 #[test]
@@ -154,6 +196,37 @@ fn wrong_fields_are_named() {
     );
     fake.request("DELETE", "/v1/endpoints/%ff/eth0", "")
         .is_error(400, "invalid-field", Some("path"));
+    fake.assert_untouched();
+}
+
+#[test]
+fn flows_are_asked_for_by_what_there_is_and_flushed_by_what_is_said() {
+    let fake = Fake::start(LIMITS);
+    assert_eq!(fake.request("GET", "/v1/nat/flows", "").body["total"], 0);
+    let every = fake.request("POST", "/v1/nat/flows", "{}");
+    assert_eq!((every.status, &every.body["total"]), (200, &json!(0)));
+    for (code, field, body) in [
+        ("invalid-field", "protocol", json!({"protocol": "TCP"})),
+        ("invalid-field", "protocol", json!({"protocol": "256"})),
+        ("invalid-body", "pod", json!({"pod": "here"})),
+        ("invalid-body", "port", json!({"port": 7})),
+    ] {
+        for path in ["/v1/nat/flows", "/v1/nat/flush"] {
+            fake.request("POST", path, &body.to_string())
+                .is_error(400, code, Some(field));
+        }
+    }
+    for (field, body) in [
+        ("pod", json!({})),
+        ("pod", json!({"all": false, "remote": "10.0.0.1"})),
+        ("all", json!({"all": true, "pod": "10.0.0.1"})),
+        ("all", json!({"all": true, "protocol": "udp"})),
+    ] {
+        fake.request("POST", "/v1/nat/flush", &body.to_string())
+            .is_error(400, "invalid-field", Some(field));
+    }
+    fake.request("GET", "/v1/nat/flush", "")
+        .is_error(405, "method-not-allowed", None);
     fake.assert_untouched();
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use aya::maps::MapInfo;
 use datapath_common::abi::{DestinationClass, map};
 use datapath_common::counter::Program;
-use towpath::bpf::AttachMode;
+use towpath::bpf::{AttachMode, Datapath, DatapathSettings};
 use towpath::kernel::{Attachment, MapEntry, MapKey, StepKind};
 
 use crate::world::{World, at, attach, hook, in_world, observe, run, veth};
@@ -17,16 +17,10 @@ fn entry() -> (MapKey, MapEntry) {
 
 /// Id of each pinned map.
 fn ids(world: &World) -> BTreeMap<&'static str, u32> {
-    [
-        map::ADDRESSES,
-        map::DESTINATIONS,
-        map::ENIS,
-        map::ENI_BY_IFINDEX,
-        map::COUNTERS,
-    ]
-    .into_iter()
-    .map(|name| (name, MapInfo::from_pin(world.map_pin(name)).unwrap().id()))
-    .collect()
+    map::PINNED
+        .into_iter()
+        .map(|name| (name, MapInfo::from_pin(world.map_pin(name)).unwrap().id()))
+        .collect()
 }
 
 #[test]
@@ -119,4 +113,41 @@ fn shape(world: &World) -> (u32, u32, u32, u32) {
         info.max_entries(),
         info.map_flags(),
     )
+}
+
+#[test]
+fn a_changed_capacity_makes_its_maps_anew_and_no_other() {
+    in_world(|world| {
+        let options = world.options(AttachMode::Auto);
+        drop(world.load(AttachMode::Auto));
+        let mut before = ids(world);
+        let settings = DatapathSettings {
+            flows_v4: 1000,
+            ..DatapathSettings::default()
+        };
+        for changed in [&[map::FLOWS_V4, map::MOVED_V4][..], &[]] {
+            drop(Datapath::load(&options, &settings).unwrap());
+            let after = ids(world);
+            for (name, id) in &after {
+                assert_eq!(changed.contains(name), before[name] != *id, "{name}");
+            }
+            before = after;
+        }
+        let flows = MapInfo::from_pin(world.map_pin(map::FLOWS_V4)).unwrap();
+        assert_eq!(flows.max_entries(), 1000);
+    });
+}
+
+#[test]
+fn where_flows_go_what_is_about_them_goes_with_them() {
+    in_world(|world| {
+        drop(world.load(AttachMode::Auto));
+        let before = ids(world);
+        std::fs::remove_file(world.map_pin(map::FLOWS_V6)).unwrap();
+        drop(world.load(AttachMode::Auto));
+        for (name, id) in ids(world) {
+            let gone = [map::FLOWS_V6, map::MOVED_V6].contains(&name);
+            assert_eq!(gone, before[name] != id, "{name}");
+        }
+    });
 }

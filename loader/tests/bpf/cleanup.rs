@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use aya::programs::LinkOrder;
+use datapath_common::abi;
 use datapath_common::counter::Program;
 use towpath::bpf::{AttachMode, remove_pins};
 
@@ -38,9 +39,13 @@ fn everything_of_ours_goes_and_nothing_else() {
             AttachMode::Clsact => assert_eq!(removed.qdiscs, [ours.ifindex]),
             AttachMode::Auto | AttachMode::Tcx => assert!(removed.qdiscs.is_empty()),
         }
-        assert!(removed.pins.contains(&"v1/maps/ADDRESSES".to_owned()));
+        assert!(
+            removed
+                .pins
+                .contains(&format!("v{}/maps/ADDRESSES", abi::VERSION))
+        );
 
-        assert!(!options.pin_root.join("v1").exists());
+        assert!(!options.pin_root.join(format!("v{}", abi::VERSION)).exists());
         assert!(options.pin_root.join("other").exists());
         assert!(!run("tc", &["qdisc", "show", "dev", "own0"]).contains("clsact"));
         assert!(run("tc", &["qdisc", "show", "dev", "shr0"]).contains("clsact"));

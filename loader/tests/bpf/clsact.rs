@@ -152,7 +152,7 @@ fn our_qdisc_goes_with_our_filter_unless_others_use_it() {
 fn nothing_is_kept_for_devices_that_went() {
     in_world(|world| {
         let mut datapath = world.load(AttachMode::Clsact);
-        let marks = world.bpffs().join("towpath/v1/qdiscs");
+        let marks = world.bpffs().join("towpath/v2/qdiscs");
         for number in 0..3 {
             let device = veth(&format!("pod{number}"));
             attach(&mut datapath, hook(&device, Program::FromEndpoint));

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use datapath_common::abi;
 use datapath_common::counter::Program;
-use datapath_common::mark::MarkLayout;
-use towpath::bpf::{AttachMode, BpfOptions, Datapath};
+use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings};
 use towpath::kernel::{Attachment, StepKind};
 
 use crate::world::{World, at, attach, hook, in_each_mode, in_world, observe, run, veth};
@@ -136,8 +136,13 @@ fn the_usual_bpf_filesystem_is_mounted_when_it_is_missing() {
             attach: AttachMode::Auto,
         };
         for _again in 0..2 {
-            Datapath::load(&options, MarkLayout::DEFAULT).unwrap();
-            assert!(options.pin_root.join("v1/maps/ADDRESSES").exists());
+            Datapath::load(&options, &DatapathSettings::default()).unwrap();
+            assert!(
+                options
+                    .pin_root
+                    .join(format!("v{}/maps/ADDRESSES", abi::VERSION))
+                    .exists()
+            );
         }
     });
 }
@@ -159,7 +164,9 @@ fn pins_outside_a_bpf_filesystem_are_refused() {
             pin_root: folder.path().join("towpath"),
             attach: AttachMode::Auto,
         };
-        let error = Datapath::load(&options, MarkLayout::DEFAULT).err().unwrap();
+        let error = Datapath::load(&options, &DatapathSettings::default())
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("pin-root"), "{error:#}");
     });
 }

@@ -10,8 +10,10 @@ mod cleanup;
 mod clsact;
 #[cfg(feature = "debug-log")]
 mod debug_log;
+mod egress;
 mod lifecycle;
 mod maps;
+mod nat;
 mod replacement;
 mod tcx;
 mod world;

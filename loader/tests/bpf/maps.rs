@@ -1,8 +1,10 @@
 //! Entries of the maps.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EndpointAddress, EniEntry};
+use datapath_common::abi::{
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+};
 use towpath::bpf::AttachMode;
 use towpath::kernel::{MapEntry, MapKey, StepKind};
 use towpath::types::EniNumber;
@@ -13,13 +15,18 @@ fn entries() -> Vec<MapEntry> {
     let endpoint = AddressEntry::endpoint(EndpointAddress {
         eni: 2,
         eni_ifindex: 4,
+        skip_masquerade: true,
         ifindex: 9,
         mtu: 9001,
         pod_mac: [2, 0, 0, 0, 0, 1],
         host_mac: [2, 0, 0, 0, 0, 2],
     });
-    let gateway = u32::from_ne_bytes(Ipv4Addr::new(10, 0, 1, 1).octets());
-    let v6: IpAddr = "fe80:ec2::1".parse().unwrap();
+    let addresses = |gateway: &str, snat: &str, external| {
+        let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
+        EniAddresses::new(addr(gateway), addr(snat), external)
+    };
+    let gateway = addresses("10.0.1.1", "10.0.1.10", 2);
+    let v6 = addresses("fe80:ec2::1", "2001:db8::10", 0);
     vec![
         MapEntry::Address("10.0.1.7".parse().unwrap(), endpoint),
         MapEntry::Address("2001:db8::7".parse().unwrap(), endpoint),
@@ -27,14 +34,8 @@ fn entries() -> Vec<MapEntry> {
         MapEntry::Destination("0.0.0.0/0".parse().unwrap(), DestinationClass::SERVICE),
         MapEntry::Destination("10.0.0.0/8".parse().unwrap(), DestinationClass::VPC),
         MapEntry::Destination("2001:db8::/80".parse().unwrap(), DestinationClass::BLOCK),
-        MapEntry::Eni(
-            EniNumber(0),
-            EniEntry::new(2, 9001, gateway, Addr::from(v6)),
-        ),
-        MapEntry::Eni(
-            EniNumber(2),
-            EniEntry::new(4, 9001, gateway, Addr::from(v6)),
-        ),
+        MapEntry::Eni(EniNumber(0), EniEntry::new(2, 9001, gateway, v6)),
+        MapEntry::Eni(EniNumber(2), EniEntry::new(4, 9001, gateway, v6)),
         MapEntry::EniDevice(4, EniNumber(2)),
     ]
 }

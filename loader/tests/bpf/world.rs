@@ -8,11 +8,11 @@ use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{NlOptions, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
+use datapath_common::abi;
 use datapath_common::counter::Program;
-use datapath_common::mark::MarkLayout;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, OBJECT};
+use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT};
 use towpath::kernel::{Attachment, Hook, Link, LinkKind, Observed, StepKind};
 
 /// A network namespace, a mount namespace and a BPF filesystem, gone with the test.
@@ -87,16 +87,20 @@ impl World {
     }
 
     pub(crate) fn load(&self, attach: AttachMode) -> Datapath {
-        Datapath::load(&self.options(attach), MarkLayout::DEFAULT).unwrap()
+        Datapath::load(&self.options(attach), &DatapathSettings::default()).unwrap()
     }
 
     pub(crate) fn map_pin(&self, name: &str) -> PathBuf {
-        self.bpffs().join("towpath/v1/maps").join(name)
+        self.bpffs()
+            .join(format!("towpath/v{}/maps", abi::VERSION))
+            .join(name)
     }
 
     pub(crate) fn link_pin(&self, hook: Hook) -> PathBuf {
         let name = format!("{}-{}", hook.program.name(), hook.ifindex);
-        self.bpffs().join("towpath/v1/links").join(name)
+        self.bpffs()
+            .join(format!("towpath/v{}/links", abi::VERSION))
+            .join(name)
     }
 
     /// Id of the link and of the program it runs.

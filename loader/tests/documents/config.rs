@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use datapath_common::mark::MarkLayout;
-use towpath::bpf::AttachMode;
+use datapath_common::masquerade::MetadataPolicy;
+use towpath::bpf::{AttachMode, DatapathSettings};
 use towpath::config::{Config, LogLevel, Source};
+use towpath::masquerade::ExternalPolicy;
+use towpath::nat::Lifetimes;
 
 const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
 
@@ -38,6 +42,8 @@ fn nothing_is_the_defaults() {
         config.socket.as_path(),
         Path::new("/run/towpath/agent.sock")
     );
+    assert_eq!(config.datapath_settings(), DatapathSettings::default());
+    assert_eq!(config.nat.lifetimes.lifetimes(), Lifetimes::default());
 }
 
 #[test]
@@ -58,6 +64,26 @@ kernel: {route-protocol: 77}
 services:
   cidrs: [10.96.0.0/12, 'fd00:96::/112']
   addresses: [203.0.113.9, '2001:db8::9']
+masquerade:
+  ipv4: false
+  ipv6: true
+  native-routing-cidrs: [0.0.0.0/0, 'fd00::/8']
+  external: primary-eni
+  metadata: block
+  only-default-pool: true
+  pools: /pools
+  ip-masq-agent: {enabled: true, path: /masq}
+nat:
+  ports: [1024-2047, 32768-65535]
+  flows: {ipv4: 1000, ipv6: 2000, inbound: 3000, per-endpoint: 100}
+  lifetimes:
+    tcp-established: 11
+    tcp-transitory: 12
+    udp: 13
+    udp-well-known: 14
+    udp-unreplied: 15
+    icmp: 16
+    sctp: 17
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
@@ -93,6 +119,7 @@ log-level: debug
     assert_eq!(config.bpf_options().pin_root, Path::new("/b"));
     assert_eq!(config.state_dir.as_path(), Path::new("/c"));
     assert_eq!(config.log_level, LogLevel::Debug);
+    assert_translation(&config);
     for row in config.explain() {
         assert_eq!(row.source, Source::File, "{}", row.key);
         assert_ne!(row.value, row.default, "{}", row.key);
@@ -108,6 +135,39 @@ log-level: debug
     assert_eq!(shown("datapath.mark-mask"), "0x00ff0000");
     assert_eq!(shown("kernel.route-protocol"), "77");
     assert_eq!(shown("services.cidrs"), "[10.96.0.0/12, fd00:96::/112]");
+}
+
+/// The values of masquerade and of translation.
+fn assert_translation(config: &Config) {
+    let settings = config.settings();
+    let masquerade = &settings.masquerade;
+    assert!(!masquerade.ipv4 && masquerade.ipv6 && masquerade.only_default_pool);
+    assert_eq!(masquerade.native.len(), 2);
+    assert_eq!(masquerade.external, ExternalPolicy::PrimaryEni);
+    assert_eq!(masquerade.metadata, MetadataPolicy::Block);
+    assert_eq!(masquerade.pools.as_deref(), Some(Path::new("/pools")));
+    assert_eq!(masquerade.agent.as_deref(), Some(Path::new("/masq")));
+    assert_eq!(settings.ports, config.nat.ports.slices());
+    let datapath = config.datapath_settings();
+    assert!(!datapath.masquerade_v4 && datapath.masquerade_v6);
+    assert_eq!(datapath.metadata, MetadataPolicy::Block);
+    assert_eq!((datapath.flows_v4, datapath.flows_v6), (1000, 2000));
+    assert_eq!((datapath.inbound, datapath.flows_per_endpoint), (3000, 100));
+    let ranges: Vec<_> = config.nat.ports.ranges().collect();
+    assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
+    let lifetimes = config.nat.lifetimes.lifetimes();
+    assert_eq!(
+        [
+            lifetimes.tcp_established,
+            lifetimes.tcp_transitory,
+            lifetimes.udp,
+            lifetimes.udp_well_known,
+            lifetimes.udp_unreplied,
+            lifetimes.icmp,
+            lifetimes.sctp,
+        ],
+        [11, 12, 13, 14, 15, 16, 17].map(Duration::from_secs)
+    );
 }
 
 #[test]
@@ -195,29 +255,76 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ),
     ];
     for (key, value, allowed) in cases {
-        let (plain, list) = key
-            .strip_suffix("[0]")
-            .map_or((key, false), |key| (key, true));
-        let written = if list {
-            format!("[{value}]")
-        } else {
-            value.to_owned()
+        refused(key, value, allowed);
+    }
+}
+
+#[test]
+fn bad_values_of_nat_are_refused_too() {
+    let ports = "allowed: a range of ports from 1024 on";
+    let flows = "allowed: 64 to 4194304";
+    let seconds = "allowed: 10 to 864000 seconds";
+    let cases = [
+        ("nat.ports", "40960-65535", "expected a sequence"),
+        ("nat.ports", "[]", "allowed: 1 to 4 ranges"),
+        (
+            "nat.ports",
+            "[1024-1535, 2048-2559, 3072-3583, 4096-4607, 5120-5631]",
+            "1 to 4 ranges",
+        ),
+        ("nat.ports[0]", "512-1023", ports),
+        ("nat.ports[0]", "40960-65534", ports),
+        ("nat.ports[0]", "40960-70000", ports),
+        ("nat.ports[0]", "40960", ports),
+        (
+            "nat.ports",
+            "[40960-65535, 41472-41983]",
+            "\"41472-41983\" is refused; allowed: ranges that do not overlap",
+        ),
+        ("nat.flows.ipv4", "63", flows),
+        ("nat.flows.ipv6", "4194305", flows),
+        ("nat.flows.inbound", "-1", flows),
+        ("nat.flows.per-endpoint", "0", flows),
+        ("nat.lifetimes.tcp-established", "9", seconds),
+        ("nat.lifetimes.tcp-transitory", "0", seconds),
+        ("nat.lifetimes.udp", "864001", seconds),
+        ("nat.lifetimes.udp-well-known", "-1", seconds),
+        ("nat.lifetimes.udp-unreplied", "1", seconds),
+        ("nat.lifetimes.icmp", "9", seconds),
+        ("nat.lifetimes.sctp", "9", seconds),
+    ];
+    for (key, value, allowed) in cases {
+        refused(key, value, allowed);
+    }
+}
+
+/// Checks that a key does not take a value, and that the error says what it takes. `key[0]` is a
+/// list with the value.
+#[track_caller]
+fn refused(key: &str, value: &str, allowed: &str) {
+    let (plain, list) = key
+        .strip_suffix("[0]")
+        .map_or((key, false), |key| (key, true));
+    let written = if list {
+        format!("[{value}]")
+    } else {
+        value.to_owned()
+    };
+    let parts = plain.split('.').enumerate();
+    let opened = parts.map(|(depth, part)| format!("\n{}{part}:", "  ".repeat(depth)));
+    let text = format!("{} {written}\n", opened.collect::<String>());
+    let error = Config::parse(&text).expect_err(&text).to_string();
+    // A list that is checked as a whole is named as a whole.
+    let named = if plain == "nat.ports" { plain } else { key };
+    assert!(error.starts_with(&format!("{named}: ")), "{text}: {error}");
+    assert!(error.contains(allowed), "{text}: {error}");
+    if allowed.starts_with("allowed") {
+        // Numbers are shown in decimal, whatever they were written in.
+        let shown = match value.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).expect(hex).to_string(),
+            None => value.trim_matches('\'').to_owned(),
         };
-        let text = match plain.split_once('.') {
-            Some((section, key)) => format!("{section}:\n  {key}: {written}\n"),
-            None => format!("{plain}: {written}\n"),
-        };
-        let error = Config::parse(&text).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{key}: ")), "{text}: {error}");
-        assert!(error.contains(allowed), "{text}: {error}");
-        if allowed.starts_with("allowed") {
-            // Numbers are shown in decimal, whatever they were written in.
-            let shown = match value.strip_prefix("0x") {
-                Some(hex) => u64::from_str_radix(hex, 16).unwrap().to_string(),
-                None => value.trim_matches('\'').to_owned(),
-            };
-            assert!(error.contains(&shown), "{text}: {error}");
-        }
+        assert!(error.contains(&shown), "{text}: {error}");
     }
 }
 
@@ -245,4 +352,49 @@ fn a_missing_file_is_an_error_where_it_was_named() {
 
     let error = Config::load(Some(folder.path())).unwrap_err().to_string();
     assert!(error.contains("is not a file"), "{error}");
+}
+
+#[test]
+fn what_masquerade_does_not_take_is_named() {
+    for (text, expected) in [
+        (
+            "ipv4: maybe",
+            "masquerade.ipv4: invalid type: string \"maybe\", expected a boolean",
+        ),
+        (
+            "external: both",
+            "masquerade.external: unknown variant `both`, expected one of `auto`, `own-eni`, \
+             `primary-eni`",
+        ),
+        (
+            "metadata: no",
+            "masquerade.metadata: unknown variant `no`, expected one of `primary`, `own`, `block`",
+        ),
+        (
+            "native-routing-cidrs: [10.0.0.1/8]",
+            "masquerade.native-routing-cidrs[0]: \"10.0.0.1/8\" is refused; allowed: 10.0.0.0/8",
+        ),
+        (
+            "native-routing-cidrs: [10.0.0.0]",
+            "masquerade.native-routing-cidrs[0]: \"10.0.0.0\" is refused; allowed: a CIDR",
+        ),
+        (
+            "native-routing-cidrs: ['::ffff:10.0.0.0/104']",
+            "masquerade.native-routing-cidrs[0]: \"::ffff:10.0.0.0/104\" is refused",
+        ),
+        (
+            "pools: pools",
+            "masquerade.pools: \"pools\" is refused; allowed: an absolute path",
+        ),
+        (
+            "ip-masq-agent: {enable: true}",
+            "masquerade.ip-masq-agent.enable: unknown field `enable`",
+        ),
+    ] {
+        let error = Config::parse(&format!("masquerade: {{{text}}}")).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let default = Config::default().settings().masquerade;
+    assert!(default.ipv4 && !default.ipv6 && default.agent.is_none() && default.pools.is_none());
 }

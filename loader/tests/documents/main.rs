@@ -4,6 +4,7 @@
 mod config;
 mod fields;
 mod hostile;
+mod masquerade;
 mod read;
 mod relations;
 mod support;

@@ -43,7 +43,7 @@ impl Followed {
     /// Waits for a good document of this name.
     async fn good(&mut self, name: &str) -> NodeSource {
         let good = |s: &NodeSource| {
-            s.error.is_none() && s.node.as_ref().is_some_and(|node| node.name == name)
+            s.error.is_none() && s.value.as_ref().is_some_and(|node| node.name == name)
         };
         self.wait(NOTICED, good).await
     }
@@ -73,7 +73,7 @@ async fn a_good_file_is_there_at_once() {
     fs::write(&path, SECONDARY_YAML).unwrap();
     let followed = Followed::new(&path);
     let source = followed.source.borrow();
-    assert_eq!(source.node.as_ref().unwrap().name, SECONDARY);
+    assert_eq!(source.value.as_ref().unwrap().name, SECONDARY);
     assert_eq!((source.error.clone(), source.generation), (None, 1));
 }
 
@@ -144,7 +144,7 @@ async fn a_file_that_goes_leaves_the_last_good_document() {
     let mut followed = Followed::new(&path);
     fs::remove_file(&path).unwrap();
     let source = followed.error("cannot be opened").await;
-    assert_eq!(source.node.unwrap().name, SECONDARY);
+    assert_eq!(source.value.unwrap().name, SECONDARY);
     assert_eq!(source.generation, 1);
     // It comes back as it was: the error is cleared, the document is not a new one.
     fs::write(&path, SECONDARY_YAML).unwrap();
@@ -168,7 +168,7 @@ async fn a_bad_document_leaves_the_last_good_one() {
             .unwrap()
             .starts_with(&path.display().to_string())
     );
-    assert_eq!(source.node.unwrap().name, SECONDARY);
+    assert_eq!(source.value.unwrap().name, SECONDARY);
     rename_into(&path, PREFIX_YAML);
     followed.good(PREFIX).await;
 }
@@ -180,7 +180,7 @@ async fn folders_may_come_later_and_be_replaced() {
     let path = parent.join("node.yaml");
     let mut followed = Followed::new(&path);
     let source = followed.error("cannot be opened").await;
-    assert!(source.node.is_none());
+    assert!(source.value.is_none());
     assert_eq!(source.generation, 0);
     fs::create_dir_all(&parent).unwrap();
     fs::write(&path, SECONDARY_YAML).unwrap();

@@ -19,7 +19,7 @@ use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::ForeignProgram;
 use crate::fixture;
 use crate::intent::Endpoint;
-use crate::kernel::{Address, Kernel, Observed, Step, StepKind};
+use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::reconcile::model::ModelKernel;
 
 mod records;
@@ -56,6 +56,10 @@ impl Host for ModelHost {
         Ok(futures_util::stream::pending().boxed())
     }
 
+    fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
+        Ok(self.model.state.maps.clone())
+    }
+
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
         Ok(BTreeMap::new())
     }
@@ -70,6 +74,15 @@ impl Host for ModelHost {
 
     async fn leftovers(&mut self) -> Result<Vec<String>> {
         Ok(Vec::new())
+    }
+}
+
+/// Nobody looks at it.
+struct NoSwitch;
+
+impl nat::Switch for NoSwitch {
+    fn set(&self, _may_be_exempt: bool) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -96,7 +109,8 @@ impl Machine {
         };
         let store = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
-        Actor::new(kernel, settings, None, "/node.yaml".into(), store)
+        let nat = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
+        Actor::new(kernel, settings, None, "/node.yaml".into(), store, nat)
     }
 
     /// A new agent that has read the document.
@@ -125,7 +139,7 @@ impl Machine {
 fn give_document(actor: &mut Actor<ModelHost>) {
     let node = Arc::new(fixture::intent().node);
     let (_sender, mut receiver) = watch::channel(NodeSource {
-        node: Some(node),
+        value: Some(node),
         error: None,
         generation: 1,
     });

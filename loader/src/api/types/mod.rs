@@ -3,11 +3,21 @@
 mod endpoint;
 mod eni;
 mod health;
+mod masquerade;
 mod metric;
+mod nat;
 mod status;
 
 pub use endpoint::{AddEndpoint, AddressStatus, Allocation, Attachment, EndpointStatus, EniRef};
 pub use eni::EniStatus;
 pub use health::{Health, HealthState};
+pub use masquerade::{
+    EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus,
+    PoolPolicy, PoolView, Step, Verdict,
+};
 pub use metric::Metric;
+pub use nat::{
+    DestinationUse, FlowCount, FlowFilter, FlowKind, LastSweep, MapUse, NatFamily, NatFlow,
+    NatFlows, NatFlushed, NatStats, NatStatus, Tries,
+};
 pub use status::{DatapathStatus, DocumentStatus, Repairs, Status, SysctlStatus};

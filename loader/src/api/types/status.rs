@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{EniStatus, Health};
+use super::{EniStatus, Health, NatStatus};
 use crate::bpf::ForeignProgram;
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
 
 /// The agent's state: the answer to `GET /v1/status`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
     /// The agent's version.
@@ -23,6 +23,9 @@ pub struct Status {
     pub health: Health,
     /// The node document.
     pub document: DocumentStatus,
+    /// What is worth knowing about masquerade; the whole of it is `GET /v1/masquerade`.
+    #[serde(default)]
+    pub masquerade_notes: Vec<String>,
     /// The ENIs.
     pub enis: Vec<EniStatus>,
     /// Number of endpoints.
@@ -31,9 +34,11 @@ pub struct Status {
     pub endpoints_not_ready: BTreeMap<String, String>,
     /// The eBPF side.
     pub datapath: DatapathStatus,
+    /// Translated flows.
+    pub nat: NatStatus,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
-    /// Sysctls that change our routing.
+    /// Sysctls that concern us.
     pub sysctls: Vec<SysctlStatus>,
     /// What was repaired since the agent started.
     pub repairs: Repairs,
@@ -69,7 +74,7 @@ pub struct DatapathStatus {
     pub foreign_programs: Vec<ForeignProgram>,
 }
 
-/// A sysctl that changes our routing.
+/// A sysctl that concerns us.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SysctlStatus {
@@ -77,7 +82,7 @@ pub struct SysctlStatus {
     pub name: String,
     /// The value that takes effect.
     pub effective: String,
-    /// What the value does to our packets, when it does something.
+    /// What the value does, when it does something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }

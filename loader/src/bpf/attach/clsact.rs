@@ -6,21 +6,19 @@ use std::os::fd::BorrowedFd;
 use anyhow::{Context, Result, bail};
 use datapath_common::counter::Program;
 
-use super::{Found, Mechanism};
+use super::{Found, Mechanism, direction};
 use crate::bpf::pins::Pins;
 use crate::bpf::sys::Direction;
 use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
 use crate::kernel::Hook;
 use crate::numbers;
 
-/// All our programs are for packets that a device receives.
-const DIRECTION: Direction = Direction::Ingress;
-
-/// The program that a filter is of us for: known by its name at our priority and handle.
-pub(in crate::bpf) fn is_ours(filter: &Filter) -> Option<Program> {
+/// The program that a filter of a device's hook is of us for: known by its name at our priority and
+/// handle.
+pub(in crate::bpf) fn is_ours(filter: &Filter, hook: Direction) -> Option<Program> {
     let name = filter.name.as_deref()?;
-    (is_our_place(filter) && filter.kind == "bpf")
-        .then(|| Program::ALL.into_iter().find(|p| p.name() == name))?
+    let of = |program: &Program| program.name() == name && direction(*program) == hook;
+    (is_our_place(filter) && filter.kind == "bpf").then(|| Program::ALL.into_iter().find(of))?
 }
 
 fn is_our_priority(filter: &Filter) -> bool {
@@ -32,9 +30,9 @@ fn is_our_place(filter: &Filter) -> bool {
 }
 
 /// Whether a foreign filter keeps ours from its place. All filters of a priority are of one kind.
-fn is_in_the_way(filter: &Filter) -> bool {
+fn is_in_the_way(filter: &Filter, hook: Direction) -> bool {
     is_our_priority(filter)
-        && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter).is_none()))
+        && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter, hook).is_none()))
 }
 
 /// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
@@ -44,14 +42,16 @@ pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
     devices.extend(socket.ingress_qdiscs()?.iter().map(|qdisc| qdisc.ifindex));
     let mut found = Vec::new();
     for ifindex in devices {
-        for filter in socket.filters(ifindex, DIRECTION)? {
-            if let Some(program) = is_ours(&filter) {
-                found.push(Found {
-                    hook: Hook { ifindex, program },
-                    mechanism: Mechanism::Clsact,
-                    same_version: true,
-                    program: filter.program,
-                });
+        for direction in Direction::ALL {
+            for filter in socket.filters(ifindex, direction)? {
+                if let Some(program) = is_ours(&filter, direction) {
+                    found.push(Found {
+                        hook: Hook { ifindex, program },
+                        mechanism: Mechanism::Clsact,
+                        same_version: true,
+                        program: filter.program,
+                    });
+                }
             }
         }
     }
@@ -65,8 +65,12 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     hook: Hook,
 ) -> Result<()> {
-    let filters = socket.filters(hook.ifindex, DIRECTION)?;
-    if let Some(other) = filters.iter().find(|filter| is_in_the_way(filter)) {
+    let direction = direction(hook.program);
+    let filters = socket.filters(hook.ifindex, direction)?;
+    if let Some(other) = filters
+        .iter()
+        .find(|filter| is_in_the_way(filter, direction))
+    {
         bail!(
             "device {} has a foreign {} filter {:?} with handle {:#x} in the way, at our priority {}",
             hook.ifindex,
@@ -76,13 +80,16 @@ pub(super) fn attach(
             other.priority
         );
     }
-    if !filters.iter().any(|filter| is_ours(filter).is_some()) {
+    if !filters
+        .iter()
+        .any(|filter| is_ours(filter, direction).is_some())
+    {
         ensure_qdisc(socket, pins, hook.ifindex)?;
     }
     socket
         .put_filter(&NewFilter {
             ifindex: hook.ifindex,
-            direction: DIRECTION,
+            direction,
             priority: numbers::TC_PRIORITY,
             handle: numbers::TC_HANDLE,
             name: hook.program.name(),
@@ -140,13 +147,17 @@ fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
 
 /// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
 pub(super) fn detach(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
-    let filters = socket.filters(hook.ifindex, DIRECTION)?;
-    if !filters.iter().any(|f| is_ours(f) == Some(hook.program)) {
+    let direction = direction(hook.program);
+    let filters = socket.filters(hook.ifindex, direction)?;
+    if !filters
+        .iter()
+        .any(|f| is_ours(f, direction) == Some(hook.program))
+    {
         return remove_unused_qdisc(socket, pins, hook.ifindex).map(drop);
     }
     socket.delete_filter(
         hook.ifindex,
-        DIRECTION,
+        direction,
         numbers::TC_PRIORITY,
         numbers::TC_HANDLE,
     )?;

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use datapath_common::abi;
+use datapath_common::counter::Program;
 use serde::{Deserialize, Serialize};
 
 pub(super) use clsact::is_ours;
@@ -18,6 +19,7 @@ pub(super) use tcx::{remove, running};
 
 use super::object::Programs;
 use super::pins::Pins;
+use super::sys::Direction;
 use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
 
@@ -29,6 +31,15 @@ pub enum Mechanism {
     Tcx,
     /// Filters of a clsact qdisc.
     Clsact,
+}
+
+/// Which packets of its device a program is for.
+#[must_use]
+pub fn direction(program: Program) -> Direction {
+    match program {
+        Program::FromEndpoint | Program::FromNetwork => Direction::Ingress,
+        Program::ToNetwork => Direction::Egress,
+    }
 }
 
 /// One thing of ours that was found for a hook.

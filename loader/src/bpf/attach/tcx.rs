@@ -7,14 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use datapath_common::abi;
 
-use super::{Found, Mechanism};
+use super::{Found, Mechanism, direction};
 use crate::bpf::object::Programs;
 use crate::bpf::pins::{self, LinkPin, Pins};
-use crate::bpf::sys::{Direction, TcxLink, TcxLinkInfo, query_tcx};
+use crate::bpf::sys::{TcxLink, TcxLinkInfo, query_tcx};
 use crate::kernel::Hook;
-
-/// All our programs are for packets that a device receives.
-const DIRECTION: Direction = Direction::Ingress;
 
 /// What our pinned links say.
 pub(super) fn found(pins: &Pins) -> Result<Vec<Found>> {
@@ -48,10 +45,11 @@ fn running_at(link: &TcxLink, hook: Hook) -> Result<Option<TcxLinkInfo>> {
     let Some(info) = link.info().context("cannot examine a pinned link")? else {
         return Ok(None);
     };
-    if info.ifindex != hook.ifindex || !info.ingress {
+    let direction = direction(hook.program);
+    if info.ifindex != hook.ifindex || info.direction != Some(direction) {
         return Ok(None);
     }
-    match query_tcx(hook.ifindex, DIRECTION) {
+    match query_tcx(hook.ifindex, direction) {
         Ok(programs) => Ok(programs
             .iter()
             .any(|program| program.link == info.id)
@@ -71,7 +69,8 @@ pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()>
         return Ok(());
     }
     remove(&path)?;
-    let attached = match TcxLink::attach_last(program, hook.ifindex, DIRECTION) {
+    let direction = direction(hook.program);
+    let attached = match TcxLink::attach_last(program, hook.ifindex, direction) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
             unpinned(programs, program, hook)
         }
@@ -92,12 +91,13 @@ pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()>
 /// Our program's link that lost its pin: the kernel detaches it only after a while, never while
 /// someone holds it, and meanwhile refuses the same program a second time.
 fn unpinned(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
-    let there = query_tcx(hook.ifindex, DIRECTION)?
+    let direction = direction(hook.program);
+    let there = query_tcx(hook.ifindex, direction)?
         .into_iter()
         .find(|one| programs.is(hook.program, one.program));
     match there {
         Some(one) => TcxLink::by_id(one.link),
-        None => TcxLink::attach_last(program, hook.ifindex, DIRECTION),
+        None => TcxLink::attach_last(program, hook.ifindex, direction),
     }
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::lists;
+use super::{lists, nat};
 use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
-use crate::bpf::{Direction, Position};
+use crate::bpf::Position;
 use crate::cli::table::{Paint, Table, Tone, one_line};
 
 /// The state of the whole.
@@ -16,10 +16,12 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         uptime_seconds,
         health,
         document,
+        masquerade_notes,
         enis,
         endpoints,
         endpoints_not_ready,
         datapath,
+        nat: translation,
         leftovers,
         sysctls,
         repairs,
@@ -44,6 +46,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for note in &document.notes {
         line(Tone::Plain, &format!("  note: {note}"));
     }
+    for note in masquerade_notes {
+        line(Tone::Plain, &format!("  note: masquerade: {note}"));
+    }
     let ready = endpoints.saturating_sub(endpoints_not_ready.len());
     line(
         Tone::Plain,
@@ -52,6 +57,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for (owner, reason) in endpoints_not_ready {
         line(Tone::Bad, &format!("  {owner}: {reason}"));
     }
+    line(Tone::Plain, &nat::summary(translation));
     line(Tone::Plain, &repair_line(repairs));
 
     out += "\nENIs\n";
@@ -66,7 +72,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
                 Tone::Plain,
                 [
                     program.device.clone(),
-                    direction(program.direction).to_owned(),
+                    program.direction.name().to_owned(),
                     program.name.clone().unwrap_or_else(|| program.kind.clone()),
                     program.id.map(|id| id.to_string()).unwrap_or_default(),
                     position(program.position).to_owned(),
@@ -76,7 +82,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         out += &table.render(paint);
     }
     if !sysctls.is_empty() {
-        out += "\nSysctls that change our routing\n";
+        out += "\nSysctls that concern us\n";
         let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
         for sysctl in sysctls {
             table.row(
@@ -138,13 +144,6 @@ fn kernel(datapath: &DatapathStatus, paint: Paint) -> String {
     table.render(paint)
 }
 
-fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Ingress => "ingress",
-        Direction::Egress => "egress",
-    }
-}
-
 fn position(position: Position) -> &'static str {
     match position {
         Position::Before => "before ours",
@@ -179,6 +178,7 @@ mod tests {
 
     use super::*;
     use crate::api::types::SysctlStatus;
+    use crate::bpf::Direction;
     use crate::bpf::{ForeignProgram, Mechanism};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
@@ -199,6 +199,7 @@ mod tests {
                 error: Some("spec.eni: missing".into()),
                 notes: vec!["status.eni: odd".into()],
             },
+            masquerade_notes: vec!["pool red: odd".into()],
             enis: Vec::new(),
             endpoints: 3,
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
@@ -220,6 +221,7 @@ mod tests {
                     position: Position::Before,
                 }],
             },
+            nat: crate::api::types::NatStatus::default(),
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),
@@ -246,8 +248,10 @@ Health: degraded
   1 of 3 endpoints is not ready
 Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
   note: status.eni: odd
+  note: masquerade: pool red: odd
 Endpoints: 2 of 3 ready
   a/eth0: no device
+Translated flows: none
 Repairs: 3 (1 route, 2 rule)
 
 ENIs
@@ -263,7 +267,7 @@ Programs of others on our hooks
 DEVICE  DIRECTION  PROGRAM  ID  RUNS
 eth0    ingress    policy   7   before ours
 
-Sysctls that change our routing
+Sysctls that concern us
 NAME                          VALUE  EFFECT
 net.ipv4.conf.eth1.rp_filter  1      strict
 

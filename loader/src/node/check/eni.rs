@@ -42,6 +42,8 @@ pub(super) fn check(
     }
     let number = number(path, doc.number, context.mark, findings);
     let mac = mac(path, &doc.mac, findings);
+    let public_address = (!doc.public_ip.is_empty())
+        .then(|| values::ipv4(findings, format_args!("{path}.public-ip"), &doc.public_ip));
     let subnet = values::subnet(
         findings,
         format_args!("{path}.subnet.cidr"),
@@ -92,6 +94,7 @@ pub(super) fn check(
                 number: number?,
                 mac: mac?,
                 primary_address: primary?,
+                public_address: public_address.flatten(),
                 subnet: subnet?,
                 vpc_cidrs,
                 blocks,

@@ -4,6 +4,7 @@
 mod blocks;
 mod eni;
 mod exclusion;
+mod pools;
 mod values;
 
 use std::collections::BTreeMap;
@@ -39,7 +40,9 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
             "0 or more",
         );
     }
-    let addresses = node_addresses(&doc.spec.addresses, &mut findings);
+    let addresses = node_addresses(&doc.spec.addresses, "InternalIP", &mut findings);
+    let external_addresses = node_addresses(&doc.spec.addresses, "ExternalIP", &mut findings);
+    let pools = pools::check(&doc.spec.ipam.pools.allocated, &mut findings);
 
     let context = Context {
         mark,
@@ -62,6 +65,8 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         notes: findings.finish()?,
         name: doc.metadata.name.clone(),
         addresses,
+        external_addresses,
+        pools,
         enis: enis.into_iter().map(|eni| (eni.number, eni)).collect(),
     })
 }
@@ -83,19 +88,20 @@ fn check_name(name: &str, findings: &mut Findings) {
     }
 }
 
-/// The internal addresses, in order. Entries of other types are the business of others
+/// The addresses of a type, in order. Entries of other types are the business of others
 /// (`CiliumInternalIP` is an address of Cilium's own device).
-fn node_addresses(entries: &[NodeAddress], findings: &mut Findings) -> Vec<IpAddr> {
+fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
-        if entry.kind.is_empty() {
+        // Once, not for every type that is wanted.
+        if entry.kind.is_empty() && wanted == "InternalIP" {
             findings.refuse(
                 format_args!("spec.addresses[{i}].type"),
                 "",
                 "a type of address (InternalIP, ExternalIP, CiliumInternalIP)",
             );
         }
-        if entry.kind == "InternalIP" {
+        if entry.kind == wanted {
             let path = format_args!("spec.addresses[{i}].ip");
             addresses.extend(values::ip(findings, path, &entry.ip));
         }

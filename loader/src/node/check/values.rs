@@ -110,3 +110,9 @@ pub(super) fn prefix_v6(findings: &mut Findings, path: impl Display, text: &str)
         matches!(net, IpNet::V6(_)) && net.prefix_len() == 80
     })
 }
+
+/// A block of a pool, of either family.
+pub(super) fn block(findings: &mut Findings, path: impl Display, text: &str) -> Option<IpNet> {
+    let allowed = "a CIDR of IPv4 or IPv6 (10.0.1.16/28, 2001:db8::/80)";
+    cidr(findings, path, text, allowed, |net| net.prefix_len() > 0)
+}

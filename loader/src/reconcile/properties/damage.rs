@@ -61,7 +61,11 @@ pub(super) fn befall(kernel: &mut ModelKernel, damage: &Damage) {
             Object::Neighbour(n) => drop(kernel.state.neighbours.remove(&n)),
             Object::MapEntry(e) => drop(kernel.state.maps.remove(&e.key())),
             Object::Attachment(h) => drop(kernel.state.attachments.remove(&h)),
-            Object::Sysctl(..) | Object::Mtu { .. } | Object::Up(_) | Object::Device(_) => {}
+            Object::Sysctl(..)
+            | Object::ReservedPorts(_)
+            | Object::Mtu { .. }
+            | Object::Up(_)
+            | Object::Device(_) => {}
         },
         Damage::Corrupt(index) if !owned.is_empty() => corrupt(kernel, *index.get(&owned)),
         Damage::Attachment(index, to) if !kernel.state.attachments.is_empty() => {
@@ -123,6 +127,7 @@ fn corrupt(kernel: &mut ModelKernel, object: Object) {
         }
         Object::MapEntry(_)
         | Object::Sysctl(..)
+        | Object::ReservedPorts(_)
         | Object::Mtu { .. }
         | Object::Up(_)
         | Object::Device(_)

@@ -3,6 +3,7 @@
 //! of others.
 
 mod damage;
+mod destinations;
 mod foreign;
 mod spec;
 
@@ -80,6 +81,7 @@ fn check_history(kernel: &ModelKernel) {
         foreign.assert_untouched(state);
         assert_fenced(state);
         assert_guarded(state);
+        assert_turned_back(state);
     }
 }
 
@@ -120,6 +122,24 @@ fn assert_guarded(state: &Observed) {
             assert!(
                 state.attachments.contains_key(&hook),
                 "{address} is not guarded"
+            );
+        }
+    }
+}
+
+/// By no ENI that is ready are flows translated before its programs turn answers back and keep the
+/// host off their ports.
+fn assert_turned_back(state: &Observed) {
+    for entry in state.maps.values() {
+        let MapEntry::Eni(number, entry) = entry else {
+            continue;
+        };
+        for program in [Program::FromNetwork, Program::ToNetwork] {
+            let ifindex = entry.ifindex();
+            assert!(
+                state.attachments.contains_key(&Hook { ifindex, program }),
+                "ENI {number} is ready without {}",
+                program.name()
             );
         }
     }

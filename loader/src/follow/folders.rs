@@ -1,6 +1,6 @@
-//! Signs of change from the folders that lead to a file.
+//! Signs of change from the folders that lead to a file, or to the files of a folder.
 //!
-//! Folders are watched, not the file: a file that is replaced by renaming is another file. A
+//! Folders are watched, not files: a file that is replaced by renaming is another file. A
 //! `ConfigMap` mount replaces a link in the same folder; a link to elsewhere has its target's folder
 //! watched too.
 
@@ -13,7 +13,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-/// The folders that are watched for one file.
+/// The folders that are watched for one file or folder.
 pub(super) struct Folders {
     path: PathBuf,
     /// `None` when the kernel gives no watcher: then the interval alone has to do.
@@ -23,12 +23,12 @@ pub(super) struct Folders {
 
 impl Folders {
     /// Prepares to watch; [`Self::follow`] begins it. `signal` is given on every change.
-    pub(super) fn new(path: &Path, signal: Arc<Notify>) -> Self {
+    pub(super) fn new(path: &Path, signal: Arc<Notify>, name: &'static str) -> Self {
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let is_sign = match event {
                 Ok(event) => is_change(event.kind),
                 Err(error) => {
-                    warn!(%error, "watching the node document");
+                    warn!(%error, "watching the {name}");
                     true
                 }
             };
@@ -37,7 +37,7 @@ impl Folders {
             }
         });
         let watcher = watcher
-            .inspect_err(|error| warn!(%error, "no file watcher: the document is polled"))
+            .inspect_err(|error| warn!(%error, "no file watcher: the {name} is polled"))
             .ok();
         Self {
             path: path.to_owned(),
@@ -74,7 +74,8 @@ impl Folders {
     }
 }
 
-/// The folder of the file and of what it links to; of a missing folder the nearest one above.
+/// The folder of the file and of what it links to; of a missing folder the nearest one above. A
+/// folder is watched itself, too.
 fn leading_to(path: &Path) -> BTreeSet<PathBuf> {
     let nearest = path
         .ancestors()
@@ -88,11 +89,21 @@ fn leading_to(path: &Path) -> BTreeSet<PathBuf> {
         })
         .find(|folder| folder.is_dir())
         .map(Path::to_owned);
-    let target = path
-        .canonicalize()
-        .ok()
-        .and_then(|target| target.parent().map(Path::to_owned));
-    nearest.into_iter().chain(target).collect()
+    let target = path.canonicalize().ok();
+    let inside = target.iter().filter(|target| target.is_dir());
+    let inside = inside.flat_map(|folder| within(folder));
+    let target = target.as_deref().and_then(Path::parent).map(Path::to_owned);
+    nearest.into_iter().chain(target).chain(inside).collect()
+}
+
+/// A folder, and the folders of what its entries link to.
+fn within(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let targets = entries.filter_map(|entry| {
+        let target = entry.path().canonicalize().ok()?;
+        target.parent().map(Path::to_owned)
+    });
+    targets.chain([folder.to_owned()]).collect()
 }
 
 /// Whether an event can mean new content. Reading the file is an event too, and must not be taken
@@ -145,7 +156,23 @@ mod tests {
         assert_eq!(leading_to(&path), BTreeSet::from([top.join("a/b")]));
         std::fs::write(top.join("elsewhere"), "").unwrap();
         std::os::unix::fs::symlink(top.join("elsewhere"), &path).unwrap();
-        assert_eq!(leading_to(&path), BTreeSet::from([top.join("a/b"), top]));
+        assert_eq!(
+            leading_to(&path),
+            BTreeSet::from([top.join("a/b"), top.clone()])
+        );
+        let shelf = top.join("shelf");
+        std::fs::create_dir(&shelf).unwrap();
+        std::os::unix::fs::symlink(top.join("a/b/node.yaml"), shelf.join("one")).unwrap();
+        assert_eq!(
+            leading_to(&shelf),
+            BTreeSet::from([top.clone(), shelf.clone()])
+        );
+        std::fs::write(top.join("a/other"), "").unwrap();
+        std::os::unix::fs::symlink(top.join("a/other"), shelf.join("two")).unwrap();
+        assert_eq!(
+            leading_to(&shelf),
+            BTreeSet::from([top.clone(), shelf.clone(), top.join("a")])
+        );
         assert_eq!(
             leading_to(Path::new("node.yaml")),
             BTreeSet::from([PathBuf::from(".")])

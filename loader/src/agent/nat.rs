@@ -1,0 +1,116 @@
+//! What the sweeper of translated flows is asked and told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datapath_common::counter::{Counter, NatStat, Program};
+use datapath_common::outcome::{DropReason, Outcome};
+
+use super::actor::Actor;
+use super::kernel::Host;
+use crate::api::types::{Metric, NatStats, NatStatus};
+use crate::api::{ApiError, ErrorCode, Reply};
+use crate::intent::Family;
+use crate::nat::{self, Answer, NatCounters};
+
+/// Why a packet was not translated that should have been.
+const FAILURES: [DropReason; 10] = [
+    DropReason::NoPort,
+    DropReason::FlowsFull,
+    DropReason::QuotaExceeded,
+    DropReason::NoTranslationAddress,
+    DropReason::NoPorts,
+    DropReason::FragmentUnknown,
+    DropReason::InboundFull,
+    DropReason::NoFlow,
+    DropReason::MetadataBlocked,
+    DropReason::SctpPortTaken,
+];
+
+/// Has the sweeper answer a caller.
+pub(super) fn answer<T: Send + 'static>(reply: Reply<T>) -> Answer<T> {
+    Box::new(move |answer| {
+        let answer = answer.map_err(|error| internal(&error));
+        // A caller that went away needs no answer.
+        reply.send(answer).ok();
+    })
+}
+
+fn internal(error: &anyhow::Error) -> ApiError {
+    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
+}
+
+/// Packets of all programs by the reasons that are of translation.
+fn failures(counters: &BTreeMap<(Program, Outcome), Counter>) -> BTreeMap<String, u64> {
+    FAILURES
+        .into_iter()
+        .map(|reason| {
+            let of = |program| counters.get(&(program, Outcome::Dropped(reason)));
+            let counts = Program::ALL.into_iter().filter_map(of);
+            let packets = counts.map(|counter| counter.packets).sum();
+            (reason.name().to_owned(), packets)
+        })
+        .collect()
+}
+
+impl<K: Host> Actor<K> {
+    /// Tells the sweeper what a pass came to.
+    pub(super) fn tell_sweeper(&self) {
+        let endpoints = self.intent.endpoints.values();
+        let addresses: BTreeSet<_> = endpoints.flat_map(|e| &e.addresses).copied().collect();
+        self.nat.passed(addresses, self.pass.is_clean());
+    }
+
+    /// Has the sweeper answer with its statistics, and adds what the datapath counts.
+    pub(super) fn nat_stats(&self, reply: Reply<Box<NatStats>>) {
+        let counters = self.reconciler.kernel().counters();
+        self.nat.stats(Box::new(move |stats| {
+            let whole = stats.and_then(|stats| {
+                let failures = failures(&counters?);
+                Ok(Box::new(NatStats { failures, ..stats }))
+            });
+            answer(reply)(whole);
+        }));
+    }
+
+    /// How the sweeper is.
+    pub(super) fn nat_status(&self) -> NatStatus {
+        nat::status(&self.nat.report())
+    }
+}
+
+/// What each count means.
+fn meaning(stat: NatStat) -> (&'static str, &'static str) {
+    match stat {
+        NatStat::Allocated => ("allocated", "Flows that got a port."),
+        NatStat::Kept => ("kept", "Of these, those that kept their source port."),
+        NatStat::Host => ("host", "Of these, those of the host."),
+        NatStat::Removed => ("removed", "Flows that were removed."),
+        NatStat::InboundNoted => ("inbound-noted", "Flows from the outside that were noted."),
+        NatStat::InboundRemoved => ("inbound-removed", "Notes of them that were removed."),
+        NatStat::Tries1 => ("tries-1", "Flows that got the first port that was tried."),
+        NatStat::Tries5 => ("tries-5", "Flows that got one of ports 2 to 5."),
+        NatStat::Tries16 => ("tries-16", "Flows that got one of ports 6 to 16."),
+        NatStat::Tries32 => ("tries-32", "Flows that got one of ports 17 to 32."),
+        NatStat::TriesMore => ("tries-more", "Flows that got a later port."),
+        NatStat::Failed => ("failed", "Flows that got no port, for whatever reason."),
+    }
+}
+
+/// What translation counts, as the datapath's other counters are shown. What it counts are flows.
+pub(super) fn metrics(counters: &NatCounters) -> Vec<Metric> {
+    let of = |(family, name): (Family, &'static str)| {
+        NatStat::ALL.map(|stat| {
+            let (outcome, meaning) = meaning(stat);
+            Metric {
+                program: "nat".to_owned(),
+                outcome: format!("{name}-{outcome}"),
+                drop: false,
+                packets: counters.of(family, stat),
+                bytes: 0,
+                meaning: meaning.to_owned(),
+            }
+        })
+    };
+    let families = [(Family::V4, "ipv4"), (Family::V6, "ipv6")];
+    families.into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,153 @@
+//! The files that the masquerade policy is read from, and who has to hear of its changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use tokio::sync::watch;
+
+use crate::follow::Followed;
+use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
+use crate::nat;
+use crate::object::Object;
+
+/// The files as they are followed; none where the configuration names none.
+#[derive(Debug, Default)]
+pub(super) struct PolicyFiles {
+    pools: Option<watch::Receiver<Followed<Pools>>>,
+    agent: Option<watch::Receiver<Followed<AgentCidrs>>>,
+}
+
+impl PolicyFiles {
+    /// Reads the files that the settings name, and follows them.
+    pub(super) fn follow(settings: &MasqueradeSettings) -> Self {
+        let MasqueradeSettings { pools, agent, .. } = settings;
+        Self {
+            pools: pools.clone().map(masquerade::watch_pools),
+            agent: agent.clone().map(masquerade::watch_agent),
+        }
+    }
+
+    /// Waits for a change of either.
+    pub(super) async fn changed(&mut self) {
+        let Self { pools, agent } = self;
+        tokio::select! {
+            () = changed(pools) => {}
+            () = changed(agent) => {}
+        }
+    }
+
+    /// What they say.
+    pub(super) fn policy(&mut self) -> Policy {
+        Policy {
+            pools: self
+                .pools
+                .as_mut()
+                .and_then(|r| r.borrow_and_update().value.clone()),
+            agent: self
+                .agent
+                .as_mut()
+                .and_then(|r| r.borrow_and_update().value.clone()),
+        }
+    }
+
+    /// The pool documents, where they are followed.
+    pub(super) fn pools(&self) -> Option<Followed<Pools>> {
+        self.pools.as_ref().map(|r| r.borrow().clone())
+    }
+
+    /// The ip-masq-agent files, where they are followed.
+    pub(super) fn agent(&self) -> Option<Followed<AgentCidrs>> {
+        self.agent.as_ref().map(|r| r.borrow().clone())
+    }
+}
+
+/// Waits for a change; for ever where there is nothing to follow.
+async fn changed<T>(receiver: &mut Option<watch::Receiver<T>>) {
+    let ended = match receiver {
+        Some(receiver) => receiver.changed().await.is_err(),
+        None => true,
+    };
+    if ended {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Tells the sweeper of translated flows when policy changes.
+pub(super) struct PolicyWatch {
+    nat: nat::Handle,
+    settings: MasqueradeSettings,
+    told: Option<Arc<Judge>>,
+}
+
+impl PolicyWatch {
+    pub(super) fn new(nat: nat::Handle, settings: MasqueradeSettings) -> Self {
+        Self {
+            nat,
+            settings,
+            told: None,
+        }
+    }
+
+    /// Tells it, if what is to be in the maps comes to another policy than before. To be called
+    /// before the maps change: from then on the programs look flows up also for packets that policy
+    /// exempts, so that those that are translated stay so.
+    pub(super) fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        let judge = Judge::new(objects, &self.settings);
+        if self.told.as_deref() != Some(&judge) {
+            let judge = Arc::new(judge);
+            let told: Arc<dyn nat::Exemptions> = Arc::<Judge>::clone(&judge);
+            self.nat
+                .policy_changes(told)
+                .context("have translated flows outlive a change of policy")?;
+            self.told = Some(judge);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use datapath_common::abi::DestinationClass;
+
+    use super::*;
+    use crate::kernel::MapEntry;
+
+    struct Count(Arc<AtomicUsize>);
+
+    impl nat::Switch for Count {
+        fn set(&self, may_be_exempt: bool) -> Result<()> {
+            assert!(may_be_exempt);
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn only_a_change_of_policy_is_told() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let nat = nat::Handle::new(Arc::new(Count(Arc::clone(&count)))).unwrap();
+        let mut watch = PolicyWatch::new(nat, MasqueradeSettings::default());
+        let object = |net: &str, class| {
+            let entry = MapEntry::Destination(net.parse().unwrap(), class);
+            Object::MapEntry(entry)
+        };
+        let one = BTreeSet::from([object("10.0.0.0/8", DestinationClass::VPC)]);
+        let unrelated =
+            BTreeSet::from([object("10.0.0.0/8", DestinationClass::VPC), Object::Up(7)]);
+        let wider = BTreeSet::from([object("10.0.0.0/7", DestinationClass::VPC)]);
+        // At the start the programs look anyway.
+        for (objects, told) in [
+            (&one, 2),
+            (&one, 2),
+            (&unrelated, 2),
+            (&wider, 3),
+            (&one, 4),
+        ] {
+            watch.announce(objects).unwrap();
+            assert_eq!(count.load(Ordering::Relaxed), told);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The maps of translation and the reaper, as the sweeper uses them: by descriptors of its own.
+
+use anyhow::{Context, Result, bail};
+use aya::Ebpf;
+use aya::maps::{Map, MapData, PerCpuArray};
+use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
+use datapath_common::abi::{
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, PortBlock,
+    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind, map,
+};
+use datapath_common::counter::NatStat;
+use zerocopy::{Immutable, IntoBytes};
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::jiffies::Jiffies;
+use super::sys::run::test_run;
+use super::sys::table::{Plain, Table};
+use crate::intent::Family;
+use crate::nat::{Capacities, NatCounters, Switch, Tables};
+
+/// One table for each family.
+struct PerFamily<T> {
+    v4: T,
+    v6: T,
+}
+
+impl<T> PerFamily<T> {
+    fn of(&self, family: Family) -> &T {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+/// The maps of translation, and the reaper.
+pub struct NatTables {
+    flows: PerFamily<Table<FlowKey, Flow>>,
+    moved: PerFamily<Table<PodTuple, Moved>>,
+    inbound: Table<PodTuple, Inbound>,
+    blocks: Table<PortBlockKey, PortBlock>,
+    quotas: Table<u32, Quota>,
+    addresses: Table<Addr, AddressEntry>,
+    enis: Table<u32, EniEntry>,
+    counters: PerCpuArray<MapData, u64>,
+    capacities: Capacities,
+    reaper: OwnedFd,
+    clock: Jiffies,
+    jiffies_per_second: u32,
+}
+
+/// The slot in which user space says whether there may be translated flows that policy exempts.
+pub struct NatSwitch(Table<u32, NatControl>);
+
+/// A map of the object, whatever its type.
+fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
+    match ebpf.map(name) {
+        Some(Map::HashMap(data) | Map::Array(data)) => Ok(data),
+        Some(_other) => bail!("the map {name} has another type"),
+        None => bail!("the eBPF object has no map {name}"),
+    }
+}
+
+fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
+    let data = data(ebpf, name)?;
+    let info = data
+        .info()
+        .with_context(|| format!("cannot examine the map {name}"))?;
+    let sizes = [info.key_size(), info.value_size()].map(usize::try_from);
+    if sizes != [Ok(size_of::<K>()), Ok(size_of::<V>())] {
+        bail!("the map {name} has keys or values of another size");
+    }
+    // SAFETY: the sizes are those of the types.
+    let table = unsafe { Table::new(data.fd().as_fd()) };
+    table.with_context(|| format!("cannot hold the map {name}"))
+}
+
+fn capacity(ebpf: &Ebpf, name: &str) -> Result<u32> {
+    let info = data(ebpf, name)?.info();
+    Ok(info
+        .with_context(|| format!("cannot examine the map {name}"))?
+        .max_entries())
+}
+
+impl NatSwitch {
+    /// The switch of an object.
+    ///
+    /// # Errors
+    /// When its map is missing or cannot be examined.
+    pub fn new(ebpf: &Ebpf) -> Result<Self> {
+        table(ebpf, map::NAT_CONTROL).map(Self)
+    }
+}
+
+impl Switch for NatSwitch {
+    fn set(&self, may_be_exempt: bool) -> Result<()> {
+        let may_be_exempt = may_be_exempt.into();
+        self.0
+            .put(&0, &NatControl { may_be_exempt }, 0)
+            .context("cannot write the map NAT_CONTROL")
+    }
+}
+
+impl NatTables {
+    /// The maps of an object whose reaper is loaded; takes the counters' map out of it.
+    ///
+    /// # Errors
+    /// When a map is missing or cannot be examined.
+    pub fn new(ebpf: &mut Ebpf, reaper: OwnedFd, jiffies_per_second: u32) -> Result<Self> {
+        let counters = ebpf
+            .take_map(map::NAT_STATS)
+            .with_context(|| format!("the eBPF object has no map {}", map::NAT_STATS))?;
+        let ebpf = &*ebpf;
+        Ok(Self {
+            flows: PerFamily {
+                v4: table(ebpf, map::FLOWS_V4)?,
+                v6: table(ebpf, map::FLOWS_V6)?,
+            },
+            moved: PerFamily {
+                v4: table(ebpf, map::MOVED_V4)?,
+                v6: table(ebpf, map::MOVED_V6)?,
+            },
+            inbound: table(ebpf, map::INBOUND)?,
+            blocks: table(ebpf, map::PORT_BLOCKS)?,
+            quotas: table(ebpf, map::QUOTA)?,
+            addresses: table(ebpf, map::ADDRESSES)?,
+            enis: table(ebpf, map::ENIS)?,
+            counters: PerCpuArray::try_from(counters)
+                .with_context(|| format!("the map {} has another type", map::NAT_STATS))?,
+            capacities: Capacities {
+                flows_v4: capacity(ebpf, map::FLOWS_V4)?,
+                flows_v6: capacity(ebpf, map::FLOWS_V6)?,
+                inbound: capacity(ebpf, map::INBOUND)?,
+            },
+            reaper,
+            clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
+            jiffies_per_second,
+        })
+    }
+
+    fn reap<T: IntoBytes + Immutable>(&self, kind: ReapKind, items: &[T]) -> Result<u64> {
+        let mut removed = 0;
+        for items in items.chunks(REAP_BATCH) {
+            let count = u8::try_from(items.len()).context("a request of the reaper is too long")?;
+            let mut request = ReapHeader::new(kind, count).as_bytes().to_vec();
+            request.extend_from_slice(items.as_bytes());
+            let result = test_run(self.reaper.as_fd(), &request);
+            removed += u64::from(result.context("cannot run the reaper")?);
+        }
+        Ok(removed)
+    }
+}
+
+fn reading(name: &'static str) -> impl Fn() -> String {
+    move || format!("cannot read the map {name}")
+}
+
+fn writing(name: &'static str) -> impl Fn() -> String {
+    move || format!("cannot write the map {name}")
+}
+
+fn flows_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => map::FLOWS_V4,
+        Family::V6 => map::FLOWS_V6,
+    }
+}
+
+fn moved_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => map::MOVED_V4,
+        Family::V6 => map::MOVED_V6,
+    }
+}
+
+impl Tables for NatTables {
+    fn now(&self) -> Result<u64> {
+        self.clock.now().context("cannot read the time in jiffies")
+    }
+
+    fn jiffies_per_second(&self) -> u32 {
+        self.jiffies_per_second
+    }
+
+    fn capacities(&self) -> Capacities {
+        self.capacities
+    }
+
+    fn counters(&self) -> Result<NatCounters> {
+        let mut counters = NatCounters::default();
+        for family in Family::ALL {
+            for stat in NatStat::ALL {
+                let values = self
+                    .counters
+                    .get(&stat.slot(family == Family::V4), 0)
+                    .with_context(reading(map::NAT_STATS))?;
+                let sum = values
+                    .iter()
+                    .fold(0, |sum: u64, one| sum.wrapping_add(*one));
+                counters.set(family, stat, sum);
+            }
+        }
+        Ok(counters)
+    }
+
+    fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
+        let flows = self.flows.of(family).each(show);
+        flows.with_context(reading(flows_name(family)))
+    }
+
+    fn flow(&self, family: Family, key: &FlowKey) -> Result<Option<Flow>> {
+        let flow = self.flows.of(family).get(key, 0);
+        flow.with_context(reading(flows_name(family)))
+    }
+
+    fn inbound(&self, show: &mut dyn FnMut(&PodTuple, &Inbound)) -> Result<()> {
+        self.inbound.each(show).with_context(reading(map::INBOUND))
+    }
+
+    fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
+        let moved = self.moved.of(family).each(show);
+        moved.with_context(reading(moved_name(family)))
+    }
+
+    fn note_moved(&self, family: Family, tuple: &PodTuple, moved: &Moved) -> Result<()> {
+        let noted = self.moved.of(family).put(tuple, moved, BPF_NOEXIST.into());
+        match noted {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            other => other.with_context(writing(moved_name(family))),
+        }
+    }
+
+    fn forget_moved(&self, family: Family, tuple: &PodTuple) -> Result<()> {
+        let removed = self.moved.of(family).delete(tuple);
+        removed.with_context(writing(moved_name(family)))
+    }
+
+    fn blocks(&self, show: &mut dyn FnMut(&PortBlockKey, &PortBlock)) -> Result<()> {
+        self.blocks
+            .each(show)
+            .with_context(reading(map::PORT_BLOCKS))
+    }
+
+    fn clear_bits(&self, key: &PortBlockKey, bits: &[u64; 8]) -> Result<()> {
+        let (lock, exist) = (u64::from(BPF_F_LOCK), u64::from(BPF_EXIST));
+        let block = self.blocks.get(key, lock);
+        let Some(mut block) = block.with_context(reading(map::PORT_BLOCKS))? else {
+            return Ok(());
+        };
+        for (used, stale) in block.used.iter_mut().zip(bits) {
+            *used &= !stale;
+        }
+        match self.blocks.put(key, &block, lock | exist) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other.with_context(writing(map::PORT_BLOCKS)),
+        }
+    }
+
+    fn remove_block(&self, key: &PortBlockKey) -> Result<()> {
+        self.blocks
+            .delete(key)
+            .with_context(writing(map::PORT_BLOCKS))
+    }
+
+    fn quotas(&self, show: &mut dyn FnMut(u32, u32)) -> Result<()> {
+        self.quotas
+            .each(|endpoint, quota| show(*endpoint, quota.flows))
+            .with_context(reading(map::QUOTA))
+    }
+
+    fn correct_quota(&self, endpoint: u32, drift: i64) -> Result<()> {
+        let lock = u64::from(BPF_F_LOCK);
+        let quota = self.quotas.get(&endpoint, lock);
+        let quota = quota.with_context(reading(map::QUOTA))?;
+        let is_there = quota.is_some();
+        let mut quota = quota.unwrap_or(Quota::NONE);
+        let right = i64::from(quota.flows).saturating_sub(drift).max(0);
+        quota.flows = u32::try_from(right).unwrap_or(u32::MAX);
+        // A lock can be taken only where there is one already.
+        let flags = if is_there {
+            lock | u64::from(BPF_EXIST)
+        } else {
+            u64::from(BPF_NOEXIST)
+        };
+        match self.quotas.put(&endpoint, &quota, flags) {
+            // The datapath or a clean-up was faster; the next sweep sees to it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EEXIST)) => {
+                Ok(())
+            }
+            other => other.with_context(writing(map::QUOTA)),
+        }
+    }
+
+    fn remove_quota(&self, endpoint: u32) -> Result<()> {
+        self.quotas
+            .delete(&endpoint)
+            .with_context(writing(map::QUOTA))
+    }
+
+    fn address(&self, address: Addr) -> Result<Option<AddressEntry>> {
+        self.addresses
+            .get(&address, 0)
+            .with_context(reading(map::ADDRESSES))
+    }
+
+    fn eni(&self, number: u8) -> Result<Option<EniEntry>> {
+        let entry = self.enis.get(&u32::from(number), 0);
+        let entry = entry.with_context(reading(map::ENIS))?;
+        Ok(entry.filter(|entry| *entry != EniEntry::ABSENT))
+    }
+
+    fn reap_flows(&self, flows: &[ReapFlow]) -> Result<u64> {
+        self.reap(ReapKind::Flows, flows)
+    }
+
+    fn reap_inbound(&self, flows: &[ReapInbound]) -> Result<u64> {
+        self.reap(ReapKind::Inbound, flows)
+    }
+}

@@ -1,0 +1,148 @@
+//! What the programs are told when they are loaded, and how large their maps are.
+
+use aya::EbpfLoader;
+use datapath_common::abi::{self, map};
+use datapath_common::config::{self, PortSlice};
+use datapath_common::mark::MarkLayout;
+use datapath_common::masquerade::MetadataPolicy;
+use datapath_common::ports::Ports;
+
+/// What the programs are told when they are loaded, and the capacities of their maps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatapathSettings {
+    /// Layout of our part of the packet mark.
+    pub mark: MarkLayout,
+    /// Whether IPv4 is masqueraded.
+    pub masquerade_v4: bool,
+    /// Whether IPv6 is masqueraded.
+    pub masquerade_v6: bool,
+    /// What becomes of packets to the instance metadata service.
+    pub metadata: MetadataPolicy,
+    /// The ports of translation; [`PortSlice::NONE`] behind the last one.
+    pub slices: [PortSlice; PortSlice::MAX],
+    /// Most translated IPv4 flows.
+    pub flows_v4: u32,
+    /// Most translated IPv6 flows.
+    pub flows_v6: u32,
+    /// Most flows from the outside.
+    pub inbound: u32,
+    /// Most translated flows of one endpoint.
+    pub flows_per_endpoint: u32,
+}
+
+impl DatapathSettings {
+    /// The settings with this mark, and defaults else.
+    #[must_use]
+    pub fn with_mark(mark: MarkLayout) -> Self {
+        Self {
+            mark,
+            ..Self::default()
+        }
+    }
+
+    /// The ports of translation.
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        Ports::from_words(self.slices.map(PortSlice::to_word))
+    }
+
+    /// The capacity of a map, where it is a setting.
+    pub(super) fn capacity(&self, name: &str) -> Option<u32> {
+        self.capacities()
+            .into_iter()
+            .find_map(|(map, capacity)| (map == name).then_some(capacity))
+    }
+
+    /// The capacities that are settings.
+    fn capacities(&self) -> [(&'static str, u32); 5] {
+        [
+            (map::FLOWS_V4, self.flows_v4),
+            (map::MOVED_V4, self.flows_v4),
+            (map::FLOWS_V6, self.flows_v6),
+            (map::MOVED_V6, self.flows_v6),
+            (map::INBOUND, self.inbound),
+        ]
+    }
+}
+
+impl Default for DatapathSettings {
+    fn default() -> Self {
+        let none = PortSlice::NONE;
+        Self {
+            mark: MarkLayout::DEFAULT,
+            masquerade_v4: true,
+            masquerade_v6: false,
+            metadata: MetadataPolicy::default(),
+            slices: [PortSlice::DEFAULT, none, none, none],
+            flows_v4: abi::DEFAULT_FLOWS_V4,
+            flows_v6: abi::DEFAULT_FLOWS_V6,
+            inbound: abi::DEFAULT_INBOUND,
+            flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
+        }
+    }
+}
+
+/// Settings as the programs take them. A value of its own, because a loader borrows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Globals {
+    words: [(&'static str, u32); 9],
+    slices: [u32; PortSlice::MAX],
+    capacities: [(&'static str, u32); 5],
+}
+
+impl Globals {
+    /// The globals for these settings on a kernel with so many jiffies in a second (see
+    /// [`super::jiffies_per_second`]).
+    #[must_use]
+    pub fn new(settings: &DatapathSettings, jiffies_per_second: u32) -> Self {
+        let mark = settings.mark;
+        Self {
+            words: [
+                (config::MARK_SHIFT, mark.shift()),
+                (config::MARK_MASK, mark.mask()),
+                (config::MARK_EXCEPTION, mark.exception()),
+                (config::MARK_DONE, mark.done()),
+                (config::JIFFIES_PER_SECOND, jiffies_per_second),
+                (config::MASQUERADE_V4, settings.masquerade_v4.into()),
+                (config::MASQUERADE_V6, settings.masquerade_v6.into()),
+                (config::METADATA_POLICY, settings.metadata as u32),
+                (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
+            ],
+            slices: settings.slices.map(PortSlice::to_word),
+            capacities: settings.capacities(),
+        }
+    }
+
+    /// Has a loader give the globals to the programs and the capacities to the maps.
+    pub fn put<'a>(&'a self, loader: &mut EbpfLoader<'a>) {
+        for (name, word) in &self.words {
+            loader.override_global(name, word, true);
+        }
+        loader.override_global(config::PORT_SLICES, &self.slices, true);
+        for (name, capacity) in &self.capacities {
+            loader.map_max_entries(name, *capacity);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_and_its_moved_entry_have_the_same_room() {
+        let settings = DatapathSettings {
+            flows_v4: 1,
+            flows_v6: 2,
+            inbound: 3,
+            ..DatapathSettings::default()
+        };
+        let of = |name| settings.capacity(name);
+        assert_eq!(of(map::FLOWS_V4), Some(1));
+        assert_eq!(of(map::MOVED_V4), Some(1));
+        assert_eq!(of(map::FLOWS_V6), Some(2));
+        assert_eq!(of(map::MOVED_V6), Some(2));
+        assert_eq!(of(map::INBOUND), Some(3));
+        assert_eq!(of(map::ADDRESSES), None);
+    }
+}

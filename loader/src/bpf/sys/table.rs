@@ -1,0 +1,153 @@
+//! A hash map or array of the kernel by its descriptor, with whole dumps in batches
+//! (`BPF_MAP_LOOKUP_BATCH`, Linux 5.6), which aya lacks.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::bpf_cmd;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::{Attribute, bpf, raw};
+
+/// Entries that one call reads. With it a dump of a full map takes a hundred calls or so.
+const BATCH: usize = 4096;
+
+/// Keys and values: bytes without a meaning of their own to this module.
+pub(in crate::bpf) trait Plain: FromBytes + IntoBytes + Immutable + Copy {}
+impl<T: FromBytes + IntoBytes + Immutable + Copy> Plain for T {}
+
+/// A map, its keys and values typed.
+pub(in crate::bpf) struct Table<K, V> {
+    fd: OwnedFd,
+    of: PhantomData<fn(K) -> V>,
+}
+
+/// The part of `union bpf_attr` for single entries.
+#[repr(C)]
+struct Element {
+    map: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The part of `union bpf_attr` for batches.
+#[repr(C)]
+struct Batch {
+    from: u64,
+    to: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map: u32,
+    element_flags: u64,
+    flags: u64,
+}
+
+// SAFETY: the pointers are filled in by the functions below from live borrows of the sizes that
+// `Table::new` was told.
+unsafe impl Attribute for Element {}
+// SAFETY: as above.
+unsafe impl Attribute for Batch {}
+
+impl<K: Plain, V: Plain> Table<K, V> {
+    /// A map of which the caller knows that its keys and values have the sizes of these types.
+    ///
+    /// # Safety
+    /// The kernel writes as many bytes as the map's sizes say.
+    pub(in crate::bpf) unsafe fn new(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let fd = fd.try_clone_to_owned()?;
+        let of = PhantomData;
+        Ok(Self { fd, of })
+    }
+
+    fn element(&self, key: &K, value: u64, flags: u64) -> Element {
+        Element {
+            map: raw(self.fd.as_fd()),
+            pad: 0,
+            key: std::ptr::from_ref(key) as u64,
+            value,
+            flags,
+        }
+    }
+
+    /// The value of a key. `flags` may be `BPF_F_LOCK`.
+    pub(in crate::bpf) fn get(&self, key: &K, flags: u64) -> io::Result<Option<V>> {
+        let mut value = V::new_zeroed();
+        let mut element = self.element(key, std::ptr::from_mut(&mut value) as u64, flags);
+        match bpf(bpf_cmd::BPF_MAP_LOOKUP_ELEM, &mut element) {
+            Ok(_zero) => Ok(Some(value)),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes an entry.
+    pub(in crate::bpf) fn put(&self, key: &K, value: &V, flags: u64) -> io::Result<()> {
+        let mut element = self.element(key, std::ptr::from_ref(value) as u64, flags);
+        bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut element).map(|_zero| ())
+    }
+
+    /// Removes an entry; one that is not there is success.
+    pub(in crate::bpf) fn delete(&self, key: &K) -> io::Result<()> {
+        let mut element = self.element(key, 0, 0);
+        match bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut element) {
+            Err(error) if !is_missing(&error) => Err(error),
+            _done => Ok(()),
+        }
+    }
+
+    /// Shows every entry of a hash map. One that comes or goes meanwhile may be shown or not; every
+    /// other one is shown once.
+    pub(in crate::bpf) fn each(&self, mut show: impl FnMut(&K, &V)) -> io::Result<()> {
+        let mut size = BATCH;
+        let mut keys = vec![K::new_zeroed(); size];
+        let mut values = vec![V::new_zeroed(); size];
+        // The kernel's position, of a hash map a bucket's number.
+        let (mut position, mut is_first) = (0_u32, true);
+        loop {
+            let mut next = 0_u32;
+            let mut batch = Batch {
+                from: if is_first {
+                    0
+                } else {
+                    std::ptr::from_ref(&position) as u64
+                },
+                to: std::ptr::from_mut(&mut next) as u64,
+                keys: keys.as_mut_ptr() as u64,
+                values: values.as_mut_ptr() as u64,
+                count: u32::try_from(size).map_err(io::Error::other)?,
+                map: raw(self.fd.as_fd()),
+                element_flags: 0,
+                flags: 0,
+            };
+            let result = bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH, &mut batch);
+            let is_last = match result {
+                Ok(_zero) => false,
+                Err(error) if is_missing(&error) => true,
+                // A bucket holds more than fits.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    size *= 2;
+                    keys = vec![K::new_zeroed(); size];
+                    values = vec![V::new_zeroed(); size];
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let count = usize::try_from(batch.count).map_err(io::Error::other)?;
+            for (key, value) in keys.iter().zip(&values).take(count) {
+                show(key, value);
+            }
+            if is_last {
+                return Ok(());
+            }
+            (position, is_first) = (next, false);
+        }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOENT)
+}

@@ -1,0 +1,259 @@
+//! Section `nat`: ports, room and lifetimes of translated flows.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use datapath_common::abi;
+use datapath_common::config::PortSlice;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::values::refused;
+use crate::nat::Lifetimes;
+
+/// Section `nat`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NatSection {
+    /// The ports that translated flows get.
+    pub ports: Ports,
+    /// How many flows there is room for.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub flows: FlowsSection,
+    /// How long a flow may be idle.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub lifetimes: LifetimesSection,
+}
+
+/// Section `nat.flows`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FlowsSection {
+    /// Most translated IPv4 flows.
+    pub ipv4: Capacity,
+    /// Most translated IPv6 flows.
+    pub ipv6: Capacity,
+    /// Most flows from the outside.
+    pub inbound: Capacity,
+    /// Most translated flows of one endpoint.
+    pub per_endpoint: Capacity,
+}
+
+impl Default for FlowsSection {
+    fn default() -> Self {
+        Self {
+            ipv4: Capacity(abi::DEFAULT_FLOWS_V4),
+            ipv6: Capacity(abi::DEFAULT_FLOWS_V6),
+            inbound: Capacity(abi::DEFAULT_INBOUND),
+            per_endpoint: Capacity(abi::DEFAULT_FLOWS_PER_ENDPOINT),
+        }
+    }
+}
+
+/// Section `nat.lifetimes`, in seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LifetimesSection {
+    /// TCP, both sides have spoken.
+    pub tcp_established: Lifetime,
+    /// TCP, opening or ending.
+    pub tcp_transitory: Lifetime,
+    /// UDP that was answered.
+    pub udp: Lifetime,
+    /// UDP to a remote port below 1024 that was answered.
+    pub udp_well_known: Lifetime,
+    /// UDP that was not answered yet.
+    pub udp_unreplied: Lifetime,
+    /// ICMP queries.
+    pub icmp: Lifetime,
+    /// SCTP.
+    pub sctp: Lifetime,
+}
+
+impl Default for LifetimesSection {
+    fn default() -> Self {
+        let lifetime = |of: Duration| Lifetime(of.as_secs());
+        let Lifetimes {
+            tcp_established,
+            tcp_transitory,
+            udp,
+            udp_well_known,
+            udp_unreplied,
+            icmp,
+            sctp,
+        } = Lifetimes::default();
+        Self {
+            tcp_established: lifetime(tcp_established),
+            tcp_transitory: lifetime(tcp_transitory),
+            udp: lifetime(udp),
+            udp_well_known: lifetime(udp_well_known),
+            udp_unreplied: lifetime(udp_unreplied),
+            icmp: lifetime(icmp),
+            sctp: lifetime(sctp),
+        }
+    }
+}
+
+impl LifetimesSection {
+    /// The lifetimes.
+    #[must_use]
+    pub fn lifetimes(&self) -> Lifetimes {
+        let of = |lifetime: Lifetime| Duration::from_secs(lifetime.0);
+        Lifetimes {
+            tcp_established: of(self.tcp_established),
+            tcp_transitory: of(self.tcp_transitory),
+            udp: of(self.udp),
+            udp_well_known: of(self.udp_well_known),
+            udp_unreplied: of(self.udp_unreplied),
+            icmp: of(self.icmp),
+            sctp: of(self.sctp),
+        }
+    }
+}
+
+/// How many entries a map has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Capacity(u32);
+
+impl Capacity {
+    /// Below this, chance alone fills a map.
+    const MIN: u32 = 64;
+    /// A gigabyte of flows, at 256 bytes each.
+    const MAX: u32 = 4_194_304;
+
+    /// The number.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Capacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        u32::try_from(value)
+            .ok()
+            .filter(|flows| (Self::MIN..=Self::MAX).contains(flows))
+            .map(Self)
+            .ok_or_else(|| refused(value, format_args!("{} to {}", Self::MIN, Self::MAX)))
+    }
+}
+
+/// How long a flow may be idle, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lifetime(u64);
+
+impl Lifetime {
+    /// The programs refresh a flow at most once a second, and the reaper looks every ten at
+    /// leisure.
+    const MIN: u64 = 10;
+    /// Ten days.
+    const MAX: u64 = 864_000;
+}
+
+impl<'de> Deserialize<'de> for Lifetime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        u64::try_from(value)
+            .ok()
+            .filter(|seconds| (Self::MIN..=Self::MAX).contains(seconds))
+            .map(Self)
+            .ok_or_else(|| {
+                refused(
+                    value,
+                    format_args!("{} to {} seconds", Self::MIN, Self::MAX),
+                )
+            })
+    }
+}
+
+/// The ports of translated flows: one to four ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports([PortSlice; PortSlice::MAX]);
+
+impl Ports {
+    /// The ranges; [`PortSlice::NONE`] behind the last one.
+    #[must_use]
+    pub fn slices(&self) -> [PortSlice; PortSlice::MAX] {
+        self.0
+    }
+
+    /// The first and the last port of each range.
+    pub fn ranges(&self) -> impl Iterator<Item = (u16, u16)> {
+        self.0
+            .into_iter()
+            .filter(|slice| *slice != PortSlice::NONE)
+            .map(|slice| {
+                let port = |block: u16| block * BLOCK;
+                let first = u16::from(slice.first_block());
+                let last = first + u16::from(slice.blocks()) - 1;
+                (port(first), port(last) + (BLOCK - 1))
+            })
+    }
+}
+
+const BLOCK: u16 = {
+    assert!(abi::PORTS_PER_BLOCK == 512);
+    512
+};
+
+impl Default for Ports {
+    fn default() -> Self {
+        let none = PortSlice::NONE;
+        Self([PortSlice::DEFAULT, none, none, none])
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges: Vec<_> = self
+            .ranges()
+            .map(|(first, last)| format!("{first}-{last}"))
+            .collect();
+        f.write_str(&ranges.join(", "))
+    }
+}
+
+impl Serialize for Ports {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.ranges().map(|(first, last)| format!("{first}-{last}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let mut slices = [PortSlice::NONE; PortSlice::MAX];
+        if !(1..=PortSlice::MAX).contains(&texts.len()) {
+            return Err(refused(
+                texts,
+                format_args!("1 to {} ranges of ports", PortSlice::MAX),
+            ));
+        }
+        let mut blocks = BTreeSet::new();
+        for (slot, text) in slices.iter_mut().zip(&texts) {
+            let slice = slice(text).ok_or_else(|| {
+                refused(
+                    text,
+                    "a range of ports from 1024 on whose first is a multiple of 512 and whose \
+                     last is one below (40960-65535)",
+                )
+            })?;
+            for block in slice.first_block()..slice.first_block() + slice.blocks() {
+                if !blocks.insert(block) {
+                    return Err(D::Error::custom(format_args!(
+                        "{text:?} is refused; allowed: ranges that do not overlap"
+                    )));
+                }
+            }
+            *slot = slice;
+        }
+        Ok(Self(slices))
+    }
+}
+
+fn slice(text: &str) -> Option<PortSlice> {
+    let (first, last) = text.split_once('-')?;
+    PortSlice::new(first.trim().parse().ok()?, last.trim().parse().ok()?)
+}

@@ -1,0 +1,167 @@
+//! The classes of every prefix.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixture::{host, intent};
+use crate::masquerade::Policy;
+
+fn class_of(classes: &BTreeMap<IpNet, DestinationClass>, net: &str) -> DestinationClass {
+    classes[&net.parse::<IpNet>().unwrap()]
+}
+
+fn agent_file(cidrs: &[&str]) -> Policy {
+    let nets = cidrs
+        .iter()
+        .map(|net| (net.parse().unwrap(), "file".into()));
+    let agent = AgentCidrs {
+        cidrs: nets.collect(),
+        ..AgentCidrs::default()
+    };
+    Policy {
+        agent: Some(Arc::new(agent)),
+        pools: None,
+    }
+}
+
+#[test]
+fn a_prefix_has_the_classes_of_all_that_contain_it() {
+    let mut intent = intent();
+    intent.settings.services = ["10.0.0.0/8", "10.0.1.64/28", "172.20.0.0/16"]
+        .map(|net| net.parse().unwrap())
+        .into();
+    let classes = classes(&known(&intent, &host()));
+    let class = |net| class_of(&classes, net);
+    let (block, service, vpc) = (
+        DestinationClass::BLOCK,
+        DestinationClass::SERVICE,
+        DestinationClass::VPC,
+    );
+    assert_eq!(class("10.0.0.0/8"), service);
+    assert_eq!(class("10.0.0.0/16"), service.union(vpc));
+    assert_eq!(class("10.0.1.64/28"), service.union(vpc).union(block));
+    assert_eq!(class("172.20.0.0/16"), service);
+    let link_local = DestinationClass::LINK_LOCAL;
+    assert_eq!(class("169.254.0.0/16"), link_local);
+    assert_eq!(class("fe80::/10"), link_local);
+    let metadata = DestinationClass::METADATA;
+    assert_eq!(class("169.254.169.254/32"), link_local.union(metadata));
+    assert_eq!(class("fd00:ec2::254/128"), metadata);
+}
+
+#[test]
+fn the_agent_file_counts_only_where_it_is_used() {
+    let mut intent = intent();
+    intent.policy = agent_file(&["192.168.0.0/16"]);
+    let net: IpNet = "192.168.0.0/16".parse().unwrap();
+    assert!(!classes(&known(&intent, &host())).contains_key(&net));
+    intent.settings.masquerade.agent = Some("/file".into());
+    let used = classes(&known(&intent, &host()));
+    assert_eq!(used[&net], DestinationClass::MASQ_AGENT);
+    // What the VPC has stays exempt whatever the file says.
+    assert!(class_of(&used, "10.0.0.0/16").contains(DestinationClass::VPC));
+    let agent = AgentCidrs {
+        masq_link_local: true,
+        ..AgentCidrs::default()
+    };
+    intent.policy.agent = Some(Arc::new(agent));
+    let used = classes(&known(&intent, &host()));
+    assert!(!used.contains_key(&LINK_LOCAL_V4.parse().unwrap()));
+    assert!(used.contains_key(&LINK_LOCAL_V6.parse().unwrap()));
+}
+
+#[test]
+fn without_a_good_file_what_is_there_stays_else_the_standard_list_holds() {
+    let mut intent = intent();
+    intent.settings.masquerade.agent = Some("/file".into());
+    let mut observed = host();
+    let standard = classes(&known(&intent, &observed));
+    assert!(class_of(&standard, "100.64.0.0/10").contains(DestinationClass::MASQ_AGENT));
+    intent.policy = agent_file(&["192.168.0.0/16", "10.0.0.0/8"]);
+    let good = classes(&known(&intent, &observed));
+    for (net, class) in &good {
+        let entry = MapEntry::Destination(*net, *class);
+        observed.maps.insert(entry.key(), entry);
+    }
+    intent.policy.agent = None;
+    assert_eq!(classes(&known(&intent, &observed)), good);
+}
+
+#[test]
+fn a_wide_prefix_of_ipv6_says_nothing_of_ipv4() {
+    let mut intent = intent();
+    intent.settings.masquerade.native = ["::/0".parse().unwrap()].into();
+    let classes = classes(&known(&intent, &host()));
+    assert_eq!(class_of(&classes, "::/0"), DestinationClass::NATIVE);
+    assert_eq!(class_of(&classes, "0.0.0.0/0"), DestinationClass::NONE);
+    assert!(!class_of(&classes, "10.0.0.0/16").contains(DestinationClass::NATIVE));
+}
+
+#[test]
+fn every_exemption_is_told_with_its_source() {
+    let mut intent = intent();
+    intent.settings.masquerade.native = ["198.51.100.0/24".parse().unwrap()].into();
+    intent.settings.masquerade.agent = Some("/file".into());
+    intent.policy = agent_file(&["192.168.0.0/16"]);
+    let observed = host();
+    let mut builder = Builder::new(&intent, &observed);
+    let told: Vec<(String, String, String)> = add(&mut builder)
+        .into_iter()
+        .map(|one| (one.cidr.to_string(), one.class, one.source))
+        .collect();
+    let is_there = |net: &str, class: &str, source: &str| {
+        let wanted = (net.to_owned(), class.to_owned(), source.to_owned());
+        assert!(told.contains(&wanted), "{wanted:?} {told:?}");
+    };
+    is_there("10.0.0.0/16", "vpc", "VPC of eni-0");
+    is_there(
+        "198.51.100.0/24",
+        "native",
+        "masquerade.native-routing-cidrs",
+    );
+    is_there("192.168.0.0/16", "masq-agent", "file");
+    is_there("169.254.169.254/32", "metadata", "instance metadata");
+    let vpcs = told.iter().filter(|(_, class, _)| class == "vpc").count();
+    assert_eq!(vpcs, 1, "each once: {told:?}");
+}
+
+fn net() -> impl Strategy<Value = IpNet> {
+    (0..4_u8, 0..4_u8, 8..=12_u8).prop_map(|(a, b, length)| {
+        let net = Ipv4Net::new([10 + a * 16, b * 64, 0, 0].into(), length).unwrap();
+        IpNet::from(net).trunc()
+    })
+}
+
+proptest! {
+    /// The longest prefix alone tells what any prefix around an address does.
+    #[test]
+    fn the_longest_prefix_tells_all(
+        native in prop::collection::btree_set(net(), 0..4),
+        services in prop::collection::btree_set(net(), 0..4),
+        agent in prop::collection::btree_set(net(), 0..4),
+        address in (0..4_u8, 0..4_u8),
+    ) {
+        let mut intent = intent();
+        intent.node.enis.clear();
+        intent.settings.services = services.clone();
+        intent.settings.masquerade.native = native.clone();
+        intent.settings.masquerade.agent = Some("/file".into());
+        let texts: Vec<String> = agent.iter().map(ToString::to_string).collect();
+        intent.policy = agent_file(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let address = IpAddr::from([10 + address.0 * 16, address.1 * 64, 1, 1]);
+        let classes = classes(&known(&intent, &host()));
+        let longest = classes.iter().filter(|(net, _)| net.contains(&address));
+        let found = longest.max_by_key(|(net, _)| net.prefix_len());
+        let found = found.map_or(DestinationClass::NONE, |(_, class)| *class);
+        for (nets, class) in [
+            (&native, DestinationClass::NATIVE),
+            (&services, DestinationClass::SERVICE),
+            (&agent, DestinationClass::MASQ_AGENT),
+        ] {
+            let expected = nets.iter().any(|net| net.contains(&address));
+            prop_assert_eq!(found.contains(class), expected, "{:?}", class);
+        }
+    }
+}

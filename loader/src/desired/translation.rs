@@ -1,0 +1,304 @@
+//! What masqueraded packets leave with, and by which ENI.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use ipnet::IpNet;
+
+use super::devices::{EniState, ResolvedEni};
+use crate::intent::{Eni, Family, Intent};
+use crate::kernel::{Link, MapEntry, MapKey, Observed};
+use crate::masquerade::{EniMasquerade, ExternalPolicy, FamilyMasquerade};
+use crate::numbers;
+use crate::types::EniNumber;
+
+type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
+
+/// The ways out that translated packets can take.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    all: BTreeMap<EniNumber, ExitEni>,
+}
+
+/// One ENI as a way out.
+#[derive(Debug)]
+struct ExitEni {
+    id: Option<String>,
+    /// Whether an entry has to be made for it beside those of the ENIs for pods: the primary that
+    /// the document does not list, or excludes from pods.
+    is_extra: bool,
+    ifindex: u32,
+    mtu: u32,
+    public: Option<IpAddr>,
+    families: [Way; 2],
+}
+
+/// An ENI as a way out of one family.
+#[derive(Debug)]
+struct Way {
+    gateway: Option<IpAddr>,
+    /// The translation address, or why there is none.
+    address: Result<IpAddr, String>,
+    external: EniNumber,
+    why: String,
+}
+
+/// What is known of an ENI with a device, before policy comes in.
+struct Candidate<'a> {
+    number: EniNumber,
+    eni: Option<&'a Eni>,
+    device: &'a Link,
+    mtu: u32,
+    is_extra: bool,
+}
+
+/// Finds the ways out. `number_0_is_lost`: packets of number 0 have to stay fenced.
+pub(super) fn exits(
+    intent: &Intent,
+    observed: &Observed,
+    enis: &Enis<'_>,
+    primary: Option<&Link>,
+    number_0_is_lost: bool,
+) -> Exits {
+    let usable = enis.values().filter_map(|resolved| match &resolved.state {
+        EniState::Usable { device, mtu } => Some(Candidate {
+            number: resolved.eni.number,
+            eni: Some(resolved.eni),
+            device,
+            mtu: *mtu,
+            is_extra: false,
+        }),
+        EniState::Fenced(_) | EniState::Unfit(_) | EniState::Excluded { .. } => None,
+    });
+    let listed = enis.get(&EniNumber::PRIMARY);
+    let for_pods = listed.is_some_and(|resolved| resolved.eni.excluded.is_none());
+    let extra = primary
+        .filter(|device| device.up && !for_pods && !number_0_is_lost)
+        .map(|device| Candidate {
+            number: EniNumber::PRIMARY,
+            eni: listed.map(|resolved| resolved.eni),
+            device,
+            mtu: device.mtu,
+            is_extra: true,
+        });
+    let scene = Scene { intent, observed };
+    let all = extra.into_iter().chain(usable);
+    let mut exits = Exits {
+        all: all.map(|c| (c.number, scene.exit(&c))).collect(),
+    };
+    exits.choose(intent.settings.masquerade.external);
+    exits
+}
+
+struct Scene<'a> {
+    intent: &'a Intent,
+    observed: &'a Observed,
+}
+
+impl Scene<'_> {
+    fn exit(&self, of: &Candidate<'_>) -> ExitEni {
+        let way = |family| {
+            let address = match (family, of.eni) {
+                (Family::V4, Some(eni)) if eni.use_primary_address => {
+                    Err("use-primary-address: its own address is a pod's to have".to_owned())
+                }
+                (Family::V4, Some(eni)) => Ok(IpAddr::V4(eni.primary_address)),
+                (Family::V4, None) | (Family::V6, _) => self.on_device(of, family),
+            };
+            let gateway = match (family, of.eni) {
+                (_, Some(eni)) => Some(eni.gateway(family)),
+                (Family::V6, None) => Some(numbers::GATEWAY_V6.into()),
+                (Family::V4, None) => {
+                    let address = address.as_ref().ok();
+                    address.and_then(|address| self.gateway_v4(of.device.ifindex, *address))
+                }
+            };
+            Way {
+                // Without a next hop nothing can leave, and the address is of no use.
+                address: match gateway {
+                    Some(_) => address,
+                    None => address.and_then(|address| {
+                        Err(format!("{address} is in no subnet on {}", of.device.name))
+                    }),
+                },
+                gateway,
+                external: of.number,
+                why: String::new(),
+            }
+        };
+        let public = match of.eni {
+            Some(eni) => eni.public_address.map(IpAddr::V4),
+            None => self.intent.node.external_address(Family::V4),
+        };
+        ExitEni {
+            id: of.eni.map(|eni| eni.id.clone()),
+            is_extra: of.is_extra,
+            ifindex: of.device.ifindex,
+            mtu: of.mtu,
+            public,
+            families: Family::ALL.map(way),
+        }
+    }
+
+    /// An address on the device that the whole network knows and that is no pod's. On the primary
+    /// the node's own one goes first; otherwise the one in use stays in use, because connections
+    /// hang on it.
+    fn on_device(&self, of: &Candidate<'_>, family: Family) -> Result<IpAddr, String> {
+        let ifindex = of.device.ifindex;
+        let on_it = self.observed.addresses.iter();
+        let on_it = on_it.filter(|a| a.ifindex == ifindex).map(|a| a.net.addr());
+        let fit: Vec<IpAddr> = on_it
+            .filter(|address| Family::of(*address) == family && self.may_be_translation(*address))
+            .collect();
+        let node = self.intent.node.address(family);
+        let node = node.filter(|_| of.number.is_primary());
+        let preferred = node.into_iter().chain(self.in_use(of.number, family));
+        preferred
+            .filter(|address| fit.contains(address))
+            .chain(fit.iter().copied())
+            .next()
+            .ok_or_else(|| {
+                let name = &of.device.name;
+                format!("{name} has no global address that is not for pods")
+            })
+    }
+
+    fn may_be_translation(&self, address: IpAddr) -> bool {
+        let is_global = match address {
+            IpAddr::V4(a) => !a.is_loopback() && !a.is_link_local() && !a.is_unspecified(),
+            IpAddr::V6(a) => !a.is_loopback() && !a.is_unicast_link_local() && !a.is_unspecified(),
+        };
+        let mut enis = self.intent.node.enis.values();
+        let mut endpoints = self.intent.endpoints.values();
+        is_global
+            && !enis.any(|eni| eni.owns(address))
+            && !endpoints.any(|endpoint| endpoint.addresses.contains(&address))
+    }
+
+    /// The translation address that the datapath has for an ENI now.
+    fn in_use(&self, number: EniNumber, family: Family) -> Option<IpAddr> {
+        match self.observed.maps.get(&MapKey::Eni(number)) {
+            Some(MapEntry::Eni(_, entry)) => {
+                let of_family = match family {
+                    Family::V4 => entry.v4(),
+                    Family::V6 => entry.v6(),
+                };
+                Some(of_family.snat)
+                    .filter(|snat| !snat.is_unspecified())
+                    .map(IpAddr::from)
+            }
+            _ => None,
+        }
+    }
+
+    /// The VPC's router in the subnet of an address on a device: the subnet's first address after
+    /// the network's.
+    fn gateway_v4(&self, ifindex: u32, address: IpAddr) -> Option<IpAddr> {
+        let mut on_device = self.observed.addresses.iter();
+        let subnet = on_device.find_map(|a| match a.net {
+            IpNet::V4(net) if a.ifindex == ifindex && IpAddr::V4(net.addr()) == address => {
+                Some(net)
+            }
+            IpNet::V4(_) | IpNet::V6(_) => None,
+        })?;
+        let network = u32::from(subnet.network());
+        let gateway = Ipv4Addr::from(network.checked_add(1)?);
+        (subnet.prefix_len() <= 30).then_some(gateway.into())
+    }
+}
+
+impl Exits {
+    /// Chooses the ENI by which each ENI's packets leave.
+    fn choose(&mut self, policy: ExternalPolicy) {
+        let primary_public = self
+            .all
+            .get(&EniNumber::PRIMARY)
+            .is_some_and(|exit| exit.public.is_some());
+        for (number, exit) in &mut self.all {
+            for (family, way) in Family::ALL.into_iter().zip(&mut exit.families) {
+                let (external, why) = match policy {
+                    _ if number.is_primary() => (*number, "it is the primary".to_owned()),
+                    ExternalPolicy::OwnEni => (*number, "own-eni".to_owned()),
+                    ExternalPolicy::PrimaryEni => (EniNumber::PRIMARY, "primary-eni".to_owned()),
+                    // Every global IPv6 address is a public one.
+                    ExternalPolicy::Auto if family == Family::V6 => {
+                        (*number, "auto: IPv6 needs no public address".to_owned())
+                    }
+                    ExternalPolicy::Auto if exit.public.is_none() && primary_public => (
+                        EniNumber::PRIMARY,
+                        "auto: only the primary has a public address".to_owned(),
+                    ),
+                    ExternalPolicy::Auto if exit.public.is_some() => {
+                        (*number, "auto: it has a public address".to_owned())
+                    }
+                    ExternalPolicy::Auto => (
+                        *number,
+                        "auto: the primary has no public address".to_owned(),
+                    ),
+                };
+                (way.external, way.why) = match &way.address {
+                    Err(reason) if external == *number && !number.is_primary() => {
+                        (EniNumber::PRIMARY, format!("{reason}: by the primary"))
+                    }
+                    Ok(_) | Err(_) => (external, why),
+                };
+            }
+        }
+    }
+
+    /// What the datapath is to know of an ENI's addresses of both families.
+    pub(super) fn addresses(&self, number: EniNumber) -> [EniAddresses; 2] {
+        self.all
+            .get(&number)
+            .map_or([EniAddresses::NONE; 2], |exit| {
+                [&exit.families[0], &exit.families[1]].map(|way| {
+                    EniAddresses::new(
+                        way.gateway.map_or(Addr::UNSPECIFIED, Addr::from),
+                        way.address
+                            .as_ref()
+                            .map_or(Addr::UNSPECIFIED, |a| Addr::from(*a)),
+                        way.external.0,
+                    )
+                })
+            })
+    }
+
+    /// The entry of a primary that no pod uses.
+    pub(super) fn extra_entry(&self) -> Option<EniEntry> {
+        let exit = self.all.get(&EniNumber::PRIMARY).filter(|e| e.is_extra)?;
+        let [v4, v6] = self.addresses(EniNumber::PRIMARY);
+        Some(EniEntry::new(exit.ifindex, exit.mtu, v4, v6))
+    }
+
+    /// Every translation address and its ENI.
+    pub(super) fn translation_addresses(&self) -> impl Iterator<Item = (IpAddr, EniNumber)> {
+        self.all.iter().flat_map(|(number, exit)| {
+            let ways = exit.families.iter();
+            ways.filter_map(|way| Some((*way.address.as_ref().ok()?, *number)))
+        })
+    }
+
+    /// The same for people.
+    pub(super) fn view(&self) -> Vec<EniMasquerade> {
+        let of = |(number, exit): (&EniNumber, &ExitEni)| {
+            let [v4, v6] = [&exit.families[0], &exit.families[1]].map(|way| FamilyMasquerade {
+                address: way.address.as_ref().ok().copied(),
+                no_address: way.address.as_ref().err().cloned(),
+                external: way.external,
+                why: way.why.clone(),
+            });
+            EniMasquerade {
+                number: *number,
+                id: exit.id.clone(),
+                public: exit.public,
+                ipv4: v4,
+                ipv6: v6,
+            }
+        };
+        self.all.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

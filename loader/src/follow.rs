@@ -1,0 +1,200 @@
+//! Following what stands in files: read at once, then again whenever it changes.
+
+mod folders;
+mod fragments;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch as channel};
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use self::folders::Folders;
+pub(crate) use self::fragments::{Fragment, Fragments};
+
+/// Files are read this often without any sign of a change: for file systems that give none.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+/// A change is read once there was none for this long, so that a writer can finish.
+const QUIET: Duration = Duration::from_millis(50);
+/// A change is read after this long even if there is no quiet.
+const QUIET_MAX: Duration = Duration::from_millis(500);
+
+/// What is known from files that are followed.
+#[derive(Debug)]
+pub struct Followed<T> {
+    /// The last good content; `None` before the first one.
+    pub value: Option<Arc<T>>,
+    /// Why the files as they are now are not used, if so. The last good content stays in force.
+    pub error: Option<String>,
+    /// How often `value` has changed.
+    pub generation: u64,
+}
+
+// Derived, it would want `T` to be cloned.
+impl<T> Clone for Followed<T> {
+    fn clone(&self) -> Self {
+        Self {
+            value: self.value.clone(),
+            error: self.error.clone(),
+            generation: self.generation,
+        }
+    }
+}
+
+impl<T> Default for Followed<T> {
+    fn default() -> Self {
+        Self {
+            value: None,
+            error: None,
+            generation: 0,
+        }
+    }
+}
+
+/// What stands in the files, and how it is read.
+pub(crate) trait Source: Send + 'static {
+    /// What the files hold, or why they cannot be read.
+    type Content: PartialEq + Send;
+    /// What it means.
+    type Value: PartialEq + Send + Sync + 'static;
+
+    /// What it is called in the log.
+    const NAME: &'static str;
+
+    /// Reads the files.
+    fn read(&self, path: &Path) -> Self::Content;
+
+    /// Makes sense of what was read. The error says where and what.
+    fn parse(&self, path: &Path, content: &Self::Content) -> Result<Self::Value, String>;
+
+    /// How often the files are read without any sign of a change.
+    fn interval(&self, _value: Option<&Self::Value>) -> Duration {
+        INTERVAL
+    }
+}
+
+/// Reads the files, then follows them until every receiver is dropped. Waits for nothing: a file
+/// or folder that is not there yet is taken as soon as it appears.
+///
+/// Must be called inside a tokio runtime.
+pub(crate) fn watch<S: Source>(path: PathBuf, of: S) -> channel::Receiver<Followed<S::Value>> {
+    let signal = Arc::new(Notify::new());
+    let mut follower = Follower {
+        folders: Folders::new(&path, Arc::clone(&signal), S::NAME),
+        path,
+        of,
+        seen: None,
+        followed: Followed::default(),
+    };
+    follower.reload();
+    let (sender, receiver) = channel::channel(follower.followed.clone());
+    tokio::spawn(run(follower, signal, sender));
+    receiver
+}
+
+async fn run<S: Source>(
+    mut follower: Follower<S>,
+    signal: Arc<Notify>,
+    sender: channel::Sender<Followed<S::Value>>,
+) {
+    loop {
+        let interval = follower.of.interval(follower.followed.value.as_deref());
+        tokio::select! {
+            () = sender.closed() => return,
+            () = change(&signal, interval) => {}
+        }
+        // Reading and parsing may take a while; the runtime's threads have other work.
+        let reloaded = tokio::task::spawn_blocking(move || {
+            let changed = follower.reload();
+            (follower, changed)
+        });
+        let changed;
+        (follower, changed) = match reloaded.await {
+            Ok(reloaded) => reloaded,
+            Err(error) => {
+                sender.send_modify(|followed| {
+                    let name = S::NAME;
+                    followed.error = Some(format!("the {name} is no longer followed: {error}"));
+                });
+                return;
+            }
+        };
+        if changed {
+            sender.send_replace(follower.followed.clone());
+        }
+    }
+}
+
+/// Waits for a change that has come to rest, or for the interval to pass.
+async fn change(signal: &Notify, interval: Duration) {
+    let start = Instant::now();
+    if timeout_at(start + interval, signal.notified())
+        .await
+        .is_err()
+    {
+        return;
+    }
+    let latest = Instant::now() + QUIET_MAX;
+    loop {
+        let quiet = (Instant::now() + QUIET).min(latest);
+        match timeout_at(quiet, signal.notified()).await {
+            Ok(()) if Instant::now() < latest => {}
+            Ok(()) | Err(_) => return,
+        }
+    }
+}
+
+struct Follower<S: Source> {
+    path: PathBuf,
+    of: S,
+    folders: Folders,
+    seen: Option<S::Content>,
+    followed: Followed<S::Value>,
+}
+
+impl<S: Source> Follower<S> {
+    /// Reads the files; whether what is known changed.
+    fn reload(&mut self) -> bool {
+        // First watch, then read: a change in between is seen by one of them.
+        self.folders.follow();
+        let content = self.of.read(&self.path);
+        if self.seen.as_ref() == Some(&content) {
+            return false;
+        }
+        let parsed = self.of.parse(&self.path, &content);
+        self.seen = Some(content);
+        self.take(parsed)
+    }
+
+    fn take(&mut self, parsed: Result<S::Value, String>) -> bool {
+        let path = self.path.display();
+        let name = S::NAME;
+        let Followed {
+            value,
+            error,
+            generation,
+        } = &mut self.followed;
+        match parsed {
+            Ok(new) => {
+                let cleared = error.take().is_some();
+                if value.as_deref() == Some(&new) {
+                    return cleared;
+                }
+                *generation += 1;
+                info!(%path, generation, "{name} taken");
+                *value = Some(Arc::new(new));
+                true
+            }
+            Err(reason) => {
+                if error.as_ref() == Some(&reason) {
+                    return false;
+                }
+                warn!(error = reason, "{name} refused");
+                *error = Some(reason);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The ip-masq-agent file: destinations that are not masqueraded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::duration;
+use crate::document::{self, nullable};
+use crate::follow::{self, Fragment, Fragments, Source};
+
+/// What holds where there is no file, or nothing in it: the ranges of RFC 1918 and 6598, and those
+/// that RFC 5735 and its successors reserve. Cilium's list (`pkg/ipmasq/ipmasq.go`), which is the
+/// one of ip-masq-agent with `--nomasq-all-reserved-ranges`.
+pub const MASQUERADE_DEFAULTS: [&str; 11] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "240.0.0.0/4",
+];
+
+/// The files are never read more often than this without a sign of a change, whatever
+/// `resyncInterval` says.
+const RESYNC_MIN: Duration = Duration::from_secs(1);
+
+/// What the files exempt from masquerade.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentCidrs {
+    /// The CIDRs, and where each comes from.
+    pub cidrs: BTreeMap<IpNet, String>,
+    /// Whether 169.254.0.0/16 is masqueraded.
+    pub masq_link_local: bool,
+    /// Whether `fe80::/10` is masqueraded.
+    pub masq_link_local_ipv6: bool,
+    /// The shortest of the intervals that the files ask for.
+    pub resync: Option<Duration>,
+    /// What a user may wonder about.
+    pub notes: Vec<String>,
+}
+
+impl AgentCidrs {
+    /// What holds where no file says anything; `source` says so.
+    #[must_use]
+    pub fn standard(source: &str) -> Self {
+        let cidrs = MASQUERADE_DEFAULTS.iter().filter_map(|text| {
+            let net = text.parse().ok()?;
+            Some((net, source.to_owned()))
+        });
+        Self {
+            cidrs: cidrs.collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// How ip-masq-agent files are read.
+pub struct AgentFiles;
+
+impl Source for AgentFiles {
+    type Content = Fragments;
+    type Value = AgentCidrs;
+
+    const NAME: &'static str = "ip-masq-agent file";
+
+    fn read(&self, path: &Path) -> Fragments {
+        // The keys of a ConfigMap become names without any extension.
+        Fragments::read(path, |_| true)
+    }
+
+    fn parse(&self, path: &Path, content: &Fragments) -> Result<AgentCidrs, String> {
+        let fragments = match content {
+            Fragments::Missing => {
+                let standard = format!("the standard list, as {} is missing", path.display());
+                return Ok(AgentCidrs::standard(&standard));
+            }
+            Fragments::Unreadable(error) => return Err(error.clone()),
+            Fragments::Found(fragments) => fragments,
+        };
+        let mut merged: Option<AgentCidrs> = None;
+        for fragment in fragments {
+            if let Some(one) = read(fragment)? {
+                merged.get_or_insert_default().merge(one);
+            }
+        }
+        Ok(merged.unwrap_or_else(|| {
+            let standard = format!("the standard list, as {} is empty", path.display());
+            AgentCidrs::standard(&standard)
+        }))
+    }
+
+    fn interval(&self, value: Option<&AgentCidrs>) -> Duration {
+        let asked = value.and_then(|value| value.resync).unwrap_or_default();
+        if asked.is_zero() {
+            follow::INTERVAL
+        } else {
+            asked.clamp(RESYNC_MIN, follow::INTERVAL)
+        }
+    }
+}
+
+impl AgentCidrs {
+    /// Adds another fragment: every CIDR of both is exempt, link-local is masqueraded where one of
+    /// them asks for it.
+    fn merge(&mut self, other: Self) {
+        for (net, source) in other.cidrs {
+            self.cidrs.entry(net).or_insert(source);
+        }
+        self.masq_link_local |= other.masq_link_local;
+        self.masq_link_local_ipv6 |= other.masq_link_local_ipv6;
+        self.resync = self.resync.into_iter().chain(other.resync).min();
+        self.notes.extend(other.notes);
+    }
+}
+
+/// Reads one file; `None` where nothing stands in it.
+fn read(fragment: &Fragment) -> Result<Option<AgentCidrs>, String> {
+    let file = fragment.path.display();
+    let place = |error: String| format!("{file}: {error}");
+    let raw: Option<Raw> = document::read(&fragment.text).map_err(|error| {
+        let error = error.to_string();
+        // The YAML reader leaves out the place when it is the very first one.
+        let is_placed = error.contains(" at line ");
+        place(error + if is_placed { "" } else { " at line 1 column 1" })
+    })?;
+    let Some(raw) = raw else { return Ok(None) };
+    let count = raw.cidrs.len();
+    if let Some(limit) = raw.cidr_limit.filter(|limit| count as u64 > *limit) {
+        return Err(place(format!(
+            "nonMasqueradeCIDRs: {count} CIDRs are refused; allowed: at most {limit} (cidrLimit)"
+        )));
+    }
+    let mut read = AgentCidrs {
+        masq_link_local: raw.masq_link_local,
+        masq_link_local_ipv6: raw.masq_link_local_ipv6,
+        resync: raw.resync_interval.map(|interval| interval.0),
+        ..AgentCidrs::default()
+    };
+    for (i, Cidr(net)) in raw.cidrs.into_iter().enumerate() {
+        if net.trunc() != net {
+            let note = format!("nonMasqueradeCIDRs[{i}]: {net} is taken as {}", net.trunc());
+            read.notes.push(place(note));
+        }
+        read.cidrs.insert(net.trunc(), file.to_string());
+    }
+    Ok(Some(read))
+}
+
+/// The fields of the file. A name that is none of them is an error, because a CIDR list under a
+/// wrong name would silently have everything masqueraded.
+#[derive(Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    rename_all = "camelCase",
+    expecting = "the fields of an ip-masq-agent file"
+)]
+struct Raw {
+    #[serde(rename = "nonMasqueradeCIDRs", deserialize_with = "nullable")]
+    cidrs: Vec<Cidr>,
+    #[serde(deserialize_with = "nullable")]
+    masq_link_local: bool,
+    #[serde(rename = "masqLinkLocalIPv6", deserialize_with = "nullable")]
+    masq_link_local_ipv6: bool,
+    resync_interval: Option<Interval>,
+    cidr_limit: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Cidr(IpNet);
+
+#[derive(Debug)]
+struct Interval(Duration);
+
+/// Reads a text within the reader's own call, so that its errors have line and column.
+struct Text<T> {
+    allowed: &'static str,
+    read: fn(&str) -> Option<T>,
+}
+
+impl<T> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.allowed)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        let allowed = self.allowed;
+        (self.read)(text)
+            .ok_or_else(|| E::custom(format_args!("{text:?} is refused; allowed: {allowed}")))
+    }
+}
+
+impl<'de> Deserialize<'de> for Cidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text {
+            allowed: "a CIDR of IPv4 or IPv6 (10.0.0.0/8, fd00::/8)",
+            read: |text| {
+                let net: IpNet = text.parse().ok()?;
+                super::is_plain(net).then_some(Self(net))
+            },
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Interval {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text {
+            allowed: "a duration, numbers with ns, us, ms, s, m or h (60s, 1h30m)",
+            read: |text| duration::parse(text).map(Self),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! What policy comes to, once the maps hold what they are to hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use datapath_common::abi::DestinationClass;
+use datapath_common::masquerade::{KnownFlow, Opening, Question, Ruling, rule};
+use ipnet::IpNet;
+
+use super::MasqueradeSettings;
+use crate::intent::Family;
+use crate::kernel::MapEntry;
+use crate::nat::Exemptions;
+use crate::object::Object;
+
+/// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
+/// so it is ahead of them while they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judge {
+    settings: MasqueradeSettings,
+    destinations: BTreeMap<IpNet, DestinationClass>,
+    /// The pods' addresses whose pool skips masquerade.
+    skipping: BTreeSet<IpAddr>,
+    hosts: BTreeSet<IpAddr>,
+}
+
+impl Judge {
+    /// The judge of a node that is to have these objects.
+    pub fn new<'a>(
+        objects: impl IntoIterator<Item = &'a Object>,
+        settings: &MasqueradeSettings,
+    ) -> Self {
+        let mut judge = Self {
+            settings: settings.clone(),
+            destinations: BTreeMap::new(),
+            skipping: BTreeSet::new(),
+            hosts: BTreeSet::new(),
+        };
+        for object in objects {
+            match object {
+                Object::MapEntry(MapEntry::Destination(net, class)) => {
+                    judge.destinations.insert(*net, *class);
+                }
+                Object::MapEntry(MapEntry::Address(address, entry)) => {
+                    if entry.skips_masquerade() {
+                        judge.skipping.insert(*address);
+                    }
+                    if entry.is_host() {
+                        judge.hosts.insert(*address);
+                    }
+                }
+                _ => {}
+            }
+        }
+        judge
+    }
+}
+
+impl Exemptions for Judge {
+    /// Also where packets would be dropped. Never for flows of the host.
+    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
+        let class = longest(remote, |net| self.destinations.get(&net).copied());
+        let question = Question {
+            flow: KnownFlow::None,
+            destination: class.map_or(DestinationClass::NONE, |(_, class)| class),
+            skip_pool: self.skipping.contains(&pod),
+            is_on: self.settings.is_on(Family::of(remote)),
+            metadata: self.settings.metadata,
+            opening: Opening::Opens,
+        };
+        match rule(&question) {
+            Ruling::Untranslated(_) | Ruling::Drop(_) => !self.hosts.contains(&pod),
+            Ruling::Translated(_) => false,
+        }
+    }
+}
+
+/// What is known of the longest prefix of an address, and that prefix.
+pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> Option<(IpNet, T)> {
+    let lengths = (0..=Family::of(address).host_length()).rev();
+    let mut prefixes = lengths.filter_map(|length| IpNet::new(address, length).ok());
+    prefixes.find_map(|net| {
+        let net = net.trunc();
+        Some((net, get(net)?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{host, intent, plug, pod_link};
+    use crate::plan::plan;
+
+    #[test]
+    fn what_is_exempt_is_told() {
+        let mut observed = host();
+        for (index, name) in (100..).zip(["a", "b", "c"]) {
+            plug(&mut observed, pod_link(index, name));
+        }
+        let mut intent = intent();
+        intent.settings.masquerade.ipv4 = true;
+        let judge = |intent: &crate::intent::Intent| {
+            Judge::new(
+                &plan(intent, &observed).objects,
+                &intent.settings.masquerade,
+            )
+        };
+        let of = |judge: &Judge, pod: &str, remote: &str| {
+            judge.is_exempt(pod.parse().unwrap(), remote.parse().unwrap())
+        };
+        let before = judge(&intent);
+        assert!(of(&before, "10.0.1.65", "10.0.9.9"));
+        assert!(!of(&before, "10.0.1.65", "1.1.1.1"));
+        assert!(!of(&before, "10.0.1.65", "169.254.169.254"));
+        assert!(of(&before, "2001:db8:0:1:a::65", "2001:db8:ffff::1"), "off");
+        assert!(!of(&before, "10.0.0.10", "10.0.9.9"), "the host's own flow");
+        assert_eq!(judge(&intent), before);
+
+        let red = "10.0.1.64/28".parse().unwrap();
+        intent.node.pools.insert(red, "red".to_owned());
+        intent.settings.masquerade.only_default_pool = true;
+        let after = judge(&intent);
+        assert_ne!(after, before);
+        assert!(of(&after, "10.0.1.65", "1.1.1.1"));
+        assert!(!of(&after, "10.0.2.66", "1.1.1.1"));
+    }
+}

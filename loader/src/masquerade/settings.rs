@@ -1,0 +1,77 @@
+//! The settings of masquerade.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use datapath_common::masquerade::MetadataPolicy;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::intent::Family;
+
+/// By which ENI masqueraded packets leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExternalPolicy {
+    /// By the owner ENI, unless only the primary has a public address.
+    #[default]
+    Auto,
+    /// By the ENI that owns the pod's address.
+    OwnEni,
+    /// By the primary.
+    PrimaryEni,
+}
+
+impl ExternalPolicy {
+    /// The name, as the configuration has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::OwnEni => "own-eni",
+            Self::PrimaryEni => "primary-eni",
+        }
+    }
+}
+
+/// The settings of masquerade.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MasqueradeSettings {
+    /// Whether IPv4 is masqueraded.
+    pub ipv4: bool,
+    /// Whether IPv6 is masqueraded.
+    pub ipv6: bool,
+    /// Destinations that are never masqueraded.
+    pub native: BTreeSet<IpNet>,
+    /// By which ENI masqueraded packets leave.
+    pub external: ExternalPolicy,
+    /// What becomes of packets to the instance metadata service.
+    pub metadata: MetadataPolicy,
+    /// Whether only the pool `default` is masqueraded.
+    pub only_default_pool: bool,
+    /// File or folder with pool documents.
+    pub pools: Option<PathBuf>,
+    /// The ip-masq-agent file or folder, where it is used.
+    pub agent: Option<PathBuf>,
+}
+
+impl MasqueradeSettings {
+    /// Whether a family is masqueraded.
+    #[must_use]
+    pub fn is_on(&self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.ipv4,
+            Family::V6 => self.ipv6,
+        }
+    }
+}
+
+/// The name of a metadata policy, as the configuration has it.
+#[must_use]
+pub fn metadata_name(policy: MetadataPolicy) -> &'static str {
+    match policy {
+        MetadataPolicy::Primary => "primary",
+        MetadataPolicy::Own => "own",
+        MetadataPolicy::Block => "block",
+    }
+}

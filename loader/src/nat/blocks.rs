@@ -1,0 +1,78 @@
+//! The blocks of ports of busy destinations, held against the flows that there are.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::Result;
+use datapath_common::abi::{Addr, FlowKey, PortBlockKey};
+use datapath_common::ports;
+
+use super::tables::Tables;
+
+/// A block as it was, and the ports of it that were met.
+struct Block {
+    used: [u64; 8],
+    met: [u64; 8],
+}
+
+/// The blocks, and the ports of them that were met.
+pub(super) struct Blocks(HashMap<PortBlockKey, Block>);
+
+/// What a destination is.
+type Destination = (u8, u8, Addr, u16);
+
+fn destination(key: &PortBlockKey) -> Destination {
+    (key.eni, key.protocol, key.remote, key.remote_port)
+}
+
+impl Blocks {
+    /// The blocks that there are.
+    pub(super) fn read(tables: &impl Tables) -> Result<Self> {
+        let mut blocks = HashMap::new();
+        tables.blocks(&mut |key, block| {
+            let (used, met) = (block.used, [0; 8]);
+            blocks.insert(*key, Block { used, met });
+        })?;
+        Ok(Self(blocks))
+    }
+
+    /// Meets a flow.
+    pub(super) fn see(&mut self, key: &FlowKey) {
+        if self.0.is_empty() {
+            return;
+        }
+        let port = u16::from_be(key.port);
+        let block = ports::block_of(port);
+        let block = PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, block);
+        let (word, bit) = ports::bit_of(port);
+        let block = self.0.get_mut(&block);
+        let word = block.zip(usize::try_from(word).ok());
+        if let Some(word) = word.and_then(|(block, word)| block.met.get_mut(word)) {
+            *word |= bit;
+        }
+    }
+
+    /// Removes the blocks of destinations that were not met, and clears the bits that stand for
+    /// no flow. A flow that came meanwhile may lose its bit; that costs a try, and no flow.
+    pub(super) fn clean(self, tables: &impl Tables) -> Result<()> {
+        let met: HashSet<Destination> = self
+            .0
+            .iter()
+            .filter(|(_, block)| block.met != [0; 8])
+            .map(|(key, _)| destination(key))
+            .collect();
+        for (key, block) in &self.0 {
+            if !met.contains(&destination(key)) {
+                tables.remove_block(key)?;
+                continue;
+            }
+            let mut stale = block.used;
+            for (stale, met) in stale.iter_mut().zip(block.met) {
+                *stale &= !met;
+            }
+            if stale != [0; 8] {
+                tables.clear_bits(key, &stale)?;
+            }
+        }
+        Ok(())
+    }
+}

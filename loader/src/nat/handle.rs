@@ -1,0 +1,320 @@
+//! How the agent and the sweeper's thread speak with each other.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::report::Report;
+use super::sweep::{Exemptions, Surroundings};
+use crate::api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
+
+/// Where the sweeper's answer goes. One that is dropped was not answered.
+pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// What can be asked of the sweeper.
+pub(super) enum Request {
+    /// The flows that a filter takes.
+    List(FlowFilter, Answer<NatFlows>),
+    /// Remove the flows that a filter takes.
+    Flush(FlowFilter, Answer<NatFlushed>),
+    /// Statistics.
+    Stats(Answer<NatStats>),
+}
+
+/// Tells the programs whether there may be translated flows that policy exempts.
+pub trait Switch: Send + Sync {
+    /// Tells them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set(&self, may_be_exempt: bool) -> Result<()>;
+}
+
+/// What the two sides share.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) around: Surroundings,
+    pub(super) requests: Vec<Request>,
+    pub(super) nudged: bool,
+    pub(super) stops: bool,
+    policy: Policy,
+}
+
+/// What is known of the masquerade policy.
+#[derive(Default)]
+struct Policy {
+    /// Counts its changes.
+    changes: u64,
+    /// Whether the maps hold it.
+    is_applied: bool,
+    /// Whether the programs look flows up for exempt packets.
+    is_looked_up: bool,
+}
+
+/// A way to tell and ask the sweeper. Clones are of the same one.
+#[derive(Clone)]
+pub struct Handle {
+    state: Arc<(Mutex<State>, Condvar)>,
+    report: Arc<Mutex<Report>>,
+    switch: Arc<dyn Switch>,
+}
+
+/// The policy under which a sweep began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PolicyMark(Option<u64>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handle {
+    /// A handle. The programs look flows up for exempt packets until a sweep finds no reason to.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(switch: Arc<dyn Switch>) -> Result<Self> {
+        switch.set(true)?;
+        let state = State {
+            policy: Policy {
+                is_looked_up: true,
+                ..Policy::default()
+            },
+            ..State::default()
+        };
+        Ok(Self {
+            state: Arc::new((Mutex::new(state), Condvar::new())),
+            report: Arc::default(),
+            switch,
+        })
+    }
+
+    /// Says that policy is about to change, before any map says so: from now on the programs look
+    /// flows up for exempt packets too, so that those that are translated stay so.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then policy must not change.
+    pub fn policy_changes(&self, exemptions: Arc<dyn Exemptions>) -> Result<()> {
+        let mut state = lock(&self.state.0);
+        self.switch.set(true)?;
+        state.policy = Policy {
+            changes: state.policy.changes + 1,
+            is_applied: false,
+            is_looked_up: true,
+        };
+        state.around.exemptions = Some(exemptions);
+        Ok(())
+    }
+
+    /// Says what a pass of the agent came to: the addresses of the endpoints that there are to be,
+    /// and whether the maps hold all that they should.
+    pub fn passed(&self, endpoints: BTreeSet<IpAddr>, is_clean: bool) {
+        let mut state = lock(&self.state.0);
+        let is_news = state.around.endpoints.as_deref() != Some(&endpoints);
+        let was_applied = state.policy.is_applied;
+        state.policy.is_applied = is_clean;
+        if is_news {
+            state.around.endpoints = Some(Arc::new(endpoints));
+        }
+        if is_news || was_applied != is_clean {
+            state.nudged = true;
+            self.state.1.notify_all();
+        }
+    }
+
+    /// Asks for the flows that a filter takes.
+    pub fn list(&self, filter: FlowFilter, answer: Answer<NatFlows>) {
+        self.ask(Request::List(filter, answer));
+    }
+
+    /// Has the flows removed that a filter takes.
+    pub fn flush(&self, filter: FlowFilter, answer: Answer<NatFlushed>) {
+        self.ask(Request::Flush(filter, answer));
+    }
+
+    /// Asks for statistics.
+    pub fn stats(&self, answer: Answer<NatStats>) {
+        self.ask(Request::Stats(answer));
+    }
+
+    fn ask(&self, request: Request) {
+        let mut state = lock(&self.state.0);
+        if !state.stops {
+            state.requests.push(request);
+            self.state.1.notify_all();
+        }
+    }
+
+    /// What the sweeper has found last.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        lock(&self.report).clone()
+    }
+
+    pub(super) fn set_report(&self, change: impl FnOnce(&mut Report)) {
+        change(&mut lock(&self.report));
+    }
+
+    /// Has the sweeper end. What is asked from now on is not answered.
+    pub(super) fn stop(&self) {
+        let mut state = lock(&self.state.0);
+        state.stops = true;
+        state.requests.clear();
+        self.state.1.notify_all();
+    }
+
+    /// Waits for something to do, no longer than `time`; what there is then.
+    pub(super) fn wait(&self, time: Duration) -> Woken {
+        let is_idle =
+            |state: &mut State| !state.stops && !state.nudged && state.requests.is_empty();
+        let waited = self
+            .state
+            .1
+            .wait_timeout_while(lock(&self.state.0), time, is_idle);
+        let (mut state, _timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        Woken {
+            stops: state.stops,
+            nudged: state.nudged,
+            requests: std::mem::take(&mut state.requests),
+        }
+    }
+
+    /// What a sweep has to know; the nudge is taken.
+    pub(super) fn begin(&self) -> (Surroundings, PolicyMark) {
+        let mut state = lock(&self.state.0);
+        state.nudged = false;
+        let mut around = state.around.clone();
+        if !state.policy.is_looked_up {
+            around.exemptions = None;
+        }
+        let counts = state.policy.is_applied && around.exemptions.is_some();
+        (around, PolicyMark(counts.then_some(state.policy.changes)))
+    }
+
+    /// Says that a sweep found no translated flow that policy exempts. The programs need not look
+    /// for any more, if all of the sweep was under the policy that holds now: new ones cannot come.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn none_is_exempt(&self, PolicyMark(mark): PolicyMark) -> Result<()> {
+        let mut state = lock(&self.state.0);
+        if state.policy.is_applied && mark == Some(state.policy.changes) {
+            self.switch.set(false)?;
+            state.policy.is_looked_up = false;
+        }
+        Ok(())
+    }
+}
+
+/// Why the sweeper woke.
+pub(super) struct Woken {
+    pub(super) stops: bool,
+    pub(super) nudged: bool,
+    pub(super) requests: Vec<Request>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Lamp(AtomicBool);
+
+    impl Switch for Lamp {
+        fn set(&self, may_be_exempt: bool) -> Result<()> {
+            self.0.store(may_be_exempt, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    struct Nothing;
+
+    impl Exemptions for Nothing {
+        fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
+            false
+        }
+    }
+
+    fn handle() -> (Arc<Lamp>, Handle) {
+        let lamp = Arc::new(Lamp::default());
+        let handle = Handle::new(lamp.clone()).unwrap();
+        (lamp, handle)
+    }
+
+    fn is_on(lamp: &Lamp) -> bool {
+        lamp.0.load(Ordering::Relaxed)
+    }
+
+    fn sweep(handle: &Handle) {
+        let (_, mark) = handle.begin();
+        handle.none_is_exempt(mark).unwrap();
+    }
+
+    #[test]
+    fn flows_are_looked_up_until_a_whole_sweep_under_the_policy_finds_none() {
+        let (lamp, handle) = handle();
+        assert!(is_on(&lamp), "from the start");
+        handle.passed(BTreeSet::new(), true);
+        sweep(&handle);
+        assert!(is_on(&lamp), "nobody has said what policy is");
+
+        handle.policy_changes(Arc::new(Nothing)).unwrap();
+        sweep(&handle);
+        assert!(is_on(&lamp), "the maps do not hold it yet");
+        handle.passed(BTreeSet::new(), false);
+        sweep(&handle);
+        assert!(is_on(&lamp), "nor after a pass with failures");
+        handle.passed(BTreeSet::new(), true);
+        sweep(&handle);
+        assert!(!is_on(&lamp));
+
+        let (_, mark) = handle.begin();
+        handle.policy_changes(Arc::new(Nothing)).unwrap();
+        handle.passed(BTreeSet::new(), true);
+        handle.none_is_exempt(mark).unwrap();
+        assert!(is_on(&lamp), "that sweep began under another policy");
+        sweep(&handle);
+        assert!(!is_on(&lamp));
+    }
+
+    #[test]
+    fn a_sweep_that_began_before_the_maps_held_the_policy_does_not_count() {
+        let (lamp, handle) = handle();
+        handle.policy_changes(Arc::new(Nothing)).unwrap();
+        let (_, mark) = handle.begin();
+        handle.passed(BTreeSet::new(), true);
+        handle.none_is_exempt(mark).unwrap();
+        assert!(is_on(&lamp));
+    }
+
+    #[test]
+    fn the_sweeper_is_nudged_by_what_changed_and_not_by_what_did_not() {
+        let (_lamp, handle) = handle();
+        let soon = Duration::from_millis(1);
+        let pods = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
+        assert!(!handle.wait(soon).nudged);
+        handle.passed(pods.clone(), true);
+        assert!(handle.wait(soon).nudged);
+        let (around, _) = handle.begin();
+        assert_eq!(around.endpoints.as_deref(), Some(&pods));
+        handle.passed(pods, true);
+        assert!(!handle.wait(soon).nudged);
+        handle.passed(BTreeSet::new(), true);
+        assert!(handle.wait(soon).nudged);
+    }
+
+    #[test]
+    fn what_is_asked_after_the_end_is_dropped() {
+        let (_lamp, handle) = handle();
+        let (sender, mut receiver) = tokio::sync::oneshot::channel();
+        handle.stop();
+        handle.stats(Box::new(move |stats| drop(sender.send(stats))));
+        assert!(receiver.try_recv().is_err());
+        assert!(handle.wait(Duration::ZERO).stops);
+    }
+}

@@ -1,0 +1,135 @@
+//! Which flows have been idle for too long.
+
+use std::time::Duration;
+
+use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
+use datapath_common::headers::protocol;
+use datapath_common::progress::Phase;
+
+use super::lifetimes::{CLOSED_AT_LEAST, Lifetimes, flow_phase, inbound_phase};
+
+/// The programs note a packet's time at most this often, so a flow may have been busy for so long
+/// after its last time.
+const GRAIN: Duration = Duration::from_secs(1);
+
+/// Judges flows at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Judge<'a> {
+    /// How long flows may be idle.
+    pub lifetimes: &'a Lifetimes,
+    /// The time, in jiffies.
+    pub now: u64,
+    /// Jiffies in a second.
+    pub jiffies_per_second: u32,
+    /// Whether room is short, so that closed connections go at once.
+    pub is_pressed: bool,
+}
+
+impl Judge<'_> {
+    /// How long ago something was, by its time in jiffies.
+    #[must_use]
+    pub fn idle(&self, last_seen: u64) -> Duration {
+        let jiffies = self.now.saturating_sub(last_seen);
+        let hertz = u64::from(self.jiffies_per_second.max(1));
+        let rest = Duration::from_secs(jiffies % hertz) / self.jiffies_per_second.max(1);
+        Duration::from_secs(jiffies / hertz) + rest
+    }
+
+    /// How long a translated flow may be idle at this moment.
+    #[must_use]
+    pub fn lifetime(&self, key: &FlowKey, flow: &Flow) -> Duration {
+        let lifetime = self.lifetimes.of_flow(key, flow);
+        self.pressed(lifetime, key.protocol, flow_phase(key, flow))
+    }
+
+    /// How long a flow from the outside may be idle at this moment.
+    #[must_use]
+    pub fn inbound_lifetime(&self, tuple: &PodTuple, inbound: &Inbound) -> Duration {
+        let lifetime = self.lifetimes.of_inbound(tuple, inbound);
+        self.pressed(lifetime, tuple.protocol, inbound_phase(tuple, inbound))
+    }
+
+    fn pressed(&self, lifetime: Duration, protocol: u8, phase: Phase) -> Duration {
+        let is_closed = protocol == protocol::TCP && phase == Phase::Closed;
+        if self.is_pressed && is_closed {
+            CLOSED_AT_LEAST
+        } else {
+            lifetime
+        }
+    }
+
+    /// Whether a translated flow has been idle for too long.
+    #[must_use]
+    pub fn is_over(&self, key: &FlowKey, flow: &Flow) -> bool {
+        self.idle(flow.last_seen) >= self.lifetime(key, flow) + GRAIN
+    }
+
+    /// Whether a flow from the outside has been idle for too long.
+    #[must_use]
+    pub fn is_inbound_over(&self, tuple: &PodTuple, inbound: &Inbound) -> bool {
+        self.idle(inbound.last_seen) >= self.inbound_lifetime(tuple, inbound) + GRAIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath_common::abi::Addr;
+    use datapath_common::progress::{DATA, FIN, SYN};
+
+    use super::*;
+
+    const HERTZ: u32 = 250;
+    const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
+    const POD: Addr = Addr::from_v4_word(0x0a00_0001);
+
+    fn judge(now: u64, is_pressed: bool, lifetimes: &Lifetimes) -> Judge<'_> {
+        Judge {
+            lifetimes,
+            now,
+            jiffies_per_second: HERTZ,
+            is_pressed,
+        }
+    }
+
+    /// The seconds at which a flow is over that was last seen at 0.
+    fn over(protocol: u8, progress: (u8, u8), is_pressed: bool) -> u64 {
+        let key = FlowKey::new(0, protocol, REMOTE, 8080_u16.to_be(), 50000_u16.to_be());
+        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        (flow.progress_out, flow.progress_in) = progress;
+        let lifetimes = Lifetimes::default();
+        let seconds = (0..10_000).find(|seconds| {
+            judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes).is_over(&key, &flow)
+        });
+        let seconds = seconds.unwrap();
+        let early = judge(seconds * u64::from(HERTZ) - 1, is_pressed, &lifetimes);
+        assert!(!early.is_over(&key, &flow), "a jiffy too early");
+        seconds
+    }
+
+    #[test]
+    fn a_flow_has_its_lifetime_and_the_second_in_which_it_was_not_noted() {
+        assert_eq!(over(protocol::TCP, (SYN | DATA, SYN | DATA), false), 7441);
+        assert_eq!(over(protocol::UDP, (DATA, 0), false), 31);
+    }
+
+    #[test]
+    fn under_pressure_closed_connections_go_and_no_other_flow() {
+        let closed = (SYN | DATA | FIN, SYN | DATA | FIN);
+        assert_eq!(over(protocol::TCP, closed, false), 241);
+        assert_eq!(over(protocol::TCP, closed, true), 3);
+        let closing = (SYN | DATA | FIN, SYN | DATA);
+        assert_eq!(over(protocol::TCP, closing, true), 241);
+        assert_eq!(over(protocol::TCP, (SYN | DATA, SYN | DATA), true), 7441);
+        assert_eq!(over(protocol::UDP, (DATA, DATA), true), 301);
+    }
+
+    #[test]
+    fn what_was_seen_after_the_clock_was_read_is_not_idle() {
+        let lifetimes = Lifetimes::default();
+        let judge = judge(100, false, &lifetimes);
+        assert_eq!(judge.idle(150), Duration::ZERO);
+        assert_eq!(judge.idle(0), Duration::from_millis(400));
+        let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(u64::MAX, 0)));
+    }
+}

@@ -1,0 +1,175 @@
+//! How long a flow may be idle.
+
+use std::time::Duration;
+
+use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
+use datapath_common::headers::protocol;
+use datapath_common::progress::{FIN, Phase, phase};
+
+/// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
+const WELL_KNOWN: u16 = 1024;
+
+/// How long a closed TCP flow stays in any case: its last segments may be on their way.
+pub const CLOSED_AT_LEAST: Duration = Duration::from_secs(2);
+
+/// How long flows may be idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// TCP, both sides have spoken.
+    pub tcp_established: Duration,
+    /// TCP, opening or ending.
+    pub tcp_transitory: Duration,
+    /// UDP that was answered.
+    pub udp: Duration,
+    /// UDP to a remote port below 1024 that was answered.
+    pub udp_well_known: Duration,
+    /// UDP that was not answered yet.
+    pub udp_unreplied: Duration,
+    /// ICMP queries.
+    pub icmp: Duration,
+    /// SCTP.
+    pub sctp: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            // RFC 5382 REQ-5: at least 2 hours 4 minutes.
+            tcp_established: seconds(7440),
+            // RFC 5382 REQ-5: at least 4 minutes.
+            tcp_transitory: seconds(240),
+            // RFC 4787 REQ-5: at least 2 minutes, 5 recommended.
+            udp: seconds(300),
+            // RFC 4787 REQ-5 a: may be shorter for well-known ports. DNS, above all.
+            udp_well_known: seconds(60),
+            // As conntrack's `nf_conntrack_udp_timeout`.
+            udp_unreplied: seconds(30),
+            // RFC 5508 REQ-2: at least 60 seconds.
+            icmp: seconds(60),
+            // As a heartbeat's usual interval of 30 seconds, lost several times (RFC 9260 section
+            // 16).
+            sctp: seconds(300),
+        }
+    }
+}
+
+impl Lifetimes {
+    /// How long a translated flow may be idle.
+    #[must_use]
+    pub fn of_flow(&self, key: &FlowKey, flow: &Flow) -> Duration {
+        let phase = flow_phase(key, flow);
+        match key.protocol {
+            protocol::TCP => self.tcp(phase),
+            protocol::UDP if phase == Phase::Opening => self.udp_unreplied,
+            protocol::UDP if u16::from_be(key.remote_port) < WELL_KNOWN => self.udp_well_known,
+            protocol::UDP => self.udp,
+            protocol::ICMP | protocol::ICMPV6 => self.icmp,
+            _sctp => self.sctp,
+        }
+    }
+
+    /// How long a flow from the outside may be idle.
+    #[must_use]
+    pub fn of_inbound(&self, tuple: &PodTuple, inbound: &Inbound) -> Duration {
+        let phase = inbound_phase(tuple, inbound);
+        match tuple.protocol {
+            protocol::TCP => self.tcp(phase),
+            protocol::UDP if phase == Phase::Opening => self.udp_unreplied,
+            protocol::UDP => self.udp,
+            protocol::ICMP | protocol::ICMPV6 => self.icmp,
+            _sctp => self.sctp,
+        }
+    }
+
+    fn tcp(&self, phase: Phase) -> Duration {
+        match phase {
+            Phase::Established => self.tcp_established,
+            Phase::Opening | Phase::Closing | Phase::Closed => self.tcp_transitory,
+        }
+    }
+}
+
+/// How far a translated flow has come.
+#[must_use]
+pub(super) fn flow_phase(key: &FlowKey, flow: &Flow) -> Phase {
+    phase(key.protocol, flow.progress_out, flow.progress_in)
+}
+
+/// How far a flow from the outside has come. What comes from the outside is not kept, so the pod's
+/// side stands for both; but that the outside has ended it too is never known.
+#[must_use]
+pub(super) fn inbound_phase(tuple: &PodTuple, inbound: &Inbound) -> Phase {
+    let shown = inbound.progress_out;
+    phase(tuple.protocol, shown, shown & !FIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath_common::abi::Addr;
+    use datapath_common::progress::{DATA, RST, SYN};
+
+    use super::*;
+
+    const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
+    const SCTP: u8 = 132;
+    const POD: Addr = Addr::from_v4_word(0x0a00_0001);
+
+    fn flow(protocol: u8, remote_port: u16, progress: (u8, u8)) -> u64 {
+        let key = FlowKey::new(0, protocol, REMOTE, remote_port.to_be(), 50000_u16.to_be());
+        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        (flow.progress_out, flow.progress_in) = progress;
+        Lifetimes::default().of_flow(&key, &flow).as_secs()
+    }
+
+    fn inbound(protocol: u8, progress_out: u8) -> u64 {
+        let tuple = PodTuple::new(protocol, POD, 80_u16.to_be(), REMOTE, 4000_u16.to_be());
+        let inbound = Inbound::new(0, progress_out);
+        Lifetimes::default().of_inbound(&tuple, &inbound).as_secs()
+    }
+
+    #[test]
+    fn tcp_lives_long_while_both_sides_speak_and_shortly_else() {
+        let tcp = |out, inward| flow(protocol::TCP, 443, (out, inward));
+        assert_eq!(tcp(SYN, 0), 240);
+        assert_eq!(tcp(SYN, SYN), 240);
+        assert_eq!(tcp(SYN | DATA, SYN), 7440);
+        assert_eq!(tcp(SYN | DATA, SYN | DATA), 7440);
+        assert_eq!(tcp(SYN | DATA | FIN, SYN | DATA), 240);
+        assert_eq!(tcp(SYN | DATA | FIN, SYN | DATA | FIN), 240);
+        assert_eq!(tcp(SYN | DATA, SYN | DATA | RST), 240);
+    }
+
+    #[test]
+    fn udp_depends_on_the_answer_and_on_the_remote_port() {
+        let udp = |port, inward| flow(protocol::UDP, port, (DATA, inward));
+        assert_eq!(udp(53, 0), 30);
+        assert_eq!(udp(5353, 0), 30);
+        assert_eq!(udp(53, DATA), 60);
+        assert_eq!(udp(1023, DATA), 60);
+        assert_eq!(udp(1024, DATA), 300);
+    }
+
+    #[test]
+    fn other_protocols_have_one_lifetime() {
+        for progress in [(DATA, 0), (DATA, DATA)] {
+            assert_eq!(flow(protocol::ICMP, 0, progress), 60);
+            assert_eq!(flow(protocol::ICMPV6, 0, progress), 60);
+            assert_eq!(flow(SCTP, 3868, progress), 300);
+        }
+    }
+
+    #[test]
+    fn what_comes_from_outside_lives_by_what_the_pod_shows() {
+        assert_eq!(inbound(protocol::TCP, SYN), 240);
+        assert_eq!(inbound(protocol::TCP, SYN | DATA), 7440);
+        assert_eq!(inbound(protocol::TCP, SYN | DATA | FIN), 240);
+        let tuple = PodTuple::new(protocol::TCP, POD, 80, REMOTE, 4000);
+        let phase = |shown| inbound_phase(&tuple, &Inbound::new(0, shown));
+        assert_eq!(phase(SYN | DATA | FIN), Phase::Closing);
+        assert_eq!(phase(SYN | DATA | RST), Phase::Closed);
+        assert_eq!(inbound(protocol::UDP, 0), 30);
+        assert_eq!(inbound(protocol::UDP, DATA), 300);
+        assert_eq!(inbound(protocol::ICMP, 0), 60);
+    }
+}

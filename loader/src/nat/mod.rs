@@ -1,0 +1,38 @@
+//! The life of translated flows after their packets: what user space does for them while the agent
+//! runs.
+//!
+//! The programs make flows and keep them fresh. Here idle ones are found and given to the reaper
+//! program, which looks again under the flow's lock; user space never deletes a flow by itself.
+//! While the agent is down flows stay, and nothing else happens to them.
+
+mod blocks;
+mod census;
+mod handle;
+mod judge;
+mod lifetimes;
+mod list;
+#[cfg(test)]
+mod model;
+mod moved;
+mod pace;
+mod ports;
+mod protocols;
+mod quota;
+mod report;
+
+mod runner;
+mod stats;
+mod sweep;
+mod tables;
+
+pub use census::{Census, FlowKind, Used};
+pub use handle::{Answer, Handle, Switch};
+pub use lifetimes::{CLOSED_AT_LEAST, Lifetimes};
+pub use pace::{EARLY, LONGEST, POLL, PRESSED, SHORTEST};
+pub use ports::{Renewed, renew};
+pub use protocols::{name as protocol_name, number as protocol_number};
+pub use report::Report;
+pub use runner::{Running, start};
+pub use stats::status;
+pub use sweep::{Exemptions, Surroundings, Sweep, Sweeper};
+pub use tables::{Capacities, NatCounters, Tables};

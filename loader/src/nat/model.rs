@@ -1,0 +1,252 @@
+//! The maps of translation without a kernel.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::{Result, bail};
+use datapath_common::abi::{
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Inbound, Moved,
+    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapInbound,
+};
+use datapath_common::counter::NatStat;
+use datapath_common::ports;
+
+use super::tables::{Capacities, NatCounters, Tables};
+use crate::intent::Family;
+
+/// What the maps hold.
+#[derive(Default)]
+pub(super) struct Maps {
+    pub(super) now: u64,
+    pub(super) flows: BTreeMap<FlowKey, Flow>,
+    pub(super) moved: BTreeMap<PodTuple, Moved>,
+    pub(super) inbound: BTreeMap<PodTuple, Inbound>,
+    pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
+    pub(super) quotas: BTreeMap<u32, u32>,
+    pub(super) addresses: BTreeMap<Addr, AddressEntry>,
+    pub(super) counters: NatCounters,
+    /// What the reaper was asked, with the packets that come before it looks.
+    pub(super) busy: Vec<FlowKey>,
+    /// Whether the kernel refuses everything.
+    pub(super) is_broken: bool,
+}
+
+/// The maps, shared with whoever looks at them.
+#[derive(Clone, Default)]
+pub(super) struct Model(Arc<Mutex<Maps>>);
+
+pub(super) const HERTZ: u32 = 100;
+/// Any time that is not 0, so that there is a before.
+pub(super) const START: u64 = 10_000_000;
+
+impl Model {
+    pub(super) fn new() -> Self {
+        let maps = Maps {
+            now: START,
+            ..Maps::default()
+        };
+        Self(Arc::new(Mutex::new(maps)))
+    }
+
+    pub(super) fn maps(&self) -> MutexGuard<'_, Maps> {
+        self.0.lock().unwrap()
+    }
+
+    fn working(&self) -> Result<MutexGuard<'_, Maps>> {
+        let maps = self.maps();
+        if maps.is_broken {
+            bail!("the kernel is broken");
+        }
+        Ok(maps)
+    }
+}
+
+impl Maps {
+    /// Puts a flow in as the datapath does, last seen so many seconds ago.
+    pub(super) fn open(&mut self, key: FlowKey, pod: Addr, endpoint: u32, idle: u64) {
+        let last_seen = self.now - idle * u64::from(HERTZ);
+        self.flows
+            .insert(key, Flow::new(&key, pod, key.port, endpoint, last_seen));
+        *self.quotas.entry(endpoint).or_default() += 1;
+    }
+
+    pub(super) fn add_endpoint(&mut self, pod: Addr, ifindex: u32) {
+        let entry = AddressEntry::endpoint(EndpointAddress {
+            eni: 0,
+            eni_ifindex: 2,
+            skip_masquerade: false,
+            ifindex,
+            mtu: 1500,
+            pod_mac: [0; 6],
+            host_mac: [0; 6],
+        });
+        self.addresses.insert(pod, entry);
+    }
+
+    fn retire(&mut self, item: &ReapFlow) -> bool {
+        let Some(flow) = self.flows.get_mut(&item.key) else {
+            return false;
+        };
+        if self.busy.contains(&item.key) {
+            flow.last_seen = self.now;
+        }
+        if item.last_seen != ReapFlow::ALWAYS && item.last_seen != flow.last_seen {
+            return false;
+        }
+        let endpoint = flow.endpoint;
+        self.flows.remove(&item.key);
+        if let Some(quota) = self.quotas.get_mut(&endpoint) {
+            *quota = quota.saturating_sub(1);
+        }
+        let family = Family::of(item.key.remote.into());
+        let removed = self.counters.of(family, NatStat::Removed);
+        self.counters.set(family, NatStat::Removed, removed + 1);
+        true
+    }
+}
+
+fn is_of(family: Family, address: Addr) -> bool {
+    address.is_v4() == (family == Family::V4)
+}
+
+impl Tables for Model {
+    fn now(&self) -> Result<u64> {
+        Ok(self.working()?.now)
+    }
+
+    fn jiffies_per_second(&self) -> u32 {
+        HERTZ
+    }
+
+    fn capacities(&self) -> Capacities {
+        Capacities {
+            flows_v4: 100,
+            flows_v6: 100,
+            inbound: 100,
+        }
+    }
+
+    fn counters(&self) -> Result<NatCounters> {
+        Ok(self.working()?.counters.clone())
+    }
+
+    fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
+        let flows = self.working()?.flows.clone();
+        for (key, flow) in flows.iter().filter(|(key, _)| is_of(family, key.remote)) {
+            show(key, flow);
+        }
+        Ok(())
+    }
+
+    fn flow(&self, _family: Family, key: &FlowKey) -> Result<Option<Flow>> {
+        Ok(self.working()?.flows.get(key).copied())
+    }
+
+    fn inbound(&self, show: &mut dyn FnMut(&PodTuple, &Inbound)) -> Result<()> {
+        let inbound = self.working()?.inbound.clone();
+        for (tuple, value) in &inbound {
+            show(tuple, value);
+        }
+        Ok(())
+    }
+
+    fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
+        let moved = self.working()?.moved.clone();
+        for (tuple, moved) in moved.iter().filter(|(tuple, _)| is_of(family, tuple.pod)) {
+            show(tuple, moved);
+        }
+        Ok(())
+    }
+
+    fn note_moved(&self, _family: Family, tuple: &PodTuple, moved: &Moved) -> Result<()> {
+        let mut maps = self.working()?;
+        maps.moved.entry(*tuple).or_insert(*moved);
+        Ok(())
+    }
+
+    fn forget_moved(&self, _family: Family, tuple: &PodTuple) -> Result<()> {
+        self.working()?.moved.remove(tuple);
+        Ok(())
+    }
+
+    fn blocks(&self, show: &mut dyn FnMut(&PortBlockKey, &PortBlock)) -> Result<()> {
+        let blocks = self.working()?.blocks.clone();
+        for (key, block) in &blocks {
+            show(key, block);
+        }
+        Ok(())
+    }
+
+    fn clear_bits(&self, key: &PortBlockKey, bits: &[u64; 8]) -> Result<()> {
+        for (of, block) in &mut self.working()?.blocks {
+            if of == key {
+                let words = block.used.iter_mut().zip(bits);
+                words.for_each(|(used, stale)| *used &= !stale);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_block(&self, key: &PortBlockKey) -> Result<()> {
+        self.working()?.blocks.retain(|(of, _)| of != key);
+        Ok(())
+    }
+
+    fn quotas(&self, show: &mut dyn FnMut(u32, u32)) -> Result<()> {
+        let quotas = self.working()?.quotas.clone();
+        for (endpoint, flows) in quotas {
+            show(endpoint, flows);
+        }
+        Ok(())
+    }
+
+    fn correct_quota(&self, endpoint: u32, drift: i64) -> Result<()> {
+        let mut maps = self.working()?;
+        let quota = maps.quotas.entry(endpoint).or_default();
+        *quota = u32::try_from(i64::from(*quota) - drift)?;
+        Ok(())
+    }
+
+    fn remove_quota(&self, endpoint: u32) -> Result<()> {
+        self.working()?.quotas.remove(&endpoint);
+        Ok(())
+    }
+
+    fn address(&self, address: Addr) -> Result<Option<AddressEntry>> {
+        Ok(self.working()?.addresses.get(&address).copied())
+    }
+
+    fn eni(&self, number: u8) -> Result<Option<EniEntry>> {
+        let snat = Addr::from_v4_word(u32::from_ne_bytes([10, 0, number, 1]));
+        let v4 = EniAddresses::new(Addr::UNSPECIFIED, snat, number);
+        let entry = EniEntry::new(2, 1500, v4, EniAddresses::NONE);
+        Ok(Some(entry).filter(|_| number < 2))
+    }
+
+    fn reap_flows(&self, flows: &[ReapFlow]) -> Result<u64> {
+        let mut maps = self.working()?;
+        let removed = flows.iter().filter(|item| maps.retire(item)).count();
+        Ok(u64::try_from(removed)?)
+    }
+
+    fn reap_inbound(&self, flows: &[ReapInbound]) -> Result<u64> {
+        let mut maps = self.working()?;
+        let before = maps.inbound.len();
+        for item in flows {
+            maps.inbound.remove(&item.key);
+        }
+        Ok(u64::try_from(before - maps.inbound.len())?)
+    }
+}
+
+/// A block of a flow's destination with these ports set.
+pub(super) fn block(key: &FlowKey, used: &[u16]) -> (PortBlockKey, PortBlock) {
+    let of = used.first().copied().map_or(0, ports::block_of);
+    let key = PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, of);
+    let mut block = PortBlock::FREE;
+    for port in used {
+        let (word, bit) = ports::bit_of(*port);
+        block.used[word as usize] |= bit;
+    }
+    (key, block)
+}

@@ -1,0 +1,146 @@
+//! When the sweeper sweeps.
+
+use std::time::Duration;
+
+/// Between two sweeps of empty maps.
+pub const LONGEST: Duration = Duration::from_secs(10);
+/// Between two sweeps of full maps.
+pub const SHORTEST: Duration = Duration::from_millis(500);
+/// How often failures and the fill level are looked at between sweeps.
+pub const POLL: Duration = Duration::from_millis(200);
+/// The fill level from which on a sweep does not wait for its turn.
+pub const EARLY: f64 = 0.75;
+/// The fill level from which on closed connections go at once.
+pub const PRESSED: f64 = 0.9;
+/// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
+/// sweeps.
+const REST: u32 = 9;
+
+/// The same after a change of endpoints or policy, which is not to wait for long: a quarter of a CPU
+/// while changes do not end.
+const REST_NUDGED: u32 = 3;
+
+/// What is known between two sweeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Watch {
+    /// How full the fullest map is, from 0 to 1.
+    pub(super) fill: f64,
+    /// Whether an allocation has failed since the last sweep.
+    pub(super) failed: bool,
+    /// Whether endpoints or policy have changed since the last sweep.
+    pub(super) nudged: bool,
+    /// Time since the last sweep ended.
+    pub(super) since: Duration,
+    /// How long it took.
+    pub(super) took: Duration,
+}
+
+impl Watch {
+    /// Whether room is short, so that closed connections are to go at once.
+    #[must_use]
+    pub(super) fn is_pressed(&self) -> bool {
+        self.failed || self.fill > PRESSED
+    }
+
+    /// Whether it is time for a sweep.
+    #[must_use]
+    pub(super) fn is_due(&self) -> bool {
+        if self.nudged {
+            return self.since >= self.took * REST_NUDGED;
+        }
+        let rest = self.took * REST;
+        let interval = if self.failed || self.fill > EARLY {
+            SHORTEST
+        } else {
+            interval(self.fill)
+        };
+        self.since >= interval.max(rest)
+    }
+}
+
+/// Between two sweeps at a fill level: straight from the longest at 0 to the shortest at 1.
+#[must_use]
+pub(super) fn interval(fill: f64) -> Duration {
+    let free = (1.0 - fill).clamp(0.0, 1.0);
+    LONGEST.mul_f64(free).max(SHORTEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_follows_the_fill_level() {
+        let millis = |fill| interval(fill).as_millis();
+        assert_eq!(millis(0.0), 10_000);
+        assert_eq!(millis(0.5), 5_000);
+        assert_eq!(millis(0.9), 1_000);
+        assert_eq!(millis(1.0), 500);
+        assert_eq!(millis(2.0), 500);
+    }
+
+    #[test]
+    fn a_sweep_comes_early_where_room_is_short_or_something_changed() {
+        let watch = Watch {
+            since: SHORTEST,
+            took: Duration::from_millis(20),
+            ..Watch::default()
+        };
+        assert!(!watch.is_due());
+        assert!(
+            Watch {
+                fill: 0.76,
+                ..watch
+            }
+            .is_due()
+        );
+        let failed = Watch {
+            failed: true,
+            ..watch
+        };
+        assert!(failed.is_due());
+        assert!(failed.is_pressed());
+        assert!(
+            !Watch {
+                fill: 0.76,
+                ..watch
+            }
+            .is_pressed()
+        );
+        assert!(
+            Watch {
+                fill: 0.91,
+                ..watch
+            }
+            .is_pressed()
+        );
+        let nudged = Watch {
+            nudged: true,
+            since: Duration::from_millis(60),
+            ..watch
+        };
+        assert!(nudged.is_due());
+        let at_once = Watch {
+            since: Duration::from_millis(59),
+            ..nudged
+        };
+        assert!(!at_once.is_due(), "at most a quarter of a CPU");
+    }
+
+    #[test]
+    fn sweeps_take_no_more_than_a_tenth_of_a_cpu() {
+        let slow = Watch {
+            fill: 1.0,
+            failed: true,
+            took: Duration::from_secs(1),
+            since: Duration::from_secs(8),
+            nudged: false,
+        };
+        assert!(!slow.is_due());
+        let rested = Watch {
+            since: Duration::from_secs(9),
+            ..slow
+        };
+        assert!(rested.is_due());
+    }
+}

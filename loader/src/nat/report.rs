@@ -1,0 +1,47 @@
+//! What the sweeper says of itself between sweeps.
+
+use std::time::Instant;
+
+use super::census::Used;
+use super::sweep::Sweep;
+use super::tables::{Capacities, NatCounters};
+
+/// What the sweeper has found last, and what it has done since the agent started.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The last sweep and when it ended; none before the first.
+    pub last: Option<(Instant, Sweep)>,
+    /// Room of the maps; none before the first sweep.
+    pub capacities: Option<Capacities>,
+    /// How many entries the maps have by now, as far as the counters tell.
+    pub used: Used,
+    /// What translation has done.
+    pub counters: NatCounters,
+    /// Flows removed because they had been idle for too long.
+    pub reaped: u64,
+    /// Of these, those of sweeps under pressure.
+    pub reaped_pressed: u64,
+    /// Flows removed because their endpoint is.
+    pub gone: u64,
+    /// Flows removed because somebody asked for it.
+    pub flushed: u64,
+    /// Quotas corrected.
+    pub corrected: u64,
+    /// What went wrong at the last sweep.
+    pub error: Option<String>,
+}
+
+impl Report {
+    pub(super) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
+        self.reaped += sweep.reaped;
+        if sweep.is_pressed {
+            self.reaped_pressed += sweep.reaped;
+        }
+        self.gone += sweep.gone;
+        self.corrected += sweep.corrected;
+        self.used = Used::of(&sweep.census);
+        self.capacities = Some(capacities);
+        self.error = None;
+        self.last = Some((Instant::now(), sweep));
+    }
+}

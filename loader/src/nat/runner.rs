@@ -1,0 +1,200 @@
+//! The sweeper's thread. The agent's tasks share one thread, which a dump of a large map would
+//! hold up.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use datapath_common::counter::NatStat;
+
+use super::census::Used;
+use super::handle::{Handle, Request};
+use super::lifetimes::Lifetimes;
+use super::pace::{POLL, Watch};
+use super::sweep::Sweeper;
+use super::tables::{NatCounters, Tables};
+use super::{list, stats};
+use crate::intent::Family;
+
+/// A sweeper that runs. Dropping it ends it, after the sweep that it is at.
+pub struct Running {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the sweeper of translated flows has panicked");
+        }
+    }
+}
+
+/// Starts a sweeper of these maps, where flows have so many ports.
+///
+/// # Errors
+/// When there can be no thread.
+pub fn start<T: Tables + 'static>(
+    tables: T,
+    lifetimes: Lifetimes,
+    ports: u32,
+    handle: Handle,
+) -> Result<Running> {
+    let mut runner = Runner {
+        sweeper: Sweeper::new(tables, lifetimes, ports),
+        handle: handle.clone(),
+        last: None,
+    };
+    let thread = thread::Builder::new()
+        .name("nat-sweeper".to_owned())
+        .spawn(move || runner.run())
+        .context("cannot start the sweeper's thread")?;
+    Ok(Running {
+        handle,
+        thread: Some(thread),
+    })
+}
+
+/// What is kept of the last sweep.
+struct Last {
+    ended: Instant,
+    took: Duration,
+    /// Failed allocations when it began.
+    failed: u64,
+    /// The counters when it ended.
+    counters: NatCounters,
+    /// Entries that it left.
+    used: Used,
+}
+
+struct Runner<T> {
+    sweeper: Sweeper<T>,
+    handle: Handle,
+    last: Option<Last>,
+}
+
+impl<T: Tables> Runner<T> {
+    fn run(&mut self) {
+        loop {
+            let woken = self.handle.wait(POLL);
+            if woken.stops {
+                return;
+            }
+            for request in woken.requests {
+                self.serve(request);
+            }
+            if let Err(error) = self.look(woken.nudged) {
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// Sweeps if it is time to.
+    fn look(&mut self, nudged: bool) -> Result<()> {
+        let counters = self.sweeper.tables.counters()?;
+        let watch = self.watch(&counters, nudged);
+        let is_due = watch.as_ref().is_none_or(Watch::is_due);
+        let is_pressed = watch.is_some_and(|watch| watch.is_pressed());
+        if !is_due {
+            if nudged {
+                // It ends the wait at once until the sweep has taken it.
+                thread::sleep(POLL / 10);
+            }
+            return Ok(());
+        }
+        let start = Instant::now();
+        let (around, mark) = self.handle.begin();
+        let swept = self.sweeper.sweep(&around, is_pressed);
+        // A sweep that failed is not tried again before its time.
+        let used = swept.as_ref().map_or_else(
+            |_error| self.last.as_ref().map(|last| last.used).unwrap_or_default(),
+            |sweep| Used::of(&sweep.census),
+        );
+        self.last = Some(Last {
+            ended: Instant::now(),
+            took: start.elapsed(),
+            failed: counters.sum(NatStat::Failed),
+            counters: self.sweeper.tables.counters().unwrap_or(counters),
+            used,
+        });
+        let sweep = swept?;
+        if sweep.exempt == 0 {
+            self.handle.none_is_exempt(mark)?;
+        }
+        tracing::debug!(
+            reaped = sweep.reaped,
+            gone = sweep.gone,
+            pressed = sweep.is_pressed,
+            took = ?sweep.took,
+            "translated flows swept"
+        );
+        let capacities = self.sweeper.tables.capacities();
+        self.handle
+            .set_report(|report| report.take(sweep, capacities));
+        Ok(())
+    }
+
+    /// What is known since the last sweep; nothing before the first.
+    fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
+        let last = self.last.as_ref()?;
+        let grown = |made: NatStat, removed: NatStat, family| {
+            let since = |stat| {
+                let (now, then) = (counters.of(family, stat), last.counters.of(family, stat));
+                now.saturating_sub(then)
+            };
+            since(made).saturating_sub(since(removed))
+        };
+        let flows = |family| grown(NatStat::Allocated, NatStat::Removed, family);
+        let inbound = |family| grown(NatStat::InboundNoted, NatStat::InboundRemoved, family);
+        let used = Used {
+            flows_v4: last.used.flows_v4 + flows(Family::V4),
+            flows_v6: last.used.flows_v6 + flows(Family::V6),
+            inbound: last.used.inbound + inbound(Family::V4) + inbound(Family::V6),
+        };
+        self.handle.set_report(|report| {
+            report.used = used;
+            report.counters = counters.clone();
+        });
+        Some(Watch {
+            fill: used.fill(&self.sweeper.tables.capacities()),
+            failed: counters.sum(NatStat::Failed) != last.failed,
+            nudged,
+            since: last.ended.elapsed(),
+            took: last.took,
+        })
+    }
+
+    fn serve(&self, request: Request) {
+        match request {
+            Request::List(filter, answer) => answer(list::flows(&self.sweeper, &filter)),
+            Request::Flush(filter, answer) => {
+                let flushed = list::flush(&self.sweeper, &filter);
+                if let Ok(flushed) = &flushed {
+                    self.handle
+                        .set_report(|report| report.flushed += flushed.removed);
+                }
+                answer(flushed);
+            }
+            Request::Stats(answer) => {
+                answer(stats::stats(&self.sweeper, &self.handle.report()));
+            }
+        }
+    }
+
+    /// Notes an error, and logs it unless it is the one of the last time.
+    fn failed(&self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        self.handle.set_report(|report| {
+            if report.error.as_ref() != Some(&error) {
+                tracing::warn!("translated flows could not be swept: {error}");
+                report.error = Some(error);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

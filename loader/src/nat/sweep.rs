@@ -1,0 +1,237 @@
+//! One look at everything that translation has, and what follows from it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapInbound};
+
+use super::blocks::Blocks;
+use super::census::{Census, FlowKind};
+use super::judge::Judge;
+use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
+use super::moved::Moves;
+use super::quota::Quotas;
+use super::tables::Tables;
+use crate::intent::Family;
+
+/// What policy says now of flows that were made under another one.
+pub trait Exemptions: Send + Sync {
+    /// Whether packets of the pod to the remote would keep their source, were they the first of a
+    /// flow.
+    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
+}
+
+/// What a sweep has to know of the node.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// The addresses of the endpoints that there are to be; unknown before the first pass.
+    pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
+    /// Policy, where it is to be asked.
+    pub exemptions: Option<Arc<dyn Exemptions>>,
+}
+
+/// What a sweep found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sweep {
+    /// What there was, without what was over or gone.
+    pub census: Census,
+    /// Flows that were removed because they had been idle for too long.
+    pub reaped: u64,
+    /// Flows that were removed because their endpoint is.
+    pub gone: u64,
+    /// Flows that policy would not translate any more.
+    pub exempt: u64,
+    /// Quotas that were corrected.
+    pub corrected: u64,
+    /// Whether closed connections went at once.
+    pub is_pressed: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Sweeps, and what it keeps from one sweep to the next.
+pub struct Sweeper<T> {
+    /// The maps.
+    pub tables: T,
+    /// How long flows may be idle.
+    pub lifetimes: Lifetimes,
+    /// How many ports there are.
+    pub ports: u32,
+    quotas: Quotas,
+    moves: Moves,
+}
+
+impl<T: Tables> Sweeper<T> {
+    /// A sweeper of these maps, where flows have so many ports.
+    pub fn new(tables: T, lifetimes: Lifetimes, ports: u32) -> Self {
+        Self {
+            tables,
+            lifetimes,
+            ports,
+            quotas: Quotas::default(),
+            moves: Moves::default(),
+        }
+    }
+
+    /// A judge of this moment.
+    ///
+    /// # Errors
+    /// When the time cannot be read.
+    pub fn judge(&self, is_pressed: bool) -> Result<Judge<'_>> {
+        Ok(Judge {
+            lifetimes: &self.lifetimes,
+            now: self.tables.now()?,
+            jiffies_per_second: self.tables.jiffies_per_second(),
+            is_pressed,
+        })
+    }
+
+    /// Sweeps once.
+    ///
+    /// # Errors
+    /// When the kernel refuses something; what was done stays done.
+    pub fn sweep(&mut self, around: &Surroundings, is_pressed: bool) -> Result<Sweep> {
+        let start = Instant::now();
+        let mut sweep = Sweep {
+            is_pressed,
+            ..Sweep::default()
+        };
+        let mut blocks = Blocks::read(&self.tables)?;
+        let mut counts = HashMap::new();
+        for family in Family::ALL {
+            self.flows(family, around, &mut sweep, &mut blocks, &mut counts)?;
+        }
+        self.inbound(around, &mut sweep)?;
+        blocks.clean(&self.tables)?;
+        sweep.corrected = self.quotas.settle(&self.tables, &counts)?;
+        for family in Family::ALL {
+            self.moves.clean(&self.tables, family)?;
+        }
+        sweep.took = start.elapsed();
+        Ok(sweep)
+    }
+
+    fn flows(
+        &self,
+        family: Family,
+        around: &Surroundings,
+        sweep: &mut Sweep,
+        blocks: &mut Blocks,
+        counts: &mut HashMap<u32, u32>,
+    ) -> Result<()> {
+        let judge = self.judge(sweep.is_pressed)?;
+        let mut pods = Pods::new(&self.tables, around);
+        let (mut over, mut gone) = (Vec::new(), Vec::new());
+        self.tables.flows(family, &mut |key, flow| {
+            if judge.is_over(key, flow) {
+                let (key, last_seen) = (*key, flow.last_seen);
+                over.push(ReapFlow { key, last_seen });
+                return;
+            }
+            if pods.has_lost(flow.pod, flow.endpoint) {
+                let (key, last_seen) = (*key, ReapFlow::ALWAYS);
+                gone.push(ReapFlow { key, last_seen });
+                return;
+            }
+            let kind = FlowKind::of(flow.endpoint);
+            sweep.census.count(family, kind, flow_phase(key, flow));
+            *counts.entry(flow.endpoint).or_default() += 1;
+            blocks.see(key);
+            if kind == FlowKind::Pod
+                && let Some(exemptions) = &around.exemptions
+                && exemptions.is_exempt(flow.pod.into(), key.remote.into())
+            {
+                sweep.exempt += 1;
+            }
+        })?;
+        pods.finish()?;
+        sweep.reaped += self.tables.reap_flows(&over)?;
+        sweep.gone += self.tables.reap_flows(&gone)?;
+        Ok(())
+    }
+
+    fn inbound(&self, around: &Surroundings, sweep: &mut Sweep) -> Result<()> {
+        let judge = self.judge(sweep.is_pressed)?;
+        let mut pods = Pods::new(&self.tables, around);
+        let (mut over, mut gone) = (Vec::new(), Vec::new());
+        self.tables.inbound(&mut |tuple, inbound| {
+            let key = *tuple;
+            if judge.is_inbound_over(tuple, inbound) {
+                let last_seen = inbound.last_seen;
+                over.push(ReapInbound { key, last_seen });
+            } else if pods.has_lost(tuple.pod, ANY) {
+                let last_seen = ReapFlow::ALWAYS;
+                gone.push(ReapInbound { key, last_seen });
+            } else {
+                let family = Family::of(tuple.pod.into());
+                let phase = inbound_phase(tuple, inbound);
+                sweep.census.count(family, FlowKind::Inbound, phase);
+            }
+        })?;
+        pods.finish()?;
+        sweep.reaped += self.tables.reap_inbound(&over)?;
+        sweep.gone += self.tables.reap_inbound(&gone)?;
+        Ok(())
+    }
+}
+
+/// Any device: a flow from the outside does not tell its endpoint's.
+const ANY: u32 = u32::MAX;
+
+/// Which endpoints are gone. Each is looked up when its first flow is met, and so after the flow
+/// was made: an endpoint that has come since is never taken for one that is gone.
+struct Pods<'a, T> {
+    tables: &'a T,
+    endpoints: Option<&'a BTreeSet<IpAddr>>,
+    known: HashMap<(Addr, u32), bool>,
+    error: Option<anyhow::Error>,
+}
+
+impl<'a, T: Tables> Pods<'a, T> {
+    fn new(tables: &'a T, around: &'a Surroundings) -> Self {
+        Self {
+            tables,
+            endpoints: around.endpoints.as_deref(),
+            known: HashMap::new(),
+            error: None,
+        }
+    }
+
+    /// Whether the endpoint is gone that had this address and this device. The host's flows have
+    /// none.
+    fn has_lost(&mut self, pod: Addr, device: u32) -> bool {
+        if device == 0 {
+            return false;
+        }
+        if let Some(lost) = self.known.get(&(pod, device)) {
+            return *lost;
+        }
+        let lost = self.look(pod, device).unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            false
+        });
+        self.known.insert((pod, device), lost);
+        lost
+    }
+
+    fn look(&self, pod: Addr, device: u32) -> Result<bool> {
+        let entry = self.tables.address(pod)?;
+        Ok(match entry.filter(AddressEntry::is_endpoint) {
+            Some(entry) => device != ANY && entry.ifindex() != device,
+            // The datapath may not have been told of it yet.
+            None => self
+                .endpoints
+                .is_some_and(|endpoints| !endpoints.contains(&pod.into())),
+        })
+    }
+
+    fn finish(self) -> Result<()> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Sweeps of model maps.
+
+use datapath_common::abi::{FlowKey, Inbound, Moved, PodTuple};
+use datapath_common::headers::protocol;
+use datapath_common::progress::{DATA, FIN, SYN};
+
+use super::*;
+use crate::nat::model::{Model, START, block};
+
+const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
+const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
+const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
+const REMOTE_V6: Addr = Addr::from_v6_words([0x2001, 0, 0, 1]);
+const DEVICE: u32 = 7;
+
+fn key(port: u16) -> FlowKey {
+    FlowKey::new(1, protocol::UDP, REMOTE, 8080_u16.to_be(), port.to_be())
+}
+
+fn sweeper() -> Sweeper<Model> {
+    let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), 24_576);
+    sweeper.tables.maps().add_endpoint(POD, DEVICE);
+    sweeper
+}
+
+fn around(endpoints: &[Addr]) -> Surroundings {
+    let endpoints = endpoints.iter().map(|pod| IpAddr::from(*pod)).collect();
+    Surroundings {
+        endpoints: Some(Arc::new(endpoints)),
+        exemptions: None,
+    }
+}
+
+fn ports(sweeper: &Sweeper<Model>) -> Vec<u16> {
+    let maps = sweeper.tables.maps();
+    maps.flows
+        .keys()
+        .map(|key| u16::from_be(key.port))
+        .collect()
+}
+
+#[test]
+fn idle_flows_go_and_others_stay() {
+    let mut sweeper = sweeper();
+    {
+        let mut maps = sweeper.tables.maps();
+        for (port, idle) in [(50_000, 30), (50_001, 31), (50_002, 0)] {
+            maps.open(key(port), POD, DEVICE, idle);
+        }
+        let v6 = FlowKey::new(1, protocol::UDP, REMOTE_V6, 1, 2);
+        maps.open(v6, POD, DEVICE, 40);
+        // A packet comes between the look and the reaper's.
+        maps.open(key(50_003), POD, DEVICE, 31);
+        maps.busy.push(key(50_003));
+    }
+    let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
+    assert_eq!((sweep.reaped, sweep.gone), (2, 0));
+    assert_eq!(sweep.census.translated(Family::V4), 2);
+    assert_eq!(sweep.census.translated(Family::V6), 0);
+}
+
+#[test]
+fn closed_connections_go_at_once_where_room_is_short() {
+    let mut sweeper = sweeper();
+    let tcp = FlowKey::new(1, protocol::TCP, REMOTE, 80, 90);
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(tcp, POD, DEVICE, 3);
+        let flow = maps.flows.get_mut(&tcp).unwrap();
+        flow.progress_out = SYN | DATA | FIN;
+        flow.progress_in = SYN | DATA | FIN;
+        maps.open(key(50_000), POD, DEVICE, 3);
+    }
+    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 0);
+    assert_eq!(sweeper.sweep(&around(&[POD]), true).unwrap().reaped, 1);
+    assert_eq!(ports(&sweeper), [50_000]);
+}
+
+#[test]
+fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
+    let mut sweeper = sweeper();
+    let inbound = PodTuple::new(protocol::UDP, OTHER, 1, REMOTE, 2);
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        // An earlier pod of the same address.
+        maps.open(key(50_001), POD, DEVICE - 1, 0);
+        maps.open(key(50_002), OTHER, DEVICE + 1, 0);
+        // The host's.
+        maps.open(key(50_003), REMOTE, 0, 0);
+        maps.inbound.insert(inbound, Inbound::new(START, 0));
+    }
+    // The datapath does not know OTHER, and nobody has said which endpoints there are to be.
+    let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
+    assert_eq!(sweep.gone, 1);
+    assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
+    // It is to be there, but is not yet.
+    let sweep = sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
+    assert_eq!(sweep.gone, 0);
+    let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(sweep.gone, 2, "the translated flow and the note");
+    assert_eq!(ports(&sweeper), [50_000, 50_003]);
+    assert!(sweeper.tables.maps().inbound.is_empty());
+}
+
+#[test]
+fn a_record_that_cannot_be_read_costs_its_pod_no_flow() {
+    let mut sweeper = sweeper();
+    sweeper.tables.maps().open(key(50_000), POD, DEVICE, 0);
+    // The agent does not know the endpoint, but its entry was left alone.
+    assert_eq!(sweeper.sweep(&around(&[]), false).unwrap().gone, 0);
+}
+
+#[test]
+fn notes_from_outside_go_when_they_are_idle() {
+    let mut sweeper = sweeper();
+    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.inbound.insert(note(1), Inbound::new(START - 3_100, 0));
+        maps.inbound
+            .insert(note(2), Inbound::new(START - 3_100, DATA));
+    }
+    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
+    let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
+    assert_eq!(left, [note(2)]);
+}
+
+#[test]
+fn blocks_follow_the_flows() {
+    let mut sweeper = sweeper();
+    let idle = FlowKey::new(
+        1,
+        protocol::UDP,
+        REMOTE,
+        9090_u16.to_be(),
+        50_000_u16.to_be(),
+    );
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.open(idle, POD, DEVICE, 100);
+        maps.blocks.push(block(&key(0), &[50_000, 50_001]));
+        // Nothing of this block is used, but something of the destination is.
+        maps.blocks.push(block(&key(0), &[41_000]));
+        maps.blocks.push(block(&idle, &[50_000]));
+    }
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    let maps = sweeper.tables.maps();
+    let right = [block(&key(0), &[50_000]), {
+        let (key, mut block) = block(&key(0), &[41_000]);
+        block.used = [0; 8];
+        (key, block)
+    }];
+    assert_eq!(maps.blocks, right);
+}
+
+#[test]
+fn a_quota_is_corrected_when_it_is_off_twice_by_the_same() {
+    let mut sweeper = sweeper();
+    let quota = |sweeper: &Sweeper<Model>| sweeper.tables.maps().quotas.get(&DEVICE).copied();
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.quotas.insert(DEVICE, 5);
+    }
+    let around = around(&[POD]);
+    let corrected = |sweeper: &mut Sweeper<Model>| sweeper.sweep(&around, false).unwrap().corrected;
+    assert_eq!(corrected(&mut sweeper), 0);
+    sweeper.tables.maps().quotas.insert(DEVICE, 6);
+    assert_eq!(corrected(&mut sweeper), 0, "off by another number");
+    assert_eq!(corrected(&mut sweeper), 1);
+    assert_eq!(quota(&sweeper), Some(1));
+    // A count that is missing altogether.
+    sweeper.tables.maps().quotas.clear();
+    corrected(&mut sweeper);
+    assert_eq!(corrected(&mut sweeper), 1);
+    assert_eq!(quota(&sweeper), Some(1));
+    // An endpoint without flows.
+    sweeper.tables.maps().flows.clear();
+    sweeper.tables.maps().quotas.insert(DEVICE, 0);
+    corrected(&mut sweeper);
+    assert_eq!(quota(&sweeper), Some(0));
+    corrected(&mut sweeper);
+    assert_eq!(quota(&sweeper), None);
+}
+
+#[test]
+fn notes_of_moved_flows_that_lead_nowhere_go_at_the_second_look() {
+    let mut sweeper = sweeper();
+    let tuple =
+        |pod, port: u16| PodTuple::new(protocol::UDP, pod, port.to_be(), REMOTE, 8080_u16.to_be());
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        let to = |port: u16| Moved::new(1, port.to_be());
+        maps.moved.insert(tuple(POD, 50_000), to(50_000));
+        maps.moved.insert(tuple(OTHER, 50_000), to(50_000));
+        maps.moved.insert(tuple(POD, 50_001), to(50_001));
+    }
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(sweeper.tables.maps().moved.len(), 3);
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    let left: Vec<_> = sweeper.tables.maps().moved.keys().copied().collect();
+    assert_eq!(left, [tuple(POD, 50_000)]);
+}
+
+struct ExemptRemote;
+
+impl Exemptions for ExemptRemote {
+    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
+        assert_eq!(pod, IpAddr::from(POD));
+        remote == IpAddr::from(REMOTE)
+    }
+}
+
+#[test]
+fn flows_that_policy_exempts_by_now_are_counted() {
+    let mut sweeper = sweeper();
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.open(key(50_001), POD, DEVICE, 100);
+        maps.open(FlowKey::new(1, 17, OTHER, 1, 2), POD, DEVICE, 0);
+        maps.open(key(50_003), REMOTE, 0, 0);
+    }
+    let mut around = around(&[POD]);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 0);
+    around.exemptions = Some(Arc::new(ExemptRemote));
+    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 1);
+}
