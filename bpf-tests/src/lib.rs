@@ -1,6 +1,8 @@
 //! Test support: packet builders, program test runs, and the namespace fabric.
 
 pub mod fabric;
+pub mod fuzz;
+pub mod model;
 pub mod packet;
 pub mod random;
 pub mod raw;

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use etherparse::{
-    IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions, Ipv6Header,
-    Ipv6RawExtHeader, PacketBuilder,
+    IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions,
+    Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, LaxSlicedPacket, PacketBuilder,
 };
 
 /// Length of an Ethernet header.
@@ -20,6 +20,30 @@ pub enum Body {
     Tcp(usize),
     /// An ICMPv6 message of this type.
     Icmpv6(u8),
+    /// An ICMP or ICMPv6 echo request, or the answer to one; its identifier is the asker's port.
+    Echo {
+        /// Whether it is the request.
+        asks: bool,
+    },
+    /// An SCTP packet with so many bytes behind its ports and tag.
+    Sctp(usize),
+    /// An ICMP or ICMPv6 error of this type, which quotes [`Frame::quote`].
+    Error(u8),
+    /// Another protocol.
+    Protocol(u8),
+}
+
+/// Which part of a datagram is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Where it begins in what the datagram carries, in bytes: a multiple of 8.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub length: usize,
+    /// Whether more follows.
+    pub more: bool,
+    /// Identification of the datagram.
+    pub id: u16,
 }
 
 /// An IP packet in an Ethernet frame.
@@ -31,6 +55,8 @@ pub struct Frame {
     pub source: IpAddr,
     /// Destination address, of the same family.
     pub destination: IpAddr,
+    /// Source and destination port.
+    pub ports: (u16, u16),
     /// TTL or hop limit.
     pub hop_limit: u8,
     /// IPv4 options: 0 to 40 bytes, a multiple of 4.
@@ -39,20 +65,38 @@ pub struct Frame {
     pub router_alert: bool,
     /// What the packet carries.
     pub body: Body,
+    /// Flags and sequence number of a TCP segment.
+    pub tcp: (u8, u32),
+    /// Whether a UDP datagram has no checksum.
+    pub no_checksum: bool,
+    /// What an ICMP error quotes.
+    pub quote: Vec<u8>,
+    /// Which part of the datagram is sent, if not all of it.
+    pub piece: Option<Piece>,
 }
 
 impl Frame {
-    /// A frame with a hop limit of 64.
+    /// A frame with a hop limit of 64, from port 40000 to UDP's 53 or TCP's 80.
     #[must_use]
     pub fn new(macs: ([u8; 6], [u8; 6]), source: IpAddr, destination: IpAddr, body: Body) -> Self {
+        let to = match body {
+            Body::Udp(_) => 53,
+            Body::Echo { .. } => 0,
+            _ => 80,
+        };
         Self {
             macs,
             source,
             destination,
+            ports: (40_000, to),
             hop_limit: 64,
             options: Vec::new(),
             router_alert: false,
             body,
+            tcp: (0, 1),
+            no_checksum: false,
+            quote: Vec::new(),
+            piece: None,
         }
     }
 
@@ -67,6 +111,58 @@ impl Frame {
     #[must_use]
     pub fn macs(mut self, source: [u8; 6], destination: [u8; 6]) -> Self {
         self.macs = (source, destination);
+        self
+    }
+
+    /// With other ports; of an echo, the asker's is its identifier.
+    #[must_use]
+    pub fn ports(mut self, source: u16, destination: u16) -> Self {
+        self.ports = (source, destination);
+        self
+    }
+
+    /// From another address and port.
+    #[must_use]
+    pub fn from(mut self, source: IpAddr, port: u16) -> Self {
+        self.source = source;
+        self.ports.0 = port;
+        self
+    }
+
+    /// To another address and port.
+    #[must_use]
+    pub fn to(mut self, destination: IpAddr, port: u16) -> Self {
+        self.destination = destination;
+        self.ports.1 = port;
+        self
+    }
+
+    /// With these TCP flags and this sequence number.
+    #[must_use]
+    pub fn tcp(mut self, flags: u8, sequence: u32) -> Self {
+        self.tcp = (flags, sequence);
+        self
+    }
+
+    /// Without a UDP checksum.
+    #[must_use]
+    pub fn no_checksum(mut self) -> Self {
+        self.no_checksum = true;
+        self
+    }
+
+    /// An ICMP error about another packet, of which it quotes so many bytes.
+    #[must_use]
+    pub fn quoting(mut self, about: &Self, length: usize) -> Self {
+        self.quote = about.bytes()[ETHERNET..].to_vec();
+        self.quote.truncate(length);
+        self
+    }
+
+    /// A part of the datagram.
+    #[must_use]
+    pub fn piece(mut self, piece: Piece) -> Self {
+        self.piece = Some(piece);
         self
     }
 
@@ -91,25 +187,106 @@ impl Frame {
     /// does not allow.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
+        let Some(piece) = self.piece else {
+            return self.built(None, None);
+        };
+        let whole = Self {
+            piece: None,
+            ..self.clone()
+        };
+        let (load, protocol) = whole.load();
+        let load = &load[piece.offset..piece.offset + piece.length];
+        self.built(Some(piece), Some((load, protocol)))
+    }
+
+    /// What the whole datagram carries, and its protocol.
+    fn load(&self) -> (Vec<u8>, IpNumber) {
+        let bytes = self.built(None, None);
+        let packet = LaxSlicedPacket::from_ethernet(&bytes).expect("a frame of ours");
+        let net = packet.net.expect("an IP packet");
+        let load = net.ip_payload_ref().expect("an IP packet");
+        (load.payload.to_vec(), load.ip_number)
+    }
+
+    /// The bytes of a packet, or of a part of its datagram.
+    fn built(&self, piece: Option<Piece>, load: Option<(&[u8], IpNumber)>) -> Vec<u8> {
         let (source, destination) = self.macs;
-        let builder = PacketBuilder::ethernet2(source, destination).ip(self.ip());
+        let builder = PacketBuilder::ethernet2(source, destination).ip(self.ip(piece));
         let mut bytes = Vec::new();
+        let is_v4 = self.source.is_ipv4();
+        let (from, to) = self.ports;
+        if let Some((load, protocol)) = load {
+            builder
+                .write(&mut bytes, protocol, load)
+                .expect("a frame in memory");
+            return bytes;
+        }
         let written = match self.body {
-            Body::Udp(length) => builder.udp(40_000, 53).write(&mut bytes, &pattern(length)),
-            Body::Tcp(length) => builder
-                .tcp(40_000, 80, 1, 1024)
-                .options_raw(&[1; 12])
-                .expect("options of a good length")
-                .write(&mut bytes, &pattern(length)),
+            Body::Udp(length) => {
+                let written = builder.udp(from, to).write(&mut bytes, &pattern(length));
+                if self.no_checksum {
+                    let at = bytes.len() - length - 2;
+                    bytes[at..at + 2].fill(0);
+                }
+                written
+            }
+            Body::Tcp(length) => {
+                let (flags, sequence) = self.tcp;
+                let mut builder = builder
+                    .tcp(from, to, sequence, 1024)
+                    .options_raw(&[1; 12])
+                    .expect("options of a good length");
+                if flags & 1 != 0 {
+                    builder = builder.fin();
+                }
+                if flags & 2 != 0 {
+                    builder = builder.syn();
+                }
+                if flags & 4 != 0 {
+                    builder = builder.rst();
+                }
+                if flags & 16 != 0 {
+                    builder = builder.ack(7);
+                }
+                builder.write(&mut bytes, &pattern(length))
+            }
             Body::Icmpv6(kind) => builder
                 .icmpv6_raw(kind, 0, [0; 4])
                 .write(&mut bytes, &pattern(16)),
+            Body::Echo { asks: true } if is_v4 => builder
+                .icmpv4_echo_request(from, 1)
+                .write(&mut bytes, &pattern(16)),
+            Body::Echo { asks: false } if is_v4 => builder
+                .icmpv4_echo_reply(to, 1)
+                .write(&mut bytes, &pattern(16)),
+            Body::Echo { asks: true } => builder
+                .icmpv6_echo_request(from, 1)
+                .write(&mut bytes, &pattern(16)),
+            Body::Echo { asks: false } => builder
+                .icmpv6_echo_reply(to, 1)
+                .write(&mut bytes, &pattern(16)),
+            Body::Error(kind) if is_v4 => builder
+                .icmpv4_raw(kind, 1, [0, 0, 5, 0])
+                .write(&mut bytes, &self.quote),
+            Body::Error(kind) => builder
+                .icmpv6_raw(kind, 1, [0, 0, 5, 0])
+                .write(&mut bytes, &self.quote),
+            Body::Sctp(length) => {
+                let ports = [from.to_be_bytes(), to.to_be_bytes()].concat();
+                let load = [ports, vec![0x5a; 8], pattern(length)].concat();
+                builder.write(&mut bytes, IpNumber(132), &load)
+            }
+            Body::Protocol(protocol) => builder.write(&mut bytes, IpNumber(protocol), &pattern(32)),
         };
         written.expect("a frame in memory");
         bytes
     }
 
-    fn ip(&self) -> IpHeaders {
+    fn ip(&self, piece: Option<Piece>) -> IpHeaders {
+        let units = piece.map_or(0, |piece| piece.offset / 8);
+        let offset = IpFragOffset::try_new(u16::try_from(units).expect("a short datagram"))
+            .expect("a short datagram");
+        let more = piece.is_some_and(|piece| piece.more);
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = Ipv4Header::new(
@@ -120,7 +297,10 @@ impl Frame {
                     destination.octets(),
                 )
                 .expect("an empty packet");
-                header.identification = 0x1234;
+                header.identification = piece.map_or(0x1234, |piece| piece.id);
+                header.dont_fragment = piece.is_none();
+                header.fragment_offset = offset;
+                header.more_fragments = more;
                 header.options =
                     Ipv4Options::try_from(self.options.as_slice()).expect("IPv4 options");
                 IpHeaders::Ipv4(header, Ipv4Extensions::default())
@@ -139,6 +319,9 @@ impl Frame {
                     let header = Ipv6RawExtHeader::new_raw(IpNumber::IPV6_ICMP, &options);
                     extensions.hop_by_hop_options = Some(header.expect("six bytes of options"));
                 }
+                extensions.fragment = piece.map(|piece| {
+                    Ipv6FragmentHeader::new(IpNumber::UDP, offset, more, piece.id.into())
+                });
                 IpHeaders::Ipv6(header, extensions)
             }
             (source, destination) => panic!("{source} and {destination} are of two families"),

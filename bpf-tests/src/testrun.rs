@@ -3,6 +3,9 @@
 //! The object is loaded into maps of its own that nobody pins, so tests do not meet each other or
 //! an agent on the machine.
 
+pub mod reaper;
+pub mod tables;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
@@ -15,12 +18,12 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, map};
-use datapath_common::config;
 use datapath_common::counter::{self, Counter, Program};
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::Outcome;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
+use towpath::bpf::{DatapathSettings, Globals};
 
 /// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: go on with the next program, then the stack.
 pub const PASS: i32 = -1;
@@ -32,6 +35,7 @@ pub const REDIRECT: i32 = 7;
 /// Offsets into `struct __sk_buff` of `include/uapi/linux/bpf.h`, and its size.
 mod context {
     pub(super) const MARK: usize = 8;
+    pub(super) const INGRESS_IFINDEX: usize = 36;
     pub(super) const IFINDEX: usize = 40;
     pub(super) const GSO_SIZE: usize = 176;
     pub(super) const SIZE: usize = 192;
@@ -45,6 +49,8 @@ pub struct Input {
     /// Device that it is on; must exist in the current network namespace, whose MACs also say
     /// whether the frame is for this host.
     pub ifindex: u32,
+    /// Device that received it, 0 when the host made it.
+    pub ingress_ifindex: u32,
     /// Its mark.
     pub mark: u32,
     /// Payload of each of the packets that it stands for, or 0.
@@ -68,16 +74,23 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs.
+    /// Loads the programs with a layout of the mark, and defaults else.
+    ///
+    /// # Errors
+    /// As [`Self::load_with`].
+    pub fn load(layout: MarkLayout) -> Result<Self> {
+        Self::load_with(&DatapathSettings::with_mark(layout))
+    }
+
+    /// Loads the programs as an agent with these settings does.
     ///
     /// # Errors
     /// When the kernel does not take a program; the error holds the verifier's log.
-    pub fn load(layout: MarkLayout) -> Result<Self> {
-        let (shift, mask, exception) = (layout.shift(), layout.mask(), layout.exception());
-        let mut ebpf = EbpfLoader::new()
-            .override_global(config::MARK_SHIFT, &shift, true)
-            .override_global(config::MARK_MASK, &mask, true)
-            .override_global(config::MARK_EXCEPTION, &exception, true)
+    pub fn load_with(settings: &DatapathSettings) -> Result<Self> {
+        let globals = Globals::new(settings, towpath::bpf::jiffies_per_second()?);
+        let mut loader = EbpfLoader::new();
+        globals.put(&mut loader);
+        let mut ebpf = loader
             .load(towpath::bpf::OBJECT)
             .context("the eBPF object; loading it needs root")?;
         for program in Program::ALL {
@@ -88,7 +101,7 @@ impl Programs {
         Ok(Self { ebpf })
     }
 
-    /// Attaches a program to a device's ingress, by TCX or on a kernel without it by clsact.
+    /// Attaches a program to its hook of a device, by TCX or on a kernel without it by clsact.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -96,10 +109,13 @@ impl Programs {
         if KernelVersion::current()? < KernelVersion::new(6, 6, 0) {
             tc::qdisc_add_clsact(device).with_context(|| format!("clsact on {device}"))?;
         }
-        let program = classifier(&mut self.ebpf, program)?;
-        program
-            .attach(device, TcAttachType::Ingress)
-            .with_context(|| format!("ingress of {device}"))?;
+        let hook = match program {
+            Program::FromEndpoint | Program::FromNetwork => TcAttachType::Ingress,
+            Program::ToNetwork => TcAttachType::Egress,
+        };
+        classifier(&mut self.ebpf, program)?
+            .attach(device, hook)
+            .with_context(|| format!("{} on {device}", program.name()))?;
         Ok(())
     }
 
@@ -147,6 +163,10 @@ impl Programs {
             context_in[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
         };
         put(context::MARK, input.mark);
+        // Linux 5.10 takes no such field; only this program reads it.
+        if program == Program::ToNetwork {
+            put(context::INGRESS_IFINDEX, input.ingress_ifindex);
+        }
         put(context::IFINDEX, input.ifindex);
         put(context::GSO_SIZE, input.gso_size);
         let mut context_out = [0; context::SIZE];

@@ -30,7 +30,8 @@ fn pods_on_two_enis_reach_each_other_the_node_and_the_vpc() {
                 exchange(pod, peer);
                 exchange(peer, pod);
                 let router = &fabric.vpc.router;
-                let enis = source_check::enis_between(router, pod.address, peer.address).unwrap();
+                let enis =
+                    source_check::enis_between(router, pod.address, peer.address, &[]).unwrap();
                 assert!(
                     enis.iter().eq([&eni]),
                     "{protocol} of ENI {eni} took {enis:?}"

@@ -77,6 +77,19 @@ impl Agent {
         Ok(agent)
     }
 
+    /// Changes a setting in the configuration file, named by a JSON pointer; the agent reads it at
+    /// its start.
+    ///
+    /// # Errors
+    /// When the setting is not there, or the file cannot be written.
+    pub fn set(&self, pointer: &str, value: &Value) -> Result<()> {
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(self.config_path())?)?;
+        let setting = config.pointer_mut(pointer);
+        *setting.with_context(|| format!("no setting {pointer}"))? = value.clone();
+        fs::write(self.config_path(), serde_json::to_string_pretty(&config)?)?;
+        Ok(())
+    }
+
     /// The configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
@@ -324,7 +337,8 @@ fn split_answer(answer: &[u8]) -> Result<(u16, String)> {
     Ok((status.parse()?, body.to_owned()))
 }
 
-fn merge(into: &mut Value, from: &Value) {
+/// Merges settings into others, section by section.
+pub(super) fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

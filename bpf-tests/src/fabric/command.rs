@@ -9,9 +9,12 @@ use anyhow::{Context as _, Result, bail};
 const PACKAGES: &[(&str, &str)] = &[
     ("bpftool", "bpftool"),
     ("curl", "curl"),
+    ("ethtool", "ethtool"),
     ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
     ("nft", "nftables"),
     ("ping", "iputils-ping"),
+    ("ss", "iproute2"),
     ("tc", "iproute2"),
     ("traceroute", "traceroute"),
 ];

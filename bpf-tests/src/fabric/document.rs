@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use towpath::intent::Family;
 
-use super::layout::{Eni, VPC_V4, VPC_V6};
+use super::layout::{DIRECT_POOL, Eni, VPC_V4, VPC_V6};
 
 /// The node's name in its document.
 pub const NODE_NAME: &str = "fabric-node";
@@ -40,6 +40,27 @@ pub fn document(enis: &[Eni]) -> Value {
             "ipam": {}
         },
         "status": {"eni": {"enis": enis}}
+    })
+}
+
+/// The `spec.ipam` of a node on which some addresses of each ENI are the second pool's.
+#[must_use]
+pub fn direct_pool(enis: &[Eni]) -> Value {
+    let cidrs: Vec<_> = enis.iter().flat_map(Eni::direct_blocks).collect();
+    json!({"pools": {"allocated": [{"pool": DIRECT_POOL, "cidrs": cidrs}]}})
+}
+
+/// A pool's document.
+#[must_use]
+pub fn pool(name: &str, skips: bool) -> Value {
+    json!({
+        "apiVersion": "cilium.io/v2alpha1",
+        "kind": "CiliumPodIPPool",
+        "metadata": {
+            "name": name,
+            "annotations": {"ipam.cilium.io/skip-masquerade": skips.to_string()}
+        },
+        "spec": {"ipv4": {"cidrs": [VPC_V4], "maskSize": 32}}
     })
 }
 

@@ -1,6 +1,7 @@
 //! Where everything in the fabric's VPC lies: a plan of addresses. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use towpath::intent::{self, Family};
@@ -11,6 +12,11 @@ pub const VPC_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16);
 /// The VPC's IPv6 CIDR: a /56, as AWS gives out.
 pub const VPC_V6: Ipv6Net =
     Ipv6Net::new_assert(Ipv6Addr::new(0x2600, 0x1f18, 0x10, 0x5600, 0, 0, 0, 0), 56);
+
+/// The pool that skips masquerade.
+pub const DIRECT_POOL: &str = "direct";
+/// The pods' addresses of each ENI that are of that pool, by their index.
+pub const DIRECT: Range<usize> = 4..8;
 
 /// How ENIs get their pods' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,7 @@ pub struct Eni {
     subnet: Ipv4Net,
     own_v4: Ipv4Addr,
     own_v6: Option<Ipv6Addr>,
+    former: Vec<IpAddr>,
 }
 
 impl Eni {
@@ -69,7 +76,50 @@ impl Eni {
             subnet: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 0), 24),
             own_v4: Ipv4Addr::new(10, 0, subnet, 10 + share),
             own_v6: (number == 0).then(|| host_v6(0, 0x10)),
+            former: Vec::new(),
         }
+    }
+
+    /// The same with an IPv6 address of its own, as the cloud gives it and `DHCPv6` configures it.
+    #[must_use]
+    pub fn with_own_v6(mut self) -> Self {
+        let [_, _, subnet, host] = self.own_v4.octets();
+        // 10 is the first in its subnet for IPv4, and 0x10 for IPv6.
+        let host = u16::from(host).wrapping_add(6);
+        self.own_v6.get_or_insert_with(|| host_v6(subnet, host));
+        self
+    }
+
+    /// Gives it another primary address; the one before stays its own too.
+    pub fn renumber(&mut self, address: IpAddr) {
+        self.former.extend(self.own_address(Family::of(address)));
+        match address {
+            IpAddr::V4(v4) => self.own_v4 = v4,
+            IpAddr::V6(v6) => self.own_v6 = Some(v6),
+        }
+    }
+
+    /// Leaves it no primary addresses but the present ones.
+    pub fn retire(&mut self) {
+        self.former.clear();
+    }
+
+    /// Its own addresses of a family: the present one, and those before it that it still has.
+    #[must_use]
+    pub fn own_addresses(&self, family: Family) -> Vec<IpAddr> {
+        let former = self.former.iter().copied();
+        let former = former.filter(|address| Family::of(*address) == family);
+        self.own_address(family).into_iter().chain(former).collect()
+    }
+
+    /// Its addresses for pods that are the second pool's.
+    #[must_use]
+    pub fn direct_blocks(&self) -> Vec<IpNet> {
+        let families = Family::ALL.into_iter();
+        families
+            .flat_map(|family| DIRECT.filter_map(move |index| self.pod_address(family, index)))
+            .map(IpNet::from)
+            .collect()
     }
 
     /// The ENIs of a node document, by number. The primary's IPv6 address is the node's.
@@ -88,6 +138,7 @@ impl Eni {
             subnet: eni.subnet,
             own_v4: eni.primary_address,
             own_v6: node_v6.filter(|_| eni.number.0 == 0),
+            former: Vec::new(),
         })
         .collect()
     }
@@ -122,7 +173,8 @@ impl Eni {
         Ipv4Addr::from(u32::from(self.subnet.network()) + 1)
     }
 
-    /// Its own address. Only the primary ENI has one of its own for IPv6: the host uses it.
+    /// Its own address. Without [`Self::with_own_v6`] only the primary ENI has one of its own for
+    /// IPv6: the host uses it.
     #[must_use]
     pub fn own_address(&self, family: Family) -> Option<IpAddr> {
         match family {
@@ -162,10 +214,9 @@ impl Eni {
     /// Everything that it may send from.
     #[must_use]
     pub fn sources(&self, family: Family) -> Vec<IpNet> {
-        let own = self.own_address(family).map(IpNet::from);
+        let own = self.own_addresses(family).into_iter().map(IpNet::from);
         let blocks = self.blocks.iter().copied();
-        own.into_iter()
-            .chain(blocks.filter(|block| Family::of(block.addr()) == family))
+        own.chain(blocks.filter(|block| Family::of(block.addr()) == family))
             .collect()
     }
 }

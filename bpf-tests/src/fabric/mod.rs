@@ -3,12 +3,13 @@
 //! ```text
 //!   pod ── host veth ─┐                     ┌─ eni0 ─┐
 //!   pod ── host veth ─┤ node: agent, eth0 ──┤        ├─ vpc (router) ── peer
-//!   pod ── host veth ─┘             eth1 ───┤  eni1  │       └───────── outside
-//!                                           └────────┘
+//!   pod ── host veth ─┘             eth1 ───┤  eni1  │       ├───────── outside
+//!                                           └────────┘       └───────── world
 //! ```
 //!
 //! The router drops and counts what an ENI sends with a source that is not its own, as the cloud
-//! does. Every fabric shows first that it would count, and panics at its end if it did.
+//! does. Every fabric shows first that it would count, and panics at its end if it did. Where there
+//! is a world, the same holds for what leaves the VPC with a pod's address.
 
 pub mod agent;
 pub mod command;
@@ -17,19 +18,24 @@ pub mod document;
 mod dump;
 pub mod eventually;
 mod foreign;
+mod gateway;
 pub mod layout;
 mod netns;
 mod node;
+mod outside;
 mod places;
 mod pod;
 pub mod program;
 pub mod record;
 pub mod source_check;
+mod spec;
 pub mod state;
 pub mod traffic;
 mod vpc;
+pub mod world;
 
 pub use netns::Netns;
-pub use node::{Fabric, Spec};
+pub use node::Fabric;
 pub use pod::{POD_INTERFACE, Place, Pod};
+pub use spec::Spec;
 pub use vpc::{MTU_JUMBO, Vpc};

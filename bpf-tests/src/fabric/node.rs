@@ -6,67 +6,21 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use datapath_common::mark::MarkLayout;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
 use super::agent::{Agent, START};
-use super::document::document;
+use super::document::{self, document};
 use super::eventually::{check, eventually};
-use super::layout::{Addressing, Eni};
+use super::layout::Eni;
 use super::pod::Pod;
 use super::record::Record;
 use super::source_check::{self, Cell};
-use super::vpc::{MTU_JUMBO, Vpc};
-use super::{Netns, dump};
-
-/// What a fabric is to be like.
-#[derive(Clone, Debug)]
-pub struct Spec {
-    /// ENIs that the document lists; the first is the primary.
-    pub enis: u8,
-    /// How they get addresses for pods.
-    pub addressing: Addressing,
-    /// MTU of all links.
-    pub mtu: u32,
-    /// Settings of the agent, as its configuration file has them.
-    pub settings: Value,
-    /// ENIs that are attached later.
-    pub late: Vec<u8>,
-    /// Whether all secondary ENIs are in one subnet.
-    pub shared_subnet: bool,
-    /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
-    /// them, and the agent gets this very text.
-    pub document: Option<String>,
-}
-
-impl Spec {
-    /// The ENIs, as the cloud has them.
-    fn enis(&self) -> Result<Vec<Eni>> {
-        if let Some(text) = &self.document {
-            let node = towpath::node::parse(text, MarkLayout::DEFAULT)?;
-            return Ok(Eni::of_node(&node));
-        }
-        let last = if self.shared_subnet { 1 } else { u8::MAX };
-        Ok((0..self.enis)
-            .map(|number| Eni::in_subnet(number, number.min(last), self.addressing))
-            .collect())
-    }
-}
-
-impl Default for Spec {
-    fn default() -> Self {
-        Self {
-            enis: 2,
-            addressing: Addressing::Addresses,
-            mtu: MTU_JUMBO,
-            settings: json!({}),
-            late: Vec::new(),
-            shared_subnet: false,
-            document: None,
-        }
-    }
-}
+use super::spec::Spec;
+use super::vpc::Vpc;
+use super::world::World;
+use super::{Netns, agent, dump, gateway, outside};
 
 /// A node in its VPC.
 ///
@@ -85,7 +39,9 @@ pub struct Fabric {
     pub(super) pods: Vec<Arc<Pod>>,
     document: Option<String>,
     mtu: u32,
-    past: BTreeMap<Cell, u64>,
+    pub(super) world: Option<World>,
+    pub(super) allowed: Vec<gateway::Allowed>,
+    pub(super) past: BTreeMap<Cell, u64>,
     finished: bool,
     attached: BTreeSet<u8>,
     pub(super) record: Record,
@@ -99,7 +55,14 @@ impl Fabric {
     /// When something cannot be made, or a source check does not count.
     pub fn create(spec: &Spec) -> Result<Self> {
         let record = Record::create()?;
-        let agent = Agent::prepare(&record.folder(), &record.bpffs(), &spec.settings)?;
+        let mut settings = json!({});
+        if spec.world {
+            settings = json!({"masquerade": {
+                "ipv4": true, "ipv6": true, "pools": outside::pools_folder(&record)
+            }});
+        }
+        agent::merge(&mut settings, &spec.settings);
+        let agent = Agent::prepare(&record.folder(), &record.bpffs(), &settings)?;
         let prefix = record.prefix();
         let node = Netns::create(&format!("{prefix}-node"))?;
         node.sysctls(&[
@@ -117,11 +80,16 @@ impl Fabric {
             node,
             pods: Vec::new(),
             mtu: spec.mtu,
+            world: None,
+            allowed: Vec::new(),
             past: BTreeMap::new(),
             finished: false,
             attached: BTreeSet::new(),
             record,
         };
+        if spec.world {
+            fabric.make_world(spec.mtu)?;
+        }
         let numbers: Vec<_> = fabric.enis.iter().map(|eni| eni.number).collect();
         for number in numbers {
             if !spec.late.contains(&number) {
@@ -177,7 +145,11 @@ impl Fabric {
     /// The node document for the ENIs as they are.
     #[must_use]
     pub fn document(&self) -> Value {
-        document(&self.enis)
+        let mut document = document(&self.enis);
+        if self.world.is_some() {
+            document["spec"]["ipam"] = document::direct_pool(&self.enis);
+        }
+        document
     }
 
     /// Writes the node document that the fabric was laid out by, or the one for the ENIs as they
@@ -242,7 +214,14 @@ impl Fabric {
     /// # Errors
     /// When it is attached already.
     pub fn attach(&mut self, number: u8) -> Result<()> {
-        self.vpc.attach(&self.node, self.eni(number)?, self.mtu)?;
+        let eni = self.eni(number)?;
+        self.vpc.attach(&self.node, eni, self.mtu)?;
+        if let (Some(own), 1..) = (eni.own_address(Family::V6), number) {
+            // What DHCPv6 does; the primary's is configured with the rest of it.
+            let device = eni.device();
+            self.node
+                .ip(&format!("addr add {own}/128 dev {device} nodad"))?;
+        }
         self.attached.insert(number);
         Ok(())
     }
@@ -266,7 +245,7 @@ impl Fabric {
     ///
     /// # Errors
     /// When the router refuses.
-    pub fn set_blocks(&mut self, changes: &[(u8, Vec<ipnet::IpNet>)]) -> Result<()> {
+    pub fn set_blocks(&mut self, changes: &[(u8, Vec<IpNet>)]) -> Result<()> {
         self.save_counts()?;
         for (number, blocks) in changes {
             let eni = self.enis.iter_mut().find(|eni| eni.number == *number);
@@ -308,10 +287,10 @@ impl Fabric {
         super::state::snapshot(&self.node, &self.pin_root())
     }
 
-    /// Ends the fabric in order: no foreign packet was counted.
+    /// Ends the fabric in order: no foreign packet was counted, nor one that had to be translated.
     ///
     /// # Errors
-    /// When one was: by ENI and family.
+    /// When one was: by ENI and family, or by source.
     pub fn finish(mut self) -> Result<()> {
         self.finished = true;
         self.check_foreign()
@@ -323,6 +302,10 @@ impl Fabric {
         counts.retain(|_, count| *count > 0);
         check(counts.is_empty(), || {
             format!("packets left by an ENI that does not own their source: {counts:?}")
+        })?;
+        let leaks = self.leaks()?;
+        check(leaks.is_empty(), || {
+            format!("packets left the VPC with an address of a pod: {leaks:?}")
         })
     }
 

@@ -179,13 +179,44 @@ pub fn forget_flows(router: &Netns) -> Result<()> {
 /// # Errors
 /// When nft fails or answers something unknown.
 pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
-    let answer = nft_json(router, &["list", "ruleset"])?;
+    elements(router, "flows_", eni_of)
+}
+
+/// The flows that packets were added to between two looks, with these packets.
+#[must_use]
+pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {
+    let earlier = |flow: &Flow| {
+        let same = |other: &&Flow| {
+            Flow {
+                packets: 0,
+                ..**other
+            } == Flow {
+                packets: 0,
+                ..*flow
+            }
+        };
+        before.iter().find(same).map_or(0, |flow| flow.packets)
+    };
+    let added = after.iter().map(|flow| Flow {
+        packets: flow.packets.saturating_sub(earlier(flow)),
+        ..*flow
+    });
+    added.filter(|flow| flow.packets > 0).collect()
+}
+
+/// What stands in the sets with a name that begins so, in tables that `eni` gives a number.
+pub(super) fn elements(
+    netns: &Netns,
+    prefix: &str,
+    eni: impl Fn(&Value) -> Option<u8>,
+) -> Result<Vec<Flow>> {
+    let answer = nft_json(netns, &["list", "ruleset"])?;
     let mut flows = Vec::new();
     for set in objects(&answer, "set") {
-        let is_flows = set["name"]
+        let is_wanted = set["name"]
             .as_str()
-            .is_some_and(|name| name.starts_with("flows_"));
-        let (true, Some(eni)) = (is_flows, eni_of(set)) else {
+            .is_some_and(|name| name.starts_with(prefix));
+        let (true, Some(eni)) = (is_wanted, eni(set)) else {
             continue;
         };
         for element in set["elem"].as_array().into_iter().flatten() {
@@ -198,13 +229,21 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
 }
 
 /// The ENIs by which packets between two addresses left the node since the flows were forgotten.
+/// Packets to one of the two may carry one of `translations` for the other.
 ///
 /// # Errors
 /// As [`flows`].
-pub fn enis_between(router: &Netns, one: IpAddr, other: IpAddr) -> Result<BTreeSet<u8>> {
-    let ends = BTreeSet::from([one, other]);
+pub fn enis_between(
+    router: &Netns,
+    one: IpAddr,
+    other: IpAddr,
+    translations: &[IpAddr],
+) -> Result<BTreeSet<u8>> {
+    let ends = [one, other];
     let mut flows = flows(router)?;
-    flows.retain(|flow| BTreeSet::from([flow.from, flow.to]) == ends);
+    flows.retain(|flow| {
+        ends.contains(&flow.to) && (ends.contains(&flow.from) || translations.contains(&flow.from))
+    });
     Ok(flows.into_iter().map(|flow| flow.eni).collect())
 }
 
@@ -255,6 +294,22 @@ mod tests {
             text.contains("set own_v6 { type ipv6_addr; flags interval;  }"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_moved_is_told_by_flow() {
+        let flow = |eni, packets| Flow {
+            eni,
+            from: [10, 0, 0, 20].into(),
+            to: [10, 0, 200, 10].into(),
+            protocol: 6,
+            packets,
+        };
+        let (before, after) = (
+            [flow(0, 3), flow(1, 2)],
+            [flow(0, 5), flow(1, 2), flow(2, 1)],
+        );
+        assert_eq!(moved(&before, &after), [flow(0, 2), flow(2, 1)]);
     }
 
     #[test]

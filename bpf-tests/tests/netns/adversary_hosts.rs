@@ -1,7 +1,6 @@
 //! What the host and others have on the node, and what changes under the agent's feet.
 
 use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::traffic::{Echo, Protocol, Stream, tcp_bulk};
 use bpf_tests::fabric::{Fabric, Spec};
@@ -187,17 +186,12 @@ fn enis_follow_the_primarys_mtu_and_pods_get_through() {
 /// A document without ENIs: nothing of the pods leaves by the primary, and the status says so.
 #[test]
 fn without_enis_pods_are_fenced_and_the_status_says_so() {
-    let peer = format!("{}/32", Host::Peer.address(Family::V4));
-    for settings in [json!({}), json!({"services": {"cidrs": [peer]}})] {
-        let spec = Spec {
-            settings,
-            ..Spec::default()
-        };
-        let mut fabric = Fabric::ready(&spec).unwrap();
+    for start in [Stream::start, Stream::start_by_stack] {
+        let mut fabric = Fabric::ready(&Spec::default()).unwrap();
         let pods = [fabric.add_pod(0, 0).unwrap(), fabric.add_pod(1, 0).unwrap()];
-        let streams = pods.each_ref().map(|pod| {
-            Stream::start(pod.at(Family::V4), fabric.peer(Family::V4), 2000, "udp").unwrap()
-        });
+        let streams = pods
+            .each_ref()
+            .map(|pod| start(pod.at(Family::V4), fabric.peer(Family::V4), 2000, "udp").unwrap());
         let mut document = fabric.document();
         document["status"]["eni"]["enis"] = json!({});
         fabric.agent.write_document(&document).unwrap();

@@ -1,12 +1,11 @@
 //! A packet mark that is moved by the configuration, under traffic that the stack forwards by it.
 
-use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
-use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
+use crate::support::{CHANGE, End, PEER, carry_all, count, nothing_differs, within};
 
 /// Masks that share no bit.
 const MASKS: [&str; 2] = ["0x003f0000", "0xff000000"];
@@ -15,10 +14,8 @@ const TIMES: usize = 8;
 /// Packets a second of each stream.
 const RATE: u64 = 4000;
 
-/// Pods send to the peer through the stack.
 fn settings(mask: &str) -> Value {
-    let peer = format!("{}/32", Host::Peer.address(Family::V4));
-    json!({"services": {"cidrs": [peer]}, "datapath": {"mark-mask": mask}})
+    json!({"datapath": {"mark-mask": mask}})
 }
 
 #[test]
@@ -29,7 +26,8 @@ fn a_mark_can_be_moved_under_what_the_stack_forwards() {
     };
     let mut fabric = Fabric::ready(&spec).unwrap();
     let pod = fabric.add_pod(1, 0).unwrap();
-    let stream = Stream::start(pod.at(Family::V4), fabric.peer(Family::V4), RATE, "udp").unwrap();
+    let (from, to) = (pod.at(Family::V4), fabric.peer(Family::V4));
+    let stream = Stream::start_by_stack(from, to, RATE, "udp").unwrap();
     let path = fabric.agent.config_path();
     for mask in MASKS.iter().cycle().take(TIMES) {
         fabric.agent.stop().unwrap();
@@ -43,6 +41,7 @@ fn a_mark_can_be_moved_under_what_the_stack_forwards() {
     let report = stream.finish().unwrap();
     println!("{TIMES} masks: {report}");
     assert!(report.lost.is_empty(), "{report}");
+    assert!(count(&fabric, "from_endpoint", "ip-options") > RATE);
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     fabric.finish().unwrap();
 }

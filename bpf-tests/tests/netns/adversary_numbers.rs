@@ -2,7 +2,7 @@
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Spec};
+use bpf_tests::fabric::{Fabric, Place, Spec};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -22,11 +22,6 @@ fn exchanged(fabric: &Fabric, one: u8, other: u8) -> Value {
     document
 }
 
-/// The settings under which what pods send to the peer goes through the stack.
-fn by_the_stack(fabric_peer: std::net::IpAddr) -> Value {
-    json!({"services": {"cidrs": [format!("{fabric_peer}/32")]}})
-}
-
 fn wait_for_document(fabric: &Fabric, document: &Value) {
     let enis = document["status"]["eni"]["enis"].as_object().unwrap();
     within(CHANGE, "the numbers are taken", || {
@@ -41,10 +36,12 @@ fn wait_for_document(fabric: &Fabric, document: &Value) {
     });
 }
 
-fn numbers_change_hands(settings: Value) {
+/// Starts a stream.
+type Start = fn(Place, Place, u64, &str) -> anyhow::Result<Stream>;
+
+fn numbers_change_hands(start: Start) {
     let spec = Spec {
         enis: 3,
-        settings,
         ..Spec::default()
     };
     let mut fabric = Fabric::ready(&spec).unwrap();
@@ -52,7 +49,7 @@ fn numbers_change_hands(settings: Value) {
     let peer = fabric.peer(Family::V4);
     let streams: Vec<_> = pods
         .iter()
-        .map(|pod| Stream::start(pod.at(Family::V4), peer, RATE, "udp").unwrap())
+        .map(|pod| start(pod.at(Family::V4), peer, RATE, "udp").unwrap())
         .collect();
     let documents = [exchanged(&fabric, 1, 2), fabric.document()];
     for document in documents.iter().cycle().take(TIMES) {
@@ -72,13 +69,12 @@ fn numbers_change_hands(settings: Value) {
 
 #[test]
 fn two_enis_can_exchange_their_numbers() {
-    numbers_change_hands(json!({}));
+    numbers_change_hands(Stream::start);
 }
 
 #[test]
 fn two_enis_can_exchange_their_numbers_under_what_the_stack_forwards() {
-    let peer = bpf_tests::fabric::layout::Host::Peer.address(Family::V4);
-    numbers_change_hands(by_the_stack(peer));
+    numbers_change_hands(Stream::start_by_stack);
 }
 
 /// ENI 1 goes from the document and ENI 2 gets its number, in one change, while a pod of the ENI

@@ -15,6 +15,18 @@ use crate::support::{CHANGE, within};
 /// How long a visitor waits for the demo.
 const TIME: Duration = Duration::from_secs(20);
 
+/// Every reason that the demo shows, in both families by each protocol.
+const WHYS: [&str; 8] = [
+    "local",
+    "host",
+    "exempt-vpc",
+    "exempt-native",
+    "exempt-masq-agent",
+    "skip-pool",
+    "translated",
+    "inbound",
+];
+
 /// One demo of ours at a time: each removes what an earlier `--keep` left up.
 fn alone() -> MutexGuard<'static, ()> {
     static DEMO: Mutex<()> = Mutex::new(());
@@ -56,6 +68,7 @@ fn the_demo_prints_one_document_and_leaves_nothing() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["ok"], true, "{document}");
     assert_eq!(document["foreign_source_drops"], 0);
+    assert_eq!(document["untranslated_drops"], 0);
     let healed = document["healed"].as_array().unwrap();
     assert_eq!(healed.len(), 2, "{healed:?}");
     assert!(
@@ -65,7 +78,7 @@ fn the_demo_prints_one_document_and_leaves_nothing() {
     );
     let flows = document["flows"].as_array().unwrap();
     let expected = [
-        "eni", "family", "from", "name", "ok", "path", "protocol", "to", "why",
+        "eni", "family", "from", "name", "ok", "path", "protocol", "snat", "to", "why",
     ];
     for flow in flows {
         let mut keys: Vec<_> = flow
@@ -79,11 +92,17 @@ fn the_demo_prints_one_document_and_leaves_nothing() {
     }
     for family in ["ipv4", "ipv6"] {
         for protocol in ["tcp", "udp", "icmp"] {
-            for why in ["local", "host", "exempt-vpc", "inbound"] {
-                let shown = flows.iter().any(|flow| {
+            for why in WHYS {
+                let mut shown = flows.iter().filter(|flow| {
                     flow["family"] == family && flow["protocol"] == protocol && flow["why"] == why
                 });
-                assert!(shown, "{family} {protocol} {why}");
+                let flow = shown.next().unwrap();
+                match why {
+                    "local" | "host" => assert!(flow["snat"].is_null(), "{flow}"),
+                    "translated" => assert_ne!(flow["snat"], flow["from"], "{flow}"),
+                    "inbound" => assert_eq!(flow["snat"], flow["to"], "{flow}"),
+                    _ => assert_eq!(flow["snat"], flow["from"], "{flow}"),
+                }
             }
         }
     }

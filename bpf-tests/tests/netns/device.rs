@@ -95,8 +95,7 @@ fn a_pod_that_is_half_set_up_sends_nothing() {
             let (pod, peer) = (pod.at(family), fabric.peer(family));
             let ping = format!("ping -n -c 3 -i 0.1 -W 1 {}", peer.address);
             assert!(pod.netns.run(&ping).is_err(), "{point}: {ping}");
-            let taken =
-                source_check::enis_between(&fabric.vpc.router, pod.address, peer.address).unwrap();
+            let taken = fabric.enis_between(pod.address, peer.address).unwrap();
             assert!(taken.is_empty(), "{point}: left by {taken:?}");
         }
 

@@ -54,7 +54,7 @@ fn pods_leave_an_eni_below_the_first_interface_index_alone() {
     for family in Family::ALL {
         let (from, to) = (excluded.at(family), fabric.peer(family));
         ping(from, to.address, &["-W", "0.2"]).unwrap_err();
-        let taken = source_check::enis_between(&fabric.vpc.router, from.address, to.address);
+        let taken = fabric.enis_between(from.address, to.address);
         assert_eq!(taken.unwrap(), [].into(), "{family:?}");
     }
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);

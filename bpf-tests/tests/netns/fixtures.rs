@@ -72,8 +72,15 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
             }
         }
         for far in [PEER, OUTSIDE] {
-            carry_all(&fabric, End::Pod(pod), far, &[*eni]);
             carry_all(&fabric, far, End::Pod(pod), &[*eni]);
+        }
+        carry_all(&fabric, End::Pod(pod), PEER, &[*eni]);
+        for family in Family::ALL {
+            let exit = exit(&node, *eni, family);
+            for protocol in Protocol::ALL {
+                let (pod, far) = (pod.at(family), OUTSIDE.at(&fabric, family));
+                carry(pod, far, protocol, &fabric, &[exit]);
+            }
         }
         for protocol in Protocol::ALL {
             let pod = pod.at(Family::V6);
@@ -87,6 +94,19 @@ fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
     carry_all(&fabric, PEER, End::Node, &[0]);
     within(CHANGE, "nothing is left to do", || nothing_differs(&fabric));
     fabric.finish().unwrap();
+}
+
+/// The ENI by which a pod of another reaches the world: IPv4 is masqueraded, and goes by the
+/// primary where only that one has a public address.
+fn exit(node: &Node, owner: u8, family: Family) -> u8 {
+    let is_public = |number: u8| {
+        let eni = node.enis.values().find(|eni| eni.number.0 == number);
+        eni.is_some_and(|eni| eni.public_address.is_some())
+    };
+    match family {
+        Family::V4 if is_public(0) && !is_public(owner) => 0,
+        Family::V4 | Family::V6 => owner,
+    }
 }
 
 /// The document gives the pod's addresses to the ENI that its flows have to leave by.

@@ -151,7 +151,7 @@ fn an_eni_that_takes_less_than_a_pod_tells_the_pod() {
 }
 
 /// Has a pod ask for TCP segments that fill a packet of this size, whatever its own device takes.
-fn ask_for_segments(pod: &Pod, mtu: u32) {
+pub(crate) fn ask_for_segments(pod: &Pod, mtu: u32) {
     for family in Family::ALL {
         let (ip, headers) = match family {
             Family::V4 => ("-4", 20 + 20),

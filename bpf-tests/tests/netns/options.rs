@@ -15,7 +15,7 @@ const OPTIONS: [(&[&str], &str); 2] = [(&["-R"], "RR:"), (&["-T", "tsonly"], "TS
 
 /// The ENIs that ping's packets left the node by.
 fn enis_taken(fabric: &Fabric, from: Place, to: IpAddr) -> BTreeSet<u8> {
-    source_check::enis_between(&fabric.vpc.router, from.address, to).unwrap()
+    fabric.enis_between(from.address, to).unwrap()
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) fn carry(from: Place, to: Place, protocol: Protocol, fabric: &Fabric,
             from.address, to.address
         );
     }
-    let taken = source_check::enis_between(&fabric.vpc.router, from.address, to.address).unwrap();
+    let taken = fabric.enis_between(from.address, to.address).unwrap();
     assert_eq!(
         taken,
         enis.iter().copied().collect::<BTreeSet<_>>(),

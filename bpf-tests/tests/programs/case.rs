@@ -1,19 +1,24 @@
 //! One packet, one program, and everything that must come of it.
 
-use bpf_tests::packet::Frame;
+use bpf_tests::packet::{ETHERNET, Frame};
 use bpf_tests::testrun::{DROP, Input, PASS, Programs, REDIRECT};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use crate::world::{Device, MARK_IN, node};
+use crate::world::{Device, MARK_IN, OTHERS, done, node};
 
 /// What must become of the packet.
+#[derive(Clone)]
 pub(crate) enum Expect {
     /// It goes to the stack with this mark; no byte changes.
     Stack(Verdict, u32),
     /// It is redirected with these bytes and this mark.
     Redirect(Verdict, Vec<u8>, u32),
-    /// It is dropped; nothing changes.
+    /// It goes to the stack with these bytes and this mark.
+    Rewritten(Verdict, Vec<u8>, u32),
+    /// It goes to the stack with another port of ours as its source, its mark as it was.
+    OtherPort(Verdict, Box<Frame>),
+    /// It is dropped.
     Drop(DropReason),
 }
 
@@ -21,13 +26,17 @@ impl Expect {
     /// The outcome that is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Stack(verdict, _) | Self::Redirect(verdict, _, _) => Outcome::Passed(*verdict),
+            Self::Stack(verdict, _)
+            | Self::Redirect(verdict, _, _)
+            | Self::Rewritten(verdict, _, _)
+            | Self::OtherPort(verdict, _) => Outcome::Passed(*verdict),
             Self::Drop(reason) => Outcome::Dropped(*reason),
         }
     }
 }
 
 /// A packet for a program.
+#[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) program: Program,
@@ -50,6 +59,7 @@ impl Case {
             input: Input {
                 frame,
                 ifindex: device.ifindex,
+                ingress_ifindex: device.ifindex,
                 mark: MARK_IN,
                 gso_size: 0,
             },
@@ -60,6 +70,21 @@ impl Case {
     /// As a packet that stands for several with so many bytes of payload each.
     pub(crate) fn gso(mut self, gso_size: usize) -> Self {
         self.input.gso_size = u32::try_from(gso_size).unwrap();
+        self
+    }
+
+    /// As a packet of the host's own.
+    pub(crate) fn of_host(mut self) -> Self {
+        self.input.ingress_ifindex = 0;
+        self.input.mark = OTHERS;
+        self
+    }
+
+    /// As a packet that a pod's device received.
+    pub(crate) fn of_pod(mut self, device: Device) -> Self {
+        self.input.ingress_ifindex = device.ifindex;
+        // Our bits of what the stack sends say the owner's ENI.
+        self.input.mark = OTHERS;
         self
     }
 
@@ -93,10 +118,20 @@ impl Case {
             [(outcome.name().to_owned(), once)],
             "{name}: counters"
         );
+        let chosen;
         let (code, frame, mark) = match &self.expect {
             Expect::Stack(_, mark) => (PASS, &self.input.frame, *mark),
             Expect::Redirect(_, frame, mark) => (REDIRECT, frame, *mark),
-            Expect::Drop(_) => (DROP, &self.input.frame, self.input.mark),
+            Expect::Rewritten(_, frame, mark) => (PASS, frame, *mark),
+            Expect::OtherPort(_, frame) => {
+                chosen = with_port(frame, &output.frame);
+                (PASS, &chosen, self.input.mark)
+            }
+            // What a dropped packet looks like is nobody's business.
+            Expect::Drop(_) => {
+                assert_eq!(output.code, DROP, "{name}: code");
+                return;
+            }
         };
         assert_eq!(output.code, code, "{name}: code");
         assert_eq!(
@@ -116,6 +151,14 @@ impl Case {
     }
 }
 
+/// The frame with the port that a program chose, which must be one of ours and not the frame's.
+fn with_port(frame: &Frame, made: &[u8]) -> Vec<u8> {
+    let at = ETHERNET + if frame.source.is_ipv4() { 20 } else { 40 };
+    let port = u16::from_be_bytes([made[at], made[at + 1]]);
+    assert!(port >= 40_960 && port != frame.ports.0, "port {port}");
+    frame.clone().from(frame.source, port).bytes()
+}
+
 /// Runs every case on one node.
 pub(crate) fn check_all(cases: &[Case]) {
     let mut programs = node();
@@ -127,7 +170,7 @@ pub(crate) fn check_all(cases: &[Case]) {
 /// A packet that goes on with its hop limit lowered by one, its MACs as they were.
 pub(crate) fn to_eni(frame: &Frame) -> Expect {
     let frame = frame.clone().hop_limit(frame.hop_limit - 1);
-    Expect::Redirect(Verdict::Eni, frame.bytes(), MARK_IN)
+    Expect::Redirect(Verdict::Eni, frame.bytes(), done())
 }
 
 /// A packet that goes on into a pod: hop limit lowered, MACs of that pod's veth, no mark.

@@ -13,8 +13,8 @@ const UDP: Body = Body::Udp(100);
 /// Length of a UDP header, and of the TCP headers that are sent here.
 const UDP_HEADER: usize = 8;
 const TCP_HEADER: usize = 32;
-/// Length of the longest TCP header.
-const MAX_TCP_HEADER: usize = 60;
+/// Length of a hop-by-hop header with a router alert.
+const ROUTER_ALERT_HEADER: usize = 8;
 /// No operation, three times, and the end: valid IPv4 options.
 const NOOPS: &[u8] = &[1, 1, 1, 0];
 
@@ -49,11 +49,14 @@ fn both(net: &Net) -> Vec<Case> {
             Expect::Drop(DropReason::NoEndpoint),
         ),
     ];
-    for (what, destination) in [("to a peer", net.peer), ("to the outside", net.outside)] {
-        for body in [UDP, Body::Tcp(0)] {
-            let frame = from_a(net, destination, body);
-            cases.push(case(name(what), VETH_A, frame.bytes(), to_eni(&frame)));
-        }
+    for body in [UDP, Body::Tcp(0), Body::Sctp(9), Body::Protocol(47)] {
+        let frame = from_a(net, net.peer, body);
+        cases.push(case(
+            name("to a peer"),
+            VETH_A,
+            frame.bytes(),
+            to_eni(&frame),
+        ));
     }
     let frame = from_a(net, net.b, UDP);
     let expect = to_pod(&frame, VETH_B, POD_B);
@@ -164,8 +167,7 @@ fn segments(net: &Net) -> Vec<Case> {
         cases.push(case(name, VETH_A, frame.bytes(), expect).gso(fits + 1));
     }
     if net.a.is_ipv6() {
-        // What is behind an extension header is not looked at.
-        let fits = ENI_MTU - net.header - MAX_TCP_HEADER;
+        let fits = ENI_MTU - net.header - ROUTER_ALERT_HEADER - TCP_HEADER;
         let frame = from_a(net, net.peer, Body::Tcp(3000)).router_alert();
         let name = "segments behind a router alert".to_owned();
         cases.push(case(name.clone(), VETH_A, frame.bytes(), to_eni(&frame)).gso(fits));

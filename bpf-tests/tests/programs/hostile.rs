@@ -16,7 +16,9 @@ const V6_PAYLOAD_LENGTH: usize = 4;
 fn good(program: Program, net: &Net, body: Body) -> (Device, Vec<u8>) {
     match program {
         Program::FromEndpoint => (VETH_A, from_a(net, net.peer, body).bytes()),
-        Program::FromNetwork => (ENI_1, received(ENI_1, net.outside, net.a, body).bytes()),
+        Program::FromNetwork | Program::ToNetwork => {
+            (ENI_1, received(ENI_1, net.outside, net.a, body).bytes())
+        }
     }
 }
 
@@ -76,7 +78,7 @@ fn v6(frame: &[u8]) -> Vec<(&'static str, Vec<u8>, DropReason)> {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for program in Program::ALL {
+    for program in [Program::FromEndpoint, Program::FromNetwork] {
         for (net, lies) in [(V4, v4 as fn(&[u8]) -> _), (V6, v6)] {
             let (device, frame) = good(program, &net, Body::Udp(100));
             for (what, frame, reason) in lies(&frame) {

@@ -28,6 +28,7 @@ fn programs_use_the_layout_they_are_loaded_with() {
                     .hop_limit(hop_limit)
                     .bytes(),
                 ifindex: VETH_A.ifindex,
+                ingress_ifindex: VETH_A.ifindex,
                 mark: u32::MAX,
                 gso_size: 0,
             };

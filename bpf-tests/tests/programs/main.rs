@@ -2,13 +2,19 @@
 //! that nothing but the expected counter moves.
 #![cfg(test)]
 
+mod adversary_nat;
 mod case;
 mod coverage;
+mod faults;
 mod from_endpoint;
 mod from_network;
+mod fuzz;
+mod host;
 mod hostile;
 mod layout;
-mod mutation;
+mod leaving;
+mod limits;
+mod nat;
 mod neighbour_discovery;
 mod wire;
 mod world;

@@ -9,7 +9,6 @@ use bpf_tests::packet::{Body, ETHERNET, Frame};
 use bpf_tests::raw::{Namespace, RawSocket};
 use bpf_tests::testrun::{self, Programs, ip};
 use datapath_common::counter::Program;
-use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
 use crate::world::*;
@@ -79,7 +78,7 @@ fn wires() -> Result<Wires> {
             "neigh add {v6} lladdr {mac} dev {name} nud permanent"
         ))?;
     }
-    let mut programs = Programs::load(MarkLayout::DEFAULT)?;
+    let mut programs = Programs::load_with(&settings())?;
     fill(&mut programs);
     for net in [V4, V6] {
         programs.put_address(net.a, endpoint(1, ENI_1.ifindex, VETH_A, POD_A, JUMBO))?;
@@ -153,15 +152,21 @@ fn redirection_leads_to_the_pod_and_to_the_owners_gateway() {
         let body = Body::Udp(100);
         let what = |to: &str| format!("{} {to}", net.family);
 
-        let frame = from_a(&net, net.outside, body);
+        let frame = from_a(&net, net.outside, body).ports(50_000, 53);
         wires.pod_a.send(&frame.bytes()).unwrap();
-        let out = forwarded(&frame, ENI_1.mac, router(1));
+        let translated = frame.from(net.snat[1], 50_000);
+        let out = forwarded(&translated, ENI_1.mac, router(1));
         expect(&wires.vpc[1], &out, &what("A to the outside by ENI 1"));
 
-        let frame = sent((VETH_B, POD_B), net.b, net.outside, body);
+        let frame = received(ENI_1, net.outside, net.snat[1], body).ports(53, 50_000);
+        wires.vpc[1].send(&frame.bytes()).unwrap();
+        let out = forwarded(&frame.to(net.a, 50_000), VETH_A.mac, POD_A);
+        expect(&wires.pod_a, &out, &what("the answer to A"));
+
+        let frame = sent((VETH_B, POD_B), net.b, net.peer, body);
         wires.pod_b.send(&frame.bytes()).unwrap();
         let out = forwarded(&frame, ENI_0.mac, router(0));
-        expect(&wires.vpc[0], &out, &what("B to the outside by ENI 0"));
+        expect(&wires.vpc[0], &out, &what("B to a peer by ENI 0"));
 
         let frame = from_a(&net, net.b, body);
         wires.pod_a.send(&frame.bytes()).unwrap();
@@ -186,13 +191,13 @@ fn headers_outside_the_linear_part_are_read_and_rewritten() {
     for net in [V4, V6] {
         // Above a page, so that the kernel does scatter it.
         let body = Body::Udp(6000);
-        let frame = from_a(&net, net.outside, body);
+        let frame = from_a(&net, net.outside, body).ports(50_000, 53);
         wires.scatter_a.send_scattered(&frame.bytes()).unwrap();
-        let out = forwarded(&frame, ENI_1.mac, router(1));
+        let out = forwarded(&frame.from(net.snat[1], 50_000), ENI_1.mac, router(1));
         expect(&wires.vpc[1], &out, net.family);
-        let frame = received(ENI_1, net.outside, net.a, body);
+        let frame = received(ENI_1, net.outside, net.snat[1], body).ports(53, 50_000);
         wires.scatter_vpc_1.send_scattered(&frame.bytes()).unwrap();
-        let out = forwarded(&frame, VETH_A.mac, POD_A);
+        let out = forwarded(&frame.to(net.a, 50_000), VETH_A.mac, POD_A);
         expect(&wires.pod_a, &out, net.family);
     }
 }

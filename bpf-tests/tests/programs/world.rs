@@ -4,8 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::{self, Programs};
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EndpointAddress, EniEntry};
+use datapath_common::abi::{
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+};
 use datapath_common::mark::MarkLayout;
+use towpath::bpf::DatapathSettings;
 
 pub(crate) type Mac = [u8; 6];
 
@@ -52,6 +55,11 @@ pub(crate) fn marked(eni: u32) -> u32 {
     OTHERS | MarkLayout::DEFAULT.eni(eni).expect("a small number")
 }
 
+/// `OTHERS` and the bit of what an ENI's egress has nothing more to do with.
+pub(crate) fn done() -> u32 {
+    OTHERS | MarkLayout::DEFAULT.done()
+}
+
 /// The exception bit.
 pub(crate) fn exception() -> u32 {
     MarkLayout::DEFAULT.exception()
@@ -69,6 +77,9 @@ pub(crate) struct Net {
     /// Pod C, of an ENI that is not ready.
     pub(crate) c: IpAddr,
     pub(crate) host: IpAddr,
+    /// The translation addresses of ENI 0 and ENI 1.
+    pub(crate) snat: [IpAddr; 2],
+    pub(crate) metadata: IpAddr,
     pub(crate) service: IpAddr,
     /// A service address within a block.
     pub(crate) service_in_block: IpAddr,
@@ -88,6 +99,8 @@ pub(crate) const V4: Net = Net {
     b: v4(10, 0, 1, 11),
     c: v4(10, 0, 1, 12),
     host: v4(10, 0, 0, 5),
+    snat: [v4(10, 0, 0, 6), v4(10, 0, 0, 7)],
+    metadata: v4(169, 254, 169, 254),
     service: v4(172, 20, 0, 10),
     service_in_block: v4(10, 0, 1, 14),
     free: v4(10, 0, 1, 13),
@@ -103,6 +116,8 @@ pub(crate) const V6: Net = Net {
     b: v6(0x1, 0xb),
     c: v6(0x1, 0xc),
     host: v6(0, 5),
+    snat: [v6(0, 6), v6(0, 7)],
+    metadata: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     service: v6(0x5e, 0x10),
     service_in_block: v6(0x1, 0xe),
     free: v6(0x1, 0xd),
@@ -134,8 +149,21 @@ pub(crate) fn received(eni: Device, source: IpAddr, destination: IpAddr, body: B
     Frame::new((STRANGER, eni.mac), source, destination, body)
 }
 
+/// The settings of this node: both families are masqueraded.
+pub(crate) fn settings() -> DatapathSettings {
+    DatapathSettings {
+        masquerade_v6: true,
+        ..DatapathSettings::default()
+    }
+}
+
 /// The programs with this node's maps, in a namespace with this node's devices.
 pub(crate) fn node() -> Programs {
+    node_with(&settings())
+}
+
+/// The same with other settings.
+pub(crate) fn node_with(settings: &DatapathSettings) -> Programs {
     testrun::private_namespace().unwrap();
     for (one, two) in [(VETH_A, VETH_B), (VETH_C, OTHER), (ENI_0, ENI_1)] {
         testrun::ip(&format!(
@@ -147,7 +175,7 @@ pub(crate) fn node() -> Programs {
         ))
         .unwrap();
     }
-    let mut programs = Programs::load(MarkLayout::DEFAULT).unwrap();
+    let mut programs = Programs::load_with(settings).unwrap();
     fill(&mut programs);
     programs
 }
@@ -169,11 +197,12 @@ pub(crate) fn gateways(number: u8) -> (Ipv4Addr, Ipv6Addr) {
 pub(crate) fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
     let (v4, v6) = gateways(number);
     let mtu = u32::try_from(mtu).unwrap();
+    let snat = |net: &Net| Addr::from(net.snat[usize::from(number)]);
     EniEntry::new(
         device.ifindex,
         mtu,
-        u32::from_ne_bytes(v4.octets()),
-        Addr::from(v6),
+        EniAddresses::new(Addr::from(v4), snat(&V4), number),
+        EniAddresses::new(Addr::from(v6), snat(&V6), number),
     )
 }
 
@@ -188,6 +217,7 @@ pub(crate) fn endpoint(
     AddressEntry::endpoint(EndpointAddress {
         eni,
         eni_ifindex,
+        skip_masquerade: false,
         ifindex: device.ifindex,
         mtu: u32::try_from(mtu).unwrap(),
         pod_mac,
@@ -207,6 +237,10 @@ pub(crate) fn fill(programs: &mut Programs) {
         programs
             .put_address(net.host, AddressEntry::host())
             .unwrap();
+        for (eni, address) in [0, 1].into_iter().zip(net.snat) {
+            let entry = AddressEntry::translation(eni);
+            programs.put_address(address, entry).unwrap();
+        }
     }
     let vpc = DestinationClass::VPC;
     let block = vpc.union(DestinationClass::BLOCK);
@@ -216,6 +250,8 @@ pub(crate) fn fill(programs: &mut Programs) {
         ("10.0.1.8/29", block),
         ("10.0.1.14/32", block.union(service)),
         ("172.20.0.0/16", service),
+        ("169.254.169.254/32", DestinationClass::METADATA),
+        ("fd00:ec2::254/128", DestinationClass::METADATA),
         ("2001:db8::/56", vpc),
         ("2001:db8:0:1::/80", block),
         ("2001:db8:0:1::e/128", block.union(service)),

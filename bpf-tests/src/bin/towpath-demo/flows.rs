@@ -1,175 +1,115 @@
 //! The flows that are tried, and what became of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::counters::{self, Name};
+use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::source_check;
 use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::world::Site;
 use towpath::intent::Family;
 
+use crate::plan::{End, FLOWS, Plan, Source};
 use crate::report::Flow;
 use crate::stage::Stage;
-
-/// One end of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// A pod of the node, by its index.
-    Pod(usize),
-    Node,
-    Peer,
-}
 
 /// A flow to try, and how it should go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    name: &'static str,
-    from: End,
-    to: End,
-    eni: Option<u8>,
-    way: Way,
+    plan: &'static Plan,
     family: Family,
     protocol: Protocol,
 }
 
-/// The way that packets take, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Delivered into another pod of the node.
-    Local,
-    /// Between a pod and the host.
-    Host,
-    /// Out by the owner ENI: the destination is one that is never masqueraded.
-    ExemptVpc,
-    /// Opened from outside the node, delivered into the pod.
-    Inbound,
-    /// The counters tell of no way that is known.
-    Unknown,
-}
-
-impl Way {
-    fn path(self) -> &'static str {
-        match self {
-            Self::Local | Self::ExemptVpc | Self::Inbound => "direct",
-            Self::Host => "stack",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    fn why(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Host => "host",
-            Self::ExemptVpc => "exempt-vpc",
-            Self::Inbound => "inbound",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// The way, as the counters tell it.
-    fn observed(from: End, moved: &BTreeMap<Name, u64>) -> Self {
-        let has = |program: &str, outcome: &str| {
-            moved.contains_key(&(program.to_owned(), outcome.to_owned()))
-        };
-        if from == End::Peer && has("from_network", "local") {
-            Self::Inbound
-        } else if has("from_endpoint", "eni") {
-            Self::ExemptVpc
-        } else if has("from_endpoint", "host") {
-            Self::Host
-        } else if has("from_endpoint", "local") {
-            Self::Local
-        } else {
-            Self::Unknown
-        }
-    }
-}
-
-/// Name, who opens it, who answers, the ENI that it should take, its way.
-const FLOWS: [(&str, End, End, Option<u8>, Way); 8] = [
-    (
-        "pod-to-pod-same-eni",
-        End::Pod(0),
-        End::Pod(1),
-        None,
-        Way::Local,
-    ),
-    (
-        "pod-to-pod-other-eni",
-        End::Pod(0),
-        End::Pod(2),
-        None,
-        Way::Local,
-    ),
-    (
-        "pod-to-vpc",
-        End::Pod(0),
-        End::Peer,
-        Some(0),
-        Way::ExemptVpc,
-    ),
-    (
-        "pod-to-vpc",
-        End::Pod(2),
-        End::Peer,
-        Some(1),
-        Way::ExemptVpc,
-    ),
-    ("pod-to-node", End::Pod(2), End::Node, None, Way::Host),
-    ("node-to-pod", End::Node, End::Pod(2), None, Way::Host),
-    ("vpc-to-pod", End::Peer, End::Pod(0), Some(0), Way::Inbound),
-    ("vpc-to-pod", End::Peer, End::Pod(2), Some(1), Way::Inbound),
-];
-
 /// Everything that the demo tries: each flow in both families by each protocol.
-pub(crate) fn trials(stage: &Stage) -> Result<Vec<Trial>> {
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (name, from, to, eni, way) in FLOWS {
-        for end in [from, to] {
-            if let End::Pod(index) = end {
-                stage.pod(index)?;
-            }
-        }
+    for plan in &FLOWS {
         for family in Family::ALL {
             trials.extend(Protocol::ALL.map(|protocol| Trial {
-                name,
-                from,
-                to,
-                eni,
-                way,
+                plan,
                 family,
                 protocol,
             }));
         }
     }
-    Ok(trials)
+    trials
+}
+
+/// What is counted where somebody looks: the difference of two looks is a flow's.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    counters: BTreeMap<Name, u64>,
+    /// What left the node, as the VPC saw it.
+    left: Vec<source_check::Flow>,
+    /// What arrived at the server on the Internet.
+    arrived: Vec<source_check::Flow>,
+}
+
+impl Look {
+    pub(crate) fn take(stage: &Stage) -> Result<Self> {
+        let fabric = &stage.fabric;
+        Ok(Self {
+            counters: counters::read(fabric)?,
+            left: source_check::flows(&fabric.vpc.router)?,
+            arrived: fabric.world()?.arrived(Site::Internet)?,
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            counters: counters::moved(&before.counters, &self.counters),
+            left: source_check::moved(&before.left, &self.left),
+            arrived: source_check::moved(&before.arrived, &self.arrived),
+        }
+    }
+}
+
+/// What was seen of a flow.
+struct Seen {
+    why: String,
+    /// What the counters tell of the way.
+    moved: BTreeMap<Name, u64>,
+    enis: BTreeSet<u8>,
+    /// The sources that the other end, or the VPC on the way to it, saw the node send from.
+    sources: BTreeSet<IpAddr>,
 }
 
 impl Trial {
-    /// Tries the flow.
-    pub(crate) fn run(&self, stage: &Stage) -> Result<Flow> {
-        let fabric = &stage.fabric;
-        let (from, to) = (self.place(stage, self.from)?, self.place(stage, self.to)?);
-        source_check::forget_flows(&fabric.vpc.router)?;
-        let before = counters::read(fabric)?;
+    /// Tries the flow; `last` is the look before it, and then the one after it.
+    pub(crate) fn run(&self, stage: &Stage, last: &mut Look) -> Result<Flow> {
+        let plan = self.plan;
+        let (from, to) = (self.place(stage, plan.from)?, self.place(stage, plan.to)?);
         let answered = self.protocol.exchange(from, to);
-        let moved = counters::moved(&before, &counters::read(fabric)?);
-        let way = Way::observed(self.from, &moved);
-        let enis = source_check::enis_between(&fabric.vpc.router, from.address, to.address)?;
+        let now = Look::take(stage)?;
+        let mut look = now.since(last);
+        *last = now;
+        let protocol = self.protocol.number(self.family);
+        // Neighbours' questions and what another flow left behind are of other protocols or ends.
+        for flows in [&mut look.left, &mut look.arrived] {
+            flows.retain(|flow| {
+                flow.protocol == protocol && [from.address, to.address].contains(&flow.to)
+            });
+        }
+        let at_the_end = match plan.to {
+            End::Site(_) => &look.arrived,
+            _ => &look.left,
+        };
+        let seen = Seen {
+            why: self.why(stage, from, to, &look.counters)?,
+            enis: look.left.iter().map(|flow| flow.eni).collect(),
+            sources: at_the_end.iter().map(|flow| flow.from).collect(),
+            moved: look.counters,
+        };
         let problem = match answered {
             Err(error) => Some(format!("{error:#}")),
-            Ok(()) if way != self.way => {
-                let (seen, expected) = (way.why(), self.way.why());
-                Some(format!("it went as {seen}, not as {expected}: {moved:?}"))
-            }
-            Ok(()) if !enis.iter().copied().eq(self.eni) => {
-                Some(format!("it took ENIs {enis:?}, not {:?}", self.eni))
-            }
-            Ok(()) => None,
+            Ok(()) => self.problem(stage, from, &seen)?,
         };
         Ok(Flow {
-            name: self.name,
+            name: plan.name,
             family: match self.family {
                 Family::V4 => "ipv4",
                 Family::V6 => "ipv6",
@@ -178,18 +118,110 @@ impl Trial {
             from: from.address.to_string(),
             to: to.address.to_string(),
             ok: problem.is_none(),
-            eni: enis.first().copied(),
-            path: way.path(),
-            why: way.why(),
+            eni: seen.enis.first().copied(),
+            snat: seen.sources.first().map(ToString::to_string),
+            path: path(&seen.moved),
+            why: seen.why,
             problem,
         })
     }
 
+    /// What is not as it should be.
+    fn problem(&self, stage: &Stage, from: Place, seen: &Seen) -> Result<Option<String>> {
+        let plan = self.plan;
+        let source = match plan.source {
+            Source::None => None,
+            Source::Itself => Some(match plan.to {
+                // The pod answers.
+                End::Pod(_) => self.place(stage, plan.to)?.address,
+                _ => from.address,
+            }),
+            Source::Eni(number) => stage.fabric.eni(number)?.own_address(self.family),
+        };
+        let Seen {
+            why,
+            moved,
+            enis,
+            sources,
+        } = seen;
+        Ok(if why != plan.why {
+            Some(format!("why is {why}, not {}: {moved:?}", plan.why))
+        } else if !counted(why, moved) {
+            Some(format!("the counters do not tell of {why}: {moved:?}"))
+        } else if !enis.iter().copied().eq(plan.eni) {
+            Some(format!("it took ENIs {enis:?}, not {:?}", plan.eni))
+        } else if !sources.iter().copied().eq(source) {
+            Some(format!("it was seen as {sources:?}, not as {source:?}"))
+        } else {
+            None
+        })
+    }
+
+    /// Why the flow went as it did: of what a pod opens the agent tells, from the live maps.
+    fn why(
+        &self,
+        stage: &Stage,
+        from: Place,
+        to: Place,
+        moved: &BTreeMap<Name, u64>,
+    ) -> Result<String> {
+        let fabric = &stage.fabric;
+        if let End::Pod(_) = self.plan.from {
+            let (protocol, from, to) = (self.protocol, from.address, to.address);
+            let path = format!("/v1/masquerade/explain/{protocol}/{from}/{to}");
+            let told = fabric.agent.ask("GET", &path, None)?;
+            let why = told["why"].as_str().map(str::to_owned);
+            return why.with_context(|| format!("no reason in {told}"));
+        }
+        let from_outside = has(moved, "from_network", "local");
+        Ok(if from_outside { "inbound" } else { "host" }.to_owned())
+    }
+
     fn place<'a>(&self, stage: &'a Stage, end: End) -> Result<Place<'a>> {
+        let fabric = &stage.fabric;
         match end {
             End::Pod(index) => Ok(stage.pod(index)?.at(self.family)),
-            End::Node => stage.fabric.node_at(self.family),
-            End::Peer => Ok(stage.fabric.peer(self.family)),
+            End::Node => fabric.node_at(self.family),
+            End::Peer => Ok(fabric.peer(self.family)),
+            End::Peering => Ok(fabric.host(Host::Outside, self.family)),
+            End::Site(site) => Ok(fabric.world()?.at(site, self.family)),
         }
     }
+}
+
+fn has(moved: &BTreeMap<Name, u64>, program: &str, outcome: &str) -> bool {
+    moved.contains_key(&(program.to_owned(), outcome.to_owned()))
+}
+
+/// Whether the counters tell of the way that a reason stands for.
+fn counted(why: &str, moved: &BTreeMap<Name, u64>) -> bool {
+    match why {
+        "local" | "host" | "translated" => has(moved, "from_endpoint", why),
+        "inbound" => has(moved, "from_network", "local"),
+        _ => has(moved, "from_endpoint", "eni"),
+    }
+}
+
+/// Who carried the packets, as the counters tell.
+fn path(moved: &BTreeMap<Name, u64>) -> &'static str {
+    if has(moved, "from_endpoint", "host") {
+        "stack"
+    } else {
+        "direct"
+    }
+}
+
+/// The addresses that a pod may show to a site untranslated, for the VPC's gateways.
+pub(crate) fn untranslated(stage: &Stage) -> Result<Vec<(IpAddr, IpAddr)>> {
+    let mut pairs = Vec::new();
+    for plan in &FLOWS {
+        let (End::Pod(pod), End::Site(site)) = plan.outward() else {
+            continue;
+        };
+        if plan.source == Source::Itself {
+            let pod = stage.pod(pod)?;
+            pairs.extend(Family::ALL.map(|f| (pod.address(f), Site::address(site, f))));
+        }
+    }
+    Ok(pairs)
 }

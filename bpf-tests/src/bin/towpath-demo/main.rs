@@ -1,11 +1,12 @@
 //! The demo: a node with two ENIs in a VPC of network namespaces, its pods talking, each packet by
-//! the ENI that owns its address, and what is broken by hand healed.
+//! the ENI that owns the address it carries, and what is broken by hand healed.
 //!
 //! `cargo xtask demo` builds and runs it.
 
 mod flows;
 mod heal;
 mod interrupt;
+mod plan;
 mod report;
 mod stage;
 mod text;
@@ -87,9 +88,10 @@ fn show(stage: &Stage, text: &Text) -> Result<Document> {
     let before = counters::read(&stage.fabric)?;
     text.flows_head();
     let mut flows = Vec::new();
-    for trial in flows::trials(stage)? {
+    let mut look = flows::Look::take(stage)?;
+    for trial in flows::trials() {
         interrupt::check()?;
-        let flow = trial.run(stage)?;
+        let flow = trial.run(stage, &mut look)?;
         text.flow(&flow);
         flows.push(flow);
     }
@@ -103,5 +105,6 @@ fn show(stage: &Stage, text: &Text) -> Result<Document> {
         healed.push(object);
     }
     let foreign = stage.fabric.foreign()?.values().sum();
-    Ok(Document::new(flows, foreign, healed))
+    let leaks = stage.fabric.leaks()?.values().sum();
+    Ok(Document::new(flows, foreign, leaks, healed))
 }

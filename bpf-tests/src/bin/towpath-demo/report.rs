@@ -17,6 +17,8 @@ pub(crate) struct Document {
     pub(crate) flows: Vec<Flow>,
     /// Packets that the VPC dropped because their source was not the ENI's.
     pub(crate) foreign_source_drops: u64,
+    /// Packets that the VPC's gateways dropped because they carried a pod's address out of it.
+    pub(crate) untranslated_drops: u64,
     /// What was removed by hand and came back.
     pub(crate) healed: Vec<Healed>,
 }
@@ -38,10 +40,13 @@ pub(crate) struct Flow {
     pub(crate) ok: bool,
     /// Number of the ENI that carried it, as the VPC saw it; none when it stayed on the node.
     pub(crate) eni: Option<u8>,
+    /// The source that the other end saw it with, when it left the node.
+    pub(crate) snat: Option<String>,
     /// `direct` when the programs carried it, `stack` when the host's stack did.
     pub(crate) path: &'static str,
-    /// Why it went that way, as the counters tell it.
-    pub(crate) why: &'static str,
+    /// Why it went that way: as `towpath masq explain` tells of what a pod opens, as the counters
+    /// tell of the rest.
+    pub(crate) why: String,
     /// What was wrong.
     #[serde(skip)]
     pub(crate) problem: Option<String>,
@@ -57,14 +62,21 @@ pub(crate) struct Healed {
 }
 
 impl Document {
-    pub(crate) fn new(flows: Vec<Flow>, foreign_source_drops: u64, healed: Vec<Healed>) -> Self {
+    pub(crate) fn new(
+        flows: Vec<Flow>,
+        foreign_source_drops: u64,
+        untranslated_drops: u64,
+        healed: Vec<Healed>,
+    ) -> Self {
         let ok = flows.iter().all(|flow| flow.ok)
             && foreign_source_drops == 0
+            && untranslated_drops == 0
             && healed.iter().all(|object| object.after_ms <= HEAL_LIMIT_MS);
         Self {
             ok,
             flows,
             foreign_source_drops,
+            untranslated_drops,
             healed,
         }
     }

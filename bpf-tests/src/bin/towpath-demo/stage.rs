@@ -3,25 +3,42 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use bpf_tests::fabric::layout::{DIRECT, Host};
+use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod, Spec, agent};
+use ipnet::IpNet;
+use serde_json::json;
+use towpath::intent::Family;
 
-use crate::interrupt;
 use crate::text::Text;
+use crate::{flows, interrupt};
 
 /// The fabric and its pods.
 pub(crate) struct Stage {
     pub(crate) fabric: Fabric,
-    /// Two pods on ENI 0, one on ENI 1.
+    /// Two pods on ENI 0, two on ENI 1, the last of which is of the pool that skips masquerade.
     pub(crate) pods: Vec<Arc<Pod>>,
 }
 
 /// ENI and address index of each pod.
-const PODS: [(u8, usize); 3] = [(0, 0), (0, 1), (1, 0)];
+const PODS: [(u8, usize); 4] = [(0, 0), (0, 1), (1, 0), (1, DIRECT.start)];
+/// What the ip-masq-agent file of the node exempts.
+const EXEMPT: &str = "nonMasqueradeCIDRs: [203.0.113.0/24, \"2001:db8:113::/64\"]\n";
 
 impl Stage {
     pub(crate) fn set(text: &Text) -> Result<Self> {
-        text.step("A VPC: a router that drops foreign sources, a peer, an outside host, a node");
-        let mut fabric = Fabric::create(&Spec::default())?;
+        text.step(
+            "A VPC: a router that drops foreign sources, a peer, a peering, the world, a node",
+        );
+        let native = Family::ALL.map(|family| Host::Outside.address(family));
+        let mut fabric = Fabric::create(&Spec::with_world(json!({"masquerade": {
+            "native-routing-cidrs": native.map(IpNet::from),
+            "ip-masq-agent": {"enabled": true, "path": null}
+        }})))?;
+        let file = fabric.file("ip-masq-agent");
+        let setting = "/masquerade/ip-masq-agent/path";
+        fabric.agent.set(setting, &json!(file))?;
+        std::fs::write(file, EXEMPT)?;
         interrupt::check()?;
         text.step("The agent starts on the node's CiliumNode document");
         if let Err(error) = fabric.start_agent() {
@@ -35,7 +52,11 @@ impl Stage {
             text.pod(&pod, eni);
             pods.push(pod);
         }
-        Ok(Self { fabric, pods })
+        let mut stage = Self { fabric, pods };
+        for (pod, site) in flows::untranslated(&stage)? {
+            stage.fabric.allow_untranslated_to(pod, site)?;
+        }
+        Ok(stage)
     }
 
     pub(crate) fn pod(&self, index: usize) -> Result<&Pod> {
@@ -53,7 +74,8 @@ impl Stage {
         self.fabric.keep()?;
         let node = self.fabric.node.path();
         let pod = self.pod(2)?;
-        let peer = self.fabric.peer(towpath::intent::Family::V4);
+        let peer = self.fabric.peer(Family::V4);
+        let internet = Site::Internet.address(Family::V4);
         text.kept(&[
             ("ask the agent", format!("{towpath} status")),
             (
@@ -70,6 +92,13 @@ impl Stage {
                     "nsenter --net={} ping {}",
                     pod.netns.path().display(),
                     peer.address
+                ),
+            ),
+            (
+                "ping the Internet from it",
+                format!(
+                    "nsenter --net={} ping {internet}",
+                    pod.netns.path().display()
                 ),
             ),
             (

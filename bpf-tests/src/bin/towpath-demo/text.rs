@@ -64,9 +64,9 @@ impl Text {
     }
 
     pub(crate) fn flows_head(&self) {
-        self.step("Each pod's packets, and the ENI that the VPC saw them on");
+        self.step("Each pod's packets, the ENI that the VPC saw them on, and the address that the far end saw");
         let head = columns(&[
-            "flow", "family", "proto", "from", "to", "ENI", "path", "why", "result",
+            "flow", "family", "proto", "from", "to", "ENI", "seen as", "path", "why", "result",
         ]);
         self.line(self.paint(Style::Bold, head));
     }
@@ -80,8 +80,9 @@ impl Text {
             &flow.from,
             &flow.to,
             &eni,
+            flow.snat.as_deref().unwrap_or("-"),
             flow.path,
-            flow.why,
+            &flow.why,
             "",
         ]);
         let result = if flow.ok {
@@ -129,9 +130,11 @@ impl Text {
         self.step(&self.paint(
             style,
             format_args!(
-                "{good} of {} flows as they should be, {} packets with a foreign source, {:.1} s",
+                "{good} of {} flows as they should be, {} packets with a foreign source, {} out of \
+                 the VPC with a pod's, {:.1} s",
                 document.flows.len(),
                 document.foreign_source_drops,
+                document.untranslated_drops,
                 time.as_secs_f32()
             ),
         ));
@@ -154,10 +157,21 @@ impl Text {
 }
 
 /// One line of the table.
-fn columns(cells: &[&str; 9]) -> String {
-    let [name, family, protocol, from, to, eni, path, why, result] = cells;
+fn columns(cells: &[&str; 10]) -> String {
+    let [
+        name,
+        family,
+        protocol,
+        from,
+        to,
+        eni,
+        snat,
+        path,
+        why,
+        result,
+    ] = cells;
     format!(
-        "    {name:<20} {family:<6} {protocol:<5} {from:<23} {to:<23} {eni:<3} {path:<6} {why:<10} \
-         {result}"
+        "    {name:<20} {family:<6} {protocol:<5} {from:<23} {to:<23} {eni:<3} {snat:<23} {path:<6} \
+         {why:<17} {result}"
     )
 }

@@ -1,19 +1,14 @@
 //! A TCP connection that stays open.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use anyhow::Result;
 
-use anyhow::{Context as _, Result, ensure};
-
-use super::Echo;
-use super::exchange::connect_from;
+use super::{Echo, Session};
 use crate::fabric::Place;
 
-/// An open TCP connection to an echo server.
+/// An open TCP connection to a server of its own.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
-    label: String,
+    session: Session,
     _echo: Echo,
 }
 
@@ -23,11 +18,10 @@ impl Connection {
     /// # Errors
     /// When it cannot be opened in time.
     pub fn open(from: Place, to: Place) -> Result<Self> {
-        let echo = Echo::start(to)?;
-        let stream = connect_from(from, echo.address())?;
+        let echo = Echo::telling(to, 0)?;
+        let session = Session::open(from, 0, echo.address())?;
         Ok(Self {
-            stream,
-            label: format!("the connection from {} to {}", from.address, to.address),
+            session,
             _echo: echo,
         })
     }
@@ -37,13 +31,6 @@ impl Connection {
     /// # Errors
     /// When the connection is gone, or not the same bytes come back in time.
     pub fn exchange(&mut self) -> Result<()> {
-        let mut exchange = || {
-            let mut back = [0; 7];
-            self.stream.write_all(b"towpath")?;
-            self.stream.read_exact(&mut back)?;
-            ensure!(&back == b"towpath", "other bytes came back");
-            Ok(())
-        };
-        exchange().with_context(|| self.label.clone())
+        self.session.exchange()
     }
 }

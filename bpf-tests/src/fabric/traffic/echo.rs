@@ -1,4 +1,4 @@
-//! A server that sends back what it gets, over TCP and UDP.
+//! A server that sends back what it gets, over TCP and UDP, and if asked tells whom it saw.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,9 +14,11 @@ use nix::sys::socket::{Shutdown, shutdown};
 use crate::fabric::Place;
 
 /// How often a server looks whether it is to stop.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(10);
 /// A connection on which nothing comes for so long is dropped.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_mins(2);
+/// Stack of a connection's thread, in bytes: a test may have thousands.
+const STACK: usize = 128 * 1024;
 
 /// An echo server on one address. Dropping it stops it.
 #[derive(Debug)]
@@ -33,10 +35,24 @@ impl Echo {
     /// # Errors
     /// When the namespace does not have the address.
     pub fn start(at: Place) -> Result<Self> {
+        Self::serve(at, 0, false)
+    }
+
+    /// Serves on a port of an address, or on a free one for port 0. Each connection begins with a
+    /// line that tells the client's address and port as they are seen here, and each datagram
+    /// comes back with such a line before it.
+    ///
+    /// # Errors
+    /// When the namespace does not have the address, or the port is taken.
+    pub fn telling(at: Place, port: u16) -> Result<Self> {
+        Self::serve(at, port, true)
+    }
+
+    fn serve(at: Place, port: u16, tells: bool) -> Result<Self> {
         let (listener, socket) = at
             .netns
             .enter(|| {
-                let listener = TcpListener::bind((at.address, 0))?;
+                let listener = TcpListener::bind((at.address, port))?;
                 let socket = UdpSocket::bind(listener.local_addr()?)?;
                 socket.set_read_timeout(Some(TICK))?;
                 Ok((Arc::new(listener), socket))
@@ -46,11 +62,11 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let tcp = {
             let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
-            thread::spawn(move || serve_tcp(&listener, &stop))
+            thread::spawn(move || serve_tcp(&listener, tells, &stop))
         };
         let udp = {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || serve_udp(&socket, &stop))
+            thread::spawn(move || serve_udp(&socket, tells, &stop))
         };
         Ok(Self {
             address,
@@ -78,17 +94,29 @@ impl Drop for Echo {
     }
 }
 
-fn serve_tcp(listener: &TcpListener, stop: &AtomicBool) {
+fn serve_tcp(listener: &TcpListener, tells: bool, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let Ok((stream, _)) = listener.accept() else {
+        let Ok((stream, peer)) = listener.accept() else {
             return;
         };
-        thread::spawn(move || echo(stream));
+        let connection = thread::Builder::new().stack_size(STACK);
+        // A client whose thread cannot be made sees its connection end.
+        let _ended = connection.spawn(move || echo(stream, tells.then_some(peer)));
     }
 }
 
-fn echo(mut stream: TcpStream) {
+/// The line that tells a client who it is.
+fn line(peer: SocketAddr) -> Vec<u8> {
+    format!("{peer}\n").into_bytes()
+}
+
+fn echo(mut stream: TcpStream, tell: Option<SocketAddr>) {
     let _kept = stream.set_read_timeout(Some(IDLE));
+    if let Some(peer) = tell
+        && stream.write_all(&line(peer)).is_err()
+    {
+        return;
+    }
     let mut buffer = vec![0; 64 * 1024];
     loop {
         match stream.read(&mut buffer) {
@@ -102,12 +130,14 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-fn serve_udp(socket: &UdpSocket, stop: &AtomicBool) {
+fn serve_udp(socket: &UdpSocket, tells: bool, stop: &AtomicBool) {
     let mut buffer = vec![0; 64 * 1024];
     while !stop.load(Ordering::Relaxed) {
         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let mut reply = if tells { line(from) } else { Vec::new() };
+            reply.extend_from_slice(&buffer[..length]);
             // A reply that cannot be sent is missed by who waits for it.
-            let _missed = socket.send_to(&buffer[..length], from);
+            let _missed = socket.send_to(&reply, from);
         }
     }
 }

@@ -1,14 +1,14 @@
 //! One request and its reply, by each protocol.
 
 use std::fmt;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
@@ -20,7 +20,7 @@ use crate::fabric::{Place, command};
 use super::Echo;
 
 /// How long an exchange may take. A local one takes a millisecond.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What an exchange is carried by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +73,15 @@ impl fmt::Display for Protocol {
 
 /// Connects from an address; connecting, reading and writing are bounded in time.
 pub(super) fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
+    connect_from_port(from, 0, to)
+}
+
+/// Connects from a port, which may be one that was used before; connecting, reading and writing are
+/// bounded in time.
+///
+/// # Errors
+/// When no connection comes to be in time.
+pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpStream> {
     from.netns
         .enter(|| {
             let family = match to {
@@ -83,7 +92,8 @@ pub(super) fn connect_from(from: Place, to: SocketAddr) -> Result<TcpStream> {
             let patience = TimeVal::seconds(i64::try_from(PATIENCE.as_secs())?);
             setsockopt(&socket, sockopt::SendTimeout, &patience)?;
             setsockopt(&socket, sockopt::ReceiveTimeout, &patience)?;
-            let source = SocketAddr::new(from.address, 0);
+            setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+            let source = SocketAddr::new(from.address, port);
             bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
             connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
             Ok(TcpStream::from(socket))
@@ -104,27 +114,32 @@ pub fn tcp(from: Place, to: SocketAddr) -> Result<()> {
 /// # Errors
 /// As [`tcp`].
 pub fn tcp_bulk(from: Place, to: SocketAddr, bytes: usize) -> Result<()> {
-    let mut stream = connect_from(from, to)?;
-    let data: Vec<u8> = (0_u8..=250).cycle().take(bytes).collect();
-    let mut writer = stream.try_clone()?;
-    let mut back = vec![0; bytes];
-    thread::scope(|scope| {
-        let written = scope.spawn(|| writer.write_all(&data));
-        stream.read_exact(&mut back)?;
-        match written.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    })
-    .with_context(|| {
+    let stream = connect_from(from, to)?;
+    there_and_back(stream.try_clone()?, stream, bytes).with_context(|| {
         format!(
             "tcp from {} to {to}: {bytes} bytes there and back",
             from.address
         )
+    })
+}
+
+/// Sends so many bytes and takes them back at the same time.
+pub(super) fn there_and_back(
+    mut writer: TcpStream,
+    mut reader: impl Read,
+    bytes: usize,
+) -> Result<()> {
+    let data: Vec<u8> = (0_u8..=250).cycle().take(bytes).collect();
+    let mut back = vec![0; bytes];
+    thread::scope(|scope| {
+        let written = scope.spawn(|| writer.write_all(&data));
+        reader.read_exact(&mut back)?;
+        match written.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     })?;
-    if back != data {
-        bail!("tcp from {} to {to}: other bytes came back", from.address);
-    }
+    ensure!(back == data, "other bytes came back");
     Ok(())
 }
 

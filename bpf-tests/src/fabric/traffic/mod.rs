@@ -3,9 +3,15 @@
 mod connection;
 mod echo;
 mod exchange;
+mod raw_ip;
+mod session;
 mod stream;
+mod web;
 
 pub use connection::Connection;
 pub use echo::Echo;
-pub use exchange::{Protocol, ping, tcp, tcp_bulk, udp};
+pub use exchange::{Protocol, connect_from_port, ping, tcp, tcp_bulk, udp};
+pub use raw_ip::{fragments, of_protocol, send_ip};
+pub use session::{Asker, Session};
 pub use stream::{Report, Stream};
+pub use web::Web;

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::fabric::Place;
@@ -68,6 +70,24 @@ impl Stream {
     /// # Errors
     /// When an address is missing.
     pub fn start(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
+        Self::start_with(from, to, rate, label, |_socket| Ok(()))
+    }
+
+    /// The same with IPv4 options in every packet: such packets are left to the host's stack.
+    ///
+    /// # Errors
+    /// When an address is missing or no IPv4 one.
+    pub fn start_by_stack(from: Place, to: Place, rate: u64, label: &str) -> Result<Self> {
+        Self::start_with(from, to, rate, label, set_options)
+    }
+
+    fn start_with(
+        from: Place,
+        to: Place,
+        rate: u64,
+        label: &str,
+        prepare: fn(&UdpSocket) -> Result<()>,
+    ) -> Result<Self> {
         let incoming = to.netns.enter(|| {
             let socket = UdpSocket::bind((to.address, 0))?;
             setsockopt(&socket, sockopt::RcvBufForce, &BUFFER)?;
@@ -77,6 +97,7 @@ impl Stream {
         let target = incoming.local_addr()?;
         let outgoing = from.netns.enter(|| {
             let socket = UdpSocket::bind((from.address, 0))?;
+            prepare(&socket)?;
             socket.connect(target)?;
             Ok(socket)
         })?;
@@ -156,6 +177,24 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
+}
+
+/// Has every packet of a socket carry IPv4 options that mean nothing (RFC 791 section 3.1: no
+/// operation).
+fn set_options(socket: &UdpSocket) -> Result<()> {
+    let nothing = [1_u8; 4];
+    // SAFETY: the option's value is valid for its length, and the kernel keeps a copy.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_OPTIONS,
+            nothing.as_ptr().cast(),
+            libc::socklen_t::try_from(nothing.len())?,
+        )
+    };
+    Errno::result(set).context("IP_OPTIONS")?;
+    Ok(())
 }
 
 fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> Sent {

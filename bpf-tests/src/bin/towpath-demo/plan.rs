@@ -1,0 +1,144 @@
+//! What the demo tries, and how each flow should go.
+
+use bpf_tests::fabric::world::Site;
+
+/// One end of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// A pod of the node, by its index.
+    Pod(usize),
+    Node,
+    /// In the VPC.
+    Peer,
+    /// In a network that is peered with the VPC, and set as native.
+    Peering,
+    /// Outside of the VPC.
+    Site(Site),
+}
+
+/// Whose address the other end sees on what the node sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nothing leaves the node.
+    None,
+    /// The pod's or the node's own.
+    Itself,
+    /// An ENI's.
+    Eni(u8),
+}
+
+/// A flow, and how it should go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    /// Who opens it.
+    pub(crate) from: End,
+    /// Who answers.
+    pub(crate) to: End,
+    /// The ENI that it should take.
+    pub(crate) eni: Option<u8>,
+    pub(crate) source: Source,
+    pub(crate) why: &'static str,
+}
+
+impl Plan {
+    const fn new(
+        name: &'static str,
+        (from, to): (End, End),
+        eni: Option<u8>,
+        source: Source,
+        why: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            from,
+            to,
+            eni,
+            source,
+            why,
+        }
+    }
+
+    /// Its ends, the one on the node first.
+    pub(crate) fn outward(&self) -> (End, End) {
+        match self.from {
+            End::Site(_) => (self.to, self.from),
+            _ => (self.from, self.to),
+        }
+    }
+}
+
+const INTERNET: End = End::Site(Site::Internet);
+const LISTED: End = End::Site(Site::Listed);
+/// The pod of the pool that skips masquerade.
+const DIRECT: End = End::Pod(3);
+
+/// Everything that the demo tries.
+pub(crate) const FLOWS: [Plan; 14] = {
+    use End::{Node, Peer, Peering, Pod};
+    use Source::{Eni, Itself};
+    [
+        Plan::new(
+            "pod-to-pod-same-eni",
+            (Pod(0), Pod(1)),
+            None,
+            Source::None,
+            "local",
+        ),
+        Plan::new(
+            "pod-to-pod-other-eni",
+            (Pod(0), Pod(2)),
+            None,
+            Source::None,
+            "local",
+        ),
+        Plan::new("pod-to-vpc", (Pod(0), Peer), Some(0), Itself, "exempt-vpc"),
+        Plan::new("pod-to-vpc", (Pod(2), Peer), Some(1), Itself, "exempt-vpc"),
+        Plan::new("pod-to-node", (Pod(2), Node), None, Source::None, "host"),
+        Plan::new("node-to-pod", (Node, Pod(2)), None, Source::None, "host"),
+        Plan::new("vpc-to-pod", (Peer, Pod(0)), Some(0), Itself, "inbound"),
+        Plan::new("vpc-to-pod", (Peer, Pod(2)), Some(1), Itself, "inbound"),
+        Plan::new(
+            "pod-to-internet",
+            (Pod(0), INTERNET),
+            Some(0),
+            Eni(0),
+            "translated",
+        ),
+        Plan::new(
+            "pod-to-internet",
+            (Pod(2), INTERNET),
+            Some(1),
+            Eni(1),
+            "translated",
+        ),
+        Plan::new(
+            "direct-to-internet",
+            (DIRECT, INTERNET),
+            Some(1),
+            Itself,
+            "skip-pool",
+        ),
+        Plan::new(
+            "pod-to-peering",
+            (Pod(0), Peering),
+            Some(0),
+            Itself,
+            "exempt-native",
+        ),
+        Plan::new(
+            "pod-to-listed",
+            (Pod(2), LISTED),
+            Some(1),
+            Itself,
+            "exempt-masq-agent",
+        ),
+        Plan::new(
+            "internet-to-pod",
+            (INTERNET, Pod(1)),
+            Some(0),
+            Itself,
+            "inbound",
+        ),
+    ]
+};

@@ -1,0 +1,170 @@
+//! The fabric beyond its VPC: the world, who may go there untranslated, the pool that does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use ipnet::IpNet;
+use serde_json::Value;
+use towpath::intent::Family;
+
+use super::eventually::check;
+use super::layout::{DIRECT_POOL, Eni};
+use super::record::Record;
+use super::world::{Link, World};
+use super::{Fabric, document, gateway, source_check};
+
+/// Where the agent finds the documents of pools.
+pub(super) fn pools_folder(record: &Record) -> PathBuf {
+    record.folder().join("pools")
+}
+
+impl Fabric {
+    /// Makes the world. Nothing may leave untranslated yet, and the second pool skips masquerade.
+    pub(super) fn make_world(&mut self, mtu: u32) -> Result<()> {
+        let router = &self.vpc.router;
+        self.world = Some(World::create(&self.record.prefix(), router, mtu)?);
+        gateway::install(router, &self.enis, &self.allowed)?;
+        self.set_pool(DIRECT_POOL, true)
+    }
+
+    /// The world.
+    ///
+    /// # Errors
+    /// When the fabric was made without one.
+    pub fn world(&self) -> Result<&World> {
+        self.world.as_ref().context("this fabric has no world")
+    }
+
+    /// Sets the MTU of a link of the way to the Internet.
+    ///
+    /// # Errors
+    /// As [`Self::world`].
+    pub fn set_world_mtu(&self, link: Link, mtu: u32) -> Result<()> {
+        self.world()?.set_mtu(&self.vpc.router, link, mtu)
+    }
+
+    /// Has the VPC's gateways let sources out untranslated, as a peering or a public address of a
+    /// pod does. What they counted is forgotten.
+    ///
+    /// # Errors
+    /// When nft refuses.
+    pub fn allow_untranslated(&mut self, sources: &[IpNet]) -> Result<()> {
+        for source in sources {
+            let everywhere = Family::of(source.addr()).default_route();
+            self.allowed.push((*source, everywhere));
+        }
+        self.guard()
+    }
+
+    /// The same for one source and one destination of its family.
+    ///
+    /// # Errors
+    /// When nft refuses.
+    pub fn allow_untranslated_to(&mut self, source: IpAddr, to: IpAddr) -> Result<()> {
+        self.allowed.push((source.into(), to.into()));
+        self.guard()
+    }
+
+    /// Takes back what [`Self::allow_untranslated`] allowed. What was counted is forgotten.
+    ///
+    /// # Errors
+    /// When nft refuses.
+    pub fn forbid_untranslated(&mut self) -> Result<()> {
+        self.allowed.clear();
+        self.guard()
+    }
+
+    /// Renews the gateways' guard. What it counted is forgotten.
+    fn guard(&self) -> Result<()> {
+        gateway::install(&self.vpc.router, &self.enis, &self.allowed)
+    }
+
+    /// The packets that would have left the VPC with an address of a pod, by source.
+    ///
+    /// # Errors
+    /// When nft fails.
+    pub fn leaks(&self) -> Result<BTreeMap<IpAddr, u64>> {
+        match self.world {
+            Some(_) => gateway::leaks(&self.vpc.router),
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// The ENIs by which packets between two addresses left the node since the flows were
+    /// forgotten, translated ones too.
+    ///
+    /// # Errors
+    /// When nft fails.
+    pub fn enis_between(&self, one: IpAddr, other: IpAddr) -> Result<BTreeSet<u8>> {
+        let family = Family::of(one);
+        let own = self.enis.iter().flat_map(|eni| eni.own_addresses(family));
+        let own: Vec<_> = own.collect();
+        source_check::enis_between(&self.vpc.router, one, other, &own)
+    }
+
+    /// Writes a pool's document.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_pool(&self, name: &str, skips: bool) -> Result<()> {
+        let folder = pools_folder(&self.record);
+        fs::create_dir_all(&folder)?;
+        let text = serde_json::to_string_pretty(&document::pool(name, skips))?;
+        // Whoever follows the folder sees whole documents only.
+        let new = self.file("pool.new");
+        fs::write(&new, text)?;
+        fs::rename(new, folder.join(format!("{name}.yaml")))?;
+        Ok(())
+    }
+
+    /// A file of the fabric's folder, for a setting that names one.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.record.folder().join(name)
+    }
+
+    /// Gives an ENI another primary address in the VPC; the document and the device are not
+    /// changed. The VPC takes and delivers packets of the one before until
+    /// [`Self::retire_addresses`].
+    ///
+    /// # Errors
+    /// When the router refuses.
+    pub fn renumber(&mut self, number: u8, address: IpAddr) -> Result<()> {
+        self.change_eni(number, |eni| eni.renumber(address))
+    }
+
+    /// Has the VPC know an ENI by its present primary addresses alone.
+    ///
+    /// # Errors
+    /// When the router refuses.
+    pub fn retire_addresses(&mut self, number: u8) -> Result<()> {
+        self.change_eni(number, Eni::retire)
+    }
+
+    fn change_eni(&mut self, number: u8, change: impl FnOnce(&mut Eni)) -> Result<()> {
+        self.past = self.foreign()?;
+        source_check::reset(&self.vpc.router)?;
+        let eni = self.enis.iter_mut().find(|eni| eni.number == number);
+        let eni = eni.with_context(|| format!("no ENI {number}"))?;
+        change(eni);
+        self.vpc.deliver(eni)?;
+        let leaks = self.leaks()?;
+        check(leaks.is_empty(), || {
+            format!("leaks before a change: {leaks:?}")
+        })?;
+        self.guard()
+    }
+
+    /// Publishes the document with a change to it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn publish_changed(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let mut document = self.document();
+        change(&mut document);
+        self.agent.write_document(&document)
+    }
+}

@@ -1,0 +1,72 @@
+//! What a test asks of a fabric.
+
+use anyhow::Result;
+use datapath_common::mark::MarkLayout;
+use serde_json::{Value, json};
+
+use super::layout::{Addressing, Eni};
+use super::vpc::MTU_JUMBO;
+
+/// What a fabric is to be like.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// ENIs that the document lists; the first is the primary.
+    pub enis: u8,
+    /// How they get addresses for pods.
+    pub addressing: Addressing,
+    /// MTU of all links.
+    pub mtu: u32,
+    /// Settings of the agent, as its configuration file has them.
+    pub settings: Value,
+    /// ENIs that are attached later.
+    pub late: Vec<u8>,
+    /// Whether all secondary ENIs are in one subnet.
+    pub shared_subnet: bool,
+    /// Whether there is a world beyond the VPC, with gateways that count what is not translated.
+    /// Then every ENI has an IPv6 address, each has addresses of a second pool, and the agent
+    /// masquerades both families.
+    pub world: bool,
+    /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
+    /// them, and the agent gets this very text.
+    pub document: Option<String>,
+}
+
+impl Spec {
+    /// The ENIs, as the cloud has them.
+    pub(super) fn enis(&self) -> Result<Vec<Eni>> {
+        if let Some(text) = &self.document {
+            let node = towpath::node::parse(text, MarkLayout::DEFAULT)?;
+            return Ok(Eni::of_node(&node));
+        }
+        let last = if self.shared_subnet { 1 } else { u8::MAX };
+        Ok((0..self.enis)
+            .map(|number| Eni::in_subnet(number, number.min(last), self.addressing))
+            .map(|eni| if self.world { eni.with_own_v6() } else { eni })
+            .collect())
+    }
+
+    /// A node with a world beyond the VPC, and settings of the agent beside those for it.
+    #[must_use]
+    pub fn with_world(settings: Value) -> Self {
+        Self {
+            world: true,
+            settings,
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            enis: 2,
+            addressing: Addressing::Addresses,
+            mtu: MTU_JUMBO,
+            settings: json!({}),
+            late: Vec::new(),
+            shared_subnet: false,
+            world: false,
+            document: None,
+        }
+    }
+}

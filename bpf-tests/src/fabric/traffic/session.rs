@@ -1,0 +1,132 @@
+//! Clients of a server that tells whom it sees: over TCP and UDP, from ports of one's choice.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::exchange::{PATIENCE, connect_from_port, there_and_back};
+use crate::fabric::Place;
+
+/// Most links of a way that take less than the one before.
+const HOPS: u32 = 3;
+
+/// An open TCP connection whose client knows what the server sees it as.
+#[derive(Debug)]
+pub struct Session {
+    stream: BufReader<TcpStream>,
+    seen: SocketAddr,
+    label: String,
+}
+
+impl Session {
+    /// Connects to a server that tells, from a port or from any (0).
+    ///
+    /// # Errors
+    /// When it cannot be opened in time.
+    pub fn open(from: Place, port: u16, to: SocketAddr) -> Result<Self> {
+        let mut stream = BufReader::new(connect_from_port(from, port, to)?);
+        let label = format!("the connection from {} to {to}", from.address);
+        let mut line = String::new();
+        stream.read_line(&mut line).with_context(|| label.clone())?;
+        let seen = line.trim().parse().with_context(|| label.clone())?;
+        Ok(Self {
+            stream,
+            seen,
+            label,
+        })
+    }
+
+    /// The client's address and port, as the server sees them.
+    #[must_use]
+    pub fn seen(&self) -> SocketAddr {
+        self.seen
+    }
+
+    /// The client's address and port, as it has them itself.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn own(&self) -> Result<SocketAddr> {
+        Ok(self.stream.get_ref().local_addr()?)
+    }
+
+    /// Sends a few bytes and takes them back.
+    ///
+    /// # Errors
+    /// As [`Self::bulk`].
+    pub fn exchange(&mut self) -> Result<()> {
+        self.bulk(7)
+    }
+
+    /// Sends so many bytes and takes them back.
+    ///
+    /// # Errors
+    /// When the connection is gone, or not the same bytes come back in time.
+    pub fn bulk(&mut self, bytes: usize) -> Result<()> {
+        there_and_back(self.stream.get_ref().try_clone()?, &mut self.stream, bytes)
+            .with_context(|| format!("{}: {bytes} bytes there and back", self.label))
+    }
+}
+
+/// A UDP socket that asks a server whom it sees.
+#[derive(Debug)]
+pub struct Asker {
+    socket: UdpSocket,
+    label: String,
+}
+
+impl Asker {
+    /// A socket from a port or from any (0), towards a server that tells.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub fn open(from: Place, port: u16, to: SocketAddr) -> Result<Self> {
+        let label = format!("udp from {} port {port} to {to}", from.address);
+        let open = || {
+            let socket = UdpSocket::bind((from.address, port))?;
+            socket.connect(to)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            Ok(socket)
+        };
+        let socket = from.netns.enter(open).with_context(|| label.clone())?;
+        Ok(Self { socket, label })
+    }
+
+    /// Asks with a datagram of so many bytes of data, and returns the address that was seen. Asks
+    /// again when the datagram was too big for the way: the kernel has learned by then.
+    ///
+    /// # Errors
+    /// When it cannot be sent, or not the right answer comes in time.
+    pub fn ask(&self, bytes: usize) -> Result<SocketAddr> {
+        let data: Vec<u8> = (0_u8..=250).cycle().take(bytes).collect();
+        let mut answer = vec![0; 64 * 1024];
+        let mut ask = || {
+            let mut left = HOPS;
+            let length = loop {
+                match self
+                    .socket
+                    .send(&data)
+                    .and_then(|_| self.socket.recv(&mut answer))
+                {
+                    Err(error) if left > 0 && error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                        left -= 1;
+                    }
+                    other => break other?,
+                }
+            };
+            answer.truncate(length);
+            let end = answer.iter().position(|byte| *byte == b'\n');
+            let (line, back) = answer.split_at(end.context("a line that tells")? + 1);
+            ensure!(back == data, "other bytes came back");
+            Ok(std::str::from_utf8(line)?.trim().parse()?)
+        };
+        ask().with_context(|| format!("{}, {bytes} bytes", self.label))
+    }
+
+    /// The socket itself.
+    #[must_use]
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+}

@@ -1,0 +1,376 @@
+//! Which packets are sent where: mostly such that the programs have something to do, towards flows
+//! that are known and towards new ones.
+
+use std::net::IpAddr;
+
+use datapath_common::counter::Program;
+
+use super::node::{
+    DEVICES, ENIS, OTHER, VETHS, others, pod_addresses, remotes, translation_addresses,
+};
+use super::packet::{Load, OTHERS, Spec, WITH_PORTS, framed, mutate, once_in, pick};
+use crate::model::Packet;
+use crate::model::parse::{ICMP, ICMPV6};
+use crate::model::state::{Flow, Outside, State};
+use crate::model::world::World;
+use crate::random::Random;
+
+/// Ports of pods and of the host: within and without of what the variants call ours, and the ends
+/// of that.
+pub(super) const PORTS: [u16; 16] = [
+    40_000, 1024, 1100, 1535, 1536, 33_333, 40_959, 40_960, 41_000, 49_152, 49_160, 60_416, 61_439,
+    61_440, 65_535, 0,
+];
+/// Ports of remotes.
+pub(super) const REMOTE_PORTS: [u16; 4] = [53, 443, 0, 40_000];
+
+/// What packets are made from.
+pub(super) struct Aim<'a> {
+    pub(super) world: &'a World,
+    pub(super) state: &'a State,
+    pub(super) random: &'a mut Random,
+}
+
+/// A packet with the devices that it meets.
+struct Sent {
+    macs: ([u8; 6], [u8; 6]),
+    ifindex: u32,
+    ingress_ifindex: u32,
+    spec: Spec,
+}
+
+impl Aim<'_> {
+    /// A packet, for a program.
+    pub(super) fn packet(&mut self) -> (Program, Packet) {
+        let program = match self.random.below(20) {
+            0..8 => Program::FromEndpoint,
+            8..16 => Program::FromNetwork,
+            _ => Program::ToNetwork,
+        };
+        let sent = match program {
+            Program::FromEndpoint => self.of_pod(),
+            Program::FromNetwork => self.of_vpc(),
+            Program::ToNetwork => self.of_stack(),
+        };
+        let mut frame = framed(sent.macs, &sent.spec.packet(self.random));
+        mutate(self.random, &mut frame);
+        let gso_size = match self.random.below(24) {
+            0 => 1 + self.random.below(1500),
+            1 => 1400,
+            _ => 0,
+        };
+        let packet = Packet {
+            frame,
+            ifindex: sent.ifindex,
+            ingress_ifindex: sent.ingress_ifindex,
+            mark: self.mark(program),
+            gso_size: u32::try_from(gso_size).unwrap_or_default(),
+        };
+        (program, packet)
+    }
+
+    fn mark(&mut self, program: Program) -> u32 {
+        let any = u32::try_from(self.random.number() >> 32).unwrap_or_default();
+        let mark = pick(self.random, &[0, 0x4880, 0xff00_4880, any]);
+        let done = self.world.settings.marks.done;
+        if program == Program::ToNetwork && !once_in(self.random, 16) {
+            mark & !done
+        } else {
+            mark
+        }
+    }
+
+    /// A flow that is known.
+    fn flow(&mut self) -> Option<(Outside, Flow)> {
+        let count = self.state.flows.len();
+        if count == 0 {
+            return None;
+        }
+        let (outside, flow) = self.state.flows.iter().nth(self.random.below(count))?;
+        Some((*outside, *flow))
+    }
+
+    fn is_v4(&mut self) -> bool {
+        once_in(self.random, 2)
+    }
+
+    fn remote(&mut self, is_v4: bool) -> IpAddr {
+        pick(self.random, &remotes(is_v4))
+    }
+
+    /// Any address that means something.
+    fn any(&mut self, is_v4: bool) -> IpAddr {
+        let family = usize::from(!is_v4);
+        match self.random.below(4) {
+            0 => self.remote(is_v4),
+            1 => pod_addresses(self.random.below(VETHS.len()))[family],
+            2 => self.translation(is_v4),
+            _ => pick(self.random, &others(is_v4)),
+        }
+    }
+
+    fn translation(&mut self, is_v4: bool) -> IpAddr {
+        let (eni, _) = pick(self.random, &ENIS);
+        translation_addresses(eni)[usize::from(!is_v4)].unwrap_or(others(is_v4)[0])
+    }
+
+    /// A load with these ports, or ones that nobody knows.
+    fn load(&mut self, is_v4: bool, from_inside: bool) -> Load {
+        let icmp = if is_v4 { ICMP } else { ICMPV6 };
+        let (inside, outside) = (pick(self.random, &PORTS), pick(self.random, &REMOTE_PORTS));
+        let (source, destination) = if from_inside {
+            (inside, outside)
+        } else {
+            (outside, inside)
+        };
+        match self.random.below(12) {
+            0 => Load::Other(pick(self.random, &OTHERS)),
+            1 if once_in(self.random, 2) => Load::Other(icmp),
+            1..4 if once_in(self.random, 2) => Load::Ports(icmp, inside, 0),
+            1..4 => Load::Ports(icmp, 0, inside),
+            _ => Load::Ports(pick(self.random, &WITH_PORTS), source, destination),
+        }
+    }
+
+    /// The beginning of a packet, as an error quotes it.
+    fn quote(&mut self, source: IpAddr, destination: IpAddr, load: Load) -> Vec<u8> {
+        let spec = Spec {
+            source,
+            destination,
+            load,
+        };
+        let mut packet = spec.packet(self.random);
+        let header = if source.is_ipv4() { 20 } else { 40 };
+        let length = match self.random.below(6) {
+            0 => self.random.below(header + 12),
+            1 | 2 => header + 8,
+            3 => 128,
+            _ => 548,
+        };
+        packet.truncate(length);
+        packet
+    }
+
+    /// What a pod sends.
+    fn of_pod(&mut self) -> Sent {
+        let mut veth = pick(self.random, &VETHS);
+        let mut is_v4 = self.is_v4();
+        let family = |is_v4: bool| usize::from(!is_v4);
+        let pod = VETHS.iter().position(|one| one.ifindex == veth.ifindex);
+        let mut source = pod_addresses(pod.unwrap_or_default())[family(is_v4)];
+        let mut destination = match self.random.below(16) {
+            0..11 => self.remote(is_v4),
+            _ => self.any(is_v4),
+        };
+        let mut load = self.load(is_v4, true);
+        match self.flow() {
+            Some((outside, flow)) if once_in(self.random, 2) => {
+                is_v4 = flow.pod.is_ipv4();
+                if let Some(device) = VETHS.iter().find(|one| one.ifindex == flow.endpoint) {
+                    veth = *device;
+                }
+                source = flow.pod;
+                destination = outside.remote;
+                load = Load::Ports(outside.protocol, flow.pod_port, outside.remote_port);
+                if once_in(self.random, 4) {
+                    let load = Load::Ports(outside.protocol, outside.remote_port, flow.pod_port);
+                    let quote = self.quote(outside.remote, flow.pod, load);
+                    // Another pod has no say in it.
+                    if once_in(self.random, 4) {
+                        let other = self.random.below(VETHS.len());
+                        veth = VETHS[other];
+                        source = pod_addresses(other)[family(is_v4)];
+                    }
+                    return self.sent_by_pod(veth, source, destination, quote);
+                }
+            }
+            _ if once_in(self.random, 12) => {
+                let load = self.load(is_v4, false);
+                let quote = self.quote(destination, source, load);
+                return self.sent_by_pod(veth, source, destination, quote);
+            }
+            _ => {}
+        }
+        if once_in(self.random, 24) {
+            source = self.any(is_v4);
+        }
+        self.sent(
+            veth,
+            Spec {
+                source,
+                destination,
+                load,
+            },
+        )
+    }
+
+    /// An ICMP error of a pod.
+    fn sent_by_pod(
+        &mut self,
+        veth: super::Device,
+        source: IpAddr,
+        destination: IpAddr,
+        quote: Vec<u8>,
+    ) -> Sent {
+        let load = Load::Error(quote);
+        self.sent(
+            veth,
+            Spec {
+                source,
+                destination,
+                load,
+            },
+        )
+    }
+
+    fn sent(&mut self, veth: super::Device, spec: Spec) -> Sent {
+        let veth = if once_in(self.random, 32) {
+            pick(self.random, &DEVICES)
+        } else {
+            veth
+        };
+        Sent {
+            macs: ([2, 0, 0, 0, 0, 1], veth.mac),
+            ifindex: veth.ifindex,
+            ingress_ifindex: veth.ifindex,
+            spec,
+        }
+    }
+
+    /// What the VPC sends.
+    fn of_vpc(&mut self) -> Sent {
+        let (mut eni, mut device) = pick(self.random, &ENIS);
+        let mut is_v4 = self.is_v4();
+        let mut source = self.remote(is_v4);
+        let mut destination = match self.random.below(8) {
+            0..3 => translation_addresses(eni)[usize::from(!is_v4)].unwrap_or(source),
+            3..7 => pod_addresses(self.random.below(VETHS.len()))[usize::from(!is_v4)],
+            _ => self.any(is_v4),
+        };
+        let mut load = self.load(is_v4, false);
+        if let Some((outside, _)) = self.flow()
+            && once_in(self.random, 2)
+        {
+            is_v4 = outside.remote.is_ipv4();
+            eni = outside.eni;
+            if let Some((_, found)) = ENIS.iter().find(|(number, _)| *number == eni) {
+                device = *found;
+            }
+            let ours = translation_addresses(eni)[usize::from(!is_v4)];
+            destination = ours.unwrap_or(destination);
+            source = outside.remote;
+            load = Load::Ports(outside.protocol, outside.remote_port, outside.port);
+            if once_in(self.random, 3) {
+                let load = Load::Ports(outside.protocol, outside.port, outside.remote_port);
+                let quoted = if once_in(self.random, 16) {
+                    self.any(is_v4)
+                } else {
+                    destination
+                };
+                let quote = self.quote(quoted, outside.remote, load);
+                source = self.remote(is_v4);
+                return self.received(device, source, destination, Load::Error(quote));
+            }
+        }
+        if source.is_ipv4() != destination.is_ipv4() {
+            source = remotes(destination.is_ipv4())[0];
+        }
+        self.received(device, source, destination, load)
+    }
+
+    fn received(
+        &mut self,
+        device: super::Device,
+        source: IpAddr,
+        destination: IpAddr,
+        load: Load,
+    ) -> Sent {
+        let device = match self.random.below(24) {
+            0 => OTHER,
+            1 => pick(self.random, &ENIS).1,
+            _ => device,
+        };
+        let mac = if once_in(self.random, 48) {
+            [2, 9, 9, 9, 9, 9]
+        } else {
+            device.mac
+        };
+        Sent {
+            macs: ([2, 0, 0, 0, 0, 2], mac),
+            ifindex: device.ifindex,
+            ingress_ifindex: device.ifindex,
+            spec: Spec {
+                source,
+                destination,
+                load,
+            },
+        }
+    }
+
+    /// What the stack sends out of an ENI.
+    fn of_stack(&mut self) -> Sent {
+        let (_, device) = pick(self.random, &ENIS);
+        let is_v4 = self.is_v4();
+        let from_host = once_in(self.random, 2);
+        let mut source = if from_host {
+            self.translation(is_v4)
+        } else {
+            pod_addresses(self.random.below(VETHS.len()))[usize::from(!is_v4)]
+        };
+        if once_in(self.random, 16) {
+            source = self.any(is_v4);
+        }
+        let mut destination = match self.random.below(12) {
+            0 => self.any(is_v4),
+            _ => self.remote(is_v4),
+        };
+        let mut load = self.load(is_v4, true);
+        if let Some((outside, flow)) = self.flow()
+            && once_in(self.random, 2)
+        {
+            let pod = if once_in(self.random, 3) {
+                let ours = translation_addresses(outside.eni)[usize::from(!flow.pod.is_ipv4())];
+                ours.unwrap_or(flow.pod)
+            } else {
+                flow.pod
+            };
+            source = pod;
+            destination = outside.remote;
+            // The host with the pod's port, or with the one that the outside sees.
+            let port = pick(self.random, &[flow.pod_port, outside.port]);
+            load = Load::Ports(outside.protocol, port, outside.remote_port);
+            if once_in(self.random, 4) {
+                let load = Load::Ports(outside.protocol, outside.remote_port, flow.pod_port);
+                let quote = self.quote(outside.remote, flow.pod, load);
+                source = self.translation(flow.pod.is_ipv4());
+                return self.carried(device, source, destination, Load::Error(quote));
+            }
+        }
+        self.carried(device, source, destination, load)
+    }
+
+    fn carried(
+        &mut self,
+        device: super::Device,
+        source: IpAddr,
+        destination: IpAddr,
+        load: Load,
+    ) -> Sent {
+        let ingress = match self.random.below(4) {
+            0 => 0,
+            1 => pick(self.random, &DEVICES).ifindex,
+            _ if self.world.pod(source).is_some() => VETHS[0].ifindex,
+            _ => 0,
+        };
+        Sent {
+            macs: (device.mac, [2, 0, 0, 0, 0, 3]),
+            ifindex: device.ifindex,
+            ingress_ifindex: ingress,
+            spec: Spec {
+                source,
+                destination,
+                load,
+            },
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Running batches, and saying what is wrong with one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fmt::Write as _;
+
+use anyhow::{Result, ensure};
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::{Outcome, Verdict};
+
+use super::aim::Aim;
+use super::clock::Clock;
+use super::node::{self, DEVICES, Variant};
+use super::plant::Planter;
+use super::remembered::Tables;
+use crate::model::state::State;
+use crate::model::wire::{fold, sum};
+use crate::model::world::World;
+use crate::model::{Packet, Way, parse, predict};
+use crate::random::Random;
+use crate::testrun::tables::{Given, Made, Runner};
+use crate::testrun::{DROP, PASS, Programs, REDIRECT, ip};
+
+/// How often each outcome came about, by program.
+pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
+
+/// Packets of a batch.
+pub const PACKETS: usize = 256;
+
+/// What is wrong with a batch.
+#[derive(Debug)]
+pub struct Failure {
+    /// The batch's seed.
+    pub seed: u64,
+    /// The packet that it was found by, if by one.
+    pub packet: Option<usize>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "batch {:#x}", self.seed)?;
+        if let Some(packet) = self.packet {
+            write!(formatter, ", packet {packet}")?;
+        }
+        write!(formatter, ": {}", self.what)
+    }
+}
+
+/// Batches in a row on one variant of the node: so few of them load one variant only.
+const IN_A_ROW: u64 = 16;
+
+/// Programs with the node's maps, for every variant of what is fixed when they are loaded.
+pub struct Fuzzer {
+    object: Vec<u8>,
+    extra: Option<(&'static str, u32)>,
+    /// Loaded when a batch needs them.
+    loaded: [Option<Loaded>; Variant::ALL.len()],
+    /// Outcomes that came about, by program.
+    pub outcomes: Outcomes,
+}
+
+/// The programs, loaded for one variant.
+struct Loaded {
+    programs: Programs,
+    tables: Tables,
+    runners: BTreeMap<Program, Runner>,
+    world: World,
+    clock: Clock,
+    /// What the counters must be.
+    counted: BTreeMap<u32, Counter>,
+}
+
+/// What came of the packets of a batch.
+enum Ran {
+    /// All that should.
+    Well,
+    /// The kernel says that the sum of this packet is wrong.
+    WrongSum(usize),
+    /// Something else.
+    Badly(Failure),
+}
+
+/// Makes the node's devices in this thread's namespace.
+///
+/// # Errors
+/// Without root.
+pub fn make_devices() -> Result<()> {
+    let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    for pair in DEVICES.chunks(2) {
+        let [one, two] = pair else { continue };
+        ip(&format!(
+            "link add index {} address {} type veth peer index {} address {}",
+            one.ifindex,
+            text(one.mac),
+            two.ifindex,
+            text(two.mac),
+        ))?;
+    }
+    Ok(())
+}
+
+impl Fuzzer {
+    /// Fuzzes the programs of an object, loaded with this global beside the settings.
+    #[must_use]
+    pub fn new(object: Vec<u8>, extra: Option<(&'static str, u32)>) -> Self {
+        Self {
+            object,
+            extra,
+            loaded: [const { None }; Variant::ALL.len()],
+            outcomes: BTreeMap::new(),
+        }
+    }
+
+    /// Runs a batch; says what is wrong with it. The devices must be there.
+    ///
+    /// # Errors
+    /// When something fails that is not under test.
+    pub fn run(&mut self, seed: u64) -> Result<Option<Failure>> {
+        let count = self.loaded.len();
+        let index = usize::try_from(seed / IN_A_ROW % count as u64)?;
+        let slot = &mut self.loaded[index];
+        let loaded = match slot {
+            Some(loaded) => loaded,
+            None => slot.insert(Loaded::new(&self.object, &Variant::ALL[index], self.extra)?),
+        };
+        let mut unsummed = BTreeSet::new();
+        loop {
+            let mut batch = Batch::new(loaded, seed, &unsummed)?;
+            let ran = batch.run()?;
+            match ran {
+                Ran::Well => {
+                    for (key, times) in batch.outcomes {
+                        *self.outcomes.entry(key).or_default() += times;
+                    }
+                    return Ok(None);
+                }
+                Ran::Badly(failure) => return Ok(Some(failure)),
+                // The kernel compares sums as numbers, where two numbers stand for zero. Without
+                // its help the packet comes back, and tells whether that was it.
+                Ran::WrongSum(packet) => {
+                    ensure!(unsummed.insert(packet), "a sum that is not asked for");
+                }
+            }
+        }
+    }
+
+    /// Compares every counter at the end of a run.
+    ///
+    /// # Errors
+    /// When one is not what the packets add up to.
+    pub fn finish(&self) -> Result<()> {
+        for loaded in self.loaded.iter().flatten() {
+            let found = loaded.programs.counters()?;
+            ensure!(
+                found == loaded.counted,
+                "counters are {found:?}, not {:?}",
+                loaded.counted
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Loaded {
+    fn new(object: &[u8], variant: &Variant, extra: Option<(&'static str, u32)>) -> Result<Self> {
+        let mut programs = Programs::load_object(object, &variant.settings()?, extra)?;
+        let world = node::world(variant)?;
+        node::fill(&mut programs, &world)?;
+        let mut runners = BTreeMap::new();
+        for program in Program::ALL {
+            runners.insert(program, programs.runner(program)?);
+        }
+        let tables = Tables::of(&programs)?;
+        let clock = Clock::read(&runners, &tables)?;
+        let counted = programs.counters()?;
+        Ok(Self {
+            programs,
+            tables,
+            runners,
+            world,
+            clock,
+            counted,
+        })
+    }
+}
+
+/// A seed that does not look like its neighbours, and is not 0: the finaliser of `SplitMix64`
+/// (Steele and others, "Fast splittable pseudorandom number generators", 2014).
+pub(super) fn mixed(seed: u64) -> u64 {
+    let seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let seed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let seed = (seed ^ (seed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (seed ^ (seed >> 31)) | 1
+}
+
+/// A batch on its way.
+struct Batch<'a> {
+    loaded: &'a mut Loaded,
+    seed: u64,
+    random: Random,
+    /// Packets that the kernel shall not sum up.
+    unsummed: &'a BTreeSet<usize>,
+    state: State,
+    begin: u64,
+    outcomes: Outcomes,
+}
+
+impl<'a> Batch<'a> {
+    /// Makes the node as it is when the batch begins.
+    fn new(loaded: &'a mut Loaded, seed: u64, unsummed: &'a BTreeSet<usize>) -> Result<Self> {
+        let mut random = Random::new(mixed(seed));
+        loaded.tables.clear()?;
+        node::choose_policy(&mut loaded.programs, &mut loaded.world, &mut random)?;
+        let begin = loaded.clock.now()?;
+        let planter = Planter {
+            world: &loaded.world,
+            tables: &loaded.tables,
+            random: &mut random,
+            state: State::default(),
+            now: begin,
+        };
+        let state = planter.plant(&loaded.programs)?;
+        Ok(Self {
+            loaded,
+            seed,
+            random,
+            unsummed,
+            state,
+            begin,
+            outcomes: BTreeMap::new(),
+        })
+    }
+
+    fn failure(&self, packet: Option<usize>, what: String) -> Ran {
+        Ran::Badly(Failure {
+            seed: self.seed,
+            packet,
+            what,
+        })
+    }
+
+    fn run(&mut self) -> Result<Ran> {
+        for number in 0..PACKETS {
+            let mut aim = Aim {
+                world: &self.loaded.world,
+                state: &self.state,
+                random: &mut self.random,
+            };
+            let (program, packet) = aim.packet();
+            let wants_sum = self.random.below(2) == 0;
+            if !is_accepted(&packet.frame) {
+                continue;
+            }
+            let is_summed = wants_sum && !self.unsummed.contains(&number);
+            let made = match self.loaded.runners[&program].run(&given(&packet, is_summed)) {
+                Ok(made) => made,
+                Err(error) if is_summed && is_wrong_sum(&error) => {
+                    self.loaded.counted = self.loaded.programs.counters()?;
+                    return Ok(Ran::WrongSum(number));
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(what) = self.judge(program, &packet, &made, number)? {
+                self.loaded.counted = self.loaded.programs.counters()?;
+                return Ok(self.failure(Some(number), what));
+            }
+        }
+        let mut differences = self.loaded.tables.compare(&self.state, self.begin)?;
+        differences.extend(self.compare_counters()?);
+        if differences.is_empty() {
+            return Ok(Ran::Well);
+        }
+        Ok(self.failure(None, differences.join("\n")))
+    }
+
+    /// Says what is wrong with what became of a packet.
+    fn judge(
+        &mut self,
+        program: Program,
+        packet: &Packet,
+        made: &Made,
+        number: usize,
+    ) -> Result<Option<String>> {
+        let world = &self.loaded.world;
+        let predicted = match predict(world, &mut self.state, program, packet, &made.frame) {
+            Ok(predicted) => predicted,
+            Err(what) => return Ok(Some(self.describe(program, packet, made, &what)?)),
+        };
+        let code = match predicted.way {
+            Way::Pass => PASS,
+            Way::Redirect => REDIRECT,
+            Way::Drop => DROP,
+        };
+        let wanted = Made {
+            code,
+            frame: predicted.frame,
+            mark: predicted.mark,
+        };
+        // What is dropped is nobody's business any more.
+        let is_same = made.code == code
+            && (code == DROP || made.frame == wanted.frame && made.mark == wanted.mark);
+        if !is_same {
+            let outcome = predicted.outcome.map_or("nothing", Outcome::name);
+            let what = format!("wanted {outcome}: {}", show(&wanted));
+            return Ok(Some(self.describe(program, packet, made, &what)?));
+        }
+        let is_zero = || matches!(fold(sum(&made.frame[parse::ETHERNET..])), 0 | 0xffff);
+        if self.unsummed.contains(&number) && !is_zero() {
+            let what = "the sum of the whole packet was not kept".to_owned();
+            return Ok(Some(self.describe(program, packet, made, &what)?));
+        }
+        if let Some(outcome) = predicted.outcome {
+            *self.outcomes.entry((program, outcome)).or_default() += 1;
+            let counter = self
+                .loaded
+                .counted
+                .entry(program.slot(outcome))
+                .or_default();
+            counter.packets += 1;
+            counter.bytes += packet.frame.len() as u64;
+        }
+        Ok(None)
+    }
+
+    fn compare_counters(&mut self) -> Result<Vec<String>> {
+        let mut differences = Vec::new();
+        for (program, outcome) in self.outcomes.keys() {
+            let found = self.loaded.programs.counter(*program, *outcome)?;
+            let wanted = self.loaded.counted[&program.slot(*outcome)];
+            if found != wanted {
+                let (program, outcome) = (program.name(), outcome.name());
+                differences.push(format!("{program} {outcome}: {found:?}, not {wanted:?}"));
+            }
+        }
+        if !differences.is_empty() {
+            self.loaded.counted = self.loaded.programs.counters()?;
+        }
+        Ok(differences)
+    }
+
+    /// What the last packet was counted as.
+    fn counted(&self, program: Program) -> Result<String> {
+        let counted = &self.loaded.counted;
+        let moved: Vec<String> = self
+            .loaded
+            .programs
+            .counters()?
+            .into_iter()
+            .filter(|(slot, counter)| counted.get(slot) != Some(counter))
+            .map(|(slot, _)| {
+                let first = program.slot(Outcome::Passed(Verdict::Local));
+                slot.checked_sub(first)
+                    .and_then(|code| u8::try_from(code).ok())
+                    .and_then(Outcome::from_code)
+                    .map_or(format!("slot {slot}"), |outcome| outcome.name().to_owned())
+            })
+            .collect();
+        Ok(moved.join(", "))
+    }
+
+    /// All that one needs to have a packet again.
+    fn describe(
+        &self,
+        program: Program,
+        packet: &Packet,
+        made: &Made,
+        what: &str,
+    ) -> Result<String> {
+        let mut text = format!("{}: {what}\n", program.name());
+        writeln!(text, "  made   {}", show(made))?;
+        writeln!(text, "  counted {}", self.counted(program)?)?;
+        writeln!(
+            text,
+            "  of     device {} from {} mark {:#x} gso {} frame {}",
+            packet.ifindex,
+            packet.ingress_ifindex,
+            packet.mark,
+            packet.gso_size,
+            hex(&packet.frame)
+        )?;
+        writeln!(text, "  settings {:?}", self.loaded.world.settings)?;
+        for (outside, flow) in &self.state.flows {
+            writeln!(text, "  {outside:?} {flow:?}")?;
+        }
+        for (datagram, ports) in &self.state.datagrams {
+            writeln!(text, "  {datagram:?} {ports:?}")?;
+        }
+        for inside in self.state.inbound.keys() {
+            writeln!(text, "  inbound {inside:?}")?;
+        }
+        writeln!(text, "  quota {:?}", self.state.quota)?;
+        Ok(text)
+    }
+}
+
+fn given(packet: &Packet, is_summed: bool) -> Given<'_> {
+    Given {
+        frame: &packet.frame,
+        ifindex: packet.ifindex,
+        ingress_ifindex: packet.ingress_ifindex,
+        mark: packet.mark,
+        gso_size: packet.gso_size,
+        is_summed,
+    }
+}
+
+/// Whether a test run takes a frame: not one that ends within its IP header.
+fn is_accepted(frame: &[u8]) -> bool {
+    let header = match frame.get(12..14) {
+        Some([0x08, 0x00]) => 20,
+        Some([0x86, 0xdd]) => 40,
+        _ => 1,
+    };
+    frame.len() >= parse::ETHERNET + header
+}
+
+/// Whether the kernel found the sum wrong.
+fn is_wrong_sum(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.raw_os_error() == Some(libc::EBADMSG))
+}
+
+fn show(made: &Made) -> String {
+    format!(
+        "code {} mark {:#x} frame {}",
+        made.code,
+        made.mark,
+        hex(&made.frame)
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .concat()
+}

@@ -1,0 +1,53 @@
+//! The kernel's clock, as the programs see it.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use datapath_common::counter::Program;
+
+use super::batch::mixed;
+use super::node;
+use super::remembered::Tables;
+use crate::testrun::tables::{Given, Runner};
+
+/// Packets that are sent to read the clock: some of them are whole.
+const PROBES: u64 = 64;
+
+/// The kernel's time, in jiffies.
+pub(super) struct Clock {
+    jiffies: u64,
+    per_second: u32,
+    read: Instant,
+}
+
+impl Clock {
+    /// Reads it from what a program remembers of a packet.
+    pub(super) fn read(runners: &BTreeMap<Program, Runner>, tables: &Tables) -> Result<Self> {
+        let runner = runners.get(&Program::FromEndpoint).context("a program")?;
+        for seed in 0..PROBES {
+            let (frame, ifindex) = node::probe(mixed(seed));
+            runner.run(&Given {
+                frame: &frame,
+                ifindex,
+                ingress_ifindex: ifindex,
+                mark: 0,
+                gso_size: 0,
+                is_summed: false,
+            })?;
+        }
+        let jiffies = tables.last_seen()?.context("the probes open no flow")?;
+        tables.clear()?;
+        Ok(Self {
+            jiffies,
+            per_second: towpath::bpf::jiffies_per_second()?,
+            read: Instant::now(),
+        })
+    }
+
+    /// The time now, or a moment ago.
+    pub(super) fn now(&self) -> Result<u64> {
+        let elapsed = self.read.elapsed().as_millis() * u128::from(self.per_second) / 1000;
+        Ok(self.jiffies + u64::try_from(elapsed)?)
+    }
+}

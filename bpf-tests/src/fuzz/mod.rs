@@ -1,0 +1,17 @@
+//! Packets that nobody would think of, through the programs and the reference model: both must do
+//! the same to every byte, and remember the same.
+//!
+//! A run is made of batches. Each has a seed of its own, from which everything in it follows: the
+//! node's policy, what is remembered at its start, and every packet. A batch that fails can so be
+//! had again alone.
+
+mod aim;
+mod batch;
+mod clock;
+mod node;
+mod packet;
+mod plant;
+mod remembered;
+
+pub use batch::{Failure, Fuzzer, Outcomes, PACKETS, make_devices};
+pub use node::{DEVICES, Device, Variant};

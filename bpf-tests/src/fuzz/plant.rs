@@ -1,0 +1,260 @@
+//! What is remembered when a batch begins: flows of every kind that no packet of the batch has
+//! opened, and what is left over of others. The maps and the model get the same.
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+use datapath_common::abi::{
+    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, Quota, map,
+};
+
+use super::aim::{PORTS, REMOTE_PORTS};
+use super::node::{ENIS, VETHS, pod_addresses, remotes, translation_addresses};
+use super::packet::{WITH_PORTS, once_in, pick};
+use super::remembered::Tables;
+use crate::model::parse::{ICMP, ICMPV6};
+use crate::model::state::{self, Inside, Outside, State};
+use crate::model::world::World;
+use crate::random::Random;
+use crate::testrun::Programs;
+
+/// Jiffies that are long ago: far more than any lifetime.
+pub(super) const LONG_AGO: u64 = 10_000_000;
+
+/// Plants flows and more.
+pub(super) struct Planter<'a> {
+    pub(super) world: &'a World,
+    pub(super) tables: &'a Tables,
+    pub(super) random: &'a mut Random,
+    pub(super) state: State,
+    /// The time, in jiffies.
+    pub(super) now: u64,
+}
+
+/// The key of a flow, as the map has it.
+pub(super) fn flow_key(outside: &Outside) -> FlowKey {
+    FlowKey::new(
+        outside.eni,
+        outside.protocol,
+        outside.remote.into(),
+        outside.remote_port.to_be(),
+        outside.port.to_be(),
+    )
+}
+
+/// A tuple, as the maps have it.
+pub(super) fn pod_tuple(inside: &Inside) -> PodTuple {
+    PodTuple::new(
+        inside.protocol,
+        inside.pod.into(),
+        inside.pod_port.to_be(),
+        inside.remote.into(),
+        inside.remote_port.to_be(),
+    )
+}
+
+impl Planter<'_> {
+    /// Plants everything.
+    pub(super) fn plant(mut self, programs: &Programs) -> Result<State> {
+        let control = NatControl {
+            may_be_exempt: self.world.settings.may_be_exempt.into(),
+        };
+        programs
+            .table::<u32, NatControl>(map::NAT_CONTROL)?
+            .put(&0, &control)?;
+        for _ in 0..self.random.below(12) {
+            self.flow()?;
+        }
+        for _ in 0..self.random.below(4) {
+            self.stale_note()?;
+        }
+        for _ in 0..self.random.below(6) {
+            self.inbound()?;
+        }
+        for _ in 0..self.random.below(4) {
+            self.datagram()?;
+        }
+        self.quotas()?;
+        Ok(self.state)
+    }
+
+    fn protocol(&mut self, is_v4: bool) -> u8 {
+        let icmp = if is_v4 { ICMP } else { ICMPV6 };
+        if once_in(self.random, 4) {
+            icmp
+        } else {
+            pick(self.random, &WITH_PORTS)
+        }
+    }
+
+    /// The inside of a flow of a pod, or of the host by an ENI.
+    fn inside(&mut self, host_by: Option<u8>) -> Inside {
+        let is_v4 = once_in(self.random, 2);
+        let family = usize::from(!is_v4);
+        let pod = pod_addresses(pick(self.random, &[0, 1, 1, 4]))[family];
+        let host = host_by.and_then(|eni| translation_addresses(eni)[family]);
+        let protocol = self.protocol(is_v4);
+        let is_icmp = matches!(protocol, ICMP | ICMPV6);
+        let remote_port = pick(self.random, &REMOTE_PORTS);
+        Inside {
+            protocol,
+            pod: host.unwrap_or(pod),
+            pod_port: pick(self.random, &PORTS),
+            remote: pick(self.random, &remotes(is_v4)),
+            remote_port: if is_icmp { 0 } else { remote_port },
+        }
+    }
+
+    /// A flow: at its first port, which is its own, or anywhere else with a note; at the ENI of its
+    /// owner or at the primary.
+    fn flow(&mut self) -> Result<()> {
+        let by_host = once_in(self.random, 5).then(|| pick(self.random, &ENIS).0);
+        let inside = self.inside(by_host);
+        let world = self.world;
+        let endpoint = world.pod(inside.pod).map(|pod| (pod.ifindex, pod.eni));
+        let eni = match (endpoint, by_host) {
+            (Some((_, owner)), _) => pick(self.random, &[owner, 0]),
+            (None, Some(eni)) => eni,
+            (None, None) => return Ok(()),
+        };
+        let is_first = world.settings.has_port(inside.pod_port)
+            && (inside.protocol == crate::model::parse::SCTP || !once_in(self.random, 3));
+        let (first, last) = pick(self.random, &world.settings.ports);
+        let any = first + u16::try_from(self.random.below(usize::from(last - first) + 1))?;
+        let port = if is_first { inside.pod_port } else { any };
+        let keeps = port == inside.pod_port;
+        let outside = Outside {
+            eni,
+            protocol: inside.protocol,
+            remote: inside.remote,
+            remote_port: inside.remote_port,
+            port,
+        };
+        let is_taken = self.state.flows.contains_key(&outside)
+            || self.state.by_inside.contains_key(&inside)
+            || self.state.flows.len() + 4 > world.settings.flow_capacity;
+        // A protocol whose port stays has no flow with another one.
+        if is_taken || (inside.protocol == crate::model::parse::SCTP && !keeps) {
+            return Ok(());
+        }
+        let idle = once_in(self.random, 3);
+        let dead = idle && keeps && once_in(self.random, 3);
+        let flow = state::Flow {
+            pod: inside.pod,
+            pod_port: inside.pod_port,
+            endpoint: endpoint.map_or(0, |(ifindex, _)| ifindex),
+            out: pick(self.random, &[1, 2, 3, 7, 10, 11, 15]),
+            inward: pick(self.random, &[0, 1, 3, 7, 11, 15]),
+            idle,
+            dead,
+        };
+        let key = flow_key(&outside);
+        let mut value = Flow::new(
+            &key,
+            flow.pod.into(),
+            flow.pod_port.to_be(),
+            flow.endpoint,
+            self.now - if idle { LONG_AGO } else { 0 },
+        );
+        value.progress_out = flow.out;
+        value.progress_in = flow.inward;
+        value.dead = dead.into();
+        self.tables.flows_of(inside.remote).put(&key, &value)?;
+        if !keeps {
+            let moved = Moved::new(eni, port.to_be());
+            self.tables
+                .moved_of(inside.remote)
+                .put(&pod_tuple(&inside), &moved)?;
+        }
+        self.state.put(outside, flow);
+        Ok(())
+    }
+
+    /// A note of a flow that is no more.
+    fn stale_note(&mut self) -> Result<()> {
+        let inside = self.inside(None);
+        if self.state.by_inside.contains_key(&inside) {
+            return Ok(());
+        }
+        let (first, _) = pick(self.random, &self.world.settings.ports);
+        let moved = Moved::new(pick(self.random, &ENIS).0, first.to_be());
+        self.tables
+            .moved_of(inside.remote)
+            .put(&pod_tuple(&inside), &moved)
+    }
+
+    fn inbound(&mut self) -> Result<()> {
+        let inside = self.inside(None);
+        if self.state.inbound.len() + 2 > self.world.settings.inbound_capacity {
+            return Ok(());
+        }
+        let shown = pick(self.random, &[0, 1, 2, 3]);
+        let idle = once_in(self.random, 2);
+        let last_seen = self.now - if idle { LONG_AGO } else { 0 };
+        let value = Inbound::new(last_seen, shown);
+        self.tables.inbound.put(&pod_tuple(&inside), &value)?;
+        self.state.inbound.insert(inside, shown);
+        Ok(())
+    }
+
+    /// A datagram whose first fragment has passed, now or too long ago.
+    fn datagram(&mut self) -> Result<()> {
+        let inside = self.inside(None);
+        let is_v4 = inside.pod.is_ipv4();
+        let datagram = state::Datagram {
+            source: inside.pod,
+            destination: inside.remote,
+            id: pick(self.random, &[1, 2, 0xfffe]),
+            protocol: if is_v4 { inside.protocol } else { 0 },
+        };
+        let is_old = once_in(self.random, 2);
+        let ports = (inside.protocol, inside.pod_port, inside.remote_port);
+        let value = Datagram::new(
+            self.now - if is_old { LONG_AGO } else { 0 },
+            ports.0,
+            ports.1.to_be(),
+            ports.2.to_be(),
+        );
+        self.tables
+            .fragments
+            .put(&datagram_key(&datagram), &value)?;
+        let noted = (!is_old).then_some(ports);
+        self.state.datagrams.insert(datagram, noted);
+        Ok(())
+    }
+
+    /// What each endpoint has, and for some nearly all that it may have.
+    fn quotas(&mut self) -> Result<()> {
+        for veth in VETHS {
+            let most = self.world.settings.flows_per_endpoint;
+            if once_in(self.random, 8) {
+                let used = self.state.quota.entry(veth.ifindex).or_default();
+                *used = (*used).max(most - self.random.below(3) as u64);
+            }
+        }
+        for (endpoint, used) in &self.state.quota {
+            let quota = Quota {
+                flows: u32::try_from(*used)?,
+                ..Quota::NONE
+            };
+            self.tables.quota.put(endpoint, &quota)?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of a datagram, as the map has it.
+pub(super) fn datagram_key(datagram: &state::Datagram) -> DatagramKey {
+    let is_v4 = datagram.source.is_ipv4();
+    let id = match u16::try_from(datagram.id) {
+        Ok(id) if is_v4 => u32::from(id.to_be()),
+        _ => datagram.id.to_be(),
+    };
+    let address = |address: IpAddr| address.into();
+    DatagramKey::new(
+        address(datagram.source),
+        address(datagram.destination),
+        id,
+        datagram.protocol,
+    )
+}

@@ -1,0 +1,178 @@
+//! What the maps remember, in the model's terms.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::IpAddr;
+
+use anyhow::Result;
+use datapath_common::abi::{
+    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
+    map,
+};
+
+use super::plant::{LONG_AGO, datagram_key};
+use crate::model::state::{Inside, Outside, State};
+use crate::testrun::Programs;
+use crate::testrun::tables::Table;
+
+/// The maps of translation.
+pub(super) struct Tables {
+    flows: [Table<FlowKey, Flow>; 2],
+    moved: [Table<PodTuple, Moved>; 2],
+    blocks: Table<PortBlockKey, PortBlock>,
+    pub(super) quota: Table<u32, Quota>,
+    pub(super) inbound: Table<PodTuple, Inbound>,
+    pub(super) fragments: Table<DatagramKey, Datagram>,
+}
+
+impl Tables {
+    /// Those of loaded programs.
+    pub(super) fn of(programs: &Programs) -> Result<Self> {
+        Ok(Self {
+            flows: [
+                programs.table(map::FLOWS_V4)?,
+                programs.table(map::FLOWS_V6)?,
+            ],
+            moved: [
+                programs.table(map::MOVED_V4)?,
+                programs.table(map::MOVED_V6)?,
+            ],
+            blocks: programs.table(map::PORT_BLOCKS)?,
+            quota: programs.table(map::QUOTA)?,
+            inbound: programs.table(map::INBOUND)?,
+            fragments: programs.table(map::FRAGMENTS)?,
+        })
+    }
+
+    /// The flows of the family of an address.
+    pub(super) fn flows_of(&self, address: IpAddr) -> &Table<FlowKey, Flow> {
+        &self.flows[usize::from(address.is_ipv6())]
+    }
+
+    /// The moved flows of the family of an address.
+    pub(super) fn moved_of(&self, address: IpAddr) -> &Table<PodTuple, Moved> {
+        &self.moved[usize::from(address.is_ipv6())]
+    }
+
+    /// When a flow was seen, of those that there are.
+    pub(super) fn last_seen(&self) -> Result<Option<u64>> {
+        let flows = self.flows[0].entries()?;
+        Ok(flows.first().map(|(_, flow)| flow.last_seen))
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) -> Result<()> {
+        for family in 0..2 {
+            self.flows[family].clear()?;
+            self.moved[family].clear()?;
+        }
+        self.blocks.clear()?;
+        self.quota.clear()?;
+        self.inbound.clear()?;
+        self.fragments.clear()
+    }
+
+    /// Compares what is remembered with what should be; says what differs. `begin` is when the
+    /// batch began, in jiffies.
+    pub(super) fn compare(&self, state: &State, begin: u64) -> Result<Vec<String>> {
+        let mut differences = Vec::new();
+        let mut flows = BTreeMap::new();
+        for table in &self.flows {
+            for (key, flow) in table.entries()? {
+                let outside = Outside {
+                    eni: key.eni,
+                    protocol: key.protocol,
+                    remote: key.remote.into(),
+                    remote_port: u16::from_be(key.remote_port),
+                    port: u16::from_be(key.port),
+                };
+                let flow = crate::model::state::Flow {
+                    pod: flow.pod.into(),
+                    pod_port: u16::from_be(flow.pod_port),
+                    endpoint: flow.endpoint,
+                    out: flow.progress_out,
+                    inward: flow.progress_in,
+                    // The kernel's clock may lag behind ours.
+                    idle: flow.last_seen < begin - LONG_AGO / 2,
+                    dead: flow.dead != 0,
+                };
+                flows.insert(outside, flow);
+            }
+        }
+        compare("flow", &flows, &state.flows, &mut differences);
+        self.compare_rest(state, &mut differences)?;
+        Ok(differences)
+    }
+
+    fn compare_rest(&self, state: &State, differences: &mut Vec<String>) -> Result<()> {
+        let mut inbound = BTreeMap::new();
+        for (tuple, value) in self.inbound.entries()? {
+            let inside = Inside {
+                protocol: tuple.protocol,
+                pod: tuple.pod.into(),
+                pod_port: u16::from_be(tuple.pod_port),
+                remote: tuple.remote.into(),
+                remote_port: u16::from_be(tuple.remote_port),
+            };
+            inbound.insert(inside, value.progress_out);
+        }
+        compare("inbound flow", &inbound, &state.inbound, differences);
+        let mut fragments = BTreeMap::new();
+        for (key, value) in self.fragments.entries()? {
+            let ports = (
+                value.protocol,
+                u16::from_be(value.source_port),
+                u16::from_be(value.destination_port),
+            );
+            fragments.insert(format!("{key:?}"), ports);
+        }
+        for (datagram, ports) in &state.datagrams {
+            let key = format!("{:?}", datagram_key(datagram));
+            let found = fragments.remove(&key);
+            if ports.is_some() && found != *ports {
+                differences.push(format!("{datagram:?}: {found:?}, not {ports:?}"));
+            }
+        }
+        for key in fragments.keys() {
+            differences.push(format!("{key} should not be noted"));
+        }
+        let quota: BTreeMap<u32, u64> = self
+            .quota
+            .entries()?
+            .into_iter()
+            .map(|(endpoint, quota)| (endpoint, u64::from(quota.flows)))
+            .filter(|(_, flows)| *flows != 0)
+            .collect();
+        let wanted: BTreeMap<u32, u64> = state
+            .quota
+            .iter()
+            .map(|(endpoint, flows)| (*endpoint, *flows))
+            .filter(|(_, flows)| *flows != 0)
+            .collect();
+        compare("quota of", &quota, &wanted, differences);
+        Ok(())
+    }
+}
+
+/// Says which entries differ.
+fn compare<K: Ord + Debug, V: PartialEq + Debug>(
+    what: &str,
+    found: &BTreeMap<K, V>,
+    wanted: &BTreeMap<K, V>,
+    differences: &mut Vec<String>,
+) {
+    for (key, value) in found {
+        match wanted.get(key) {
+            Some(wanted) if wanted == value => {}
+            Some(wanted) => {
+                differences.push(format!("{what} {key:?}: {value:?}, not {wanted:?}"));
+            }
+            None => differences.push(format!("{what} {key:?} should not be: {value:?}")),
+        }
+    }
+    for (key, value) in wanted {
+        if !found.contains_key(key) {
+            differences.push(format!("{what} {key:?} is missing: {value:?}"));
+        }
+    }
+}

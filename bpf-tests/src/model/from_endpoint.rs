@@ -1,0 +1,82 @@
+//! What a pod sends.
+
+use datapath_common::outcome::{DropReason, Verdict};
+
+use super::egress::Origin;
+use super::parse::{ICMPV6, Ip};
+use super::wire::{byte, number16};
+use super::world::Address;
+use super::{Decided, Done, Passage, Way, is_group, is_link_local};
+
+impl Passage<'_> {
+    pub(super) fn pod_sends(&mut self) -> Decided {
+        let Some(version) = self.version() else {
+            return match number16(&self.frame, 12) {
+                None => Err(DropReason::Truncated.into()),
+                Some(0x0806) => Ok((Verdict::Arp, Way::Pass)),
+                Some(0x8100 | 0x88a8) => Err(DropReason::VlanTagged.into()),
+                Some(_) => Err(DropReason::NotIp.into()),
+            };
+        };
+        let ip = self.parse(version)?;
+        let source = self
+            .world
+            .pod(ip.source)
+            .filter(|pod| pod.ifindex == self.packet.ifindex);
+        let Some(source) = source else {
+            return self.without_own_source(&ip);
+        };
+        let owner = self.mark_of(source.eni);
+        if is_group(ip.destination) {
+            return Ok(self.hand_up(owner, Verdict::Multicast));
+        }
+        if is_link_local(ip.destination) {
+            return Ok(self.hand_up(owner, Verdict::LinkLocal));
+        }
+        match self.world.addresses.get(&ip.destination).copied() {
+            Some(Address::Host { .. }) => return Ok(self.hand_up(owner, Verdict::Host)),
+            Some(Address::Pod(pod)) => {
+                if let Some(verdict) = self.exception(&ip, pod.mtu)? {
+                    let ours = owner | self.world.settings.marks.exception;
+                    return Ok(self.hand_up(ours, verdict));
+                }
+                self.deliver(&ip, &pod);
+                return Ok((Verdict::Local, Way::Redirect));
+            }
+            None => {}
+        }
+        let classes = self.world.classes(ip.destination);
+        if classes.service {
+            return Ok(self.hand_up(owner, Verdict::Service));
+        }
+        if classes.block {
+            return Err(DropReason::NoEndpoint.into());
+        }
+        self.leave(&ip, &source, Origin::Pod)
+    }
+
+    /// Neighbour discovery and MLD come from `::` and link-local addresses.
+    fn without_own_source(&mut self, ip: &Ip) -> Decided {
+        let may = ip.version == 6 && (ip.source.is_unspecified() || is_link_local(ip.source));
+        let is_discovery = || {
+            let (mut next, mut at) = (byte(&self.frame, ip.start + 6)?, ip.start + 40);
+            if next == 0 {
+                next = byte(&self.frame, at)?;
+                at += 8 + usize::from(byte(&self.frame, at + 1)?) * 8;
+            }
+            let kind = byte(&self.frame, at)?;
+            Some(next == ICMPV6 && matches!(kind, 131..=133 | 135 | 136 | 143))
+        };
+        if may && is_discovery() == Some(true) {
+            Ok((Verdict::NeighbourDiscovery, Way::Pass))
+        } else {
+            Err(DropReason::SpoofedSource.into())
+        }
+    }
+
+    /// To the stack with these bits of ours.
+    pub(super) fn hand_up(&mut self, ours: u32, verdict: Verdict) -> Done {
+        self.set_mark(ours);
+        (verdict, Way::Pass)
+    }
+}

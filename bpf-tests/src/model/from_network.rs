@@ -1,0 +1,182 @@
+//! What an ENI receives.
+
+use std::net::IpAddr;
+
+use datapath_common::outcome::{DropReason, Verdict};
+
+use super::parse::{Ip, Piece, TCP};
+use super::policy::{PRIMARY, Policy, policy};
+use super::rewrite::{self, Side};
+use super::state::{Inside, Outside};
+use super::transport::{self, Part, Ports, Transport};
+use super::world::{Address, Pod};
+use super::{Decided, Done, Passage, Way, is_group, is_link_local};
+
+impl Passage<'_> {
+    pub(super) fn eni_receives(&mut self) -> Decided {
+        let own = self.world.macs.get(&self.packet.ifindex);
+        let is_for_host = own.is_some_and(|mac| self.frame.starts_with(mac));
+        let Some(version) = self.version().filter(|_| is_for_host) else {
+            return Ok((Verdict::ForeignFrame, Way::Pass));
+        };
+        let ip = self.parse(version)?;
+        if is_group(ip.destination) {
+            return Ok(self.up(Verdict::Multicast));
+        }
+        if is_link_local(ip.destination) {
+            return Ok(self.up(Verdict::NotForPod));
+        }
+        match self.world.addresses.get(&ip.destination).copied() {
+            Some(Address::Pod(pod)) => self.for_pod(&ip, &pod),
+            Some(Address::Host {
+                translation_of: Some(eni),
+            }) => self.answer(&ip, eni),
+            None if self.world.classes(ip.destination).block => Err(DropReason::NoEndpoint.into()),
+            Some(Address::Host { .. }) | None => Ok(self.up(Verdict::NotForPod)),
+        }
+    }
+
+    /// For a pod's own address.
+    fn for_pod(&mut self, ip: &Ip, pod: &Pod) -> Decided {
+        if pod.eni_ifindex == 0 {
+            return Err(DropReason::EniNotReady.into());
+        }
+        if pod.eni_ifindex != self.packet.ifindex {
+            return Err(DropReason::WrongEni.into());
+        }
+        self.note_opened(ip)?;
+        self.inward(ip, pod, pod.eni, Verdict::Local)
+    }
+
+    /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
+    /// noted when the pod accepts.
+    fn note_opened(&mut self, ip: &Ip) -> Result<(), DropReason> {
+        let answers = policy(self.world, ip.destination, ip.source);
+        let may_open = matches!(answers, Policy::Translate(_))
+            && self.world.settings.masquerades(ip.source)
+            && !self
+                .world
+                .pod(ip.destination)
+                .is_some_and(|pod| pod.skips_masquerade);
+        if !may_open || ip.protocol == TCP || ip.piece == Piece::Later {
+            return Ok(());
+        }
+        let Ok(Transport::Ports(ports)) = transport::read(&self.frame, ip) else {
+            return Ok(());
+        };
+        if ports.part != Part::Opens {
+            return Ok(());
+        }
+        let inside = Inside {
+            protocol: ip.protocol,
+            pod: ip.destination,
+            pod_port: ports.destination,
+            remote: ip.source,
+            remote_port: ports.source,
+        };
+        self.state.note_inbound(self.world, inside, 0)
+    }
+
+    fn inward(&mut self, ip: &Ip, pod: &Pod, eni: u8, verdict: Verdict) -> Decided {
+        if let Some(exception) = self.exception(ip, pod.mtu)? {
+            self.set_mark(self.ingress_mark(eni) | self.world.settings.marks.exception);
+            return Ok((exception, Way::Pass));
+        }
+        self.deliver(ip, pod);
+        Ok((verdict, Way::Redirect))
+    }
+
+    /// For the translation address of an ENI: the answer to a flow, or the host's.
+    fn answer(&mut self, ip: &Ip, eni: u8) -> Decided {
+        if self.world.eni_of_device(self.packet.ifindex) != Some(eni) {
+            return Ok(self.up(Verdict::NotForPod));
+        }
+        let ports = match ip.piece {
+            Piece::Later => self.recall(ip),
+            Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
+                Ok(Transport::Ports(ports)) => Some((ip.protocol, ports)),
+                Ok(Transport::Error) => return self.error_in(ip, eni),
+                Ok(Transport::None) | Err(_) => None,
+            },
+        };
+        let is_ours = |ports: &Ports| self.world.settings.has_port(ports.destination);
+        let Some((protocol, ports)) = ports.filter(|(_, ports)| is_ours(ports)) else {
+            return Ok(self.up(Verdict::NotForPod));
+        };
+        let outside = Outside {
+            eni,
+            protocol,
+            remote: ip.source,
+            remote_port: ports.source,
+            port: ports.destination,
+        };
+        let Some(flow) = self.state.comes_in(&outside, ports.flags) else {
+            return Ok(self.up(Verdict::NotForPod));
+        };
+        if ip.piece == Piece::First {
+            self.note(ip, ports);
+        }
+        if flow.endpoint == 0 {
+            if flow.pod_port != outside.port {
+                let (frame, address) = (&mut self.frame, ip.destination);
+                rewrite::translate(frame, ip, Side::Destination, address, flow.pod_port);
+            }
+            return Ok(self.up(Verdict::HostReturned));
+        }
+        let pod = self.endpoint(flow.pod)?;
+        let (frame, port) = (&mut self.frame, flow.pod_port);
+        rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
+        self.inward(ip, &pod, eni, Verdict::Returned)
+    }
+
+    /// An ICMP error about a packet that left with the translation address.
+    fn error_in(&mut self, ip: &Ip, eni: u8) -> Decided {
+        let quote = self.quote(ip).ok().flatten().filter(|quote| {
+            quote.ip.source == ip.destination && self.world.settings.has_port(quote.ports.source)
+        });
+        let Some(quote) = quote else {
+            return Ok(self.up(Verdict::NotForPod));
+        };
+        let outside = Outside {
+            eni,
+            protocol: quote.ip.protocol,
+            remote: quote.ip.destination,
+            remote_port: quote.ports.destination,
+            port: quote.ports.source,
+        };
+        let Some(flow) = self.state.quoted(&outside) else {
+            return Ok(self.up(Verdict::NotForPod));
+        };
+        if flow.endpoint == 0 {
+            if flow.pod_port != outside.port {
+                let inner = (Side::Source, ip.destination, flow.pod_port);
+                rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, None);
+            }
+            return Ok(self.up(Verdict::HostReturned));
+        }
+        let pod = self.endpoint(flow.pod)?;
+        let inner = (Side::Source, flow.pod, flow.pod_port);
+        let outer = Some((Side::Destination, flow.pod));
+        rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
+        self.inward(ip, &pod, eni, Verdict::Returned)
+    }
+
+    fn endpoint(&self, address: IpAddr) -> Result<Pod, DropReason> {
+        self.world.pod(address).ok_or(DropReason::NoEndpoint)
+    }
+
+    /// Up to the stack; on a secondary ENI with its mark.
+    fn up(&mut self, verdict: Verdict) -> Done {
+        if let Some(eni) = self.world.eni_of_device(self.packet.ifindex)
+            && eni != PRIMARY
+        {
+            self.set_mark(self.mark_of(eni));
+        }
+        (verdict, Way::Pass)
+    }
+
+    /// The bits of what an ENI received: none for the primary.
+    fn ingress_mark(&self, eni: u8) -> u32 {
+        if eni == PRIMARY { 0 } else { self.mark_of(eni) }
+    }
+}

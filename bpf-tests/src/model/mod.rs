@@ -1,0 +1,233 @@
+//! A second opinion on what the programs do to a packet: plain Rust, from the design, that shares
+//! with them nothing but the numbers of outcomes. It says what becomes of one packet on a node
+//! that is described in full, and what is remembered afterwards.
+//!
+//! Where the programs may choose, which is a port when the first choice is taken, the model takes
+//! the choice from what they did, and says whether it was theirs to make.
+
+pub mod parse;
+pub mod policy;
+pub mod rewrite;
+pub mod state;
+pub mod transport;
+pub mod wire;
+pub mod world;
+
+mod egress;
+mod from_endpoint;
+mod from_network;
+mod to_network;
+
+use std::net::IpAddr;
+
+use datapath_common::counter::Program;
+use datapath_common::outcome::{DropReason, Outcome, Verdict};
+
+use parse::{ETHERNET, Ip};
+use state::State;
+use transport::port_at;
+use wire::{number16, put};
+use world::{Pod, World};
+
+/// A packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// Device that it is on.
+    pub ifindex: u32,
+    /// Device that received it; 0 when the host made it.
+    pub ingress_ifindex: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// Payload of each of the packets that it stands for, or 0.
+    pub gso_size: u32,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// On, to the next program or the stack.
+    Pass,
+    /// To where a helper was told.
+    Redirect,
+    /// Nowhere.
+    Drop,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What is counted; `None`: nothing.
+    pub outcome: Option<Outcome>,
+    /// Where it goes.
+    pub way: Way,
+    /// The frame afterwards.
+    pub frame: Vec<u8>,
+    /// The mark afterwards.
+    pub mark: u32,
+}
+
+/// Why no prediction could be made.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    /// The packet is dropped.
+    Drop(DropReason),
+    /// What the programs chose was not theirs to choose.
+    Illegal(String),
+}
+
+impl From<DropReason> for Stop {
+    fn from(reason: DropReason) -> Self {
+        Self::Drop(reason)
+    }
+}
+
+/// What a program decides, with what it does on the way.
+type Decided = Result<Done, Stop>;
+
+/// A packet that goes on.
+type Done = (Verdict, Way);
+
+/// A packet on its way through a program.
+struct Passage<'a> {
+    world: &'a World,
+    state: &'a mut State,
+    packet: &'a Packet,
+    /// The frame as it is so far.
+    frame: Vec<u8>,
+    mark: u32,
+    /// The frame as the program left it.
+    seen: &'a [u8],
+}
+
+/// Says what a program makes of a packet. `seen` is the frame as the program left it; nothing but a
+/// chosen port is read from it.
+///
+/// # Errors
+/// When the program chose what it may not.
+pub fn predict(
+    world: &World,
+    state: &mut State,
+    program: Program,
+    packet: &Packet,
+    seen: &[u8],
+) -> Result<Answer, String> {
+    let mut passage = Passage {
+        world,
+        state,
+        packet,
+        frame: packet.frame.clone(),
+        mark: packet.mark,
+        seen,
+    };
+    if program == Program::ToNetwork && packet.mark & world.settings.marks.done != 0 {
+        return Ok(Answer {
+            outcome: None,
+            way: Way::Pass,
+            frame: passage.frame,
+            mark: passage.mark,
+        });
+    }
+    let decided = match program {
+        Program::FromEndpoint => passage.pod_sends(),
+        Program::FromNetwork => passage.eni_receives(),
+        Program::ToNetwork => passage.stack_sends(),
+    };
+    match decided {
+        Ok((verdict, way)) => Ok(Answer {
+            outcome: Some(Outcome::Passed(verdict)),
+            way,
+            frame: passage.frame,
+            mark: passage.mark,
+        }),
+        Err(Stop::Drop(reason)) => Ok(Answer {
+            outcome: Some(Outcome::Dropped(reason)),
+            way: Way::Drop,
+            frame: passage.frame,
+            mark: passage.mark,
+        }),
+        Err(Stop::Illegal(what)) => Err(what),
+    }
+}
+
+impl Passage<'_> {
+    /// The version of the IP header that the ether type promises.
+    fn version(&self) -> Option<u8> {
+        match number16(&self.frame, 12)? {
+            0x0800 => Some(4),
+            0x86dd => Some(6),
+            _ => None,
+        }
+    }
+
+    fn parse(&self, version: u8) -> Result<Ip, DropReason> {
+        parse::ip(&self.frame, version, self.packet.gso_size != 0)
+    }
+
+    /// Replaces our bits of the mark.
+    fn set_mark(&mut self, ours: u32) {
+        self.mark = (self.mark & !self.world.settings.marks.mask) | ours;
+    }
+
+    /// The mark of an ENI.
+    fn mark_of(&self, eni: u8) -> u32 {
+        (u32::from(eni) + 1) << self.world.settings.marks.shift
+    }
+
+    /// The port that the program has put at the source.
+    fn chosen(&self, ip: &Ip) -> Option<u16> {
+        number16(self.seen, port_at(&self.frame, ip, true)?)
+    }
+
+    /// Why the stack must see to a packet that would go onto a link of this MTU.
+    fn exception(&self, ip: &Ip, mtu: usize) -> Result<Option<Verdict>, DropReason> {
+        Ok(if ip.ttl <= 1 {
+            Some(Verdict::TtlExpired)
+        } else if ip.has_options() {
+            Some(Verdict::IpOptions)
+        } else if self.largest(ip)? > mtu {
+            Some(Verdict::TooBig)
+        } else {
+            None
+        })
+    }
+
+    /// Length of the largest packet that this one becomes on the wire.
+    fn largest(&self, ip: &Ip) -> Result<usize, DropReason> {
+        let segment = usize::try_from(self.packet.gso_size).unwrap_or(usize::MAX);
+        if segment == 0 {
+            return Ok(self.frame.len() - ETHERNET);
+        }
+        let header = match ip.protocol {
+            parse::TCP => {
+                let byte = wire::byte(&self.frame, ip.transport + 12);
+                usize::from(byte.ok_or(DropReason::Truncated)? >> 4) * 4
+            }
+            parse::UDP => 8,
+            _ => 60,
+        };
+        Ok(ip.transport - ETHERNET + header + segment)
+    }
+
+    /// Into a pod: one hop further, between the MACs of its veth.
+    fn deliver(&mut self, ip: &Ip, pod: &Pod) {
+        rewrite::lower_ttl(&mut self.frame, ip);
+        put(&mut self.frame, 0, &pod.mac);
+        put(&mut self.frame, 6, &pod.host_mac);
+        self.mark = 0;
+    }
+}
+
+/// Whether an address is multicast, or the limited broadcast.
+fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_multicast(),
+    }
+}
+
+/// Whether an address is an IPv6 link-local one.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}

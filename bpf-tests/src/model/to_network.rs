@@ -1,0 +1,121 @@
+//! What the stack sends out of an ENI.
+
+use datapath_common::outcome::{DropReason, Verdict};
+
+use super::egress::{Origin, received};
+use super::parse::{Ip, Piece};
+use super::rewrite::{self, Side};
+use super::state::{Inside, New, Outside};
+use super::transport::{self, Part, Ports, Transport};
+use super::world::Address;
+use super::{Decided, Passage, Stop, Way, is_group};
+
+/// The stack's own business.
+const FROM_HOST: Decided = Ok((Verdict::FromHost, Way::Pass));
+
+impl Passage<'_> {
+    pub(super) fn stack_sends(&mut self) -> Decided {
+        let Some(Ok(ip)) = self.version().map(|version| self.parse(version)) else {
+            return FROM_HOST;
+        };
+        if is_group(ip.destination) {
+            return FROM_HOST;
+        }
+        let source = self.world.addresses.get(&ip.source).copied();
+        let is_own = self.packet.ingress_ifindex == 0
+            && self.packet.mark & self.world.settings.marks.mask == 0;
+        match source {
+            Some(Address::Pod(pod)) if !is_own => {
+                if self.world.classes(ip.destination).service {
+                    return Err(DropReason::ServiceNotTranslated.into());
+                }
+                self.leave(&ip, &pod, Origin::Stack)
+            }
+            Some(Address::Pod(_)) => self.host(&ip, None),
+            Some(Address::Host { translation_of }) => self.host(&ip, translation_of),
+            None if is_own => self.host(&ip, None),
+            None => FROM_HOST,
+        }
+    }
+
+    /// A packet of the host. Its source is the translation address of `eni`, or none.
+    fn host(&mut self, ip: &Ip, eni: Option<u8>) -> Decided {
+        let ports = match ip.piece {
+            Piece::Later => self.recall(ip),
+            Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
+                Ok(Transport::Ports(ports)) => Some((ip.protocol, ports)),
+                Ok(Transport::Error) => return self.host_error(ip),
+                Ok(Transport::None) | Err(_) => None,
+            },
+        };
+        let is_ours = |ports: &Ports| self.world.settings.has_port(ports.source);
+        match (ports.filter(|(_, ports)| is_ours(ports)), eni) {
+            (Some((protocol, ports)), Some(eni)) => self.claim(ip, eni, protocol, ports),
+            _ => FROM_HOST,
+        }
+    }
+
+    /// The host sends from a port that is ours.
+    fn claim(&mut self, ip: &Ip, eni: u8, protocol: u8, ports: Ports) -> Decided {
+        if ip.piece == Piece::First {
+            self.note(ip, ports);
+        }
+        let inside = Inside {
+            protocol,
+            pod: ip.source,
+            pod_port: ports.source,
+            remote: ip.destination,
+            remote_port: ports.destination,
+        };
+        let flow = match self.state.goes_out(&inside, ports.flags) {
+            Some(flow) => flow,
+            None if ports.part != Part::Opens => return FROM_HOST,
+            None => {
+                let new = New {
+                    inside,
+                    eni,
+                    address: ip.source,
+                    endpoint: 0,
+                    flags: ports.flags,
+                };
+                let own = Outside {
+                    eni,
+                    protocol,
+                    remote: ip.destination,
+                    remote_port: ports.destination,
+                    port: ports.source,
+                };
+                match self.open(ip, &new) {
+                    // What nobody holds the host keeps, room or not.
+                    Err(Stop::Drop(_)) if self.state.quoted(&own).is_none() => return FROM_HOST,
+                    opened => opened?,
+                }
+            }
+        };
+        if flow.port == ports.source {
+            return Ok((Verdict::HostClaimed, Way::Pass));
+        }
+        rewrite::translate(&mut self.frame, ip, Side::Source, ip.source, flow.port);
+        Ok((Verdict::HostTranslated, Way::Pass))
+    }
+
+    /// An ICMP error of the host about a packet that was for a pod by then.
+    fn host_error(&mut self, ip: &Ip) -> Decided {
+        let Ok(Some(quote)) = self.quote(ip) else {
+            return FROM_HOST;
+        };
+        let Some(pod) = self.world.pod(quote.ip.destination) else {
+            return FROM_HOST;
+        };
+        if self.eni(pod.eni).is_err() {
+            return FROM_HOST;
+        }
+        let Some(flow) = self.state.find(&received(&quote)) else {
+            return FROM_HOST;
+        };
+        let address = self.translation(flow.eni, ip.source).map_err(Stop::Drop)?;
+        let inner = (Side::Destination, address, flow.port);
+        rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, None);
+        Ok((Verdict::HostTranslated, Way::Pass))
+    }
+}

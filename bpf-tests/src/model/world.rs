@@ -1,0 +1,235 @@
+//! What a node knows: addresses, destinations, ENIs, settings. In terms of the standard library, so
+//! that no layout of a map is taken for granted.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// An address of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A pod's.
+    Pod(Pod),
+    /// The host's.
+    Host {
+        /// The ENI whose translation address it is.
+        translation_of: Option<u8>,
+    },
+}
+
+/// A pod, as one of its addresses knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Number of the ENI that owns the address.
+    pub eni: u8,
+    /// Device of that ENI, 0 while it is not ready.
+    pub eni_ifindex: u32,
+    /// Whether its pool is not masqueraded.
+    pub skips_masquerade: bool,
+    /// Host-side device.
+    pub ifindex: u32,
+    /// MTU of its interface, in bytes.
+    pub mtu: usize,
+    /// MAC of its interface.
+    pub mac: [u8; 6],
+    /// MAC of the host-side device.
+    pub host_mac: [u8; 6],
+}
+
+/// What is known of a destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a set of classes, each there or not"
+)]
+pub struct Classes {
+    /// A block of this node.
+    pub block: bool,
+    /// A service address.
+    pub service: bool,
+    /// The instance metadata service.
+    pub metadata: bool,
+    /// In the VPC, native, of the ip-masq-agent file, or link-local: never masqueraded.
+    pub exempt: bool,
+}
+
+/// What an ENI has of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EniAddresses {
+    /// The next hop.
+    pub gateway: IpAddr,
+    /// The translation address.
+    pub translation: Option<IpAddr>,
+    /// By which ENI masqueraded packets leave whose source this ENI owns.
+    pub external: u8,
+}
+
+/// An ENI that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eni {
+    /// Its device.
+    pub ifindex: u32,
+    /// Its MTU, in bytes.
+    pub mtu: usize,
+    /// What it has of IPv4.
+    pub v4: EniAddresses,
+    /// What it has of IPv6.
+    pub v6: EniAddresses,
+}
+
+impl Eni {
+    /// What it has of the family of an address.
+    #[must_use]
+    pub fn of(&self, address: IpAddr) -> &EniAddresses {
+        if address.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        }
+    }
+}
+
+/// What becomes of packets to the instance metadata service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// By the primary ENI, translated.
+    Primary,
+    /// By the owner ENI, untranslated.
+    Own,
+    /// Dropped.
+    Block,
+}
+
+/// Bits of the packet mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// All of ours.
+    pub mask: u32,
+    /// Where the field of the ENI begins.
+    pub shift: u32,
+    /// The exception bit.
+    pub exception: u32,
+    /// The bit of what has nothing more to meet at an ENI's egress.
+    pub done: u32,
+}
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bits of the packet mark.
+    pub marks: Marks,
+    /// Whether IPv4 is masqueraded.
+    pub masquerade_v4: bool,
+    /// Whether IPv6 is masqueraded.
+    pub masquerade_v6: bool,
+    /// What becomes of packets to the metadata service.
+    pub metadata: Metadata,
+    /// Translated flows that one endpoint may have.
+    pub flows_per_endpoint: u64,
+    /// Our ports: first and last of each range.
+    pub ports: Vec<(u16, u16)>,
+    /// Whether flows are looked up for packets that policy does not translate.
+    pub may_be_exempt: bool,
+    /// Most inbound flows.
+    pub inbound_capacity: usize,
+    /// Most translated flows of a family.
+    pub flow_capacity: usize,
+}
+
+impl Settings {
+    /// Whether a port is ours.
+    #[must_use]
+    pub fn has_port(&self, port: u16) -> bool {
+        self.ports
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&port))
+    }
+
+    /// Whether the family of an address is masqueraded.
+    #[must_use]
+    pub fn masquerades(&self, address: IpAddr) -> bool {
+        if address.is_ipv4() {
+            self.masquerade_v4
+        } else {
+            self.masquerade_v6
+        }
+    }
+}
+
+/// A socket of the host that listens, or is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostSocket {
+    /// IP protocol.
+    pub protocol: u8,
+    /// Where it is bound.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Every pod's and every host address.
+    pub addresses: BTreeMap<IpAddr, Address>,
+    /// Prefixes; the longest that covers an address counts.
+    pub destinations: Vec<(IpNet, Classes)>,
+    /// The ENIs that are ready, by number; 0 is the primary.
+    pub enis: BTreeMap<u8, Eni>,
+    /// MACs of this namespace's devices.
+    pub macs: BTreeMap<u32, [u8; 6]>,
+    /// Sockets of the host in our ports.
+    pub sockets: Vec<HostSocket>,
+    /// Settings.
+    pub settings: Settings,
+}
+
+impl World {
+    /// The classes of a destination.
+    #[must_use]
+    pub fn classes(&self, address: IpAddr) -> Classes {
+        self.destinations
+            .iter()
+            .filter(|(net, _)| net.contains(&address))
+            .max_by_key(|(net, _)| net.prefix_len())
+            .map_or_else(Classes::default, |(_, classes)| *classes)
+    }
+
+    /// The pod of an address.
+    #[must_use]
+    pub fn pod(&self, address: IpAddr) -> Option<Pod> {
+        match self.addresses.get(&address)? {
+            Address::Pod(pod) => Some(*pod),
+            Address::Host { .. } => None,
+        }
+    }
+
+    /// The ENI whose translation address this is.
+    #[must_use]
+    pub fn translation_of(&self, address: IpAddr) -> Option<u8> {
+        match self.addresses.get(&address)? {
+            Address::Host { translation_of } => *translation_of,
+            Address::Pod(_) => None,
+        }
+    }
+
+    /// The number of the ENI whose device this is.
+    #[must_use]
+    pub fn eni_of_device(&self, ifindex: u32) -> Option<u8> {
+        self.enis
+            .iter()
+            .find(|(_, eni)| eni.ifindex == ifindex)
+            .map(|(number, _)| *number)
+    }
+
+    /// Whether a socket of the host holds a port of an address.
+    #[must_use]
+    pub fn has_socket(&self, protocol: u8, address: IpAddr, port: u16) -> bool {
+        self.sockets.contains(&HostSocket {
+            protocol,
+            address,
+            port,
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! The maps of loaded programs byte by byte, and test runs with all that the kernel lets one say
+//! of a packet. aya's typed maps cost an allocation or two per call, which ten million packets feel.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use aya::EbpfLoader;
+use aya::maps::Map;
+use aya::programs::SchedClassifier;
+use datapath_common::counter::Program;
+use towpath::bpf::{DatapathSettings, Globals};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use super::{Programs, classifier, context};
+
+/// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
+mod command {
+    pub(super) const LOOKUP: i32 = 1;
+    pub(super) const UPDATE: i32 = 2;
+    pub(super) const DELETE: i32 = 3;
+    pub(super) const NEXT_KEY: i32 = 4;
+    pub(super) const TEST_RUN: i32 = 10;
+}
+
+/// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be
+/// right afterwards, too.
+const CHECKSUM_COMPLETE: u32 = 1 << 2;
+
+/// What the kernel takes for commands on an element of a map.
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// What the kernel takes for a test run.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    code: u32,
+    length_in: u32,
+    length_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_length_in: u32,
+    context_length_out: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    padding: u32,
+}
+
+/// Calls `bpf(2)`.
+fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<()> {
+    // SAFETY: the attributes are of the size that is said, and every pointer in them leads to as
+    // many bytes as the command reads or writes: the callers hold the buffers while this runs.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// A pointer as the kernel takes it.
+fn pointer<T: ?Sized>(to: *const T) -> u64 {
+    to.cast::<()>() as u64
+}
+
+/// Keys and values: bytes.
+pub trait Plain: FromBytes + FromZeros + IntoBytes + Immutable + Copy {}
+
+impl<T: FromBytes + FromZeros + IntoBytes + Immutable + Copy> Plain for T {}
+
+/// A map whose keys are `K` and values `V`. It must not outlive the programs.
+#[derive(Debug)]
+pub struct Table<K, V> {
+    map: RawFd,
+    types: PhantomData<(K, V)>,
+}
+
+impl<K: Plain, V: Plain> Table<K, V> {
+    fn element(&self, key: *const K, value: *const V) -> Element {
+        Element {
+            map: self.map.cast_unsigned(),
+            padding: 0,
+            key: pointer(key),
+            value: pointer(value),
+            flags: 0,
+        }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        let mut value = V::new_zeroed();
+        let mut element = self.element(key, &raw mut value);
+        match bpf(command::LOOKUP, &mut element) {
+            Ok(()) => Ok(Some(value)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error).context("a look-up"),
+        }
+    }
+
+    /// Writes an entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn put(&self, key: &K, value: &V) -> Result<()> {
+        bpf(command::UPDATE, &mut self.element(key, value)).context("an entry")
+    }
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&self, key: &K) -> Result<()> {
+        bpf(command::DELETE, &mut self.element(key, std::ptr::null())).context("a removal")
+    }
+
+    /// Every entry, as long as nobody writes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn entries(&self) -> Result<Vec<(K, V)>> {
+        let mut entries: Vec<(K, V)> = Vec::new();
+        let mut next = K::new_zeroed();
+        loop {
+            let last = entries
+                .last()
+                .map_or(std::ptr::null(), |(key, _)| std::ptr::from_ref(key));
+            let mut element = self.element(last, std::ptr::null());
+            element.value = pointer(&raw mut next);
+            match bpf(command::NEXT_KEY, &mut element) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(entries),
+                Err(error) => return Err(error).context("the next key"),
+            }
+            let value = self.get(&next)?.context("an entry that went away")?;
+            entries.push((next, value));
+        }
+    }
+
+    /// Removes every entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn clear(&self) -> Result<()> {
+        for (key, _) in self.entries()? {
+            self.remove(&key)?;
+        }
+        Ok(())
+    }
+}
+
+/// A program, ready to be run. It must not outlive the programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Runner {
+    program: RawFd,
+}
+
+/// A packet, with all that the kernel lets one say of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The frame.
+    pub frame: &'a [u8],
+    /// Device that it is on.
+    pub ifindex: u32,
+    /// Device that received it, or 0.
+    pub ingress_ifindex: u32,
+    /// Its mark.
+    pub mark: u32,
+    /// Payload of each of the packets that it stands for, or 0.
+    pub gso_size: u32,
+    /// Whether the device has summed it up.
+    pub is_summed: bool,
+}
+
+/// What a program made of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The program's return code.
+    pub code: i32,
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// The mark.
+    pub mark: u32,
+}
+
+impl Runner {
+    /// A program that is loaded.
+    pub(super) fn of(program: &SchedClassifier) -> Result<Self> {
+        Ok(Self {
+            program: program.fd()?.as_fd().as_raw_fd(),
+        })
+    }
+
+    /// Runs the program.
+    ///
+    /// # Errors
+    /// When the kernel refuses the packet, or finds the sum wrong afterwards (`EBADMSG`).
+    pub fn run(&self, given: &Given<'_>) -> Result<Made> {
+        Ok(self.timed(given)?.0)
+    }
+
+    /// Runs the program; also how long it took.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn timed(&self, given: &Given<'_>) -> Result<(Made, Duration)> {
+        let mut before = [0; context::SIZE];
+        let mut after = [0; context::SIZE];
+        for (offset, value) in [
+            (context::MARK, given.mark),
+            (context::INGRESS_IFINDEX, given.ingress_ifindex),
+            (context::IFINDEX, given.ifindex),
+            (context::GSO_SIZE, given.gso_size),
+        ] {
+            before[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let mut frame = vec![0; given.frame.len()];
+        let length = u32::try_from(frame.len()).context("a frame that is too long")?;
+        let size = u32::try_from(context::SIZE).context("a context")?;
+        let mut attributes = TestRun {
+            program: self.program.cast_unsigned(),
+            length_in: length,
+            length_out: length,
+            data_in: pointer(given.frame.as_ptr()),
+            data_out: pointer(frame.as_mut_ptr()),
+            repeat: 1,
+            context_length_in: size,
+            context_length_out: size,
+            context_in: pointer(before.as_ptr()),
+            context_out: pointer(after.as_mut_ptr()),
+            flags: if given.is_summed {
+                CHECKSUM_COMPLETE
+            } else {
+                0
+            },
+            ..TestRun::default()
+        };
+        bpf(command::TEST_RUN, &mut attributes).context("a test run")?;
+        if attributes.length_out != length {
+            bail!("{length} bytes became {}", attributes.length_out);
+        }
+        let mark = after[context::MARK..]
+            .first_chunk()
+            .copied()
+            .map(u32::from_ne_bytes)
+            .context("a context without a mark")?;
+        let made = Made {
+            code: attributes.code.cast_signed(),
+            frame,
+            mark,
+        };
+        Ok((made, Duration::from_nanos(attributes.duration.into())))
+    }
+}
+
+impl Programs {
+    /// Loads the programs of an object, with this global beside the settings.
+    ///
+    /// # Errors
+    /// As [`Self::load_with`]; also when the object has no such global.
+    pub fn load_object(
+        object: &[u8],
+        settings: &DatapathSettings,
+        extra: Option<(&'static str, u32)>,
+    ) -> Result<Self> {
+        let globals = Globals::new(settings, towpath::bpf::jiffies_per_second()?);
+        let mut loader = EbpfLoader::new();
+        globals.put(&mut loader);
+        if let Some((name, value)) = &extra {
+            loader.override_global(name, value, true);
+        }
+        let mut ebpf = loader.load(object).context("an eBPF object")?;
+        for program in Program::ALL {
+            classifier(&mut ebpf, program)?
+                .load()
+                .with_context(|| format!("program {}", program.name()))?;
+        }
+        Ok(Self { ebpf })
+    }
+
+    /// A map by its name.
+    ///
+    /// # Errors
+    /// When the object has no such map.
+    pub fn table<K, V>(&self, name: &str) -> Result<Table<K, V>> {
+        let map = self
+            .ebpf
+            .map(name)
+            .with_context(|| format!("the object has no map {name}"))?;
+        let (Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LruHashMap(data)
+        | Map::LpmTrie(data)
+        | Map::PerCpuArray(data)) = map
+        else {
+            bail!("{name} is of an unexpected kind");
+        };
+        let info = data.info()?;
+        let sizes = (size_of::<K>(), size_of::<V>());
+        let wanted = (info.key_size() as usize, info.value_size() as usize);
+        if sizes != wanted {
+            bail!("{name} has keys and values of {wanted:?} bytes, not {sizes:?}");
+        }
+        Ok(Table {
+            map: data.fd().as_fd().as_raw_fd(),
+            types: PhantomData,
+        })
+    }
+
+    /// A program, to be run often.
+    ///
+    /// # Errors
+    /// When it is not loaded.
+    pub fn runner(&mut self, program: Program) -> Result<Runner> {
+        Runner::of(classifier(&mut self.ebpf, program)?)
+    }
+}

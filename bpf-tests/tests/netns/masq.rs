@@ -1,0 +1,135 @@
+//! What the tests of masquerade share.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::process::Command;
+
+use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command, source_check};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+/// MTU of every link, where a test speaks of packets' sizes: what the Internet takes.
+pub(crate) const MTU: u32 = 1500;
+/// The first port of the default range.
+pub(crate) const FIRST_PORT: u16 = 40_960;
+/// An ENI's own address is known of: flows that begin now use it.
+pub(crate) const OUT: [Protocol; 3] = Protocol::ALL;
+
+/// A ready node with a world beyond its VPC, and with one pod of the default pool on each of its
+/// two ENIs.
+#[track_caller]
+pub(crate) fn scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+    scene_of(&Spec::with_world(settings))
+}
+
+/// The same with links as the Internet has them.
+#[track_caller]
+pub(crate) fn internet_scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+    scene_of(&Spec {
+        mtu: MTU,
+        ..Spec::with_world(settings)
+    })
+}
+
+#[track_caller]
+pub(crate) fn scene_of(spec: &Spec) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
+    let mut fabric = Fabric::ready(spec).unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    (fabric, pods)
+}
+
+/// A site's end of a flow.
+#[track_caller]
+pub(crate) fn site(fabric: &Fabric, site: Site, family: Family) -> Place<'_> {
+    fabric.world().unwrap().at(site, family)
+}
+
+/// The server on the Internet.
+#[track_caller]
+pub(crate) fn internet(fabric: &Fabric, family: Family) -> Place<'_> {
+    site(fabric, Site::Internet, family)
+}
+
+/// An ENI's translation address.
+#[track_caller]
+pub(crate) fn snat(fabric: &Fabric, eni: u8, family: Family) -> IpAddr {
+    fabric.eni(eni).unwrap().own_address(family).unwrap()
+}
+
+/// One exchange with a site: whom the site saw, and the ENIs that the packets left by.
+pub(crate) fn look(
+    fabric: &Fabric,
+    from: Place,
+    to: Site,
+    protocol: Protocol,
+) -> anyhow::Result<(Vec<IpAddr>, BTreeSet<u8>)> {
+    let family = Family::of(from.address);
+    let world = fabric.world()?;
+    source_check::forget_flows(&fabric.vpc.router)?;
+    world.forget()?;
+    let to_place = world.at(to, family);
+    protocol.exchange(from, to_place)?;
+    let seen = world.seen(to, family, protocol.number(family))?;
+    let enis = fabric.enis_between(from.address, to_place.address)?;
+    Ok((seen, enis))
+}
+
+/// Every protocol of a pod to a site must be seen there with one address, and leave by one ENI.
+#[track_caller]
+pub(crate) fn seen_as(fabric: &Fabric, from: Place, to: Site, address: IpAddr, eni: u8) {
+    for protocol in OUT {
+        let what = format!("{protocol} from {} to {to:?}", from.address);
+        match look(fabric, from, to, protocol) {
+            Ok((seen, enis)) => {
+                assert_eq!(seen, [address], "{what}: seen");
+                assert_eq!(enis, BTreeSet::from([eni]), "{what}: ENIs");
+            }
+            Err(error) => panic!("{what}: {error:#}"),
+        }
+    }
+}
+
+/// Both families of a pod are translated to an ENI's addresses, and leave by it.
+#[track_caller]
+pub(crate) fn translated(fabric: &Fabric, pod: &Pod, eni: u8) {
+    for family in Family::ALL {
+        let address = snat(fabric, eni, family);
+        seen_as(fabric, pod.at(family), Site::Internet, address, eni);
+    }
+}
+
+/// Entries of a pinned map.
+#[track_caller]
+pub(crate) fn entries(fabric: &Fabric, map: &str) -> usize {
+    let mut folders = vec![fabric.pin_root()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name == map) {
+                let mut bpftool = Command::new("bpftool");
+                bpftool.args(["-j", "map", "dump", "pinned"]).arg(&path);
+                let dump = command::run(&mut bpftool).unwrap();
+                let dump: Value = serde_json::from_str(&dump).unwrap();
+                return dump.as_array().unwrap().len();
+            }
+        }
+    }
+    panic!("no map {map} is pinned")
+}
+
+/// The settings of masquerade, beside those that a world brings.
+pub(crate) fn masquerade(settings: &Value) -> Value {
+    json!({"masquerade": settings})
+}
+
+/// What iputils and traceroute(8) call a family.
+pub(crate) fn flag(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    }
+}

@@ -1,0 +1,108 @@
+//! The translation address of an ENI changes under traffic, goes, and comes back.
+
+use std::net::IpAddr;
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Stream};
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Pod};
+use serde_json::json;
+use towpath::intent::Family;
+
+use crate::masq::{internet, look, scene, seen_as, snat, translated};
+use crate::support::{CHANGE, count, within};
+
+/// The ENI whose address changes.
+const ENI: u8 = 1;
+/// Packets a second of the stream that the change must not hurt.
+const RATE: u64 = 1000;
+
+/// Has the VPC, the document and the device agree on another address of an ENI.
+fn renumber(fabric: &mut Fabric, address: IpAddr) {
+    let old = snat(fabric, ENI, Family::of(address));
+    fabric.renumber(ENI, address).unwrap();
+    match address {
+        IpAddr::V4(_) => fabric.publish().unwrap(),
+        IpAddr::V6(_) => fabric
+            .node
+            .ip(&format!(
+                "addr add {address}/128 dev eth{ENI} nodad\naddr del {old}/128 dev eth{ENI}"
+            ))
+            .unwrap(),
+    }
+}
+
+fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
+    let family = Family::of(wanted);
+    let server = Echo::telling(internet(fabric, family), 0).unwrap();
+    within(CHANGE, "new flows have the new address", || {
+        let asker = Asker::open(pod.at(family), 0, server.address())?;
+        let seen = asker.ask(7)?.ip();
+        check(seen == wanted, || format!("seen as {seen}"))
+    });
+}
+
+#[test]
+fn an_address_that_changes_under_traffic_loses_no_packet() {
+    let (mut fabric, [_, pod]) = scene(json!({}));
+    for next in ["10.0.1.12", "2600:1f18:10:5601::12"] {
+        let next: IpAddr = next.parse().unwrap();
+        let family = Family::of(next);
+        let to = internet(&fabric, family);
+        // All neighbours on the way are known before the stream begins, which would overrun the
+        // queue of one that is being looked for.
+        seen_as(
+            &fabric,
+            pod.at(family),
+            Site::Internet,
+            snat(&fabric, ENI, family),
+            ENI,
+        );
+        let stream = Stream::start(pod.at(family), to, RATE, "udp").unwrap();
+        renumber(&mut fabric, next);
+        new_flows_become(&fabric, &pod, next);
+        fabric.retire_addresses(ENI).unwrap();
+        seen_as(&fabric, pod.at(family), Site::Internet, next, ENI);
+        let report = stream.finish().unwrap();
+        assert!(report.lost.is_empty(), "{report}");
+    }
+    translated(&fabric, &pod, ENI);
+    fabric.finish().unwrap();
+}
+
+/// An ENI without an address leaves it to the primary. Where that has none either, nothing leaves:
+/// neither with another ENI's address nor untranslated.
+#[test]
+fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
+    let (fabric, [first, second]) = scene(json!({}));
+    let family = Family::V6;
+    let [primary, own] = [0, ENI].map(|eni| snat(&fabric, eni, family));
+    let change = |verb: &str, address: IpAddr, eni: u8| {
+        let nodad = if verb == "add" { "nodad" } else { "" };
+        let line = format!("addr {verb} {address}/128 dev eth{eni} {nodad}");
+        fabric.node.ip(&line).unwrap();
+    };
+    translated(&fabric, &second, ENI);
+    change("del", own, ENI);
+    new_flows_become(&fabric, &second, primary);
+    seen_as(&fabric, second.at(family), Site::Internet, primary, 0);
+    change("del", primary, 0);
+    within(CHANGE, "packets are dropped for want of an address", || {
+        let before = count(&fabric, "from_endpoint", "no-translation-address");
+        let went = look(&fabric, second.at(family), Site::Internet, Protocol::Udp);
+        check(went.is_err(), || "it went out".to_owned())?;
+        let after = count(&fabric, "from_endpoint", "no-translation-address");
+        check(after > before, || format!("{before} then {after}"))
+    });
+    // What needs no translation still goes.
+    let peer = fabric.peer(family);
+    Protocol::Tcp.exchange(second.at(family), peer).unwrap();
+    change("add", primary, 0);
+    change("add", own, ENI);
+    new_flows_become(&fabric, &second, own);
+    new_flows_become(&fabric, &first, primary);
+    for (pod, eni) in [(&first, 0), (&second, ENI)] {
+        translated(&fabric, pod, eni);
+    }
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,107 @@
+//! ICMP errors about translated flows, in both directions.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::traffic::ping;
+use bpf_tests::fabric::world::World;
+use serde_json::json;
+use towpath::intent::Family;
+
+use crate::masq::{internet, scene, snat};
+
+/// Nobody listens here.
+const CLOSED: u16 = 9;
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn socket(at: Place) -> UdpSocket {
+    at.netns
+        .enter(|| {
+            let socket = UdpSocket::bind((at.address, 0))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            Ok(socket)
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_pod_is_told_that_nobody_listens() {
+    let (fabric, pods) = scene(json!({}));
+    for pod in &pods {
+        for family in Family::ALL {
+            let (from, to) = (pod.at(family), internet(&fabric, family));
+            let target = SocketAddr::new(to.address, CLOSED);
+            let udp = socket(from);
+            udp.connect(target).unwrap();
+            udp.send(b"towpath").unwrap();
+            let error = udp.recv(&mut [0; 16]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "udp {family:?}");
+            let tcp = from
+                .netns
+                .enter(|| Ok(TcpStream::connect_timeout(&target, PATIENCE)));
+            let error = tcp.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "tcp {family:?}");
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// The pod's own error leaves with the translated address inside and outside: the server's socket
+/// recognises the datagram.
+#[test]
+fn a_server_is_told_that_the_pods_socket_is_gone() {
+    let (fabric, pods) = scene(json!({}));
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        for family in Family::ALL {
+            let server = socket(internet(&fabric, family));
+            let client = socket(pod.at(family));
+            client
+                .send_to(b"towpath", server.local_addr().unwrap())
+                .unwrap();
+            let (_, seen) = server.recv_from(&mut [0; 16]).unwrap();
+            assert_eq!(seen.ip(), snat(&fabric, eni, family));
+            drop(client);
+            server.connect(seen).unwrap();
+            server.send(b"towpath").unwrap();
+            let error = server.recv(&mut [0; 16]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{family:?}");
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_pod_is_told_where_its_ttl_ran_out() {
+    let (fabric, pods) = scene(json!({}));
+    for pod in &pods {
+        for family in Family::ALL {
+            let (from, to) = (pod.at(family), internet(&fabric, family));
+            let said = ping(from, to.address, &["-t", "3"])
+                .unwrap_err()
+                .to_string();
+            let path = World::path_address(family);
+            assert!(said.contains(&format!("From {path} ")), "{said}");
+            ping(from, to.address, &["-t", "4"]).unwrap();
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Who has no way to a destination says so, about packets that are translated.
+#[test]
+fn a_pod_is_told_that_there_is_no_way() {
+    let (fabric, pods) = scene(json!({}));
+    let path = &fabric.world().unwrap().path;
+    path.ip("route add prohibit 8.8.5.0/24\nroute add prohibit 2606:4700:99::/64")
+        .unwrap();
+    for pod in &pods {
+        for (family, to) in Family::ALL.iter().zip(["8.8.5.1", "2606:4700:99::1"]) {
+            let said = ping(pod.at(*family), to.parse().unwrap(), &[]).unwrap_err();
+            let (said, path) = (said.to_string(), World::path_address(*family));
+            assert!(said.contains(&format!("From {path} ")), "{said}");
+        }
+    }
+    fabric.finish().unwrap();
+}

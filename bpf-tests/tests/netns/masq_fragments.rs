@@ -1,0 +1,135 @@
+//! Fragments through the masquerade: both directions, any order once the first was seen.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use bpf_tests::fabric::traffic::{Asker, Echo, fragments, ping, send_ip};
+use bpf_tests::fabric::{Fabric, Place, Pod};
+use serde_json::json;
+use towpath::intent::Family;
+
+use crate::masq::{internet, internet_scene, snat};
+use crate::support::count;
+
+/// Data of a fragment in bytes, and of the datagrams: three fragments.
+const SIZE: usize = 1000;
+const DATA: usize = 2500;
+
+#[test]
+fn datagrams_larger_than_the_mtu_go_both_ways() {
+    let (fabric, pods) = internet_scene(json!({}));
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        for family in Family::ALL {
+            let (from, to) = (pod.at(family), internet(&fabric, family));
+            let server = Echo::telling(to, 0).unwrap();
+            let asker = Asker::open(from, 0, server.address()).unwrap();
+            for bytes in [1473, 4000, 20_000, 60_000] {
+                let seen = asker.ask(bytes).unwrap();
+                assert_eq!(seen.ip(), snat(&fabric, eni, family), "{bytes} bytes");
+            }
+            for size in ["1472", "4000", "20000"] {
+                ping(from, to.address, &["-s", size]).unwrap();
+            }
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Three fragments in an order that the first one leads, once with a copy.
+const ORDERS: [&[usize]; 4] = [&[0, 1, 2], &[0, 2, 1], &[0, 2, 2, 1], &[0, 1, 2]];
+
+fn reordered<'a>(pieces: &'a [Vec<u8>], order: &'a [usize]) -> impl Iterator<Item = &'a Vec<u8>> {
+    order.iter().filter_map(|index| pieces.get(*index))
+}
+
+/// A socket of the pod and one of the server that know each other: what the server sees.
+struct Pair {
+    client: UdpSocket,
+    server: UdpSocket,
+    seen: SocketAddr,
+}
+
+fn socket(at: Place) -> UdpSocket {
+    let socket = at
+        .netns
+        .enter(|| Ok(UdpSocket::bind((at.address, 0))?))
+        .unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    socket
+}
+
+fn pair(fabric: &Fabric, pod: &Pod, family: Family) -> Pair {
+    let (client, server) = (socket(pod.at(family)), socket(internet(fabric, family)));
+    client
+        .send_to(b"towpath", server.local_addr().unwrap())
+        .unwrap();
+    let (_, seen) = server.recv_from(&mut [0; 16]).unwrap();
+    Pair {
+        client,
+        server,
+        seen,
+    }
+}
+
+fn ends(socket: &UdpSocket) -> (std::net::IpAddr, u16) {
+    let address = socket.local_addr().unwrap();
+    (address.ip(), address.port())
+}
+
+#[track_caller]
+fn arrives(at: &UdpSocket, data: &[u8], from: SocketAddr, what: &str) {
+    let mut buffer = vec![0; 64 * 1024];
+    match at.recv_from(&mut buffer) {
+        Ok((length, source)) => {
+            assert_eq!(&buffer[..length], data, "{what}");
+            assert_eq!(source, from, "{what}");
+        }
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+#[test]
+fn fragments_may_overtake_each_other_behind_the_first() {
+    let (fabric, pods) = internet_scene(json!({}));
+    let mut id = 100;
+    for (pod, family) in pods.iter().flat_map(|pod| Family::ALL.map(|f| (pod, f))) {
+        let Pair {
+            client,
+            server,
+            seen,
+        } = pair(&fabric, pod, family);
+        let far = server.local_addr().unwrap();
+        for order in ORDERS {
+            id += 1;
+            let data = vec![u8::try_from(id % 251).unwrap(); DATA];
+            let out = fragments(ends(&client), (far.ip(), far.port()), id, SIZE, &data).unwrap();
+            send_ip(pod.at(family), far.ip(), reordered(&out, order)).unwrap();
+            arrives(&server, &data, seen, &format!("out {family:?} {order:?}"));
+            let back = (seen.ip(), seen.port());
+            let inward = fragments((far.ip(), far.port()), back, id, SIZE, &data).unwrap();
+            let at = internet(&fabric, family);
+            send_ip(at, seen.ip(), reordered(&inward, order)).unwrap();
+            arrives(&client, &data, far, &format!("in {family:?} {order:?}"));
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_pods_fragment_before_its_first_one_is_dropped_and_counted() {
+    let (fabric, [pod, _]) = internet_scene(json!({}));
+    for family in Family::ALL {
+        let Pair { client, server, .. } = pair(&fabric, &pod, family);
+        let far = server.local_addr().unwrap();
+        let to = (far.ip(), far.port());
+        let pieces = fragments(ends(&client), to, 77, SIZE, &[7; DATA]).unwrap();
+        let before = count(&fabric, "from_endpoint", "fragment-unknown");
+        send_ip(pod.at(family), far.ip(), reordered(&pieces, &[1, 0, 2])).unwrap();
+        server.recv_from(&mut [0; 16]).unwrap_err();
+        let after = count(&fabric, "from_endpoint", "fragment-unknown");
+        assert_eq!(after - before, 1, "{family:?}");
+    }
+    fabric.finish().unwrap();
+}

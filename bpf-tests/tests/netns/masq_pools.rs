@@ -1,0 +1,101 @@
+//! Pools that skip masquerade: on running pods, at once for new flows.
+
+use std::sync::Arc;
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::{DIRECT, DIRECT_POOL};
+use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Pod};
+use serde_json::json;
+use towpath::intent::Family;
+
+use crate::masq::{internet, masquerade, scene, seen_as, snat, translated};
+use crate::support::{CHANGE, within};
+
+/// Pods of the second pool on both ENIs; they may leave the VPC untranslated.
+fn direct_pods(fabric: &mut Fabric) -> [Arc<Pod>; 2] {
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, DIRECT.start).unwrap());
+    let addresses: Vec<_> = pods
+        .iter()
+        .flat_map(|pod| Family::ALL.map(|family| pod.address(family).into()))
+        .collect();
+    fabric.allow_untranslated(&addresses).unwrap();
+    pods
+}
+
+fn untranslated(fabric: &Fabric, pod: &Pod, eni: u8) {
+    for family in Family::ALL {
+        let own = pod.address(family);
+        seen_as(fabric, pod.at(family), Site::Internet, own, eni);
+    }
+}
+
+#[test]
+fn a_pool_that_skips_leaves_with_its_pods_addresses() {
+    let (mut fabric, pods) = scene(json!({}));
+    let direct = direct_pods(&mut fabric);
+    for eni in [0_u8, 1] {
+        untranslated(&fabric, &direct[usize::from(eni)], eni);
+        translated(&fabric, &pods[usize::from(eni)], eni);
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn only_the_default_pool_is_masqueraded_when_asked() {
+    let setting = masquerade(&json!({"only-default-pool": true, "pools": null}));
+    let (mut fabric, pods) = scene(setting);
+    let direct = direct_pods(&mut fabric);
+    for eni in [0_u8, 1] {
+        untranslated(&fabric, &direct[usize::from(eni)], eni);
+        translated(&fabric, &pods[usize::from(eni)], eni);
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_change_of_policy_holds_for_new_flows_and_leaves_translated_ones_alone() {
+    let (mut fabric, _pods) = scene(json!({}));
+    fabric.set_pool(DIRECT_POOL, false).unwrap();
+    let direct = direct_pods(&mut fabric);
+    for (pod, eni) in direct.iter().zip([0, 1]) {
+        for family in Family::ALL {
+            let from = pod.at(family);
+            let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+            let seen_now = || Asker::open(from, 0, server.address())?.ask(7);
+            let becomes = |skips: bool| {
+                fabric.set_pool(DIRECT_POOL, skips).unwrap();
+                let wanted = if skips {
+                    from.address
+                } else {
+                    snat(&fabric, eni, family)
+                };
+                within(CHANGE, "new flows follow the pool's policy", || {
+                    let seen = seen_now()?.ip();
+                    check(seen == wanted, || format!("skips {skips}: seen as {seen}"))
+                });
+            };
+            becomes(false);
+            let mut session = Session::open(from, 0, server.address()).unwrap();
+            let asker = Asker::open(from, 0, server.address()).unwrap();
+            let seen = asker.ask(7).unwrap();
+            assert_eq!(session.seen().ip(), snat(&fabric, eni, family));
+            becomes(true);
+            session.exchange().unwrap();
+            assert_eq!(
+                asker.ask(7).unwrap(),
+                seen,
+                "the open flow keeps its address"
+            );
+            becomes(false);
+            session.exchange().unwrap();
+            assert_eq!(
+                asker.ask(7).unwrap(),
+                seen,
+                "the open flow keeps its address"
+            );
+        }
+    }
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,53 @@
+//! With an endpoint go its flows.
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
+use serde_json::json;
+use towpath::intent::Family;
+
+use crate::masq::{entries, internet, scene, translated};
+use crate::support::{CHANGE, within};
+
+const MAPS: [&str; 5] = ["FLOWS_V4", "FLOWS_V6", "MOVED_V4", "MOVED_V6", "INBOUND"];
+
+#[test]
+fn a_removed_endpoint_leaves_no_flow() {
+    let (mut fabric, [first, second]) = scene(json!({}));
+    let mut kept = Vec::new();
+    let mut gone = Vec::new();
+    let mut servers = Vec::new();
+    for family in Family::ALL {
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        for _ in 0..20 {
+            kept.push(Session::open(first.at(family), 0, server.address()).unwrap());
+            gone.push(Session::open(second.at(family), 0, server.address()).unwrap());
+            // Ports outside of the range are displaced: each pod's 1000 wants the same one.
+            let asker = Asker::open(second.at(family), 0, server.address()).unwrap();
+            asker.ask(7).unwrap();
+        }
+        servers.push(server);
+        for protocol in Protocol::ALL {
+            let outside = fabric.host(Host::Outside, family);
+            protocol.exchange(outside, second.at(family)).unwrap();
+        }
+    }
+    let [v4, v6, ..] = MAPS.map(|map| entries(&fabric, map));
+    assert!(v4 >= 60 && v6 >= 60, "{v4} and {v6} flows");
+    assert!(entries(&fabric, "INBOUND") > 0);
+    fabric.delete_endpoint(&second).unwrap();
+    within(CHANGE, "the removed endpoint's flows are gone", || {
+        let now = MAPS.map(|map| entries(&fabric, map));
+        check(now[0] == 20 && now[1] == 20 && now[4] == 0, || {
+            format!("{now:?}")
+        })
+    });
+    for session in &mut kept {
+        session.exchange().unwrap();
+    }
+    drop(gone);
+    // Whoever gets the addresses next starts afresh.
+    let next = fabric.add_pod(1, 0).unwrap();
+    translated(&fabric, &next, 1);
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,197 @@
+//! What people use: curl, iperf3, ping and traceroute, through the masquerade.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::Web;
+use bpf_tests::fabric::world::World;
+use bpf_tests::fabric::{Fabric, Place, command};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::masq::{flag, internet, internet_scene, snat};
+use crate::support::within;
+
+/// Size of what curl gets and sends, in bytes.
+const BULK: usize = 8 * 1024 * 1024;
+
+/// Each pod of the scene in both families, with the ENI that it leaves by.
+fn each(
+    fabric: &Fabric,
+    pods: &[std::sync::Arc<bpf_tests::fabric::Pod>; 2],
+    test: impl Fn(Place, u8),
+) {
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        for family in Family::ALL {
+            test(pod.at(family), eni);
+        }
+    }
+    assert!(fabric.leaks().unwrap().is_empty());
+}
+
+fn curl(from: Place, options: &[&str], url: &str) -> String {
+    let mut curl = from.netns.command("curl");
+    curl.args([
+        "--silent",
+        "--show-error",
+        "--fail",
+        "--globoff",
+        "--max-time",
+        "20",
+    ]);
+    command::run(curl.args(options).arg(url)).unwrap()
+}
+
+#[test]
+fn curl_gets_and_sends() {
+    let (fabric, pods) = internet_scene(json!({}));
+    let data = fabric.file("data");
+    std::fs::write(&data, vec![7; BULK]).unwrap();
+    let upload = format!("@{}", data.display());
+    each(&fabric, &pods, |from, eni| {
+        let family = Family::of(from.address);
+        let web = Web::start(internet(&fabric, family)).unwrap();
+        let seen: std::net::SocketAddr = curl(from, &[], &web.url("/")).parse().unwrap();
+        assert_eq!(seen.ip(), snat(&fabric, eni, family));
+        let options = ["--output", "/dev/null", "--write-out", "%{size_download}"];
+        let got = curl(from, &options, &web.url(&format!("/{BULK}")));
+        assert_eq!(got, BULK.to_string());
+        let options = ["--header", "Expect:", "--data-binary", &upload];
+        let sent = curl(from, &options, &web.url("/take"));
+        assert_eq!(sent, BULK.to_string());
+    });
+    fabric.finish().unwrap();
+}
+
+/// An iperf3 server; it ends with this value.
+struct Iperf(Child);
+
+impl Iperf {
+    fn start(at: Place) -> Self {
+        let mut server = at.netns.command("iperf3");
+        server
+            .args(["-s", "-B", &at.address.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let server = Self(server.spawn().unwrap());
+        within(Duration::from_secs(5), "iperf3 listens", || {
+            let listening = at.netns.run("ss -Hltn")?;
+            check(listening.contains(":5201"), || listening.clone())
+        });
+        server
+    }
+}
+
+impl Drop for Iperf {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+fn iperf(from: Place, to: Place, options: &[&str]) -> Value {
+    let mut client = from.netns.command("iperf3");
+    client
+        .args(["-J", "-c", &to.address.to_string()])
+        .args(options);
+    let output = command::output(&mut client).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        report["error"],
+        Value::Null,
+        "{options:?}: {}",
+        report["error"]
+    );
+    report["end"].clone()
+}
+
+#[test]
+fn iperf3_carries_tcp_both_ways_and_udp() {
+    let (fabric, pods) = internet_scene(json!({}));
+    each(&fabric, &pods, |from, _| {
+        let to = internet(&fabric, Family::of(from.address));
+        let _server = Iperf::start(to);
+        for options in [&["-n", "64M"][..], &["-n", "64M", "-R"]] {
+            let end = iperf(from, to, options);
+            // The receiver's count is taken while the last ones are still under way.
+            let bytes = end["sum_sent"]["bytes"].as_u64().unwrap();
+            assert!(bytes >= 64 << 20, "{options:?}: {bytes} bytes");
+            let received = end["sum_received"]["bytes"].as_u64().unwrap();
+            assert!(
+                received > bytes / 2,
+                "{options:?}: {received} bytes received"
+            );
+            println!(
+                "{} {options:?}: {} bit/s",
+                from.address, end["sum_received"]["bits_per_second"]
+            );
+        }
+        for options in [
+            &["-u", "-b", "5M", "-w", "2M", "-t", "1"][..],
+            &["-u", "-b", "5M", "-w", "2M", "-t", "1", "-R"],
+        ] {
+            let end = iperf(from, to, options);
+            let lost = end["sum"]["lost_percent"].as_f64().unwrap();
+            assert!(lost < 5.0, "{options:?}: {lost} % lost");
+            let packets = end["sum"]["packets"].as_u64().unwrap();
+            assert!(packets > 100, "{options:?}: {packets} packets");
+        }
+    });
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn ping_counts_every_answer() {
+    let (fabric, pods) = internet_scene(json!({}));
+    each(&fabric, &pods, |from, _| {
+        let to = internet(&fabric, Family::of(from.address)).address;
+        let line = format!("ping -n -c 20 -i 0.01 -W 2 {to}");
+        let said = from.netns.run(&line).unwrap();
+        assert!(said.contains(" 20 received, 0% packet loss"), "{said}");
+    });
+    fabric.finish().unwrap();
+}
+
+/// The hops that traceroute(8) shows.
+fn hops(from: Place, to: Place, kind: &[&str]) -> Vec<String> {
+    let mut traceroute = from.netns.command("traceroute");
+    let family = Family::of(from.address);
+    traceroute
+        .args([flag(family), "-n", "-q", "1", "-w", "2", "-m", "6"])
+        .args(kind)
+        .arg(to.address.to_string());
+    let text = command::run(&mut traceroute).unwrap();
+    let lines = text.lines().skip(1);
+    lines
+        .map(|line| line.split_whitespace().nth(1).unwrap_or("?").to_owned())
+        .collect()
+}
+
+#[test]
+fn traceroute_shows_every_hop_by_udp_icmp_and_tcp() {
+    let (fabric, pods) = internet_scene(json!({}));
+    each(&fabric, &pods, |from, eni| {
+        let family = Family::of(from.address);
+        let to = internet(&fabric, family);
+        for kind in [&[][..], &["-I"], &["-T", "-p", "80"]] {
+            let shown = hops(from, to, kind);
+            let what = format!("{} {kind:?}: {shown:?}", from.address);
+            assert_eq!(shown.len(), 4, "{what}");
+            assert_eq!(
+                shown[0],
+                fabric.node_at(family).unwrap().address.to_string(),
+                "{what}"
+            );
+            let gateway = match family {
+                Family::V4 => fabric.eni(eni).unwrap().gateway_v4().to_string(),
+                // One of the router's global addresses.
+                Family::V6 => "26".to_owned(),
+            };
+            assert!(shown[1].starts_with(&gateway), "{what}");
+            assert_eq!(shown[2], World::path_address(family), "{what}");
+            assert_eq!(shown[3], to.address.to_string(), "{what}");
+        }
+    });
+    fabric.finish().unwrap();
+}

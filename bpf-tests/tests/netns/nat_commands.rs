@@ -1,0 +1,490 @@
+//! `towpath nat` and `towpath masq explain` on a node with traffic: what they say is what happens.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::{DIRECT, Host};
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, of_protocol, send_ip};
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Place, source_check};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::masq::{FIRST_PORT, internet, masquerade, scene, site, snat};
+use crate::support::{CHANGE, count, within};
+
+/// A port outside of the range: such a flow gets another one.
+const LOW: u16 = 20_000;
+/// A port of the range: such a flow keeps it.
+const KEPT: u16 = FIRST_PORT + 77;
+
+fn nat(fabric: &Fabric, words: &[&str]) -> Value {
+    let words: Vec<_> = ["nat"].iter().chain(words).copied().collect();
+    fabric.agent.cli_json(&fabric.node, &words).unwrap()
+}
+
+/// The rows of a list.
+fn rows(fabric: &Fabric, filter: &[&str]) -> Vec<Value> {
+    let words: Vec<_> = ["list"].iter().chain(filter).copied().collect();
+    let list = nat(fabric, &words);
+    let rows = list["flows"].as_array().unwrap().clone();
+    assert_eq!(list["total"], rows.len(), "{list}");
+    rows
+}
+
+/// The one row of a family with this inside port, once it has this phase.
+fn row(fabric: &Fabric, family: Family, port: u16, phase: &str) -> Value {
+    within(CHANGE, &format!("port {port} is {phase}"), || {
+        let rows = rows(fabric, &[]);
+        let is_it = |row: &&Value| row["family"] == family_name(family) && row["pod-port"] == port;
+        let row = rows.iter().find(is_it);
+        let row = row.ok_or_else(|| anyhow::anyhow!("no such flow: {rows:?}"))?;
+        check(row["phase"] == phase, || row.to_string())?;
+        Ok(row.clone())
+    })
+}
+
+/// What a command that ends well writes.
+fn text(fabric: &Fabric, words: &[&str]) -> String {
+    let output = fabric.agent.cli(&fabric.node, words).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {text}{error}");
+    assert_eq!(error, "", "{words:?}");
+    text
+}
+
+/// Every line of a table has its columns where the head has them.
+fn assert_aligned(table: &str) {
+    let mut lines = table.lines();
+    let head = lines.next().unwrap();
+    let starts: Vec<_> = head
+        .char_indices()
+        .filter(|(at, c)| *c != ' ' && (*at == 0 || head[..*at].ends_with("  ")))
+        .map(|(at, _)| at)
+        .collect();
+    for line in lines {
+        for start in &starts {
+            assert_ne!(&line[*start..=*start], " ", "column {start}:\n{table}");
+            assert!(
+                *start == 0 || line[..*start].ends_with("  "),
+                "column {start}:\n{table}"
+            );
+        }
+    }
+}
+
+fn text_of(address: IpAddr) -> Value {
+    json!(address.to_string())
+}
+
+#[test]
+fn list_shows_every_flow_with_its_kind_phase_and_port() {
+    let (fabric, pods) = scene(json!({}));
+    for family in Family::ALL {
+        let [first, second] = pods.each_ref().map(|pod| pod.at(family));
+        let (world, name) = (internet(&fabric, family), family_name(family));
+        let server = Echo::telling(world, 0).unwrap();
+        let to = server.address();
+        let open = Session::open(first, LOW, to).unwrap();
+        let shown = row(&fabric, family, LOW, "established");
+        let wanted = json!({
+            "family": name, "protocol": "tcp", "kind": "pod", "phase": "established",
+            "pod": text_of(first.address), "pod-port": LOW, "eni": 0,
+            "translated": text_of(open.seen().ip()), "translated-port": open.seen().port(),
+            "remote": text_of(to.ip()), "remote-port": to.port(),
+            "idle-seconds": shown["idle-seconds"], "expires-seconds": shown["expires-seconds"],
+        });
+        assert_eq!(shown, wanted);
+        let left = shown["expires-seconds"].as_u64().unwrap();
+        assert!((7430..=7440).contains(&left), "{left}");
+
+        // Nobody has answered yet: the way to the server is there, and nothing listens.
+        let asking = first
+            .netns
+            .enter(|| Ok(UdpSocket::bind((first.address, KEPT))?));
+        let asking = asking.unwrap();
+        asking.send_to(&[7], (to.ip(), 9)).unwrap();
+        assert_eq!(
+            row(&fabric, family, KEPT, "opening")["translated-port"],
+            KEPT
+        );
+
+        let asker = Asker::open(second, KEPT + 1, to).unwrap();
+        let seen = asker.ask(7).unwrap();
+        let shown = row(&fabric, family, KEPT + 1, "established");
+        assert_eq!(shown["translated"], text_of(seen.ip()));
+        assert_eq!(
+            (&shown["eni"], &shown["protocol"]),
+            (&json!(1), &json!("udp"))
+        );
+
+        let ended = Session::open(second, KEPT + 2, to).unwrap();
+        drop(ended);
+        row(&fabric, family, KEPT + 2, "closed");
+
+        let host = Session::open(fabric.node_at(family).unwrap(), KEPT + 3, to).unwrap();
+        let shown = row(&fabric, family, KEPT + 3, "established");
+        assert_eq!(shown["kind"], "host");
+        assert_eq!(shown["pod"], text_of(snat(&fabric, 0, family)));
+        assert_eq!(shown["translated-port"], host.seen().port());
+
+        let service = Echo::telling(second, 0).unwrap();
+        let outside = fabric.host(Host::Outside, family);
+        let inbound = Session::open(outside, 0, service.address()).unwrap();
+        let shown = row(&fabric, family, service.address().port(), "established");
+        assert_eq!(shown["kind"], "inbound");
+        assert_eq!(shown["remote"], text_of(outside.address));
+        assert_eq!(shown["remote-port"], inbound.seen().port());
+        for absent in ["eni", "translated", "translated-port"] {
+            assert_eq!(shown[absent], Value::Null, "{shown}");
+        }
+
+        let all = rows(&fabric, &[]);
+        for (option, field) in [
+            ("--pod", text_of(second.address)),
+            ("--remote", text_of(outside.address)),
+            ("--protocol", json!("udp")),
+        ] {
+            let value = field.as_str().unwrap();
+            let key = &option[2..];
+            let of = |row: &&Value| row[key] == field;
+            let wanted: Vec<_> = all.iter().filter(of).map(identity).collect();
+            let shown = rows(&fabric, &[option, value]);
+            let shown: Vec<_> = shown.iter().map(identity).collect();
+            assert_eq!(shown, wanted, "{option} {value}");
+            assert!(!wanted.is_empty() && wanted.len() < all.len(), "{option}");
+        }
+        let address = second.address.to_string();
+        let both = rows(&fabric, &["--pod", &address, "--protocol", "17"]);
+        assert_eq!(both.len(), 1, "{both:?}");
+    }
+    assert_aligned(&text(&fabric, &["nat", "list"]));
+    fabric.finish().unwrap();
+}
+
+/// What of a row does not change with time.
+fn identity(row: &Value) -> (Value, Value, Value) {
+    let of = |key: &str| row[key].clone();
+    (of("pod"), of("pod-port"), of("kind"))
+}
+
+fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+#[test]
+fn flush_removes_a_pods_flows_and_no_others() {
+    let (fabric, pods) = scene(json!({}));
+    let server = Echo::telling(internet(&fabric, Family::V4), 0).unwrap();
+    let to = server.address();
+    let [first, second] = pods.each_ref().map(|pod| pod.at(Family::V4));
+    let node = fabric.node_at(Family::V4).unwrap();
+    let lost = Asker::open(first, LOW, to).unwrap();
+    lost.ask(7).unwrap();
+    let mut kept = [second, node].map(|from| Session::open(from, KEPT, to).unwrap());
+    let address = first.address.to_string();
+    let flushed = nat(&fabric, &["flush", "--pod", &address]);
+    assert_eq!(flushed, json!({"removed": 1}));
+    assert!(rows(&fabric, &["--pod", &address]).is_empty());
+    assert_eq!(rows(&fabric, &[]).len(), 2);
+    for session in &mut kept {
+        session.exchange().unwrap();
+    }
+    // A datagram makes a flow anew.
+    lost.ask(7).unwrap();
+    assert_eq!(
+        text(&fabric, &["nat", "flush", "--pod", "192.0.2.1"]),
+        "0 flows removed\n"
+    );
+    assert_eq!(
+        text(&fabric, &["nat", "flush", "--all"]),
+        "3 flows removed\n"
+    );
+    assert!(rows(&fabric, &[]).is_empty());
+    for (words, named) in [
+        (&["flush"][..], "--pod"),
+        (&["flush", "--all", "--pod", &address], "--all"),
+        (&["flush", "--pod", "web"], "web"),
+        (&["list", "--protocol", "quic"], "quic"),
+        (&["list", "--remote", "10.0.0.0/8"], "10.0.0.0/8"),
+    ] {
+        let words: Vec<_> = ["nat"].iter().chain(words).copied().collect();
+        let output = fabric.agent.cli(&fabric.node, &words).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{words:?}");
+        assert!(error.contains(named), "{words:?}: {error}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn stats_count_what_was_sent() {
+    let (fabric, [pod, other]) = scene(json!({}));
+    for family in Family::ALL {
+        let (from, name) = (pod.at(family), family_name(family));
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        let to = server.address();
+        let before = nat(&fabric, &["stats"]);
+        let mut open = Vec::new();
+        for index in 0..3 {
+            open.push(Session::open(from, KEPT + index, to).unwrap());
+            open.push(Session::open(from, LOW + index, to).unwrap());
+        }
+        // The other pod wants the same ports of another ENI, and the host those of this one.
+        open.push(Session::open(other.at(family), KEPT, to).unwrap());
+        let node = fabric.node_at(family).unwrap();
+        open.push(Session::open(node, KEPT, to).unwrap());
+        let service = Echo::telling(from, 0).unwrap();
+        let outside = fabric.host(Host::Outside, family);
+        open.push(Session::open(outside, 0, service.address()).unwrap());
+        let failed = count(&fabric, "from_endpoint", "protocol-without-ports");
+        let packet = of_protocol(from.address, to.ip(), 47, &[7; 64]).unwrap();
+        send_ip(from, to.ip(), [&packet]).unwrap();
+        within(CHANGE, "the drop is counted", || {
+            let now = count(&fabric, "from_endpoint", "protocol-without-ports");
+            check(now == failed + 1, || format!("{failed} then {now}"))
+        });
+
+        let after = nat(&fabric, &["stats"]);
+        let grown = |key: &str| {
+            let of = |stats: &Value| stats["families"][name][key].as_u64().unwrap();
+            of(&after) - of(&before)
+        };
+        let counts = [
+            "allocated",
+            "kept",
+            "host",
+            "inbound-noted",
+            "removed",
+            "failed",
+        ];
+        assert_eq!(counts.map(grown), [8, 4, 1, 1, 0, 0], "{after}");
+        let tries = |stats: &Value| -> u64 {
+            let tries = stats["families"][name]["tries"].as_array().unwrap();
+            tries
+                .iter()
+                .map(|of| of["allocations"].as_u64().unwrap())
+                .sum()
+        };
+        assert_eq!(tries(&after) - tries(&before), 8, "{after}");
+        let reason = "protocol-without-ports";
+        let lost = |stats: &Value| stats["failures"][reason].as_u64().unwrap();
+        assert_eq!(lost(&after) - lost(&before), 1);
+        let busy = after["destinations"].as_array().unwrap();
+        let of_server = |eni: u8| {
+            let port = to.port();
+            let found = busy
+                .iter()
+                .find(|of| of["eni"] == eni && of["remote-port"] == port);
+            found.map(|of| of["ports"].clone())
+        };
+        assert_eq!(
+            [of_server(0), of_server(1)],
+            [Some(json!(7)), Some(json!(1))]
+        );
+        let flows = after["flows"].as_array().unwrap();
+        let listed = |kind: &str| -> u64 {
+            let of = |row: &&Value| row["family"] == name && row["kind"] == kind;
+            flows
+                .iter()
+                .filter(of)
+                .map(|row| row["flows"].as_u64().unwrap())
+                .sum()
+        };
+        assert_eq!(["pod", "host", "inbound"].map(listed), [7, 1, 1], "{after}");
+        drop(open);
+    }
+    let shown = text(&fabric, &["nat", "stats"]);
+    assert!(shown.contains("2 protocol-without-ports"), "{shown}");
+    let tables: Vec<_> = shown.split("\n\n").skip(1).collect();
+    assert_eq!(tables.len(), 2, "{shown}");
+    for table in tables {
+        assert_aligned(table.split_once('\n').unwrap().1);
+    }
+    fabric.finish().unwrap();
+}
+
+/// What explain says of a packet.
+fn explain(fabric: &Fabric, from: &str, to: &str, protocol: &str) -> Value {
+    let words = ["masq", "explain", "--protocol", protocol, from, to];
+    let answer: Value = fabric.agent.cli_json(&fabric.node, &words).unwrap();
+    let table = text(fabric, &words);
+    let (line, steps) = table.split_once("\n\n").unwrap();
+    assert!(line.contains(answer["why"].as_str().unwrap()), "{table}");
+    assert_aligned(steps);
+    answer
+}
+
+/// Why, the ENI, and the source: as explain tells them, and as a packet then has them.
+#[track_caller]
+fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: IpAddr) {
+    for (protocol, name) in [Protocol::Tcp, Protocol::Udp, Protocol::Icmp]
+        .into_iter()
+        .zip(["tcp", "udp", "icmp"])
+    {
+        let (asked, server) = (from.address.to_string(), to.address.to_string());
+        let said = explain(fabric, &asked, &server, name);
+        let what = format!("{name} from {asked} to {server}: {said}");
+        assert_eq!(said["why"], why, "{what}");
+        assert_eq!(said["eni"], eni, "{what}");
+        let snat = (source != from.address).then(|| text_of(source));
+        assert_eq!(said.get("snat").cloned(), snat, "{what}");
+        source_check::forget_flows(&fabric.vpc.router).unwrap();
+        protocol.exchange(from, to).unwrap();
+        let flows = source_check::flows(&fabric.vpc.router).unwrap();
+        let gone = flows.iter().filter(|flow| flow.to == to.address);
+        let gone: Vec<_> = gone.map(|flow| (flow.eni, flow.from)).collect();
+        assert_eq!(gone, [(eni, source)], "{what}");
+    }
+}
+
+/// A packet that explain says is dropped is, and is counted so.
+#[track_caller]
+fn dropped(fabric: &Fabric, from: Place, to: IpAddr, why: &str, protocol: u8) {
+    let said = explain(
+        fabric,
+        &from.address.to_string(),
+        &to.to_string(),
+        &protocol.to_string(),
+    );
+    assert_eq!(said["verdict"], "dropped", "{said}");
+    assert_eq!(said["why"], why, "{said}");
+    source_check::forget_flows(&fabric.vpc.router).unwrap();
+    let before = count(fabric, "from_endpoint", why);
+    let packet = of_protocol(from.address, to, protocol, &[0, 9, 0, 9, 0, 8, 0, 0]).unwrap();
+    send_ip(from, to, [&packet]).unwrap();
+    within(CHANGE, why, || {
+        let now = count(fabric, "from_endpoint", why);
+        check(now > before, || format!("{before} then {now}"))
+    });
+    let flows = source_check::flows(&fabric.vpc.router).unwrap();
+    assert!(flows.iter().all(|flow| flow.to != to), "{flows:?}");
+}
+
+#[test]
+fn explain_tells_what_happens() {
+    let native = json!({"native-routing-cidrs": ["203.0.113.0/24", "2001:db8:113::/48"]});
+    let (mut fabric, pods) = scene(masquerade(&native));
+    fabric.world().unwrap().set_metadata_ttl(3).unwrap();
+    let direct = fabric.add_pod(1, DIRECT.start).unwrap();
+    let [first, second] = &pods;
+    let untranslated: Vec<_> = [second, &direct]
+        .into_iter()
+        .flat_map(|pod| Family::ALL.map(|family| pod.address(family).into()))
+        .collect();
+    fabric.allow_untranslated(&untranslated).unwrap();
+    for family in Family::ALL {
+        let from = second.at(family);
+        let own = from.address;
+        let (listed, world) = (
+            site(&fabric, Site::Listed, family),
+            internet(&fabric, family),
+        );
+        leaves(&fabric, from, fabric.peer(family), "exempt-vpc", 1, own);
+        leaves(&fabric, from, listed, "exempt-native", 1, own);
+        leaves(
+            &fabric,
+            from,
+            world,
+            "translated",
+            1,
+            snat(&fabric, 1, family),
+        );
+        let metadata = site(&fabric, Site::Metadata, family);
+        leaves(
+            &fabric,
+            from,
+            metadata,
+            "translated",
+            0,
+            snat(&fabric, 0, family),
+        );
+        let skipping = direct.at(family);
+        leaves(&fabric, skipping, world, "skip-pool", 1, skipping.address);
+        dropped(&fabric, from, world.address, "protocol-without-ports", 47);
+
+        let local = |to: IpAddr| {
+            let said = explain(&fabric, &own.to_string(), &to.to_string(), "tcp");
+            (said["verdict"].clone(), said["why"].clone())
+        };
+        assert_eq!(
+            local(first.address(family)),
+            (json!("delivered"), json!("local"))
+        );
+        Protocol::Tcp.exchange(from, first.at(family)).unwrap();
+        let node = fabric.node_at(family).unwrap();
+        assert_eq!(local(node.address), (json!("stack"), json!("host")));
+        Protocol::Tcp.exchange(from, node).unwrap();
+        // An address of this node's blocks that no pod has.
+        let nobody = fabric.eni(1).unwrap().pod_address(family, 3).unwrap();
+        dropped(&fabric, from, nobody, "no-endpoint", 17);
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn explain_knows_the_flows_that_there_are() {
+    let (mut fabric, pods) = scene(json!({}));
+    let [_, pod] = &pods;
+    let addresses = Family::ALL.map(|family| pod.address(family).into());
+    fabric.allow_untranslated(&addresses).unwrap();
+    for family in Family::ALL {
+        let (from, outside) = (pod.at(family), fabric.host(Host::Outside, family));
+        let asked = |own: SocketAddr, to: SocketAddr, protocol| {
+            explain(&fabric, &own.to_string(), &to.to_string(), protocol)
+        };
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        let mut session = Session::open(from, LOW, server.address()).unwrap();
+        let own = session.own().unwrap();
+        let said = asked(own, server.address(), "tcp");
+        let told = (&said["why"], &said["snat"], &said["port"], &said["eni"]);
+        let (address, port) = (text_of(session.seen().ip()), json!(session.seen().port()));
+        assert_eq!(told, (&json!("translated"), &address, &port, &json!(1)));
+        session.exchange().unwrap();
+        // The same ports by another protocol are another flow.
+        assert_eq!(asked(own, server.address(), "udp")["port"], Value::Null);
+
+        let service = Echo::telling(from, 0).unwrap();
+        let mut inbound = Session::open(outside, 0, service.address()).unwrap();
+        let said = asked(service.address(), inbound.own().unwrap(), "tcp");
+        let told = (&said["why"], &said["verdict"], &said["eni"]);
+        assert_eq!(told, (&json!("inbound"), &json!("untranslated"), &json!(1)));
+        inbound.exchange().unwrap();
+        // Without the flow the same packet would be translated.
+        let other = SocketAddr::new(outside.address, inbound.own().unwrap().port() ^ 1);
+        let said = asked(service.address(), other, "tcp");
+        assert_eq!(said["why"], "translated");
+    }
+    for (words, named) in [
+        (["10.0.1.999", "8.8.8.8"], "10.0.1.999"),
+        (["192.0.2.1", "8.8.8.8"], "192.0.2.1"),
+        (["10.0.1.20", "2001:db8::1"], "families"),
+    ] {
+        let words: Vec<_> = ["masq", "explain"].into_iter().chain(words).collect();
+        let output = fabric.agent.cli(&fabric.node, &words).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{words:?}");
+        assert!(error.contains(named), "{words:?}: {error}");
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn explain_tells_of_a_family_that_is_off_and_of_blocked_metadata() {
+    let settings = json!({"ipv6": false, "metadata": "block"});
+    let (mut fabric, [pod, _]) = scene(masquerade(&settings));
+    let (v4, v6) = (pod.at(Family::V4), pod.at(Family::V6));
+    fabric.allow_untranslated(&[v6.address.into()]).unwrap();
+    let world = internet(&fabric, Family::V6);
+    leaves(&fabric, v6, world, "off", 0, v6.address);
+    for from in [v4, v6] {
+        let to = site(&fabric, Site::Metadata, Family::of(from.address)).address;
+        dropped(&fabric, from, to, "metadata-blocked", 17);
+    }
+    fabric.finish().unwrap();
+}

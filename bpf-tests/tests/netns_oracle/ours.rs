@@ -1,0 +1,52 @@
+//! Our programs on a stage's node.
+
+use anyhow::Result;
+use bpf_tests::testrun::Programs;
+use datapath_common::abi::{
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+};
+use datapath_common::counter::Program;
+use towpath::bpf::DatapathSettings;
+
+use crate::stage::{ENI, NETS, POD_MAC, Stage, VETH, VETH_MAC};
+
+/// MTU of the devices, in bytes.
+const MTU: u32 = 1500;
+
+/// Loads the programs, tells them of the stage, and attaches them; they run until the value goes.
+pub(crate) fn attach(stage: &Stage) -> Result<Programs> {
+    stage.node.run(|| {
+        let settings = DatapathSettings {
+            masquerade_v6: true,
+            ..DatapathSettings::default()
+        };
+        let mut programs = Programs::load_with(&settings)?;
+        for net in &NETS {
+            programs.put_address(net.pod, endpoint())?;
+            programs.put_address(net.node, AddressEntry::translation(0))?;
+            let prefix = if net.pod.is_ipv4() { 16 } else { 56 };
+            let vpc = ipnet::IpNet::new(net.pod, prefix)?.trunc();
+            programs.put_destination(vpc, DestinationClass::VPC)?;
+        }
+        let [v4, v6] =
+            NETS.map(|net| EniAddresses::new(Addr::from(net.gateway), Addr::from(net.node), 0));
+        programs.put_eni(0, EniEntry::new(ENI, MTU, v4, v6))?;
+        programs.attach(Program::FromEndpoint, "veth-a")?;
+        programs.attach(Program::FromNetwork, "eni0")?;
+        programs.attach(Program::ToNetwork, "eni0")?;
+        Ok(programs)
+    })
+}
+
+/// The entry of an address of the pod.
+pub(crate) fn endpoint() -> AddressEntry {
+    AddressEntry::endpoint(EndpointAddress {
+        eni: 0,
+        eni_ifindex: ENI,
+        skip_masquerade: false,
+        ifindex: VETH,
+        mtu: MTU,
+        pod_mac: POD_MAC,
+        host_mac: VETH_MAC,
+    })
+}

@@ -1,0 +1,180 @@
+//! Making the packets of a step.
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::build::{SCTP, TCP, Transport, UDP, icmp, quote};
+use crate::canonical::transport_of;
+use crate::play::{Flow, Frame, Player, Prepared};
+use crate::sequence::{About, Body, Ports, Step, Way};
+use crate::stage::Net;
+
+impl Player<'_> {
+    /// The packets of a step; `None` where the family has no such packet.
+    pub(crate) fn prepare(&mut self, step: &Step) -> Result<Option<Prepared>> {
+        if let Body::Error { .. } = step.body {
+            return self.error(step);
+        }
+        let (protocol, ports) = flow(&step.body, self.net);
+        let (source, destination) = match step.way {
+            Way::Out => (self.net.pod, self.net.remote),
+            Way::In if step.is_to_pod => (self.net.remote, self.net.pod),
+            Way::In => (self.net.remote, self.net.node),
+        };
+        let pod_port = match step.way {
+            Way::In if !step.is_to_pod => self.outside_port(protocol, ports),
+            Way::In | Way::Out => ports.pod,
+        };
+        let pair = match step.way {
+            Way::Out => (pod_port, ports.remote),
+            Way::In => (ports.remote, pod_port),
+        };
+        let payload: Vec<u8> = (1..=u8::MAX).cycle().take(step.length).collect();
+        let transport = match &step.body {
+            Body::Tcp { segment, .. } => {
+                let connections = &mut self.connections;
+                let numbers = connections.next(step.way, ports, *segment, step.length);
+                Transport::tcp(pair, segment.flags, numbers, &payload)
+            }
+            Body::Udp { .. } => Transport::udp(pair, &payload),
+            Body::Echo { is_request, .. } => {
+                let kind = match (self.net.pod.is_ipv4(), is_request) {
+                    (true, true) => 8,
+                    (true, false) => 0,
+                    (false, true) => 128,
+                    (false, false) => 129,
+                };
+                let word = (u32::from(pod_port) << 16) | 1;
+                Transport::icmp(self.net.pod, (kind, 0), word, &payload)
+            }
+            Body::Sctp { .. } => Transport::sctp(pair),
+            Body::Error { .. } => bail!("an error is made elsewhere"),
+        };
+        let is_summed = !matches!(
+            step.body,
+            Body::Udp {
+                is_summed: false,
+                ..
+            }
+        );
+        let transport = if is_summed {
+            transport.summed(source, destination)
+        } else {
+            transport
+        };
+        let header = self.header(source, destination);
+        let packets = if step.fragments.is_empty() {
+            vec![header.packet(&transport)]
+        } else {
+            ordered(&header.pieces(&transport), &step.fragments)?
+        };
+        Ok(Some(Prepared {
+            packets,
+            flow: (protocol, ports),
+            original: None,
+        }))
+    }
+
+    fn error(&mut self, step: &Step) -> Result<Option<Prepared>> {
+        let Body::Error {
+            kind,
+            about,
+            quote: length,
+            has_quoted_options,
+            is_from_router,
+        } = &step.body
+        else {
+            bail!("no error");
+        };
+        let is_v4 = self.net.pod.is_ipv4();
+        let Some(kind_of_family) = (if is_v4 { Some(kind.v4) } else { kind.v6 }) else {
+            return Ok(None);
+        };
+        let (quoted, (protocol, ports)) = match about {
+            About::Step(label) => {
+                let step = self.labelled.get(label);
+                let (frame, flow) = step.with_context(|| format!("no packet came of {label}"))?;
+                (frame.get(14..).unwrap_or_default().to_vec(), *flow)
+            }
+            About::Unknown { protocol, ports } => (
+                self.unknown(step.way, *protocol, *ports),
+                (*protocol, *ports),
+            ),
+        };
+        let original = transport_of(&[&[0; 14], &quoted[..]].concat())?;
+        let outside = if *is_from_router {
+            self.net.router
+        } else {
+            self.net.remote
+        };
+        let header = match step.way {
+            Way::Out => self.header(self.net.pod, self.net.remote),
+            Way::In if step.is_to_pod => self.header(outside, self.net.pod),
+            Way::In => self.header(outside, self.net.node),
+        };
+        let quoted = quote(&quoted, *length, *has_quoted_options);
+        let word = match (is_v4, kind.name) {
+            (true, "parameter-problem") => 6 << 24,
+            _ => kind.word,
+        };
+        let transport = Transport::icmp(self.net.pod, kind_of_family, word, &quoted);
+        let transport = transport.summed(header.source, header.destination);
+        Ok(Some(Prepared {
+            packets: vec![header.packet(&transport)],
+            flow: (protocol, ports),
+            original: Some(original),
+        }))
+    }
+
+    /// A packet that nobody has sent, as the sender of an error would quote it.
+    fn unknown(&mut self, way: Way, protocol: u8, ports: Ports) -> Vec<u8> {
+        let (header, pair) = match way {
+            Way::Out => (
+                self.header(self.net.remote, self.net.pod),
+                (ports.remote, ports.pod),
+            ),
+            Way::In => (
+                self.header(self.net.node, self.net.remote),
+                (ports.pod, ports.remote),
+            ),
+        };
+        let transport = if protocol == TCP {
+            Transport::tcp(pair, 0x10, (77, 78), &[5; 20])
+        } else {
+            Transport::udp(pair, &[5; 20])
+        };
+        header.packet(&transport.summed(header.source, header.destination))
+    }
+}
+
+fn flow(body: &Body, net: &Net) -> Flow {
+    match body {
+        Body::Tcp { ports, .. } => (TCP, *ports),
+        Body::Udp { ports, .. } => (UDP, *ports),
+        Body::Sctp { ports } => (SCTP, *ports),
+        Body::Echo { id, .. } => (
+            icmp(net.pod),
+            Ports {
+                pod: *id,
+                remote: 0,
+            },
+        ),
+        Body::Error { .. } => (0, Ports { pod: 0, remote: 0 }),
+    }
+}
+
+fn ordered(pieces: &[Frame], order: &[usize]) -> Result<Vec<Frame>> {
+    ensure!(
+        order.len() == pieces.len(),
+        "{} pieces, not {}",
+        pieces.len(),
+        order.len()
+    );
+    let piece = |number: &usize| {
+        number
+            .checked_sub(1)
+            .and_then(|index| pieces.get(index))
+            .cloned()
+    };
+    let ordered: Option<Vec<_>> = order.iter().map(piece).collect();
+    ordered.context("pieces are numbered from 1")
+}

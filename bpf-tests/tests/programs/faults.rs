@@ -1,0 +1,68 @@
+//! The fuzz run is worth something only if it finds what is wrong: faults put into the programs on
+//! purpose, one at a time.
+
+use std::thread;
+
+use bpf_tests::fuzz::{Fuzzer, make_devices};
+use bpf_tests::testrun::private_namespace;
+use datapath_common::fault::{FAULT, Fault};
+
+/// Where the batches begin.
+const FIRST: u64 = 0x6661_756c_7400;
+/// Batches that a fault may stay hidden for: 102,400 packets.
+const MOST: u64 = 400;
+/// Threads, each with maps of its own.
+const THREADS: usize = 2;
+
+/// The endianness of this machine, as the build names it.
+const ENDIAN: &str = if cfg!(target_endian = "little") {
+    "little"
+} else {
+    "big"
+};
+
+/// The batch that finds a fault, and what it says.
+fn find(object: &[u8], fault: Fault) -> Option<String> {
+    let extra = Some((FAULT, fault as u32));
+    let mut fuzzer = Fuzzer::new(object.to_vec(), extra);
+    for seed in FIRST..FIRST + MOST {
+        let ran = fuzzer.run(seed);
+        if let Some(failure) = ran.unwrap_or_else(|error| panic!("{fault:?}: {error:#}")) {
+            return Some(format!("after {} batches: {failure}", seed - FIRST + 1));
+        }
+    }
+    None
+}
+
+/// Those of the faults that stay hidden.
+fn hidden(object: &[u8], faults: &[Fault]) -> Vec<Fault> {
+    private_namespace().unwrap();
+    make_devices().unwrap();
+    let mut hidden = Vec::new();
+    for fault in faults {
+        match find(object, *fault) {
+            Some(found) => println!("{fault:?} {}", found.lines().next().unwrap_or_default()),
+            None => hidden.push(*fault),
+        }
+    }
+    hidden
+}
+
+#[test]
+fn every_seeded_fault_is_found() {
+    let object = datapath_build::build_with_faults(std::env::consts::ARCH, ENDIAN).unwrap();
+    let object = std::fs::read(object).unwrap();
+    let each = Fault::ALL.len().div_ceil(THREADS);
+    let hidden: Vec<Fault> = thread::scope(|scope| {
+        let threads: Vec<_> = Fault::ALL
+            .chunks(each)
+            .map(|faults| scope.spawn(|| hidden(&object, faults)))
+            .collect();
+        let hidden = threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap());
+        hidden.collect()
+    });
+    assert!(Fault::ALL.len() >= 20);
+    assert!(hidden.is_empty(), "not found: {hidden:?}");
+}

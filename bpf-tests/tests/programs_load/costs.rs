@@ -1,0 +1,64 @@
+//! What packets and new flows cost the processor; `docs/nat.md` quotes the figures.
+
+use std::time::Duration;
+
+use datapath_common::config::PortSlice;
+use towpath::bpf::DatapathSettings;
+
+use crate::frames::{Family, Kind};
+use crate::node::Node;
+use crate::sweeps::numbered;
+use crate::world::{PODS, Tuple};
+
+/// Packets of each kind.
+const PACKETS: u32 = 2000;
+/// No packet may come near this. It is far above the figures, which other work on the machine
+/// disturbs, and far below what a search gone wrong would take.
+const MOST: Duration = Duration::from_micros(100);
+
+fn median(name: &str, family: Family, times: impl Iterator<Item = Duration>) {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    let [half, most] = [times.len() / 2, times.len() * 99 / 100].map(|index| times[index]);
+    println!("{family:?}: {name}: {half:?}, 99% within {most:?}");
+    assert!(half < MOST, "{name}: {half:?}");
+}
+
+#[test]
+fn packets_and_new_flows_take_microseconds() {
+    for family in Family::ALL {
+        let node = Node::new(family, &DatapathSettings::default());
+        let driver = node.driver;
+        let opened = (0..PACKETS).map(|number| driver.timed(numbered(0, number), Kind::Syn).1);
+        median("a new flow that keeps its port", family, opened);
+        let sent = (0..PACKETS).map(|number| driver.timed(numbered(0, number), Kind::Ack).1);
+        median("a packet of such a flow", family, sent);
+        let moved = (0..PACKETS).map(|number| driver.timed(numbered(1, number), Kind::Syn).1);
+        median("a new flow that finds its port taken", family, moved);
+        let sent = (0..PACKETS).map(|number| driver.timed(numbered(1, number), Kind::Ack).1);
+        median("a packet of such a flow", family, sent);
+        let called = (0..PACKETS).map(|number| {
+            let tuple = Tuple {
+                port: 53,
+                ..numbered(2, number)
+            };
+            assert!(driver.call(tuple, Kind::Udp));
+            driver.timed_reply(tuple, Kind::Udp)
+        });
+        median("a packet that answers the outside", family, called);
+
+        // A destination of which nine in ten ports are used.
+        let busy = |number: u32| Tuple {
+            pod: usize::try_from(number).unwrap() % PODS,
+            port: u16::try_from(1024 + number).unwrap(),
+            remote: u16::MAX - 1,
+            remote_port: 443,
+        };
+        let used = PortSlice::DEFAULT.ports() / 10 * 9;
+        for number in 0..used {
+            driver.must_send(busy(number), Kind::Syn);
+        }
+        let opened = (used..used + 200).map(|number| driver.timed(busy(number), Kind::Syn).1);
+        median("a new flow where 90% of the ports are used", family, opened);
+    }
+}

@@ -1,0 +1,125 @@
+//! What keeps a flow alive, and how long it lives without that.
+
+use datapath_common::headers::protocol;
+use towpath::bpf::DatapathSettings;
+
+use crate::frames::{Family, Kind};
+use crate::node::Node;
+use crate::phases;
+use crate::world::Tuple;
+
+const FLOW: Tuple = Tuple {
+    pod: 0,
+    port: 50_000,
+    remote: 1,
+    remote_port: 443,
+};
+
+/// How long a flow has been idle before a packet, in seconds.
+const IDLE: u64 = 100;
+
+/// Ages the flow, and tells whether what is done next refreshes it.
+fn refreshes(node: &Node, port: u16, protocol: u8, what: impl FnOnce()) -> bool {
+    let key = node.key(FLOW, port, protocol);
+    node.age(IDLE);
+    let before = node.last_seen(&key);
+    what();
+    let after = node.last_seen(&key);
+    assert!(
+        after == before || after >= before + IDLE,
+        "{before} became {after}"
+    );
+    after != before
+}
+
+#[test]
+fn packets_in_both_directions_refresh() {
+    for family in Family::ALL {
+        let node = Node::new(family, &DatapathSettings::default());
+        let driver = node.driver;
+        let port = driver.connect(FLOW);
+        assert!(refreshes(&node, port, protocol::TCP, || {
+            driver.must_send(FLOW, Kind::Ack);
+        }));
+        assert!(refreshes(&node, port, protocol::TCP, || {
+            assert!(driver.answer(FLOW, port, Kind::Ack));
+        }));
+        let port = driver.must_send(FLOW, Kind::Udp);
+        assert!(refreshes(&node, port, protocol::UDP, || {
+            assert!(driver.answer(FLOW, port, Kind::Udp));
+        }));
+        assert!(refreshes(&node, port, protocol::UDP, || {
+            driver.must_send(FLOW, Kind::Udp);
+        }));
+    }
+}
+
+#[test]
+fn icmp_errors_refresh_nothing() {
+    for family in Family::ALL {
+        let node = Node::new(family, &DatapathSettings::default());
+        let driver = node.driver;
+        for kind in [Kind::Syn, Kind::Udp] {
+            let port = driver.must_send(FLOW, kind);
+            assert!(!refreshes(&node, port, kind.protocol(node.family), || {
+                assert!(driver.error(FLOW, port, kind), "{family:?} {kind:?}");
+            }));
+        }
+        node.check();
+    }
+}
+
+/// One that is left for less than its lifetime stays, whatever goes around it; by these seconds
+/// at least, and one more for the second by which a packet's time may be off.
+const SLACK: u64 = 5;
+
+#[test]
+fn flows_live_as_long_as_their_phase_allows() {
+    for family in Family::ALL {
+        let mut node = Node::new(family, &DatapathSettings::default());
+        let flows = phases::open(&node);
+        for (key, case) in &flows {
+            node.set_idle(key, case.lifetime - SLACK);
+        }
+        let mut left = flows.len();
+        for (key, case) in &flows {
+            node.set_idle(key, case.lifetime + 1);
+            let sweep = node.sweep(false);
+            assert_eq!(sweep.reaped, 1, "{case:?}");
+            assert_eq!(node.flows().get(key).unwrap(), None, "{case:?}");
+            left -= 1;
+            assert_eq!(node.flows().entries().unwrap().len(), left);
+        }
+        node.check();
+    }
+}
+
+#[test]
+fn notes_of_calls_live_as_long_as_their_phase_allows() {
+    for family in Family::ALL {
+        let mut node = Node::new(family, &DatapathSettings::default());
+        let notes = phases::call(&node);
+        for (tuple, case) in &notes {
+            node.set_inbound_idle(tuple, case.lifetime - SLACK);
+        }
+        let mut left = notes.len();
+        assert_eq!(node.inbound().entries().unwrap().len(), left);
+        for (tuple, case) in &notes {
+            node.set_inbound_idle(tuple, case.lifetime + 1);
+            let sweep = node.sweep(false);
+            assert_eq!(sweep.reaped, 1, "{case:?}");
+            assert_eq!(node.inbound().get(tuple).unwrap(), None, "{case:?}");
+            left -= 1;
+            assert_eq!(node.inbound().entries().unwrap().len(), left);
+        }
+        // What would have been an answer opens a flow of its own now.
+        assert!(node.flows().entries().unwrap().is_empty());
+        let caller = Tuple {
+            remote_port: 50_443,
+            remote: 6,
+            ..FLOW
+        };
+        assert!(!node.driver.reply(caller, Kind::Udp));
+        assert_eq!(node.flows().entries().unwrap().len(), 1);
+    }
+}

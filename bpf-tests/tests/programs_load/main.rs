@@ -1,0 +1,17 @@
+//! Translation at its limits: every port of a destination, full maps, quotas, and packets that race
+//! with each other, with the reaper and with the sweeper.
+#![cfg(test)]
+
+mod costs;
+mod displaced;
+mod exhaustion;
+mod frames;
+mod lifetimes;
+mod limits;
+mod loaded;
+mod node;
+mod phases;
+mod races;
+mod survival;
+mod sweeps;
+mod world;

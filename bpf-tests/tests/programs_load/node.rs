@@ -1,0 +1,268 @@
+//! The node: loaded programs in a namespace of the test's own, and the maps behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bpf_tests::testrun;
+use bpf_tests::testrun::reaper::Reaper;
+use bpf_tests::testrun::tables::{Plain, Table};
+use datapath_common::abi::{
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Inbound, Moved,
+    PodTuple, Quota, map,
+};
+use datapath_common::counter::{Counter, NatStat, Program};
+use datapath_common::outcome::{DropReason, Outcome};
+use towpath::bpf::DatapathSettings;
+use towpath::nat::{NatCounters, Surroundings, Sweep, Tables as _};
+
+use crate::frames::Family;
+use crate::loaded::Lease;
+use crate::world::{Driver, ENI, MTU, POD_MAC, PODS, Tuple, mac, veth};
+
+/// So many seconds in jiffies.
+fn jiffies(seconds: u64) -> u64 {
+    seconds * u64::from(towpath::bpf::jiffies_per_second().unwrap())
+}
+
+/// The entry of a pod's address behind a device.
+fn endpoint(ifindex: u32) -> AddressEntry {
+    AddressEntry::endpoint(EndpointAddress {
+        eni: 0,
+        eni_ifindex: ENI,
+        skip_masquerade: false,
+        ifindex,
+        mtu: MTU,
+        pod_mac: POD_MAC,
+        host_mac: mac(ifindex),
+    })
+}
+
+/// The node.
+pub(crate) struct Node {
+    pub(crate) loaded: Lease,
+    /// What was counted before this node.
+    before: NatCounters,
+    counted: BTreeMap<u32, Counter>,
+    pub(crate) family: Family,
+    pub(crate) driver: Driver,
+    pub(crate) reaper: Reaper,
+    /// What sweeps are told.
+    pub(crate) around: Surroundings,
+}
+
+impl Node {
+    /// A node with these settings, on which both families are masqueraded, for the traffic of one.
+    pub(crate) fn new(family: Family, settings: &DatapathSettings) -> Self {
+        testrun::private_namespace().unwrap();
+        let devices: Vec<_> = (0..PODS).map(veth).chain([ENI, ENI + 1]).collect();
+        for pair in devices.chunks(2) {
+            let [one, two] = pair.try_into().unwrap();
+            let text = |index| mac(index).map(|byte| format!("{byte:02x}")).join(":");
+            testrun::ip(&format!(
+                "link add index {one} address {} type veth peer index {two} address {}",
+                text(one),
+                text(two)
+            ))
+            .unwrap();
+        }
+        let settings = DatapathSettings {
+            masquerade_v6: true,
+            ..settings.clone()
+        };
+        let mut loaded = Lease::new(&settings).unwrap();
+        let programs = &mut loaded.programs;
+        for family in Family::ALL {
+            for pod in 0..PODS {
+                let entry = endpoint(veth(pod));
+                programs.put_address(family.pod(pod), entry).unwrap();
+            }
+            let entry = AddressEntry::translation(0);
+            programs.put_address(family.node(), entry).unwrap();
+        }
+        let [v4, v6] = Family::ALL.map(|family| {
+            EniAddresses::new(Addr::from(family.gateway()), Addr::from(family.node()), 0)
+        });
+        programs
+            .put_eni(0, EniEntry::new(ENI, MTU, v4, v6))
+            .unwrap();
+        let driver = Driver::new(programs, family);
+        let reaper = programs.reaper(ENI).unwrap();
+        let counted = programs.counters().unwrap();
+        Self {
+            before: loaded.sweeper.tables.counters().unwrap(),
+            counted,
+            loaded,
+            family,
+            driver,
+            reaper,
+            around: Surroundings::default(),
+        }
+    }
+
+    pub(crate) fn table<K: Plain, V: Plain>(&self, name: &str) -> Table<K, V> {
+        self.loaded.programs.table(name).unwrap()
+    }
+
+    pub(crate) fn flows(&self) -> Table<FlowKey, Flow> {
+        self.table(self.family.maps().0)
+    }
+
+    pub(crate) fn moved(&self) -> Table<PodTuple, Moved> {
+        self.table(self.family.maps().1)
+    }
+
+    /// Flows from the outside.
+    pub(crate) fn inbound(&self) -> Table<PodTuple, Inbound> {
+        self.table(map::INBOUND)
+    }
+
+    /// Flows that a pod's quota counts.
+    pub(crate) fn quota(&self, pod: usize) -> u32 {
+        let table: Table<u32, Quota> = self.table(map::QUOTA);
+        let quota = table.get(&veth(pod)).unwrap();
+        quota.map_or(0, |quota| quota.flows)
+    }
+
+    /// A count of what translation did on this node, over all CPUs.
+    pub(crate) fn stat(&self, stat: NatStat) -> u64 {
+        let family = self.family.intent();
+        let now = self.loaded.sweeper.tables.counters().unwrap();
+        now.of(family, stat) - self.before.of(family, stat)
+    }
+
+    /// Packets of pods that were dropped for a reason on this node.
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        let slot = Program::FromEndpoint.slot(Outcome::Dropped(reason));
+        let counters = self.loaded.programs.counters().unwrap();
+        let packets = |counters: &BTreeMap<u32, Counter>| {
+            let counter = counters.get(&slot);
+            counter.map_or(0, |counter| counter.packets)
+        };
+        packets(&counters) - packets(&self.counted)
+    }
+
+    /// The key of a flow with one of our ports.
+    pub(crate) fn key(&self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
+        let remote = Addr::from(self.family.remote(tuple.remote));
+        FlowKey::new(0, protocol, remote, tuple.remote_port.to_be(), port.to_be())
+    }
+
+    /// Makes every flow look as if it had last moved so many seconds earlier; what the reaper is to
+    /// be told of each.
+    pub(crate) fn age(&self, seconds: u64) -> Vec<(FlowKey, u64)> {
+        let flows = self.flows();
+        let entries = flows.entries().unwrap();
+        let aged = entries.into_iter().map(|(key, flow)| {
+            let mut aged: Flow = flow;
+            aged.last_seen -= jiffies(seconds);
+            flows.put(&key, &aged).unwrap();
+            (key, aged.last_seen)
+        });
+        aged.collect()
+    }
+
+    /// Makes a flow look as if it had last moved so many seconds ago.
+    #[track_caller]
+    pub(crate) fn set_idle(&self, key: &FlowKey, seconds: u64) {
+        let mut flow = self.flows().get(key).unwrap().unwrap();
+        flow.last_seen = self.now() - jiffies(seconds);
+        self.flows().put(key, &flow).unwrap();
+    }
+
+    /// Makes a flow from the outside look as if it had last moved so many seconds ago.
+    #[track_caller]
+    pub(crate) fn set_inbound_idle(&self, tuple: &PodTuple, seconds: u64) {
+        let mut note = self.inbound().get(tuple).unwrap().unwrap();
+        note.last_seen = self.now() - jiffies(seconds);
+        self.inbound().put(tuple, &note).unwrap();
+    }
+
+    /// The time, in jiffies.
+    fn now(&self) -> u64 {
+        self.loaded.sweeper.tables.now().unwrap()
+    }
+
+    /// Sweeps as the agent does, with the endpoints that there are.
+    pub(crate) fn sweep(&mut self, is_pressed: bool) -> Sweep {
+        self.loaded.sweeper.sweep(&self.around, is_pressed).unwrap()
+    }
+
+    /// Takes a pod away, as the agent does.
+    pub(crate) fn remove_pod(&mut self, pod: usize) {
+        let addresses: Table<Addr, AddressEntry> = self.table(map::ADDRESSES);
+        addresses.remove(&Addr::from(self.family.pod(pod))).unwrap();
+        let rest = (0..PODS).filter(|other| *other != pod);
+        let rest = rest.map(|pod| self.family.pod(pod)).collect();
+        self.around.endpoints = Some(Arc::new(rest));
+    }
+
+    /// Gives a pod's address to another device.
+    pub(crate) fn replace_pod(&mut self, pod: usize, ifindex: u32) {
+        let address = self.family.pod(pod);
+        let programs = &mut self.loaded.programs;
+        programs.put_address(address, endpoint(ifindex)).unwrap();
+    }
+
+    /// The key of a flow from the outside.
+    pub(crate) fn inbound_key(&self, tuple: Tuple, protocol: u8) -> PodTuple {
+        PodTuple::new(
+            protocol,
+            Addr::from(self.family.pod(tuple.pod)),
+            tuple.port.to_be(),
+            Addr::from(self.family.remote(tuple.remote)),
+            tuple.remote_port.to_be(),
+        )
+    }
+
+    /// When a flow last moved, in jiffies.
+    #[track_caller]
+    pub(crate) fn last_seen(&self, key: &FlowKey) -> u64 {
+        self.flows().get(key).unwrap().unwrap().last_seen
+    }
+
+    /// Removes flows, whenever they last moved.
+    pub(crate) fn remove(&self, keys: &[FlowKey]) -> u32 {
+        let always = datapath_common::abi::ReapFlow::ALWAYS;
+        let items: Vec<_> = keys.iter().map(|key| (*key, always)).collect();
+        self.reaper.flows(&items).unwrap()
+    }
+
+    /// Everything that must hold between the maps while nothing runs: each flow holds one port, is
+    /// found by its pod and counted for it, and nothing else is.
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        let flows = self.flows().entries().unwrap();
+        let mut owners = BTreeMap::new();
+        let mut counted = BTreeMap::<u32, u32>::new();
+        for (key, flow) in &flows {
+            assert!(flow.is_of(key), "{key:?} holds {flow:?}");
+            assert_eq!(flow.dead, 0, "{key:?} is there, and dead");
+            let tuple = PodTuple::new(
+                key.protocol,
+                flow.pod,
+                flow.pod_port,
+                key.remote,
+                key.remote_port,
+            );
+            let before = owners.insert(tuple, key);
+            assert_eq!(before, None, "{tuple:?} has two flows");
+            *counted.entry(flow.endpoint).or_default() += 1;
+        }
+        let places: BTreeSet<_> = flows.iter().map(|(key, _)| *key).collect();
+        for (tuple, moved) in self.moved().entries().unwrap() {
+            let key = FlowKey::new(
+                moved.eni,
+                tuple.protocol,
+                tuple.remote,
+                tuple.remote_port,
+                moved.port,
+            );
+            assert!(places.contains(&key), "{tuple:?} leads to nothing");
+            assert_eq!(owners.get(&tuple), Some(&&key), "{tuple:?} leads elsewhere");
+        }
+        for pod in 0..PODS {
+            let expected = counted.get(&veth(pod)).copied().unwrap_or_default();
+            assert_eq!(self.quota(pod), expected, "flows counted for pod {pod}");
+        }
+    }
+}

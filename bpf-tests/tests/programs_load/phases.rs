@@ -1,0 +1,142 @@
+//! Flows in every phase, and how long each may be idle.
+
+use datapath_common::abi::{FlowKey, PodTuple};
+
+use crate::frames::Kind::{self, Ack, Echo, Fin, Rst, Sctp, Syn, SynAck, Udp};
+use crate::node::Node;
+use crate::world::{Driver, Tuple};
+
+/// A packet of a pod or one of its remote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Out(Kind),
+    In(Kind),
+}
+use Way::{In, Out};
+
+/// The packets of a flow, and what becomes of it.
+#[derive(Debug)]
+pub(crate) struct Case {
+    packets: &'static [Way],
+    remote_port: u16,
+    /// How long it may be idle, in seconds.
+    pub(crate) lifetime: u64,
+    /// Whether it goes early where room is short.
+    pub(crate) is_closed: bool,
+}
+
+const fn case(lifetime: u64, remote_port: u16, packets: &'static [Way]) -> Case {
+    Case {
+        packets,
+        remote_port,
+        lifetime,
+        is_closed: false,
+    }
+}
+
+const fn closed(remote_port: u16, packets: &'static [Way]) -> Case {
+    Case {
+        is_closed: true,
+        ..case(240, remote_port, packets)
+    }
+}
+
+/// What pods open: the design's lifetimes, which are those of RFC 5382 REQ-5, RFC 4787 REQ-5 and
+/// RFC 5508 REQ-2.
+pub(crate) const OUTBOUND: &[Case] = &[
+    case(240, 443, &[Out(Syn)]),
+    case(240, 443, &[Out(Syn), In(SynAck)]),
+    case(7440, 443, &[Out(Syn), In(SynAck), Out(Ack)]),
+    case(240, 443, &[Out(Syn), In(SynAck), Out(Ack), Out(Fin)]),
+    case(240, 443, &[Out(Syn), In(SynAck), Out(Ack), In(Fin)]),
+    closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin)]),
+    closed(443, &[Out(Syn), In(SynAck), Out(Ack), Out(Rst)]),
+    closed(443, &[Out(Syn), In(SynAck), Out(Ack), In(Rst)]),
+    // The same ports again.
+    case(
+        240,
+        443,
+        &[Out(Syn), In(SynAck), Out(Ack), Out(Fin), In(Fin), Out(Syn)],
+    ),
+    case(30, 53, &[Out(Udp)]),
+    case(30, 8080, &[Out(Udp), Out(Udp)]),
+    case(60, 53, &[Out(Udp), In(Udp)]),
+    case(300, 8080, &[Out(Udp), In(Udp)]),
+    case(60, 0, &[Out(Echo)]),
+    case(60, 0, &[Out(Echo), In(Echo)]),
+    case(300, 3868, &[Out(Sctp)]),
+    case(300, 3868, &[Out(Sctp), In(Sctp)]),
+];
+
+/// What comes from the outside. That the outside has ended a connection is not kept.
+pub(crate) const INBOUND: &[Case] = &[
+    case(240, 50_443, &[In(Syn), Out(SynAck)]),
+    case(7440, 50_443, &[In(Syn), Out(SynAck), In(Ack), Out(Ack)]),
+    case(
+        240,
+        50_443,
+        &[In(Syn), Out(SynAck), In(Ack), Out(Ack), Out(Fin)],
+    ),
+    closed(50_443, &[In(Syn), Out(SynAck), In(Ack), Out(Ack), Out(Rst)]),
+    case(30, 50_443, &[In(Udp)]),
+    case(300, 50_443, &[In(Udp), Out(Udp)]),
+    case(60, 50_443, &[In(Echo)]),
+];
+
+/// The flow of a case, each with another remote.
+fn tuple(number: usize, case: &Case) -> Tuple {
+    Tuple {
+        pod: 0,
+        port: 50_000,
+        remote: u16::try_from(1 + number).unwrap(),
+        remote_port: case.remote_port,
+    }
+}
+
+/// Has the pod open every flow.
+pub(crate) fn open(node: &Node) -> Vec<(FlowKey, &'static Case)> {
+    let driver = node.driver;
+    let opened = OUTBOUND.iter().enumerate().map(|(number, case)| {
+        let tuple = tuple(number, case);
+        let port = play(driver, tuple, case);
+        (node.key(tuple, port, protocol(node, case)), case)
+    });
+    opened.collect()
+}
+
+fn play(driver: Driver, tuple: Tuple, case: &Case) -> u16 {
+    let mut port = tuple.port;
+    for packet in case.packets {
+        match packet {
+            Out(kind) => port = driver.must_send(tuple, *kind),
+            In(kind) => assert!(driver.answer(tuple, port, *kind), "{case:?}"),
+        }
+    }
+    port
+}
+
+/// Has the outside call the pod in every way.
+pub(crate) fn call(node: &Node) -> Vec<(PodTuple, &'static Case)> {
+    let driver = node.driver;
+    let called = INBOUND.iter().enumerate().map(|(number, case)| {
+        let mut tuple = tuple(number, case);
+        for packet in case.packets {
+            let passed = match packet {
+                In(kind) => driver.call(tuple, *kind),
+                Out(kind) => driver.reply(tuple, *kind),
+            };
+            assert!(passed, "{case:?}: {packet:?}");
+        }
+        let protocol = protocol(node, case);
+        if protocol == Echo.protocol(node.family) {
+            tuple.port = 0;
+        }
+        (node.inbound_key(tuple, protocol), case)
+    });
+    called.collect()
+}
+
+fn protocol(node: &Node, case: &Case) -> u8 {
+    let (Out(kind) | In(kind)) = case.packets[0];
+    kind.protocol(node.family)
+}

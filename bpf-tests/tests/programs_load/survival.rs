@@ -1,0 +1,175 @@
+//! Flows that must outlive everything around them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use datapath_common::abi::DEFAULT_FLOWS_V4;
+use datapath_common::headers::protocol;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use towpath::bpf::DatapathSettings;
+use towpath::intent;
+
+use crate::frames::{Family, Kind};
+use crate::node::Node;
+use crate::sweeps::{assert_alive, numbered};
+use crate::world::{Driver, Sent, Tuple};
+
+/// Flows that are there all the time, and say nothing.
+const IDLE: u32 = 1000;
+/// How long they have said nothing already, in seconds. The rest of the lifetime is for the test,
+/// whose long form takes minutes.
+const SILENT: u64 = 3600;
+
+/// A connection from its first to its last segment.
+fn short(driver: &Driver, tuple: Tuple) {
+    let port = driver.must_send(tuple, Kind::Syn);
+    let passed = driver.answer(tuple, port, Kind::SynAck)
+        && driver.send(tuple, Kind::Fin) == Sent::Translated(port)
+        && driver.answer(tuple, port, Kind::Fin);
+    assert!(passed, "{tuple:?}");
+}
+
+/// Short connections in such numbers that the map is full of closed ones again and again.
+#[test]
+fn idle_connections_survive_short_ones() {
+    let (capacity, shorts) = if env::var_os("TOWPATH_FULL").is_some() {
+        (DEFAULT_FLOWS_V4, 2_000_000)
+    } else {
+        (16_384, 200_000)
+    };
+    let settings = DatapathSettings {
+        flows_v4: capacity,
+        flows_per_endpoint: capacity,
+        ..DatapathSettings::default()
+    };
+    let mut node = Node::new(Family::V4, &settings);
+    let driver = node.driver;
+    let idle: Vec<_> = (0..IDLE)
+        .map(|number| (numbered(3, number), driver.connect(numbered(3, number))))
+        .collect();
+    node.age(SILENT);
+    let (start, mut swept) = (Instant::now(), Duration::ZERO);
+    let (mut opened, mut reaped, mut sweeps) = (0, 0, 0);
+    while opened < shorts {
+        let room = capacity - IDLE;
+        for number in opened..shorts.min(opened + room) {
+            short(
+                &driver,
+                numbered(usize::try_from(number % 3).unwrap(), number),
+            );
+        }
+        opened = shorts.min(opened + room);
+        // Not even then is there room for one more.
+        if opened < shorts {
+            assert_eq!(driver.send(numbered(0, opened), Kind::Syn), Sent::Dropped);
+        }
+        node.age(3);
+        let sweep = node.sweep(true);
+        assert_eq!(sweep.census.translated(intent::Family::V4), u64::from(IDLE));
+        reaped += sweep.reaped;
+        swept += sweep.took;
+        sweeps += 1;
+    }
+    assert_eq!(reaped, u64::from(shorts));
+    println!(
+        "{shorts} short connections at a capacity of {capacity} in {:.1?}, with {sweeps} sweeps \
+         that took {swept:.1?}",
+        start.elapsed()
+    );
+    for (tuple, port) in idle {
+        assert_alive(&driver, tuple, port);
+    }
+    node.check();
+}
+
+/// Connections of which each packet may come at the moment at which the sweeper takes it for over.
+const RACING: u32 = 4096;
+const ROUNDS: u32 = 6;
+
+fn on<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &cpus).unwrap();
+    work()
+}
+
+/// A packet of a connection, from the one side or the other; the port that the connection has if
+/// the packet passed.
+fn packet(driver: &Driver, tuple: Tuple, port: u16, is_answer: bool) -> Option<u16> {
+    if is_answer {
+        return driver.answer(tuple, port, Kind::Ack).then_some(port);
+    }
+    match driver.send(tuple, Kind::Ack) {
+        Sent::Translated(port) => Some(port),
+        Sent::Dropped => None,
+    }
+}
+
+/// Both pods have the same ports towards the same remotes, so half of the connections have got
+/// another than their first candidate.
+#[test]
+fn no_connection_is_lost_that_lives_while_the_sweeper_sweeps() {
+    for family in Family::ALL {
+        let mut node = Node::new(family, &DatapathSettings::default());
+        let driver = node.driver;
+        let tuple = |number: u32| numbered(usize::try_from(number % 2).unwrap(), number / 2);
+        let mut ports: BTreeMap<_, _> = (0..RACING)
+            .map(|number| (number, driver.connect(tuple(number))))
+            .collect();
+        let (mut reaped, mut passed) = (0, 0);
+        for round in 0..ROUNDS {
+            node.age(7442);
+            let barrier = Barrier::new(2);
+            let (given, sweep) = thread::scope(|scope| {
+                let given = &ports;
+                let barrier = &barrier;
+                let packets = scope.spawn(move || {
+                    on(0, || {
+                        barrier.wait();
+                        let packet = |number: u32| {
+                            let is_answer = (number / 2 + round).is_multiple_of(2);
+                            packet(&driver, tuple(number), given[&number], is_answer)
+                        };
+                        (0..RACING).map(packet).collect::<Vec<_>>()
+                    })
+                });
+                let node = &mut node;
+                let sweep = scope.spawn(move || {
+                    on(1, || {
+                        barrier.wait();
+                        node.sweep(round % 2 == 0)
+                    })
+                });
+                (packets.join().unwrap(), sweep.join().unwrap())
+            });
+            reaped += sweep.reaped;
+            for (number, port) in (0..RACING).zip(given) {
+                let Some(port) = port else {
+                    // Its end was first. The next packet of the pod opens it anew.
+                    let port = driver.must_send(tuple(number), Kind::Ack);
+                    assert!(driver.answer(tuple(number), port, Kind::Ack), "{number}");
+                    ports.insert(number, port);
+                    continue;
+                };
+                passed += 1;
+                let key = node.key(tuple(number), port, protocol::TCP);
+                let flow = node.flows().get(&key).unwrap();
+                let flow = flow.unwrap_or_else(|| panic!("{number}: a live flow was lost"));
+                assert_eq!(flow.dead, 0, "{number}");
+                ports.insert(number, port);
+            }
+            node.check();
+        }
+        // Each must have been first at times, or nothing was shown.
+        let all = u64::from(RACING * ROUNDS);
+        assert!(reaped > 0 && reaped < all, "{reaped} of {all} were reaped");
+        assert!(passed > 0, "no packet was first");
+        // Nothing was miscounted on the way.
+        let again = [node.sweep(false), node.sweep(false)];
+        assert!(again.iter().all(|sweep| sweep.corrected == 0), "{again:?}");
+    }
+}
