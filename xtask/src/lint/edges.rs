@@ -10,7 +10,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-build", &[]),
     ("datapath-ebpf", &["datapath-common"]),
     ("towpath", &["datapath-build", "datapath-common"]),
-    ("bpf-tests", &["datapath-common", "towpath"]),
+    (
+        "bpf-tests",
+        &["datapath-build", "datapath-common", "towpath"],
+    ),
     ("xtask", &["datapath-build"]),
 ];
 

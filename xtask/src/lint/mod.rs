@@ -2,6 +2,7 @@
 
 mod edges;
 mod pins;
+mod rfc;
 mod text;
 
 use std::process::{Command, ExitCode};
@@ -16,9 +17,10 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     ("text rules", text::check),
     ("pinned versions", pins::check),
+    ("the table of requirements", rfc::check),
     ("dependency edges", || edges::check(&Metadata::read()?)),
     ("format", || {
         process::run(process::cargo("fmt").args(["--all", "--check"]))

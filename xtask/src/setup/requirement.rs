@@ -65,6 +65,11 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "traceroute", "traceroute"),
     tool(Need::Tests, "curl", "curl"),
     tool(Need::Tests, "sysctl", "procps"),
+    tool(Need::Tests, "iperf3", "iperf3"),
+    tool(Need::Tests, "ethtool", "ethtool"),
+    tool(Need::Tests, "ss", "iproute2"),
+    tool(Need::Tests, "turnserver", "coturn"),
+    tool(Need::Tests, "stun", "stun-client"),
     tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),
@@ -126,7 +131,7 @@ mod tests {
             .collect();
         assert_eq!(packages(&items), ["iproute2"]);
         let message = explain(&items);
-        assert!(message.starts_with("missing: ip, tc."), "{message}");
+        assert!(message.starts_with("missing: ip, tc, ss."), "{message}");
         assert!(message.ends_with("iproute2"), "{message}");
     }
 
