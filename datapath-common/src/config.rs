@@ -20,6 +20,10 @@ pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
 pub const METADATA_POLICY: &str = "METADATA_POLICY";
 /// Translated flows that one endpoint may have (`u32`).
 pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
+/// Most inbound flows of one endpoint (`u32`).
+pub const INBOUND_PER_ENDPOINT: &str = "INBOUND_PER_ENDPOINT";
+/// Most flows of the host (`u32`).
+pub const FLOWS_OF_HOST: &str = "FLOWS_OF_HOST";
 /// Our ports: four [`PortSlice`] as `u32`, those behind the last one 0.
 pub const PORT_SLICES: &str = "PORT_SLICES";
 

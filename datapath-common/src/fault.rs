@@ -53,8 +53,6 @@ faults! {
     ErrorAddress,
     /// The checksum of an ICMP error stays as it was.
     ErrorChecksum,
-    /// A pod's ICMP error about another pod's flow is believed.
-    ForeignError,
     /// An ICMP error keeps its flow alive.
     ErrorRefreshes,
     /// Datagrams are told apart without their identification.
@@ -95,6 +93,12 @@ faults! {
     MovedIgnored,
     /// A flow is any tuple's that gets its port.
     AnybodysFlow,
+    /// Flows of the former pod with an address are taken for those of the next one.
+    FormerPodsFlow,
+    /// Inbound flows are not counted.
+    InboundNotCounted,
+    /// The host claims its port towards destinations that are exempt.
+    HostExempt,
     /// A flow that is being removed is found.
     DeadFlow,
     /// A flow at another ENI than policy's is not found.

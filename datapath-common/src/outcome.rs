@@ -118,7 +118,7 @@ outcomes! {
         NoPort = 73, "no-port";
         /// The table of translated flows is full.
         FlowsFull = 74, "flows-full";
-        /// The endpoint has as many translated flows as its quota allows.
+        /// The endpoint, or the host, has as many translated flows as its quota allows.
         QuotaExceeded = 75, "quota-exceeded";
         /// The ENI by which the packet has to leave has no address to translate to.
         NoTranslationAddress = 76, "no-translation-address";
@@ -137,6 +137,8 @@ outcomes! {
         SctpPortTaken = 82, "sctp-port-taken";
         /// The stack sends a packet to a service address that it did not translate.
         ServiceNotTranslated = 83, "service-not-translated";
+        /// The endpoint has as many inbound flows as its quota allows.
+        InboundQuotaExceeded = 84, "inbound-quota-exceeded";
     }
 }
 

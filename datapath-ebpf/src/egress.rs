@@ -14,7 +14,7 @@ use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Enis, Mapping, PRIMARY, Tables};
+use crate::nat::{self, Mapping, PRIMARY, Sender, Tables};
 use crate::packet::Packet;
 use crate::redirect;
 use crate::rewrite::{Side, rewrite};
@@ -33,10 +33,7 @@ pub(crate) enum Origin {
 /// A pod's packet that leaves the node.
 struct Leaving<'a> {
     ip: &'a Ip,
-    /// The pod's address.
-    source: &'a AddressEntry,
-    /// The ENIs by which its flow may leave.
-    enis: Enis,
+    sender: Sender,
     question: Question,
 }
 
@@ -62,8 +59,8 @@ pub(crate) fn leave<F: Tables>(
 ) -> Result<Verdict, DropReason> {
     let leaving = Leaving {
         ip,
-        source,
-        enis: Enis {
+        sender: Sender {
+            endpoint: source.ifindex(),
             policy: if fault::has(Fault::OwnerExit) {
                 source.eni()
             } else {
@@ -101,6 +98,20 @@ pub(crate) fn leave<F: Tables>(
     out::<F>(packet, exit, origin, verdict)
 }
 
+/// Whether a flow that a pod opens to this destination is translated, if its pool is.
+#[inline(always)]
+pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
+    let question = Question {
+        flow: KnownFlow::None,
+        destination: maps::destination(destination),
+        skip_pool: false,
+        is_on: F::is_masqueraded(),
+        metadata: settings::metadata_policy(),
+        opening: Opening::Opens,
+    };
+    matches!(rule(&question), Ruling::Translated(_))
+}
+
 /// Decides how a packet leaves.
 #[inline(always)]
 fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Action, DropReason> {
@@ -115,7 +126,7 @@ fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Ac
         Ruling::Untranslated(_) if !nat::may_be_exempt() => return Ok(Action::Keep(Verdict::Eni)),
         Ruling::Translated(Exit::Primary) => {
             if !fault::has(Fault::MetadataExit) {
-                leaving.enis.policy = PRIMARY;
+                leaving.sender.policy = PRIMARY;
             }
         }
         Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
@@ -146,7 +157,7 @@ fn with_ports<F: Tables>(
     mut leaving: Leaving<'_>,
     ports: Ports,
 ) -> Result<Action, DropReason> {
-    let (ip, enis, flags) = (leaving.ip, leaving.enis, ports.tcp_flags);
+    let (ip, sender, flags) = (leaving.ip, leaving.sender, ports.tcp_flags);
     let tuple = PodTuple::new(
         ports.protocol,
         ip.source,
@@ -154,28 +165,27 @@ fn with_ports<F: Tables>(
         ip.destination,
         ports.destination,
     );
-    if let Some(mapping) = nat::known::<F>(&tuple, enis, flags) {
+    if let Some(mapping) = nat::known::<F>(&tuple, sender, flags) {
         return Ok(Action::Translate(ports, mapping));
     }
     leaving.question.opening = ports.opening;
     // A translated flow stays one, whatever the remote sends to the pod's own address.
-    if let Some(mapping) = nat::known_elsewhere::<F>(&tuple, enis, flags) {
+    if let Some(mapping) = nat::known_elsewhere::<F>(&tuple, sender, flags) {
         return Ok(Action::Translate(ports, mapping));
     }
-    if nat::inbound::known(&tuple, flags) {
+    if nat::inbound::known(&tuple, sender.endpoint, flags) {
         leaving.question.flow = KnownFlow::Inbound;
     }
     match decide(&leaving.question) {
         Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
         Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
         Decision::NoteInbound => {
-            nat::inbound::note(&tuple, flags)?;
+            nat::note_inbound::<F>(&tuple, sender, flags)?;
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
-            let (_, snat) = exit::<F>(enis.policy)?;
-            let endpoint = leaving.source.ifindex();
-            let mapping = nat::open::<F>(packet, &tuple, enis, snat, endpoint, flags)?;
+            let (_, snat) = exit::<F>(sender.policy)?;
+            let mapping = nat::open::<F>(packet, &tuple, sender, snat, flags)?;
             Ok(Action::Translate(ports, mapping))
         }
         // Its flow would have been found above.
@@ -201,14 +211,12 @@ fn error<F: Tables>(
         (Err(reason), _) => return Err(reason),
     };
     // A pod has no say in another's flows.
-    if let Some(inner) =
-        inner.filter(|inner| inner.destination == ip.source || fault::has(Fault::ForeignError))
-    {
+    if let Some(inner) = inner.filter(|inner| inner.destination == ip.source) {
         let tuple = inner.answered();
-        if let Some(mapping) = nat::peek::<F>(&tuple, leaving.enis) {
+        if let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender) {
             return Ok(Action::TranslateError(mapping));
         }
-        if nat::inbound::peek(&tuple) {
+        if nat::inbound::peek(&tuple, leaving.sender.endpoint) {
             leaving.question.flow = KnownFlow::Inbound;
         }
     }

@@ -1,22 +1,22 @@
 //! What the VPC delivers.
 
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, FlowKey, PodTuple};
+use datapath_common::abi::{AddressEntry, DestinationClass, FlowKey, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type, protocol};
-use datapath_common::masquerade::{KnownFlow, Opening, Question, Ruling, rule};
+use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
+use crate::egress;
 use crate::family::{Ip, Piece, V4, V6};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, PRIMARY, Tables};
+use crate::nat::{self, Inside, PRIMARY, Sender, Tables};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
-use crate::settings;
 use crate::transport::{self, Transport};
 use crate::work;
 
@@ -105,17 +105,9 @@ fn inbound<F: Tables>(
     if !F::is_masqueraded() || endpoint.skips_masquerade() || ip.protocol == protocol::TCP {
         return Ok(());
     }
-    let question = Question {
-        flow: KnownFlow::None,
-        destination: maps::destination(ip.source),
-        skip_pool: false,
-        is_on: true,
-        metadata: settings::metadata_policy(),
-        opening: Opening::Opens,
-    };
     let is_opened = !fault::has(Fault::InboundIgnored)
         && matches!(ip.fragment, Piece::Whole | Piece::First)
-        && matches!(rule(&question), Ruling::Translated(_));
+        && egress::is_translated::<F>(ip.source);
     if is_opened
         && let Ok(Transport::Ports(ports)) = transport::read::<F>(packet, ip)
         && matches!(ports.opening, Opening::Opens)
@@ -127,7 +119,12 @@ fn inbound<F: Tables>(
             ip.source,
             ports.source,
         );
-        nat::inbound::note(&tuple, 0)?;
+        let sender = Sender {
+            endpoint: endpoint.ifindex(),
+            policy: endpoint.eni(),
+            owner: endpoint.eni(),
+        };
+        nat::note_inbound::<F>(&tuple, sender, 0)?;
     }
     Ok(())
 }
@@ -159,14 +156,14 @@ fn answer<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, D
         return Ok(to_stack(packet, Verdict::NotForPod));
     };
     fragment::note(ip, &ports)?;
-    if inside.is_host {
+    if inside.is_host() {
         if inside.port != port {
             let address = ip.destination;
             rewrite::<F>(packet, &ports, Side::Destination, address, inside.port)?;
         }
         return Ok(to_stack(packet, Verdict::HostReturned));
     }
-    let endpoint = endpoint(inside.pod)?;
+    let endpoint = endpoint(inside)?;
     rewrite::<F>(packet, &ports, Side::Destination, inside.pod, inside.port)?;
     into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
 }
@@ -191,24 +188,25 @@ fn error<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, Dr
     let Some(inside) = nat::peek_answered::<F>(&key) else {
         return Ok(to_stack(packet, Verdict::NotForPod));
     };
-    if inside.is_host {
+    if inside.is_host() {
         if inside.port != inner.source_port {
             let (address, port) = (ip.destination, inside.port);
             icmp_error::rewrite_error::<F>(packet, Side::Source, address, port, None)?;
         }
         return Ok(to_stack(packet, Verdict::HostReturned));
     }
-    let endpoint = endpoint(inside.pod)?;
+    let endpoint = endpoint(inside)?;
     let (side, port, outer) = (Side::Source, inside.port, Some(Side::Destination));
     icmp_error::rewrite_error::<F>(packet, side, inside.pod, port, outer)?;
     into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
 }
 
-/// The endpoint that has an address.
+/// The endpoint whose flow it is. The next one with the address has no part in it.
 #[inline(always)]
-fn endpoint(address: Addr) -> Result<&'static AddressEntry, DropReason> {
-    maps::address(address)
+fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
+    maps::address(inside.pod)
         .filter(|entry| entry.is_endpoint())
+        .filter(|entry| entry.ifindex() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
         .ok_or(DropReason::NoEndpoint)
 }
 

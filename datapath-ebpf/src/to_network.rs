@@ -15,7 +15,7 @@ use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
-use crate::nat::{self, Enis, Tables};
+use crate::nat::{self, Sender, Tables};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
 use crate::transport::{self, Ports, Transport};
@@ -92,9 +92,21 @@ fn host<F: Tables>(packet: &mut Packet, ip: &Ip) -> Result<Verdict, DropReason> 
         return Ok(Verdict::FromHost);
     }
     match maps::address(ip.source) {
-        Some(source) if source.is_translation() => claim::<F>(packet, ip, source.eni(), &ports),
+        Some(source) if source.is_translation() && may_collide::<F>(ip) => {
+            claim::<F>(packet, ip, source.eni(), &ports)
+        }
         Some(_) | None => Ok(Verdict::FromHost),
     }
+}
+
+/// Whether a pod's flow may have the port of a packet of the host. Towards an exempt destination
+/// there are no such flows, unless it is exempt since they began; most of what the host sends within
+/// the VPC (an overlay's packets, say) needs no place in the table for that.
+#[inline(always)]
+fn may_collide<F: Tables>(ip: &Ip) -> bool {
+    egress::is_translated::<F>(ip.destination)
+        || nat::may_be_exempt()
+        || fault::has(Fault::HostExempt)
 }
 
 /// Holds the host's port against pods' flows, or gives its packet another port if one of these has
@@ -114,18 +126,19 @@ fn claim<F: Tables>(
         ports.destination,
     );
     fragment::note(ip, ports)?;
-    let enis = Enis {
+    let sender = Sender {
+        endpoint: nat::HOST,
         policy: eni,
         owner: eni,
     };
     let flags = ports.tcp_flags;
-    let known = nat::known::<F>(&tuple, enis, flags)
-        .or_else(|| nat::known_elsewhere::<F>(&tuple, enis, flags));
+    let known = nat::known::<F>(&tuple, sender, flags)
+        .or_else(|| nat::known_elsewhere::<F>(&tuple, sender, flags));
     let mapping = match known {
         Some(mapping) => mapping,
         // An answer comes from a socket that is bound to the port, which no pod's flow gets then.
         None if !matches!(ports.opening, Opening::Opens) => return Ok(Verdict::FromHost),
-        None => match nat::open::<F>(packet, &tuple, enis, ip.source, nat::HOST, flags) {
+        None => match nat::open::<F>(packet, &tuple, sender, ip.source, flags) {
             Ok(mapping) => mapping,
             // No room to claim the port, but nobody has it: the host loses nothing to pods.
             Err(_full) if nat::is_own_port_free::<F>() => return Ok(Verdict::FromHost),
@@ -153,11 +166,12 @@ fn host_error<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Ok(Verdict::FromHost);
     };
     let tuple = inner.answered();
-    let enis = Enis {
+    let sender = Sender {
+        endpoint: pod.ifindex(),
         policy: F::addresses(owner).external,
         owner: pod.eni(),
     };
-    let Some(mapping) = nat::peek::<F>(&tuple, enis) else {
+    let Some(mapping) = nat::peek::<F>(&tuple, sender) else {
         return Ok(Verdict::FromHost);
     };
     let (_, snat) = egress::exit::<F>(mapping.eni)?;

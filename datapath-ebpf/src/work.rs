@@ -142,6 +142,8 @@ pub(crate) fn reason(number: u32) -> DropReason {
     const NO_PORT: u32 = DropReason::NoPort as u32;
     const FLOWS_FULL: u32 = DropReason::FlowsFull as u32;
     const QUOTA_EXCEEDED: u32 = DropReason::QuotaExceeded as u32;
+    const INBOUND_FULL: u32 = DropReason::InboundFull as u32;
+    const INBOUND_QUOTA: u32 = DropReason::InboundQuotaExceeded as u32;
     const SCTP_PORT_TAKEN: u32 = DropReason::SctpPortTaken as u32;
     const TRUNCATED: u32 = DropReason::Truncated as u32;
     const NO_FLOW: u32 = DropReason::NoFlow as u32;
@@ -150,6 +152,8 @@ pub(crate) fn reason(number: u32) -> DropReason {
         NO_PORT => DropReason::NoPort,
         FLOWS_FULL => DropReason::FlowsFull,
         QUOTA_EXCEEDED => DropReason::QuotaExceeded,
+        INBOUND_FULL => DropReason::InboundFull,
+        INBOUND_QUOTA => DropReason::InboundQuotaExceeded,
         NO_FLOW => DropReason::NoFlow,
         SCTP_PORT_TAKEN => DropReason::SctpPortTaken,
         TRUNCATED => DropReason::Truncated,

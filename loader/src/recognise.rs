@@ -249,8 +249,12 @@ fn own_address_rule(rule: &Rule) -> Option<(IpNet, EniNumber)> {
 }
 
 /// The secondary ENI that an address is on a device for: our rule for this very address leads to
-/// the ENI's table, and the device is the ENI's by the table or by the map.
+/// the ENI's table, and the device is the ENI's by the table or by the map. IPv6 addresses of ENIs
+/// are the host's, which has rules of ours too.
 fn eni_address(address: &Address, observed: &Observed) -> Option<EniNumber> {
+    if Family::of(address.net.addr()) == Family::V6 {
+        return None;
+    }
     let device = observed.links.get(&address.ifindex)?;
     if !may_be_eni(device) {
         return None;

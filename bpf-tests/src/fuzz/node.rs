@@ -223,7 +223,9 @@ pub struct Variant {
     ports: &'static [(u16, u16)],
     capacity: u32,
     inbound: u32,
+    inbound_per_endpoint: u32,
     flows_per_endpoint: u32,
+    flows_of_host: u32,
     mask: u32,
 }
 
@@ -236,7 +238,9 @@ impl Variant {
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
+            inbound_per_endpoint: 1024,
             flows_per_endpoint: 1024,
+            flows_of_host: 1024,
             mask: MarkLayout::DEFAULT.mask(),
         },
         Self {
@@ -245,7 +249,9 @@ impl Variant {
             ports: &[(49152, 49663), (60416, 61439)],
             capacity: 16,
             inbound: 8,
+            inbound_per_endpoint: 3,
             flows_per_endpoint: 10,
+            flows_of_host: 1024,
             mask: 0x00ff_0000,
         },
         Self {
@@ -254,7 +260,9 @@ impl Variant {
             ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
             capacity: 1024,
             inbound: 1024,
+            inbound_per_endpoint: 1024,
             flows_per_endpoint: 6,
+            flows_of_host: 2,
             mask: u32::MAX,
         },
     ];
@@ -282,6 +290,8 @@ impl Variant {
             flows_v6: self.capacity,
             inbound: self.inbound,
             flows_per_endpoint: self.flows_per_endpoint,
+            inbound_per_endpoint: self.inbound_per_endpoint,
+            flows_of_host: self.flows_of_host,
         })
     }
 
@@ -303,6 +313,8 @@ impl Variant {
                 MetadataPolicy::Block => Metadata::Block,
             },
             flows_per_endpoint: self.flows_per_endpoint.into(),
+            inbound_per_endpoint: self.inbound_per_endpoint.into(),
+            flows_of_host: self.flows_of_host.into(),
             ports: self.ports.to_vec(),
             may_be_exempt: false,
             inbound_capacity: self.inbound as usize,

@@ -1,11 +1,13 @@
 //! What is remembered when a batch begins: flows of every kind that no packet of the batch has
 //! opened, and what is left over of others. The maps and the model get the same.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, Quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, Quota,
+    inbound_quota, map,
 };
 
 use super::aim::{PORTS, REMOTE_PORTS};
@@ -20,6 +22,9 @@ use crate::testrun::Programs;
 
 /// Jiffies that are long ago: far more than any lifetime.
 pub(super) const LONG_AGO: u64 = 10_000_000;
+
+/// The device of a former pod with an address is the present one's with this bit.
+pub(super) const FORMER: u32 = 1 << 20;
 
 /// Plants flows and more.
 pub(super) struct Planter<'a> {
@@ -105,6 +110,15 @@ impl Planter<'_> {
         }
     }
 
+    /// The device of a flow: the pod's, or that of a former pod with its address.
+    fn endpoint(&mut self, ifindex: u32) -> u32 {
+        if once_in(self.random, 6) {
+            ifindex | FORMER
+        } else {
+            ifindex
+        }
+    }
+
     /// A flow: at its first port, which is its own, or anywhere else with a note; at the ENI of its
     /// owner or at the primary.
     fn flow(&mut self) -> Result<()> {
@@ -130,8 +144,9 @@ impl Planter<'_> {
             remote_port: inside.remote_port,
             port,
         };
-        let is_taken = self.state.flows.contains_key(&outside)
-            || self.state.by_inside.contains_key(&inside)
+        let mut insides = self.state.by_inside.keys();
+        let is_taken = insides.any(|(_, of)| *of == inside)
+            || self.state.flows.contains_key(&outside)
             || self.state.flows.len() + 4 > world.settings.flow_capacity;
         // A protocol whose port stays has no flow with another one.
         if is_taken || (inside.protocol == crate::model::parse::SCTP && !keeps) {
@@ -142,7 +157,7 @@ impl Planter<'_> {
         let flow = state::Flow {
             pod: inside.pod,
             pod_port: inside.pod_port,
-            endpoint: endpoint.map_or(0, |(ifindex, _)| ifindex),
+            endpoint: endpoint.map_or(0, |(ifindex, _)| self.endpoint(ifindex)),
             out: pick(self.random, &[1, 2, 3, 7, 10, 11, 15]),
             inward: pick(self.random, &[0, 1, 3, 7, 11, 15]),
             idle,
@@ -173,7 +188,8 @@ impl Planter<'_> {
     /// A note of a flow that is no more.
     fn stale_note(&mut self) -> Result<()> {
         let inside = self.inside(None);
-        if self.state.by_inside.contains_key(&inside) {
+        let mut insides = self.state.by_inside.keys();
+        if insides.any(|(_, of)| *of == inside) {
             return Ok(());
         }
         let (first, _) = pick(self.random, &self.world.settings.ports);
@@ -191,9 +207,11 @@ impl Planter<'_> {
         let shown = pick(self.random, &[0, 1, 2, 3]);
         let idle = once_in(self.random, 2);
         let last_seen = self.now - if idle { LONG_AGO } else { 0 };
-        let value = Inbound::new(last_seen, shown);
+        let of = self.world.pod(inside.pod).map_or(0, |pod| pod.ifindex);
+        let endpoint = self.endpoint(of);
+        let value = Inbound::new(last_seen, endpoint, shown);
         self.tables.inbound.put(&pod_tuple(&inside), &value)?;
-        self.state.inbound.insert(inside, shown);
+        self.state.inbound.insert(inside, (endpoint, shown));
         Ok(())
     }
 
@@ -233,13 +251,22 @@ impl Planter<'_> {
             }
         }
         for (endpoint, used) in &self.state.quota {
-            let quota = Quota {
-                flows: u32::try_from(*used)?,
-                ..Quota::NONE
-            };
-            self.tables.quota.put(endpoint, &quota)?;
+            self.quota(*endpoint, *used)?;
+        }
+        let inbound = self.state.inbound.values();
+        let endpoints: BTreeSet<u32> = inbound.map(|(endpoint, _)| *endpoint).collect();
+        for endpoint in endpoints {
+            self.quota(inbound_quota(endpoint), self.state.inbound_of(endpoint))?;
         }
         Ok(())
+    }
+
+    fn quota(&self, key: u32, used: u64) -> Result<()> {
+        let quota = Quota {
+            flows: u32::try_from(used)?,
+            ..Quota::NONE
+        };
+        self.tables.quota.put(&key, &quota)
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use anyhow::Result;
 use datapath_common::abi::{
     Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
-    map,
+    inbound_quota, map,
 };
 
 use super::plant::{LONG_AGO, datagram_key};
@@ -114,7 +114,7 @@ impl Tables {
                 remote: tuple.remote.into(),
                 remote_port: u16::from_be(tuple.remote_port),
             };
-            inbound.insert(inside, value.progress_out);
+            inbound.insert(inside, (value.endpoint, value.progress_out));
         }
         compare("inbound flow", &inbound, &state.inbound, differences);
         let mut fragments = BTreeMap::new();
@@ -147,6 +147,12 @@ impl Tables {
             .quota
             .iter()
             .map(|(endpoint, flows)| (*endpoint, *flows))
+            .chain(
+                state
+                    .inbound
+                    .values()
+                    .map(|(endpoint, _)| (inbound_quota(*endpoint), state.inbound_of(*endpoint))),
+            )
             .filter(|(_, flows)| *flows != 0)
             .collect();
         compare("quota of", &quota, &wanted, differences);

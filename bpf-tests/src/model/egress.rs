@@ -55,7 +55,9 @@ impl Passage<'_> {
             },
             Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
                 Ok(Transport::Ports(ports)) => (ip.protocol, ports),
-                Ok(Transport::Error) => return self.pod_error(ip, &owner, policy, origin),
+                Ok(Transport::Error) => {
+                    return self.pod_error(ip, source, &owner, policy, origin);
+                }
                 Ok(Transport::None) => {
                     return self.unknown(ip, &owner, unknown(policy, None), origin);
                 }
@@ -76,12 +78,11 @@ impl Passage<'_> {
             remote: ip.destination,
             remote_port: ports.destination,
         };
-        if let Some(flow) = self.state.goes_out(&inside, ports.flags) {
+        if let Some(flow) = self.state.goes_out(source.ifindex, &inside, ports.flags) {
             return self.translated(ip, &flow, origin);
         }
-        if self.state.inbound.contains_key(&inside) {
-            let shown = of_packet(protocol, ports.flags);
-            self.state.shows_inbound(inside, shown);
+        let shown = of_packet(protocol, ports.flags);
+        if self.state.shows_inbound(source.ifindex, inside, shown) {
             return Ok(self.out(ip, &owner, origin, Verdict::Inbound));
         }
         match unknown(policy, Some(ports.part)) {
@@ -98,8 +99,9 @@ impl Passage<'_> {
                 self.translated(ip, &flow, origin)
             }
             Unknown::Inbound(true) => {
-                let shown = of_packet(protocol, ports.flags);
-                self.state.note_inbound(self.world, inside, shown)?;
+                let endpoint = source.ifindex;
+                self.state
+                    .note_inbound(self.world, endpoint, inside, shown)?;
                 Ok(self.out(ip, &owner, origin, Verdict::Inbound))
             }
             other => self.unknown(ip, &owner, other, origin),
@@ -117,7 +119,14 @@ impl Passage<'_> {
     }
 
     /// An ICMP error of a pod, about a packet that it has received.
-    fn pod_error(&mut self, ip: &Ip, owner: &Eni, policy: Policy, origin: Origin) -> Decided {
+    fn pod_error(
+        &mut self,
+        ip: &Ip,
+        source: &Pod,
+        owner: &Eni,
+        policy: Policy,
+        origin: Origin,
+    ) -> Decided {
         let quote = match self.quote(ip) {
             Ok(quote) => quote,
             // As for a packet that is cut itself.
@@ -126,7 +135,7 @@ impl Passage<'_> {
         };
         if let Some(quote) = quote.filter(|quote| quote.ip.destination == ip.source) {
             let inside = received(&quote);
-            if let Some(flow) = self.state.find(&inside) {
+            if let Some(flow) = self.state.find(source.ifindex, &inside) {
                 let address = self.translation(flow.eni, ip.source)?;
                 let exit = *self.eni(flow.eni)?;
                 let inner = (Side::Destination, address, flow.port);
@@ -134,7 +143,8 @@ impl Passage<'_> {
                 rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
                 return Ok(self.out(ip, &exit, origin, Verdict::Translated));
             }
-            if self.state.inbound.contains_key(&inside) {
+            let inbound = self.state.inbound.get(&inside);
+            if inbound.is_some_and(|(endpoint, _)| *endpoint == source.ifindex) {
                 return Ok(self.out(ip, owner, origin, Verdict::Inbound));
             }
         }

@@ -1,13 +1,11 @@
 //! What an ENI receives.
 
-use std::net::IpAddr;
-
 use datapath_common::outcome::{DropReason, Verdict};
 
 use super::parse::{Ip, Piece, TCP};
 use super::policy::{PRIMARY, Policy, policy};
 use super::rewrite::{self, Side};
-use super::state::{Inside, Outside};
+use super::state::{Flow, Inside, Outside};
 use super::transport::{self, Part, Ports, Transport};
 use super::world::{Address, Pod};
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
@@ -44,20 +42,17 @@ impl Passage<'_> {
         if pod.eni_ifindex != self.packet.ifindex {
             return Err(DropReason::WrongEni.into());
         }
-        self.note_opened(ip)?;
+        self.note_opened(ip, pod)?;
         self.inward(ip, pod, pod.eni, Verdict::Local)
     }
 
     /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
     /// noted when the pod accepts.
-    fn note_opened(&mut self, ip: &Ip) -> Result<(), DropReason> {
+    fn note_opened(&mut self, ip: &Ip, pod: &Pod) -> Result<(), DropReason> {
         let answers = policy(self.world, ip.destination, ip.source);
         let may_open = matches!(answers, Policy::Translate(_))
             && self.world.settings.masquerades(ip.source)
-            && !self
-                .world
-                .pod(ip.destination)
-                .is_some_and(|pod| pod.skips_masquerade);
+            && !pod.skips_masquerade;
         if !may_open || ip.protocol == TCP || ip.piece == Piece::Later {
             return Ok(());
         }
@@ -74,7 +69,7 @@ impl Passage<'_> {
             remote: ip.source,
             remote_port: ports.source,
         };
-        self.state.note_inbound(self.world, inside, 0)
+        self.state.note_inbound(self.world, pod.ifindex, inside, 0)
     }
 
     fn inward(&mut self, ip: &Ip, pod: &Pod, eni: u8, verdict: Verdict) -> Decided {
@@ -123,7 +118,7 @@ impl Passage<'_> {
             }
             return Ok(self.up(Verdict::HostReturned));
         }
-        let pod = self.endpoint(flow.pod)?;
+        let pod = self.endpoint(&flow)?;
         let (frame, port) = (&mut self.frame, flow.pod_port);
         rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
         self.inward(ip, &pod, eni, Verdict::Returned)
@@ -154,15 +149,19 @@ impl Passage<'_> {
             }
             return Ok(self.up(Verdict::HostReturned));
         }
-        let pod = self.endpoint(flow.pod)?;
+        let pod = self.endpoint(&flow)?;
         let inner = (Side::Source, flow.pod, flow.pod_port);
         let outer = Some((Side::Destination, flow.pod));
         rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
         self.inward(ip, &pod, eni, Verdict::Returned)
     }
 
-    fn endpoint(&self, address: IpAddr) -> Result<Pod, DropReason> {
-        self.world.pod(address).ok_or(DropReason::NoEndpoint)
+    /// The pod whose flow it is, and not the next one with its address.
+    fn endpoint(&self, flow: &Flow) -> Result<Pod, DropReason> {
+        self.world
+            .pod(flow.pod)
+            .filter(|pod| pod.ifindex == flow.endpoint)
+            .ok_or(DropReason::NoEndpoint)
     }
 
     /// Up to the stack; on a secondary ENI with its mark.

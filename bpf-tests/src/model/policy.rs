@@ -46,6 +46,16 @@ pub fn policy(world: &World, pod: IpAddr, remote: IpAddr) -> Policy {
     )
 }
 
+/// Whether pods' flows to a remote are translated, unless their pool is not.
+#[must_use]
+pub fn is_translated(world: &World, remote: IpAddr) -> bool {
+    let classes = world.classes(remote);
+    if classes.metadata {
+        return world.settings.metadata == Metadata::Primary;
+    }
+    !classes.exempt && world.settings.masquerades(remote)
+}
+
 /// What becomes of a packet whose flow nobody knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {

@@ -88,10 +88,10 @@ pub struct Flow {
 pub struct State {
     /// Translated flows.
     pub flows: BTreeMap<Outside, Flow>,
-    /// The same by the inside, without dead ones.
-    pub by_inside: BTreeMap<Inside, Outside>,
-    /// Flows from the outside, and what the pod has shown.
-    pub inbound: BTreeMap<Inside, u8>,
+    /// The same by endpoint and inside, without dead ones.
+    pub by_inside: BTreeMap<(u32, Inside), Outside>,
+    /// Flows from the outside: their endpoint, and what the pod has shown.
+    pub inbound: BTreeMap<Inside, (u32, u8)>,
     /// Protocol, source and destination port of fragmented datagrams; `None`: noted too long ago.
     pub datagrams: BTreeMap<Datagram, Option<(u8, u16, u16)>>,
     /// Flows of each endpoint.
@@ -147,14 +147,15 @@ impl State {
     pub fn put(&mut self, outside: Outside, flow: Flow) {
         self.flows.insert(outside, flow);
         if !flow.dead {
-            self.by_inside.insert(inside(outside, &flow), outside);
+            self.by_inside
+                .insert((flow.endpoint, inside(outside, &flow)), outside);
         }
         *self.quota.entry(flow.endpoint).or_default() += 1;
     }
 
     /// The flow of a packet of the inside, which passes.
-    pub fn goes_out(&mut self, inside: &Inside, flags: u8) -> Option<Outside> {
-        let outside = *self.by_inside.get(inside)?;
+    pub fn goes_out(&mut self, endpoint: u32, inside: &Inside, flags: u8) -> Option<Outside> {
+        let outside = self.find(endpoint, inside)?;
         self.flows
             .get_mut(&outside)?
             .goes_out(outside.protocol, flags);
@@ -163,8 +164,8 @@ impl State {
 
     /// The flow of a packet of the inside.
     #[must_use]
-    pub fn find(&self, inside: &Inside) -> Option<Outside> {
-        self.by_inside.get(inside).copied()
+    pub fn find(&self, endpoint: u32, inside: &Inside) -> Option<Outside> {
+        self.by_inside.get(&(endpoint, *inside)).copied()
     }
 
     /// The flow of a packet of the outside, which passes.
@@ -193,7 +194,12 @@ impl State {
         chosen: Option<u16>,
     ) -> Result<Result<Outside, DropReason>, String> {
         let used = self.quota.get(&new.endpoint).copied().unwrap_or_default();
-        if new.endpoint != 0 && used >= world.settings.flows_per_endpoint {
+        let most = if new.endpoint == 0 {
+            world.settings.flows_of_host
+        } else {
+            world.settings.flows_per_endpoint
+        };
+        if used >= most {
             return Ok(Err(DropReason::QuotaExceeded));
         }
         let outside = |port| Outside {
@@ -295,27 +301,46 @@ impl State {
     pub fn note_inbound(
         &mut self,
         world: &World,
+        endpoint: u32,
         inside: Inside,
         shown: u8,
     ) -> Result<(), DropReason> {
-        let is_full = self.inbound.len() >= world.settings.inbound_capacity;
-        if is_full && !self.inbound.contains_key(&inside) {
+        if self.shows_inbound(endpoint, inside, shown) {
+            return Ok(());
+        }
+        // The former pod with the address has no part in it.
+        self.inbound.remove(&inside);
+        if self.inbound_of(endpoint) >= world.settings.inbound_per_endpoint {
+            return Err(DropReason::InboundQuotaExceeded);
+        }
+        if self.inbound.len() >= world.settings.inbound_capacity {
             return Err(DropReason::InboundFull);
         }
-        self.shows_inbound(inside, shown);
+        self.inbound.insert(inside, (endpoint, shown));
         Ok(())
+    }
+
+    /// How many flows from the outside an endpoint has.
+    #[must_use]
+    pub fn inbound_of(&self, endpoint: u32) -> u64 {
+        let of = self.inbound.values().filter(|(of, _)| *of == endpoint);
+        u64::try_from(of.count()).unwrap_or(u64::MAX)
     }
 }
 
 impl State {
-    /// The pod shows more of a flow from the outside; with a SYN it begins anew.
-    pub fn shows_inbound(&mut self, inside: Inside, shown: u8) {
-        let out = self.inbound.entry(inside).or_default();
+    /// An endpoint shows more of a flow from the outside, if it has it; with a SYN it begins anew.
+    pub fn shows_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) -> bool {
+        let found = self.inbound.get_mut(&inside);
+        let Some((_, out)) = found.filter(|(of, _)| *of == endpoint) else {
+            return false;
+        };
         *out = if shown & shown::SYN == 0 {
             *out | shown
         } else {
             shown
         };
+        true
     }
 }
 

@@ -4,6 +4,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use super::egress::{Origin, received};
 use super::parse::{Ip, Piece};
+use super::policy::is_translated;
 use super::rewrite::{self, Side};
 use super::state::{Inside, New, Outside};
 use super::transport::{self, Part, Ports, Transport};
@@ -49,6 +50,10 @@ impl Passage<'_> {
             },
         };
         let is_ours = |ports: &Ports| self.world.settings.has_port(ports.source);
+        // Where pods have no flows, the host's ports are in nobody's way.
+        let eni = eni.filter(|_| {
+            self.world.settings.may_be_exempt || is_translated(self.world, ip.destination)
+        });
         match (ports.filter(|(_, ports)| is_ours(ports)), eni) {
             (Some((protocol, ports)), Some(eni)) => self.claim(ip, eni, protocol, ports),
             _ => FROM_HOST,
@@ -67,7 +72,7 @@ impl Passage<'_> {
             remote: ip.destination,
             remote_port: ports.destination,
         };
-        let flow = match self.state.goes_out(&inside, ports.flags) {
+        let flow = match self.state.goes_out(0, &inside, ports.flags) {
             Some(flow) => flow,
             None if ports.part != Part::Opens => return FROM_HOST,
             None => {
@@ -110,7 +115,7 @@ impl Passage<'_> {
         if self.eni(pod.eni).is_err() {
             return FROM_HOST;
         }
-        let Some(flow) = self.state.find(&received(&quote)) else {
+        let Some(flow) = self.state.find(pod.ifindex, &received(&quote)) else {
             return FROM_HOST;
         };
         let address = self.translation(flow.eni, ip.source).map_err(Stop::Drop)?;

@@ -133,6 +133,10 @@ pub struct Settings {
     pub may_be_exempt: bool,
     /// Most inbound flows.
     pub inbound_capacity: usize,
+    /// Most inbound flows of one endpoint.
+    pub inbound_per_endpoint: u64,
+    /// Most flows of the host.
+    pub flows_of_host: u64,
     /// Most translated flows of a family.
     pub flow_capacity: usize,
 }

@@ -30,7 +30,7 @@ const DROPS_OF_POD: [DropReason; 4] = [
 /// How a pod's packet leaves the node, whoever sends it on.
 const LEAVING: [Verdict; 3] = [Verdict::Eni, Verdict::Translated, Verdict::Inbound];
 /// Drops of what leaves the node.
-const DROPS_LEAVING: [DropReason; 13] = [
+const DROPS_LEAVING: [DropReason; 14] = [
     DropReason::Truncated,
     DropReason::MalformedHeader,
     DropReason::EniNotReady,
@@ -41,6 +41,7 @@ const DROPS_LEAVING: [DropReason; 13] = [
     DropReason::NoPorts,
     DropReason::FragmentUnknown,
     DropReason::InboundFull,
+    DropReason::InboundQuotaExceeded,
     DropReason::NoFlow,
     DropReason::MetadataBlocked,
     DropReason::SctpPortTaken,
@@ -73,6 +74,7 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 DropReason::EniNotReady,
                 DropReason::WrongEni,
                 DropReason::InboundFull,
+                DropReason::InboundQuotaExceeded,
             ],
         ),
         Program::ToNetwork => (

@@ -103,6 +103,71 @@ fn full() -> Table {
     }
 }
 
+/// What pod A has from the outside, and what pod B of the same address would have.
+fn inbound_quota() -> Table {
+    let mut cases = Vec::new();
+    let drop = || Expect::Drop(DropReason::InboundQuotaExceeded);
+    for net in [V4, V6] {
+        let asked = |pod, (veth, mac): (Device, _), port| {
+            let frame = received(ENI_1, net.outside, pod, UDP).ports(port, 53);
+            let lowered = frame.clone().hop_limit(63).macs(veth.mac, mac);
+            (
+                frame.bytes(),
+                Expect::Redirect(Verdict::Local, lowered.bytes(), 0),
+            )
+        };
+        let mut receives = |name: &str, (frame, expect): (Vec<u8>, _)| {
+            let name = format!("{} {name}", net.family);
+            cases.push(Case::new(Program::FromNetwork, name, ENI_1, frame, expect));
+        };
+        // The first family's is the one flow that pod A may have.
+        let first = asked(net.a, (VETH_A, POD_A), 1000);
+        if net.family == V4.family {
+            receives("one", first.clone());
+            receives("the same", first);
+        } else {
+            receives("one of the other family", (first.0, drop()));
+        }
+        let (frame, _) = asked(net.a, (VETH_A, POD_A), 1001);
+        receives("one too many", (frame, drop()));
+        let accepts = from_a(&net, net.outside, Body::Tcp(0)).tcp(SYN_ACK, 1);
+        let exceeded = Leaves::Drop(DropReason::InboundQuotaExceeded);
+        cases.extend(of_a(&net, "an acceptance", &accepts, exceeded));
+        // What it opens itself is another matter.
+        cases.extend(flow(&net, 50_000, Leaves::Translated(1, 50_000)));
+    }
+    Table {
+        settings: DatapathSettings {
+            inbound_per_endpoint: 1,
+            ..settings()
+        },
+        prepare: |_| {},
+        cases,
+    }
+}
+
+/// What the host claims: as much as it may, and then nothing where nobody else is.
+fn host_quota() -> Table {
+    let claimed = || Expect::Stack(Verdict::HostClaimed, OTHERS);
+    let left = || Expect::Stack(Verdict::FromHost, OTHERS);
+    let mut cases = vec![
+        of_host(&V4, 50_002, claimed()),
+        of_host(&V4, 50_003, left()),
+    ];
+    cases.extend(flow(&V4, 50_003, Leaves::Translated(1, 50_003)));
+    let drop = Expect::Drop(DropReason::QuotaExceeded);
+    cases.push(of_host(&V4, 50_003, drop));
+    cases.push(of_host(&V4, 50_002, claimed()));
+    Table {
+        settings: DatapathSettings {
+            flows_of_host: 1,
+            ..settings()
+        },
+        prepare: |_| {},
+        cases,
+    }
+}
+
 /// One destination, one block of ports.
 fn exhausted() -> Table {
     let mut cases = Vec::new();
@@ -197,6 +262,8 @@ pub(crate) fn tables() -> Vec<Table> {
     let blocked = Leaves::Drop(DropReason::MetadataBlocked);
     vec![
         quota(),
+        inbound_quota(),
+        host_quota(),
         full(),
         exhausted(),
         metadata(MetadataPolicy::Primary, Leaves::Translated(0, 50_000)),

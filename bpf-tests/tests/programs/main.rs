@@ -16,5 +16,6 @@ mod leaving;
 mod limits;
 mod nat;
 mod neighbour_discovery;
+mod reuse;
 mod wire;
 mod world;

@@ -3,7 +3,7 @@
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use towpath::bpf::DatapathSettings;
-use towpath::nat::{CLOSED_AT_LEAST, Used};
+use towpath::nat::{Lifetimes, Used};
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;
@@ -51,7 +51,8 @@ fn closed_flows_alone_go_early_and_not_before_they_have_been_idle() {
         set_idle(&node, 10);
         assert_eq!(node.sweep(false).reaped, 0, "room is not short");
         // The second that a packet's time may be off.
-        set_idle(&node, CLOSED_AT_LEAST.as_secs() + 1);
+        let least = Lifetimes::default().closed_under_pressure;
+        set_idle(&node, least.as_secs() + 1);
         assert_eq!(node.sweep(true).reaped, 3 + 1);
         for (key, case) in &flows {
             let is_there = node.flows().get(key).unwrap().is_some();

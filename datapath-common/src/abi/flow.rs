@@ -291,13 +291,28 @@ impl PortBlock {
     };
 }
 
+/// Key of `QUOTA` for the inbound flows of an endpoint; that of its translated flows is the index of
+/// its host-side device itself, which never has this bit.
+#[inline(always)]
+#[must_use]
+pub const fn inbound_quota(endpoint: u32) -> u32 {
+    endpoint | 1 << 31
+}
+
+/// The endpoint that a key of `QUOTA` is of.
+#[inline(always)]
+#[must_use]
+pub const fn endpoint_of_quota(key: u32) -> u32 {
+    key & !(1 << 31)
+}
+
 /// Value of `QUOTA`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Quota {
     /// Guards the count: a program of Linux 5.10 has no atomic operation that tells the result.
     pub lock: bpf_spin_lock,
-    /// Translated flows of the endpoint.
+    /// Flows of this kind that the endpoint has.
     pub flows: u32,
 }
 
@@ -323,19 +338,25 @@ pub struct Inbound {
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
     reserved: u16,
+    /// The host-side device of the pod: whose quota it counts for, and whose answers it is about.
+    /// The next pod with the address has another.
+    pub endpoint: u32,
+    reserved_lane: u32,
 }
 
 impl Inbound {
     /// A value.
     #[inline(always)]
     #[must_use]
-    pub const fn new(now: u64, progress_out: u8) -> Self {
+    pub const fn new(now: u64, endpoint: u32, progress_out: u8) -> Self {
         Self {
             last_seen: now,
             lock: bpf_spin_lock { val: 0 },
             progress_out,
             dead: 0,
             reserved: 0,
+            endpoint,
+            reserved_lane: 0,
         }
     }
 }

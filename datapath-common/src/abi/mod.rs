@@ -16,7 +16,7 @@ pub use destination::DestinationClass;
 pub use eni::{EniAddresses, EniEntry};
 pub use flow::{
     Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PORTS_PER_BLOCK, PodTuple,
-    PortBlock, PortBlockKey, Quota, bpf_spin_lock,
+    PortBlock, PortBlockKey, Quota, bpf_spin_lock, endpoint_of_quota, inbound_quota,
 };
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind};
 
@@ -47,7 +47,8 @@ pub mod map {
     pub const MOVED_V6: &str = "MOVED_V6";
     /// [`super::PortBlockKey`] -> [`super::PortBlock`]: likely used ports of busy destinations.
     pub const PORT_BLOCKS: &str = "PORT_BLOCKS";
-    /// Host-side device of an endpoint (`u32`, 0 for the host) -> [`super::Quota`].
+    /// Host-side device of an endpoint (`u32`, 0 for the host), or [`super::inbound_quota`] of it ->
+    /// [`super::Quota`].
     pub const QUOTA: &str = "QUOTA";
     /// [`super::PodTuple`] -> [`super::Inbound`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
@@ -97,8 +98,12 @@ pub const DEFAULT_FLOWS_PER_ENDPOINT: u32 = 16_384;
 /// Capacity of `PORT_BLOCKS`: 340 destinations that use every port of the default slice. Where it
 /// is full, allocation goes on by chance alone.
 pub const MAX_PORT_BLOCKS: u32 = 16_384;
-/// Capacity of `QUOTA`: as many endpoints as addresses.
-pub const MAX_QUOTA: u32 = MAX_ADDRESSES;
+/// Default of the most inbound flows of one endpoint: a quarter of all.
+pub const DEFAULT_INBOUND_PER_ENDPOINT: u32 = DEFAULT_INBOUND / 4;
+/// Default of the most flows of the host: half of what IPv6 has room for.
+pub const DEFAULT_FLOWS_OF_HOST: u32 = DEFAULT_FLOWS_V6 / 2;
+/// Capacity of `QUOTA`: as many endpoints as addresses, with two kinds of flows each.
+pub const MAX_QUOTA: u32 = 2 * MAX_ADDRESSES;
 /// Capacity of `FRAGMENTS`, whose oldest entries make way. Cilium's default
 /// (`bpf-fragments-map-max`).
 pub const MAX_FRAGMENTS: u32 = 8_192;

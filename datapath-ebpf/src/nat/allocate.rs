@@ -74,7 +74,7 @@ pub(super) fn settle<F: Tables>(request: &Request, result: i32) -> Result<Mappin
         Err(refusal) => return Err(refuse::<F>(request, refusal.reason(DropReason::FlowsFull))),
     }
     let mapping = request.at(port);
-    let noted = moved::note::<F>(&request.tuple, mapping);
+    let noted = moved::note::<F>(request, mapping);
     match noted {
         Ok(at) if at.port == mapping.port && at.eni == mapping.eni => {
             count::<F>(request, port);

@@ -11,16 +11,16 @@ use super::moved;
 use super::ports;
 use super::request::Request;
 use super::tables::{Table as _, Tables};
-use super::{Enis, Inside, Mapping, PRIMARY};
+use super::{Inside, Mapping, PRIMARY, Sender};
 use crate::clock;
 use crate::fault;
 
 /// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
 /// look-up, which most packets need no more than.
 #[inline(always)]
-pub(crate) fn known<F: Tables>(tuple: &PodTuple, enis: Enis, tcp_flags: u8) -> Option<Mapping> {
-    let first = first(tuple, enis.policy);
-    refreshed::<F>(tuple, first, tcp_flags).then_some(first)
+pub(crate) fn known<F: Tables>(tuple: &PodTuple, sender: Sender, tcp_flags: u8) -> Option<Mapping> {
+    let first = first(tuple, sender.policy);
+    refreshed::<F>(tuple, sender.endpoint, first, tcp_flags).then_some(first)
 }
 
 /// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
@@ -49,14 +49,21 @@ pub(super) fn peek_anywhere<F: Tables>(request: &Request) -> Option<Mapping> {
 /// [`refreshed`] as a function of its own, for what is called more than once.
 #[inline(never)]
 pub(super) fn refreshed_at<F: Tables>(request: &Request, mapping: u32) -> bool {
-    Mapping::from_register(mapping)
-        .is_some_and(|mapping| refreshed::<F>(&request.tuple, mapping, request.tcp_flags))
+    Mapping::from_register(mapping).is_some_and(|mapping| {
+        let Request {
+            tuple,
+            endpoint,
+            tcp_flags,
+            ..
+        } = request;
+        refreshed::<F>(tuple, *endpoint, mapping, *tcp_flags)
+    })
 }
 
 /// [`alive`] in the same way.
 #[inline(never)]
 fn alive_at<F: Tables>(request: &Request, mapping: u32) -> bool {
-    Mapping::from_register(mapping).is_some_and(|mapping| alive::<F>(&request.tuple, mapping))
+    Mapping::from_register(mapping).is_some_and(|mapping| alive::<F>(request, mapping))
 }
 
 /// How a tuple's flow looks at the port that it gets first.
@@ -118,32 +125,37 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     )
 }
 
-/// Whether there is a flow of this tuple behind a mapping; keeps it alive.
+/// Whether there is an endpoint's flow of this tuple behind a mapping; keeps it alive.
 #[inline(always)]
-pub(super) fn refreshed<F: Tables>(tuple: &PodTuple, mapping: Mapping, tcp_flags: u8) -> bool {
+fn refreshed<F: Tables>(tuple: &PodTuple, endpoint: u32, mapping: Mapping, tcp_flags: u8) -> bool {
     let key = key(tuple, mapping);
     let Some(flow) = F::flows().find(&key) else {
         return false;
     };
     let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
-    is_owned_by(flow, tuple) && refresh(flow, &key, after)
+    is_owned_by(flow, tuple, endpoint) && refresh(flow, &key, after)
 }
 
-/// Whether there is a flow of this tuple behind a mapping.
+/// Whether there is a flow of this request behind a mapping.
 #[inline(always)]
-fn alive<F: Tables>(tuple: &PodTuple, mapping: Mapping) -> bool {
+fn alive<F: Tables>(request: &Request, mapping: Mapping) -> bool {
+    let Request {
+        tuple, endpoint, ..
+    } = request;
     let key = key(tuple, mapping);
     F::flows()
         .find(&key)
-        .is_some_and(|flow| is_owned_by(flow, tuple) && is_alive(flow, &key))
+        .is_some_and(|flow| is_owned_by(flow, tuple, *endpoint) && is_alive(flow, &key))
 }
 
-/// Whether a flow has this tuple's inside.
+/// Whether a flow has this tuple's inside, and is this endpoint's.
 #[inline(always)]
-pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple) -> bool {
+pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) -> bool {
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
     let flow = unsafe { &*flow };
-    let is_own = flow.pod == tuple.pod && flow.pod_port == tuple.pod_port;
+    let is_own = flow.pod == tuple.pod
+        && flow.pod_port == tuple.pod_port
+        && (flow.endpoint == endpoint || fault::has(Fault::FormerPodsFlow));
     is_own || fault::has(Fault::AnybodysFlow)
 }
 
@@ -169,7 +181,7 @@ fn inside(flow: *const Flow) -> Inside {
         } else {
             flow.pod_port
         },
-        is_host: flow.endpoint == 0,
+        endpoint: flow.endpoint,
     }
 }
 

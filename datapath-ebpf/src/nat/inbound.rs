@@ -4,57 +4,76 @@ use core::ptr;
 
 use datapath_common::abi::{Inbound, PodTuple, ReapFlow};
 use datapath_common::counter::NatStat;
+use datapath_common::fault::Fault;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use datapath_common::progress;
 
 use super::lock::{lock, unlock};
-use super::stats;
 use super::tables::{Refusal, Table as _};
+use super::{quota, stats};
 use crate::clock;
+use crate::fault;
 use crate::maps::INBOUND;
 
-/// Whether a packet of a pod belongs to an inbound flow; keeps that alive.
+/// Whether a packet of an endpoint belongs to an inbound flow; keeps that alive.
 #[inline(always)]
-pub(crate) fn known(tuple: &PodTuple, tcp_flags: u8) -> bool {
-    INBOUND
-        .find(tuple)
-        .is_some_and(|found| refresh(found, progress::of_packet(tuple.protocol, tcp_flags)))
-}
-
-/// Whether there is an inbound flow; leaves it as it is.
-#[inline(always)]
-pub(crate) fn peek(tuple: &PodTuple) -> bool {
+pub(crate) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
     INBOUND.find(tuple).is_some_and(|found| {
-        // SAFETY: a map's value stays readable while the program runs.
-        unsafe { ptr::read_volatile(&raw const (*found).dead) == 0 }
+        is_of(found, endpoint) && refresh(found, progress::of_packet(tuple.protocol, tcp_flags))
     })
 }
 
-/// Notes an inbound flow, or keeps the one alive that there is. TCP's come with the pod's answer,
-/// others with what arrives, which shows nothing of the pod.
+/// Whether an endpoint has an inbound flow; leaves it as it is.
 #[inline(always)]
-pub(crate) fn note(tuple: &PodTuple, tcp_flags: u8) -> Result<(), DropReason> {
+pub(crate) fn peek(tuple: &PodTuple, endpoint: u32) -> bool {
+    INBOUND.find(tuple).is_some_and(|found| {
+        // SAFETY: a map's value stays readable while the program runs.
+        let lives = unsafe { ptr::read_volatile(&raw const (*found).dead) == 0 };
+        lives && is_of(found, endpoint)
+    })
+}
+
+/// Notes an inbound flow of an endpoint, or keeps the one alive that there is. TCP's come with the
+/// pod's answer, others with what arrives, which shows nothing of the pod.
+#[inline(always)]
+pub(super) fn note(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> Result<(), DropReason> {
     let shown = if tuple.protocol == protocol::TCP {
         progress::of_packet(protocol::TCP, tcp_flags)
     } else {
         0
     };
-    if let Some(found) = INBOUND.find(tuple)
-        && refresh(found, shown)
-    {
-        return Ok(());
+    if let Some(found) = INBOUND.find(tuple) {
+        if !is_of(found, endpoint) {
+            // The former pod with the address has left it behind.
+            retire(tuple, ReapFlow::ALWAYS);
+        } else if refresh(found, shown) {
+            return Ok(());
+        }
     }
-    match INBOUND.claim(tuple, &Inbound::new(clock::now(), shown)) {
+    quota::take_inbound(endpoint)?;
+    let refusal = match INBOUND.claim(tuple, &Inbound::new(clock::now(), endpoint, shown)) {
         Ok(()) => {
             stats::count_of(NatStat::InboundNoted, tuple.pod.is_v4());
-            Ok(())
+            return Ok(());
         }
+        Err(refusal) => refusal,
+    };
+    quota::give_back_inbound(endpoint);
+    match refusal {
         // Another CPU was faster, or the flow is just being removed; then the next packet makes
         // it anew.
-        Err(Refusal::Exists) => Ok(()),
-        Err(refusal) => Err(refusal.reason(DropReason::InboundFull)),
+        Refusal::Exists => Ok(()),
+        Refusal::Full | Refusal::Failed => Err(refusal.reason(DropReason::InboundFull)),
     }
+}
+
+/// Whether a flow is of this endpoint.
+#[inline(always)]
+fn is_of(found: *const Inbound, endpoint: u32) -> bool {
+    // SAFETY: a map's value stays readable while the program runs.
+    let of = unsafe { ptr::read_volatile(&raw const (*found).endpoint) };
+    of == endpoint || fault::has(Fault::FormerPodsFlow)
 }
 
 /// Removes the flow of a tuple, if its last packet passed at `last_seen`, or in any case
@@ -77,7 +96,10 @@ pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
         is_mine
     };
     if is_mine {
+        // SAFETY: as above; the slot is nobody else's before `forget`.
+        let endpoint = unsafe { (*found).endpoint };
         INBOUND.forget(tuple);
+        quota::give_back_inbound(endpoint);
         stats::count_of(NatStat::InboundRemoved, tuple.pod.is_v4());
     }
     is_mine

@@ -27,7 +27,7 @@ use datapath_common::abi::Addr;
 pub(crate) use flow::{answered, known, peek_answered};
 pub(crate) use ports::in_range;
 pub(crate) use quota::HOST;
-pub(crate) use request::{Request, is_own_port_free, known_elsewhere, open, peek};
+pub(crate) use request::{Request, is_own_port_free, known_elsewhere, note_inbound, open, peek};
 pub(crate) use tables::Tables;
 
 use crate::maps;
@@ -67,9 +67,12 @@ impl Mapping {
     }
 }
 
-/// The ENIs by which the flow of a packet may leave.
+/// Who sends a packet from the inside, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
-pub(crate) struct Enis {
+pub(crate) struct Sender {
+    /// The pod's device, or [`HOST`]. The next pod with the address has another, and no part in
+    /// the flows that this one leaves behind.
+    pub(crate) endpoint: u32,
     /// The one that policy gives to a new flow.
     pub(crate) policy: u8,
     /// The one that owns the source address.
@@ -83,8 +86,16 @@ pub(crate) struct Inside {
     pub(crate) pod: Addr,
     /// The port, as it lies in a packet.
     pub(crate) port: u16,
+    /// Whose it is: the pod's device, or [`HOST`].
+    pub(crate) endpoint: u32,
+}
+
+impl Inside {
     /// Whether the flow is the host's.
-    pub(crate) is_host: bool,
+    #[inline(always)]
+    pub(crate) fn is_host(self) -> bool {
+        self.endpoint == HOST
+    }
 }
 
 /// Whether packets that policy exempts may belong to translated flows.

@@ -7,6 +7,7 @@ use datapath_common::outcome::DropReason;
 
 use super::Mapping;
 use super::flow;
+use super::request::Request;
 use super::tables::{Refusal, Table as _, Tables};
 
 /// Where a tuple's flow has been moved to. It may be gone.
@@ -30,7 +31,10 @@ pub(super) fn find<F: Tables>(tuple: &PodTuple) -> Option<Mapping> {
 /// together with it ([`super::retire`]), and would take the replacement with it; the packet is
 /// lost then, for it belongs to a flow that is no more. Its repetition will not be.
 #[inline(always)]
-pub(super) fn note<F: Tables>(tuple: &PodTuple, mapping: Mapping) -> Result<Mapping, DropReason> {
+pub(super) fn note<F: Tables>(request: &Request, mapping: Mapping) -> Result<Mapping, DropReason> {
+    let Request {
+        tuple, endpoint, ..
+    } = request;
     let moved = Moved::new(mapping.eni, mapping.port);
     match F::moved().claim(tuple, &moved) {
         Ok(()) => return Ok(mapping),
@@ -42,7 +46,7 @@ pub(super) fn note<F: Tables>(tuple: &PodTuple, mapping: Mapping) -> Result<Mapp
     };
     let key = flow::key(tuple, there);
     if let Some(found) = F::flows().find(&key)
-        && flow::is_owned_by(found, tuple)
+        && flow::is_owned_by(found, tuple, *endpoint)
     {
         return if flow::is_alive(found, &key) {
             Ok(there)

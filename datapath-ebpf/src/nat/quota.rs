@@ -1,9 +1,12 @@
-//! How many translated flows each endpoint has, so that none of them uses up what all share.
+//! How many flows each endpoint has, so that none of them uses up what all share.
 
 use core::ptr;
 
 use aya_ebpf::Global;
-use datapath_common::abi::{DEFAULT_FLOWS_PER_ENDPOINT, Quota};
+use datapath_common::abi::{
+    DEFAULT_FLOWS_OF_HOST, DEFAULT_FLOWS_PER_ENDPOINT, DEFAULT_INBOUND_PER_ENDPOINT, Quota,
+    inbound_quota,
+};
 use datapath_common::fault::Fault;
 use datapath_common::outcome::DropReason;
 
@@ -15,23 +18,57 @@ use crate::maps::QUOTA;
 #[unsafe(no_mangle)]
 static FLOWS_PER_ENDPOINT: Global<u32> = Global::new(DEFAULT_FLOWS_PER_ENDPOINT);
 
-/// The endpoint that is the host. It has no quota, because it must not lose a packet to a pod.
+#[unsafe(no_mangle)]
+static INBOUND_PER_ENDPOINT: Global<u32> = Global::new(DEFAULT_INBOUND_PER_ENDPOINT);
+
+#[unsafe(no_mangle)]
+static FLOWS_OF_HOST: Global<u32> = Global::new(DEFAULT_FLOWS_OF_HOST);
+
+/// The endpoint that is the host.
 pub(crate) const HOST: u32 = 0;
 
-/// Counts one flow more, unless the endpoint has as many as it may have.
+/// Counts one translated flow more, unless the endpoint has as many as it may have.
 #[inline(always)]
 pub(super) fn take(endpoint: u32) -> Result<(), DropReason> {
-    let quota = QUOTA.find(&endpoint).or_else(|| {
-        // Another CPU may be faster.
-        let _exists = QUOTA.claim(&endpoint, &Quota::NONE);
-        QUOTA.find(&endpoint)
-    });
-    let quota = quota.ok_or(DropReason::HelperFailed)?;
     let most = if endpoint == HOST {
-        u32::MAX
+        FLOWS_OF_HOST.load()
     } else {
         FLOWS_PER_ENDPOINT.load()
     };
+    add(endpoint, most, DropReason::QuotaExceeded)
+}
+
+/// Counts one inbound flow more, in the same way.
+#[inline(always)]
+pub(super) fn take_inbound(endpoint: u32) -> Result<(), DropReason> {
+    let most = INBOUND_PER_ENDPOINT.load();
+    let exceeded = DropReason::InboundQuotaExceeded;
+    if fault::has(Fault::InboundNotCounted) {
+        return Ok(());
+    }
+    add(inbound_quota(endpoint), most, exceeded)
+}
+
+/// Counts one translated flow less.
+#[inline(always)]
+pub(super) fn give_back(endpoint: u32) {
+    remove(endpoint);
+}
+
+/// Counts one inbound flow less.
+#[inline(always)]
+pub(super) fn give_back_inbound(endpoint: u32) {
+    remove(inbound_quota(endpoint));
+}
+
+#[inline(always)]
+fn add(key: u32, most: u32, exceeded: DropReason) -> Result<(), DropReason> {
+    let quota = QUOTA.find(&key).or_else(|| {
+        // Another CPU may be faster.
+        let _exists = QUOTA.claim(&key, &Quota::NONE);
+        QUOTA.find(&key)
+    });
+    let quota = quota.ok_or(DropReason::HelperFailed)?;
     // SAFETY: `quota` is a map's value, which stays readable and writable while the program runs.
     let has_room = unsafe {
         let count = &raw mut (*quota).flows;
@@ -44,21 +81,17 @@ pub(super) fn take(endpoint: u32) -> Result<(), DropReason> {
         unlock(&raw mut (*quota).lock);
         flows < most
     };
-    if has_room {
-        Ok(())
-    } else {
-        Err(DropReason::QuotaExceeded)
-    }
+    if has_room { Ok(()) } else { Err(exceeded) }
 }
 
-/// Counts one flow less. There is none to count where user space has removed the entry since, and
-/// the device's index has a new owner.
+/// There is nothing to count down where user space has removed the entry since, and the device's
+/// index has a new owner.
 #[inline(always)]
-pub(super) fn give_back(endpoint: u32) {
-    let Some(quota) = QUOTA.find(&endpoint) else {
+fn remove(key: u32) {
+    let Some(quota) = QUOTA.find(&key) else {
         return;
     };
-    // SAFETY: as for `take`.
+    // SAFETY: as for `add`.
     unsafe {
         let count = &raw mut (*quota).flows;
         lock(&raw mut (*quota).lock);

@@ -7,7 +7,7 @@ use datapath_common::outcome::DropReason;
 use super::allocate::{First, first, settle};
 use super::search::search;
 use super::tables::Tables;
-use super::{Enis, Mapping, flow};
+use super::{Mapping, Sender, flow, inbound};
 use crate::packet::Packet;
 use crate::work::{self, global, reason, work};
 
@@ -42,39 +42,47 @@ impl Request {
 #[inline(always)]
 pub(crate) fn known_elsewhere<F: Tables>(
     tuple: &PodTuple,
-    enis: Enis,
+    sender: Sender,
     tcp_flags: u8,
 ) -> Option<Mapping> {
-    write(tuple, enis, tcp_flags).ok()?;
+    write(tuple, sender, tcp_flags).ok()?;
     Mapping::from_register(find_elsewhere::<F>())
 }
 
 /// The flow of a packet from the inside, left as it is.
 #[inline(always)]
-pub(crate) fn peek<F: Tables>(tuple: &PodTuple, enis: Enis) -> Option<Mapping> {
-    write(tuple, enis, 0).ok()?;
+pub(crate) fn peek<F: Tables>(tuple: &PodTuple, sender: Sender) -> Option<Mapping> {
+    write(tuple, sender, 0).ok()?;
     Mapping::from_register(find_anywhere::<F>())
 }
 
 /// Opens the flow of a packet from the inside that is not known, at the ENI that policy gives,
-/// with its translation address. `endpoint` is the pod's device, or [`super::HOST`].
+/// with its translation address.
 #[inline(always)]
 pub(crate) fn open<F: Tables>(
     packet: &Packet,
     tuple: &PodTuple,
-    enis: Enis,
+    sender: Sender,
     snat: Addr,
-    endpoint: u32,
     tcp_flags: u8,
 ) -> Result<Mapping, DropReason> {
-    let request = write(tuple, enis, tcp_flags)?;
-    request.snat = snat;
-    request.endpoint = endpoint;
+    write(tuple, sender, tcp_flags)?.snat = snat;
     let mut answer = claimed_first::<F>(packet.skb());
     if answer == SEARCH {
         answer = settled::<F>(searched::<F>(packet.skb()));
     }
     Mapping::from_register(answer).ok_or_else(|| reason(answer))
+}
+
+/// Notes an inbound flow of an endpoint, or keeps the one alive that there is.
+#[inline(always)]
+pub(crate) fn note_inbound<F: Tables>(
+    tuple: &PodTuple,
+    sender: Sender,
+    tcp_flags: u8,
+) -> Result<(), DropReason> {
+    write(tuple, sender, tcp_flags)?;
+    work::from_number(inbound_noted::<F>())
 }
 
 /// Whether no flow has the inside port itself, of what [`open`] could not open.
@@ -85,13 +93,18 @@ pub(crate) fn is_own_port_free<F: Tables>() -> bool {
 
 /// Writes what every request has.
 #[inline(always)]
-fn write(tuple: &PodTuple, enis: Enis, tcp_flags: u8) -> Result<&'static mut Request, DropReason> {
+fn write(
+    tuple: &PodTuple,
+    sender: Sender,
+    tcp_flags: u8,
+) -> Result<&'static mut Request, DropReason> {
     let request = work()?.request();
     // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
     let request = unsafe { &mut *request };
     request.tuple = *tuple;
-    request.eni = enis.policy;
-    request.owner = enis.owner;
+    request.endpoint = sender.endpoint;
+    request.eni = sender.policy;
+    request.owner = sender.owner;
     request.tcp_flags = tcp_flags;
     Ok(request)
 }
@@ -106,6 +119,8 @@ global! {
     claimed_first(skb: *mut __sk_buff) = nat_first_v4, nat_first_v6: run_first;
     #[doc = "The bits of what the last insertion gave."]
     searched(skb: *mut __sk_buff) = nat_search_v4, nat_search_v6: run_search;
+    #[doc = "0, or the number of the reason why it could not be noted."]
+    inbound_noted() = nat_inbound_v4, nat_inbound_v6: run_note_inbound;
     #[doc = "1, or 0 if a flow has the port."]
     own_port_is_free() = nat_own_port_free_v4, nat_own_port_free_v6: run_own_port_free;
     #[doc = "A mapping as a register, or the number of the reason why there is none."]
@@ -126,6 +141,14 @@ fn run_peek<F: Tables>() -> u32 {
         .ok()
         .and_then(|work| flow::peek_anywhere::<F>(work::read(work.request())));
     Mapping::to_register(found)
+}
+
+#[inline(always)]
+fn run_note_inbound<F: Tables>() -> u32 {
+    work::to_number(work().and_then(|work| {
+        let request = work::read(work.request());
+        inbound::note(&request.tuple, request.endpoint, request.tcp_flags)
+    }))
 }
 
 /// What no mapping and no reason has for a number.

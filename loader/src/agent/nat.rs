@@ -13,7 +13,7 @@ use crate::intent::Family;
 use crate::nat::{self, Answer, NatCounters};
 
 /// Why a packet was not translated that should have been.
-const FAILURES: [DropReason; 10] = [
+const FAILURES: [DropReason; 11] = [
     DropReason::NoPort,
     DropReason::FlowsFull,
     DropReason::QuotaExceeded,
@@ -21,6 +21,7 @@ const FAILURES: [DropReason; 10] = [
     DropReason::NoPorts,
     DropReason::FragmentUnknown,
     DropReason::InboundFull,
+    DropReason::InboundQuotaExceeded,
     DropReason::NoFlow,
     DropReason::MetadataBlocked,
     DropReason::SctpPortTaken,

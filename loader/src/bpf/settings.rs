@@ -28,6 +28,10 @@ pub struct DatapathSettings {
     pub inbound: u32,
     /// Most translated flows of one endpoint.
     pub flows_per_endpoint: u32,
+    /// Most flows from the outside of one endpoint.
+    pub inbound_per_endpoint: u32,
+    /// Most flows of the host.
+    pub flows_of_host: u32,
 }
 
 impl DatapathSettings {
@@ -78,6 +82,8 @@ impl Default for DatapathSettings {
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,
             flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
+            inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
+            flows_of_host: abi::DEFAULT_FLOWS_OF_HOST,
         }
     }
 }
@@ -85,7 +91,7 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 9],
+    words: [(&'static str, u32); 11],
     slices: [u32; PortSlice::MAX],
     capacities: [(&'static str, u32); 5],
 }
@@ -107,6 +113,8 @@ impl Globals {
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
+                (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
+                (config::FLOWS_OF_HOST, settings.flows_of_host),
             ],
             slices: settings.slices.map(PortSlice::to_word),
             capacities: settings.capacities(),

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 34] = [
+pub(super) const HELP: [(&str, &str); 37] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -125,6 +125,14 @@ pub(super) const HELP: [(&str, &str); 34] = [
         "Most translated flows of one pod, 64 to 4194304.",
     ),
     (
+        "nat.flows.inbound-per-endpoint",
+        "Most flows from outside the VPC to one pod, 64 to 4194304.",
+    ),
+    (
+        "nat.flows.host",
+        "Most flows of the host that hold a port against pods' flows, 64 to 4194304.",
+    ),
+    (
         "nat.lifetimes.tcp-established",
         "Seconds that an open TCP connection may be idle, 10 to 864000.",
     ),
@@ -151,6 +159,10 @@ pub(super) const HELP: [(&str, &str); 34] = [
     (
         "nat.lifetimes.sctp",
         "Seconds that an SCTP association may be idle, 10 to 864000.",
+    ),
+    (
+        "nat.lifetimes.closed-under-pressure",
+        "Seconds that a closed TCP connection may be idle where entries run short, 2 to 240.",
     ),
     (
         "host-addresses",

@@ -166,6 +166,8 @@ impl Config {
             flows_v6: flows.ipv6.get(),
             inbound: flows.inbound.get(),
             flows_per_endpoint: flows.per_endpoint.get(),
+            inbound_per_endpoint: flows.inbound_per_endpoint.get(),
+            flows_of_host: flows.host.get(),
             masquerade_v4: self.masquerade.ipv4,
             masquerade_v6: self.masquerade.ipv6,
             metadata: self.masquerade.metadata.into(),

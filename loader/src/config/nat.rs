@@ -38,6 +38,10 @@ pub struct FlowsSection {
     pub inbound: Capacity,
     /// Most translated flows of one endpoint.
     pub per_endpoint: Capacity,
+    /// Most flows from the outside of one endpoint.
+    pub inbound_per_endpoint: Capacity,
+    /// Most flows of the host.
+    pub host: Capacity,
 }
 
 impl Default for FlowsSection {
@@ -47,6 +51,8 @@ impl Default for FlowsSection {
             ipv6: Capacity(abi::DEFAULT_FLOWS_V6),
             inbound: Capacity(abi::DEFAULT_INBOUND),
             per_endpoint: Capacity(abi::DEFAULT_FLOWS_PER_ENDPOINT),
+            inbound_per_endpoint: Capacity(abi::DEFAULT_INBOUND_PER_ENDPOINT),
+            host: Capacity(abi::DEFAULT_FLOWS_OF_HOST),
         }
     }
 }
@@ -69,6 +75,8 @@ pub struct LifetimesSection {
     pub icmp: Lifetime,
     /// SCTP.
     pub sctp: Lifetime,
+    /// Closed TCP, where room is short.
+    pub closed_under_pressure: Pressed,
 }
 
 impl Default for LifetimesSection {
@@ -82,6 +90,7 @@ impl Default for LifetimesSection {
             udp_unreplied,
             icmp,
             sctp,
+            closed_under_pressure,
         } = Lifetimes::default();
         Self {
             tcp_established: lifetime(tcp_established),
@@ -91,6 +100,7 @@ impl Default for LifetimesSection {
             udp_unreplied: lifetime(udp_unreplied),
             icmp: lifetime(icmp),
             sctp: lifetime(sctp),
+            closed_under_pressure: Pressed(closed_under_pressure.as_secs()),
         }
     }
 }
@@ -108,6 +118,7 @@ impl LifetimesSection {
             udp_unreplied: of(self.udp_unreplied),
             icmp: of(self.icmp),
             sctp: of(self.sctp),
+            closed_under_pressure: Duration::from_secs(self.closed_under_pressure.0),
         }
     }
 }
@@ -154,18 +165,39 @@ impl Lifetime {
 
 impl<'de> Deserialize<'de> for Lifetime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = i64::deserialize(deserializer)?;
-        u64::try_from(value)
-            .ok()
-            .filter(|seconds| (Self::MIN..=Self::MAX).contains(seconds))
-            .map(Self)
-            .ok_or_else(|| {
-                refused(
-                    value,
-                    format_args!("{} to {} seconds", Self::MIN, Self::MAX),
-                )
-            })
+        seconds(deserializer, Self::MIN, Self::MAX).map(Self)
     }
+}
+
+/// How long a flow that is over may be idle where room is short, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Pressed(u64);
+
+impl Pressed {
+    /// The programs refresh a flow at most once a second; below two, a flow might go whose last
+    /// segments are on their way.
+    const MIN: u64 = 2;
+    /// Where nothing is short, TCP has four minutes (RFC 5382 REQ-5).
+    const MAX: u64 = 240;
+}
+
+impl<'de> Deserialize<'de> for Pressed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        seconds(deserializer, Self::MIN, Self::MAX).map(Self)
+    }
+}
+
+/// A number of seconds within bounds.
+fn seconds<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    least: u64,
+    most: u64,
+) -> Result<u64, D::Error> {
+    let value = i64::deserialize(deserializer)?;
+    u64::try_from(value)
+        .ok()
+        .filter(|seconds| (least..=most).contains(seconds))
+        .ok_or_else(|| refused(value, format_args!("{least} to {most} seconds")))
 }
 
 /// The ports of translated flows: one to four ranges.

@@ -27,7 +27,7 @@ pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>, exits: 
             add_routes(builder, eni, device);
             add_datapath(builder, eni, device, *mtu, exits);
             if !eni.number.is_primary() {
-                add_secondary(builder, eni, device, *mtu);
+                add_secondary(builder, eni, device, *mtu, exits);
             }
         }
         EniState::Fenced(_) => add_fence(builder, eni.number),
@@ -118,7 +118,7 @@ pub(super) fn add_programs(builder: &mut Builder<'_>, scope: Scope, device: &Lin
 }
 
 /// The device of a secondary ENI is ours to set up; the primary's belongs to the host.
-fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) {
+fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, exits: &Exits) {
     let scope = Scope::Eni(eni.number);
     let ifindex = device.ifindex;
     builder.put(scope, Object::Mtu { ifindex, mtu });
@@ -136,14 +136,24 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32) 
     if !eni.use_primary_address {
         let net = IpNet::from(IpAddr::V4(eni.primary_address));
         builder.put(scope, Object::Address(Address { ifindex, net }));
-        builder.rule(
-            scope,
-            Family::V4,
-            numbers::RULE_OWN_ADDRESS,
-            Selector::Source(net),
-            Action::Table(eni.table()),
-        );
+        add_own_address(builder, eni, net);
     }
+    // The host's own IPv6 address there is not ours to put on, but pods' flows have it, and what the
+    // node says about them (RFC 4443 section 2.2) has to leave by the ENI that has it too.
+    if let Some(address) = exits.address(eni.number, Family::V6) {
+        add_own_address(builder, eni, IpNet::from(address));
+    }
+}
+
+/// What has an address of a secondary ENI leaves by that ENI.
+fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) {
+    builder.rule(
+        Scope::Eni(eni.number),
+        Family::of(net.addr()),
+        numbers::RULE_OWN_ADDRESS,
+        Selector::Source(net),
+        Action::Table(eni.table()),
+    );
 }
 
 /// The sysctls of every ENI's device, the primary's too.

@@ -237,11 +237,14 @@ impl Exits {
                         "auto: the primary has no public address".to_owned(),
                     ),
                 };
-                (way.external, way.why) = match &way.address {
-                    Err(reason) if external == *number && !number.is_primary() => {
-                        (EniNumber::PRIMARY, format!("{reason}: by the primary"))
+                (way.external, way.why) = match (&way.address, policy) {
+                    (Err(reason), ExternalPolicy::Auto) if external == *number => {
+                        (EniNumber::PRIMARY, format!("auto: {reason}"))
                     }
-                    Ok(_) | Err(_) => (external, why),
+                    (Err(reason), _) if external == *number => {
+                        (external, format!("{why}, but {reason}: dropped"))
+                    }
+                    (Ok(_) | Err(_), _) => (external, why),
                 };
             }
         }
@@ -262,6 +265,15 @@ impl Exits {
                     )
                 })
             })
+    }
+
+    /// The translation address of an ENI.
+    pub(super) fn address(&self, number: EniNumber, family: Family) -> Option<IpAddr> {
+        let mut ways = Family::ALL
+            .into_iter()
+            .zip(&self.all.get(&number)?.families);
+        let (_, way) = ways.find(|(of, _)| *of == family)?;
+        way.address.as_ref().ok().copied()
     }
 
     /// The entry of a primary that no pod uses.

@@ -6,7 +6,7 @@ use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
-use super::lifetimes::{CLOSED_AT_LEAST, Lifetimes, flow_phase, inbound_phase};
+use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
 
 /// The programs note a packet's time at most this often, so a flow may have been busy for so long
 /// after its last time.
@@ -52,7 +52,7 @@ impl Judge<'_> {
     fn pressed(&self, lifetime: Duration, protocol: u8, phase: Phase) -> Duration {
         let is_closed = protocol == protocol::TCP && phase == Phase::Closed;
         if self.is_pressed && is_closed {
-            CLOSED_AT_LEAST
+            self.lifetimes.closed_under_pressure
         } else {
             lifetime
         }
@@ -130,6 +130,6 @@ mod tests {
         assert_eq!(judge.idle(150), Duration::ZERO);
         assert_eq!(judge.idle(0), Duration::from_millis(400));
         let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(u64::MAX, 0)));
+        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(u64::MAX, 7, 0)));
     }
 }

@@ -9,9 +9,6 @@ use datapath_common::progress::{FIN, Phase, phase};
 /// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
 const WELL_KNOWN: u16 = 1024;
 
-/// How long a closed TCP flow stays in any case: its last segments may be on their way.
-pub const CLOSED_AT_LEAST: Duration = Duration::from_secs(2);
-
 /// How long flows may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
@@ -29,6 +26,8 @@ pub struct Lifetimes {
     pub icmp: Duration,
     /// SCTP.
     pub sctp: Duration,
+    /// Closed TCP, where room is short: its last segments may be on their way.
+    pub closed_under_pressure: Duration,
 }
 
 impl Default for Lifetimes {
@@ -50,6 +49,7 @@ impl Default for Lifetimes {
             // As a heartbeat's usual interval of 30 seconds, lost several times (RFC 9260 section
             // 16).
             sctp: seconds(300),
+            closed_under_pressure: seconds(2),
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
 
     fn inbound(protocol: u8, progress_out: u8) -> u64 {
         let tuple = PodTuple::new(protocol, POD, 80_u16.to_be(), REMOTE, 4000_u16.to_be());
-        let inbound = Inbound::new(0, progress_out);
+        let inbound = Inbound::new(0, 7, progress_out);
         Lifetimes::default().of_inbound(&tuple, &inbound).as_secs()
     }
 
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(inbound(protocol::TCP, SYN | DATA), 7440);
         assert_eq!(inbound(protocol::TCP, SYN | DATA | FIN), 240);
         let tuple = PodTuple::new(protocol::TCP, POD, 80, REMOTE, 4000);
-        let phase = |shown| inbound_phase(&tuple, &Inbound::new(0, shown));
+        let phase = |shown| inbound_phase(&tuple, &Inbound::new(0, 7, shown));
         assert_eq!(phase(SYN | DATA | FIN), Phase::Closing);
         assert_eq!(phase(SYN | DATA | RST), Phase::Closed);
         assert_eq!(inbound(protocol::UDP, 0), 30);

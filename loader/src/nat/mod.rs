@@ -27,7 +27,7 @@ mod tables;
 
 pub use census::{Census, FlowKind, Used};
 pub use handle::{Answer, Handle, Switch};
-pub use lifetimes::{CLOSED_AT_LEAST, Lifetimes};
+pub use lifetimes::Lifetimes;
 pub use pace::{EARLY, LONGEST, POLL, PRESSED, SHORTEST};
 pub use ports::{Renewed, renew};
 pub use protocols::{name as protocol_name, number as protocol_number};

@@ -3,50 +3,67 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
+use datapath_common::abi::endpoint_of_quota;
 
+use super::sweep::Surroundings;
 use super::tables::Tables;
+
+/// The endpoint that is the host.
+const HOST: u32 = 0;
 
 /// What differed at the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     drifts: HashMap<u32, i64>,
-    /// Endpoints that had no flow, and were said to have none.
+    /// Counts that were nought, and rightly so.
     empty: BTreeSet<u32>,
 }
 
 impl Quotas {
     /// Corrects what differs by as much as it did at the last sweep, and removes the counts of
-    /// endpoints that have had nothing since. Flows that come and go while they are counted make a
-    /// difference too, but not the same one twice. How many were corrected.
+    /// endpoints that are gone. Flows that come and go while they are counted make a difference
+    /// too, but not the same one twice. How many were corrected.
+    ///
+    /// An endpoint that is there keeps its count: flows that it opens between the look at it and
+    /// its removal would not be counted.
     pub(super) fn settle(
         &mut self,
         tables: &impl Tables,
         counted: &HashMap<u32, u32>,
+        around: &Surroundings,
     ) -> Result<u64> {
         let mut said = HashMap::new();
-        tables.quotas(&mut |endpoint, flows| {
-            said.insert(endpoint, flows);
+        tables.quotas(&mut |key, flows| {
+            said.insert(key, flows);
         })?;
         let mut drifts = HashMap::new();
         let mut empty = BTreeSet::new();
         let mut corrected = 0;
-        let endpoints: BTreeSet<u32> = said.keys().chain(counted.keys()).copied().collect();
-        for endpoint in endpoints {
-            let there = i64::from(counted.get(&endpoint).copied().unwrap_or(0));
-            let is_said = said.get(&endpoint).copied();
+        let keys: BTreeSet<u32> = said.keys().chain(counted.keys()).copied().collect();
+        for key in keys {
+            let there = i64::from(counted.get(&key).copied().unwrap_or(0));
+            let is_said = said.get(&key).copied();
             let drift = i64::from(is_said.unwrap_or(0)) - there;
             if drift != 0 {
-                if self.drifts.get(&endpoint) == Some(&drift) {
-                    tables.correct_quota(endpoint, drift)?;
+                if self.drifts.get(&key) == Some(&drift) {
+                    tables.correct_quota(key, drift)?;
                     corrected += 1;
                 } else {
-                    drifts.insert(endpoint, drift);
+                    drifts.insert(key, drift);
                 }
             } else if is_said == Some(0) {
-                if self.empty.contains(&endpoint) {
-                    tables.remove_quota(endpoint)?;
-                } else {
-                    empty.insert(endpoint);
+                empty.insert(key);
+            }
+        }
+        let idle: Vec<u32> = empty.intersection(&self.empty).copied().collect();
+        if !idle.is_empty()
+            && let Some(devices) = around.devices(tables)?
+        {
+            for key in idle {
+                let endpoint = endpoint_of_quota(key);
+                if endpoint != HOST && !devices.contains(&endpoint) {
+                    tables.remove_quota(key)?;
+                    empty.remove(&key);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapInbound};
+use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapInbound, inbound_quota};
 
 use super::blocks::Blocks;
 use super::census::{Census, FlowKind};
@@ -31,6 +31,26 @@ pub struct Surroundings {
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Policy, where it is to be asked.
     pub exemptions: Option<Arc<dyn Exemptions>>,
+}
+
+impl Surroundings {
+    /// The devices that endpoints have; unknown as long as not all of them are known.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn devices(&self, tables: &impl Tables) -> Result<Option<BTreeSet<u32>>> {
+        let Some(endpoints) = self.endpoints.as_deref() else {
+            return Ok(None);
+        };
+        let mut devices = BTreeSet::new();
+        for address in endpoints {
+            match tables.address(Addr::from(*address))? {
+                Some(entry) if entry.is_endpoint() => devices.insert(entry.ifindex()),
+                Some(_) | None => return Ok(None),
+            };
+        }
+        Ok(Some(devices))
+    }
 }
 
 /// What a sweep found and did.
@@ -104,9 +124,9 @@ impl<T: Tables> Sweeper<T> {
         for family in Family::ALL {
             self.flows(family, around, &mut sweep, &mut blocks, &mut counts)?;
         }
-        self.inbound(around, &mut sweep)?;
+        self.inbound(around, &mut sweep, &mut counts)?;
         blocks.clean(&self.tables)?;
-        sweep.corrected = self.quotas.settle(&self.tables, &counts)?;
+        sweep.corrected = self.quotas.settle(&self.tables, &counts, around)?;
         for family in Family::ALL {
             self.moves.clean(&self.tables, family)?;
         }
@@ -153,7 +173,12 @@ impl<T: Tables> Sweeper<T> {
         Ok(())
     }
 
-    fn inbound(&self, around: &Surroundings, sweep: &mut Sweep) -> Result<()> {
+    fn inbound(
+        &self,
+        around: &Surroundings,
+        sweep: &mut Sweep,
+        counts: &mut HashMap<u32, u32>,
+    ) -> Result<()> {
         let judge = self.judge(sweep.is_pressed)?;
         let mut pods = Pods::new(&self.tables, around);
         let (mut over, mut gone) = (Vec::new(), Vec::new());
@@ -162,13 +187,14 @@ impl<T: Tables> Sweeper<T> {
             if judge.is_inbound_over(tuple, inbound) {
                 let last_seen = inbound.last_seen;
                 over.push(ReapInbound { key, last_seen });
-            } else if pods.has_lost(tuple.pod, ANY) {
+            } else if pods.has_lost(tuple.pod, inbound.endpoint) {
                 let last_seen = ReapFlow::ALWAYS;
                 gone.push(ReapInbound { key, last_seen });
             } else {
                 let family = Family::of(tuple.pod.into());
                 let phase = inbound_phase(tuple, inbound);
                 sweep.census.count(family, FlowKind::Inbound, phase);
+                *counts.entry(inbound_quota(inbound.endpoint)).or_default() += 1;
             }
         })?;
         pods.finish()?;
@@ -177,9 +203,6 @@ impl<T: Tables> Sweeper<T> {
         Ok(())
     }
 }
-
-/// Any device: a flow from the outside does not tell its endpoint's.
-const ANY: u32 = u32::MAX;
 
 /// Which endpoints are gone. Each is looked up when its first flow is met, and so after the flow
 /// was made: an endpoint that has come since is never taken for one that is gone.
@@ -220,7 +243,7 @@ impl<'a, T: Tables> Pods<'a, T> {
     fn look(&self, pod: Addr, device: u32) -> Result<bool> {
         let entry = self.tables.address(pod)?;
         Ok(match entry.filter(AddressEntry::is_endpoint) {
-            Some(entry) => device != ANY && entry.ifindex() != device,
+            Some(entry) => entry.ifindex() != device,
             // The datapath may not have been told of it yet.
             None => self
                 .endpoints

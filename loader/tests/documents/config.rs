@@ -75,7 +75,7 @@ masquerade:
   ip-masq-agent: {enabled: true, path: /masq}
 nat:
   ports: [1024-2047, 32768-65535]
-  flows: {ipv4: 1000, ipv6: 2000, inbound: 3000, per-endpoint: 100}
+  flows: {ipv4: 1000, ipv6: 2000, inbound: 3000, per-endpoint: 100, inbound-per-endpoint: 200, host: 300}
   lifetimes:
     tcp-established: 11
     tcp-transitory: 12
@@ -84,6 +84,7 @@ nat:
     udp-unreplied: 15
     icmp: 16
     sctp: 17
+    closed-under-pressure: 18
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
@@ -153,6 +154,8 @@ fn assert_translation(config: &Config) {
     assert_eq!(datapath.metadata, MetadataPolicy::Block);
     assert_eq!((datapath.flows_v4, datapath.flows_v6), (1000, 2000));
     assert_eq!((datapath.inbound, datapath.flows_per_endpoint), (3000, 100));
+    let others = (datapath.inbound_per_endpoint, datapath.flows_of_host);
+    assert_eq!(others, (200, 300));
     let ranges: Vec<_> = config.nat.ports.ranges().collect();
     assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
     let lifetimes = config.nat.lifetimes.lifetimes();
@@ -165,8 +168,9 @@ fn assert_translation(config: &Config) {
             lifetimes.udp_unreplied,
             lifetimes.icmp,
             lifetimes.sctp,
+            lifetimes.closed_under_pressure,
         ],
-        [11, 12, 13, 14, 15, 16, 17].map(Duration::from_secs)
+        [11, 12, 13, 14, 15, 16, 17, 18].map(Duration::from_secs)
     );
 }
 
@@ -285,6 +289,8 @@ fn bad_values_of_nat_are_refused_too() {
         ("nat.flows.ipv6", "4194305", flows),
         ("nat.flows.inbound", "-1", flows),
         ("nat.flows.per-endpoint", "0", flows),
+        ("nat.flows.inbound-per-endpoint", "63", flows),
+        ("nat.flows.host", "-1", flows),
         ("nat.lifetimes.tcp-established", "9", seconds),
         ("nat.lifetimes.tcp-transitory", "0", seconds),
         ("nat.lifetimes.udp", "864001", seconds),
@@ -292,6 +298,16 @@ fn bad_values_of_nat_are_refused_too() {
         ("nat.lifetimes.udp-unreplied", "1", seconds),
         ("nat.lifetimes.icmp", "9", seconds),
         ("nat.lifetimes.sctp", "9", seconds),
+        (
+            "nat.lifetimes.closed-under-pressure",
+            "1",
+            "2 to 240 seconds",
+        ),
+        (
+            "nat.lifetimes.closed-under-pressure",
+            "241",
+            "2 to 240 seconds",
+        ),
     ];
     for (key, value, allowed) in cases {
         refused(key, value, allowed);

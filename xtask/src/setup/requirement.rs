@@ -70,6 +70,8 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "ss", "iproute2"),
     tool(Need::Tests, "turnserver", "coturn"),
     tool(Need::Tests, "stun", "stun-client"),
+    tool(Need::Tests, "setpriv", "util-linux"),
+    tool(Need::Tests, "socat", "socat"),
     tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),

@@ -65,7 +65,7 @@ fn addresses_come_from_the_document_and_from_the_devices() {
     assert_eq!(eni.ipv4.external, EniNumber::PRIMARY);
     assert_eq!(
         eni.ipv4.why,
-        "use-primary-address: its own address is a pod's to have: by the primary"
+        "auto: use-primary-address: its own address is a pod's to have"
     );
 }
 
@@ -123,9 +123,15 @@ fn the_policy_chooses_the_way_out() {
     assert_eq!(chosen(Auto, &[0, 1, 2]), own);
     assert_eq!(chosen(Auto, &[1]), own);
     assert_eq!(chosen(Auto, &[0, 1]), [[0, 0], [1, 1], [0, 2]]);
-    // Without an IPv6 address to translate to, by the primary.
-    let of_v4_only = externals(&intent(), &host());
-    assert_eq!(of_v4_only, [[0, 0], [1, 0], [2, 0]]);
+    // Without an IPv6 address to translate to by the primary, but not where that is not asked for:
+    // there the ENI has none, and the datapath drops.
+    assert_eq!(externals(&intent(), &host()), [[0, 0], [1, 0], [2, 0]]);
+    let mut intent = intent();
+    intent.settings.masquerade.external = OwnEni;
+    assert_eq!(externals(&intent, &host()), own);
+    let eni = &desired(&intent, &host()).masquerade.enis[1];
+    assert_eq!(eni.ipv6.address, None);
+    assert!(eni.ipv6.why.ends_with(": dropped"), "{}", eni.ipv6.why);
 }
 
 #[test]

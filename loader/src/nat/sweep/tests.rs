@@ -89,11 +89,15 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         maps.open(key(50_002), OTHER, DEVICE + 1, 0);
         // The host's.
         maps.open(key(50_003), REMOTE, 0, 0);
-        maps.inbound.insert(inbound, Inbound::new(START, 0));
+        maps.inbound
+            .insert(inbound, Inbound::new(START, DEVICE + 1, 0));
+        let earlier = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+        maps.inbound
+            .insert(earlier, Inbound::new(START, DEVICE - 1, 0));
     }
     // The datapath does not know OTHER, and nobody has said which endpoints there are to be.
     let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
-    assert_eq!(sweep.gone, 1);
+    assert_eq!(sweep.gone, 2, "a translated flow and a note");
     assert_eq!(ports(&sweeper), [50_000, 50_002, 50_003]);
     // It is to be there, but is not yet.
     let sweep = sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
@@ -118,9 +122,10 @@ fn notes_from_outside_go_when_they_are_idle() {
     let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
     {
         let mut maps = sweeper.tables.maps();
-        maps.inbound.insert(note(1), Inbound::new(START - 3_100, 0));
         maps.inbound
-            .insert(note(2), Inbound::new(START - 3_100, DATA));
+            .insert(note(1), Inbound::new(START - 3_100, DEVICE, 0));
+        maps.inbound
+            .insert(note(2), Inbound::new(START - 3_100, DEVICE, DATA));
     }
     assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
     let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
@@ -177,13 +182,55 @@ fn a_quota_is_corrected_when_it_is_off_twice_by_the_same() {
     corrected(&mut sweeper);
     assert_eq!(corrected(&mut sweeper), 1);
     assert_eq!(quota(&sweeper), Some(1));
-    // An endpoint without flows.
-    sweeper.tables.maps().flows.clear();
-    sweeper.tables.maps().quotas.insert(DEVICE, 0);
-    corrected(&mut sweeper);
-    assert_eq!(quota(&sweeper), Some(0));
-    corrected(&mut sweeper);
-    assert_eq!(quota(&sweeper), None);
+}
+
+#[test]
+fn flows_from_outside_have_a_count_of_their_own() {
+    let mut sweeper = sweeper();
+    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.quotas.insert(DEVICE, 1);
+        for port in 1..=3 {
+            maps.inbound
+                .insert(note(port), Inbound::new(START, DEVICE, 0));
+        }
+    }
+    let around = around(&[POD]);
+    sweeper.sweep(&around, false).unwrap();
+    assert_eq!(sweeper.sweep(&around, false).unwrap().corrected, 1);
+    let quotas = sweeper.tables.maps().quotas.clone();
+    assert_eq!(quotas, [(DEVICE, 1), (inbound_quota(DEVICE), 3)].into());
+}
+
+/// What counts an endpoint that is there stays: it may open a flow at this very moment.
+#[test]
+fn counts_go_with_their_endpoint() {
+    let mut sweeper = sweeper();
+    let counts = [
+        0,
+        DEVICE,
+        inbound_quota(DEVICE),
+        DEVICE + 1,
+        inbound_quota(DEVICE + 1),
+    ];
+    let quotas = counts.into_iter().map(|key| (key, 0));
+    sweeper.tables.maps().quotas.extend(quotas);
+    let left = |sweeper: &Sweeper<Model>| -> Vec<u32> {
+        sweeper.tables.maps().quotas.keys().copied().collect()
+    };
+    for unknown in [Surroundings::default(), around(&[POD, OTHER])] {
+        sweeper.sweep(&unknown, false).unwrap();
+        sweeper.sweep(&unknown, false).unwrap();
+        assert_eq!(left(&sweeper).len(), counts.len());
+    }
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(left(&sweeper), [0, DEVICE, inbound_quota(DEVICE)]);
+    let mut sweeper = self::sweeper();
+    sweeper.tables.maps().quotas.insert(DEVICE + 1, 0);
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(left(&sweeper), [DEVICE + 1], "at the second look only");
 }
 
 #[test]
