@@ -36,7 +36,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath", "test", "api*", Suite::Netns),
     ("towpath", "test", "agent*", Suite::Netns),
     ("towpath", "test", "cli*", Suite::Netns),
-    ("bpf-tests", "lib", "*", Suite::Unit),
+    // The fabric's checks of itself need its tools.
+    ("bpf-tests", "lib", "*", Suite::Netns),
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
     ("bpf-tests", "test", "netns*", Suite::Netns),
