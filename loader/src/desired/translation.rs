@@ -40,6 +40,8 @@ struct Way {
     gateway: Option<IpAddr>,
     /// The translation address, or why there is none.
     address: Result<IpAddr, String>,
+    /// Whether there is none because it is a pod's to have, as the document asks for.
+    is_given_to_pods: bool,
     external: EniNumber,
     why: String,
 }
@@ -115,6 +117,8 @@ impl Scene<'_> {
                 }
             };
             Way {
+                is_given_to_pods: family == Family::V4
+                    && of.eni.is_some_and(|eni| eni.use_primary_address),
                 // Without a next hop nothing can leave, and the address is of no use.
                 address: match gateway {
                     Some(_) => address,
@@ -237,14 +241,15 @@ impl Exits {
                         "auto: the primary has no public address".to_owned(),
                     ),
                 };
-                (way.external, way.why) = match (&way.address, policy) {
-                    (Err(reason), ExternalPolicy::Auto) if external == *number => {
-                        (EniNumber::PRIMARY, format!("auto: {reason}"))
+                let may_change = policy == ExternalPolicy::Auto || way.is_given_to_pods;
+                (way.external, way.why) = match &way.address {
+                    Err(reason) if external == *number && !number.is_primary() && may_change => {
+                        (EniNumber::PRIMARY, format!("{reason}: by the primary"))
                     }
-                    (Err(reason), _) if external == *number => {
+                    Err(reason) if external == *number => {
                         (external, format!("{why}, but {reason}: dropped"))
                     }
-                    (Ok(_) | Err(_), _) => (external, why),
+                    Ok(_) | Err(_) => (external, why),
                 };
             }
         }

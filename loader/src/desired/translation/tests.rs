@@ -65,7 +65,7 @@ fn addresses_come_from_the_document_and_from_the_devices() {
     assert_eq!(eni.ipv4.external, EniNumber::PRIMARY);
     assert_eq!(
         eni.ipv4.why,
-        "auto: use-primary-address: its own address is a pod's to have"
+        "use-primary-address: its own address is a pod's to have: by the primary"
     );
 }
 
@@ -132,6 +132,10 @@ fn the_policy_chooses_the_way_out() {
     let eni = &desired(&intent, &host()).masquerade.enis[1];
     assert_eq!(eni.ipv6.address, None);
     assert!(eni.ipv6.why.ends_with(": dropped"), "{}", eni.ipv6.why);
+    let eni = intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.use_primary_address = true;
+    let given = externals(&intent, &host());
+    assert_eq!(given, [[0, 0], [0, 1], [2, 2]], "as the document asks for");
 }
 
 #[test]
