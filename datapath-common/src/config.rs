@@ -18,6 +18,8 @@ pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
 /// What becomes of packets to the instance metadata service: a
 /// [`crate::masquerade::MetadataPolicy`] (`u32`).
 pub const METADATA_POLICY: &str = "METADATA_POLICY";
+/// Whether all pod traffic takes the host's stack (`u32`, 0 or 1).
+pub const PATH_STACK: &str = "PATH_STACK";
 /// Translated flows that one endpoint may have (`u32`).
 pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
 /// Most inbound flows of one endpoint (`u32`).

@@ -115,6 +115,8 @@ faults! {
     InboundIgnored,
     /// What is redirected is not marked as done.
     DoneForgotten,
+    /// The stack's choice of an ENI for what carries an address of the host is not mended.
+    HostNotMoved,
     /// What is marked as done is looked at once more.
     DoneIgnored,
 }

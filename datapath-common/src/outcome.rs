@@ -90,6 +90,13 @@ outcomes! {
         /// Translated on its way out: the stack sends a pod's packet by the ENI whose address it
         /// carries now.
         CarriedTranslated = 21, "carried-translated";
+        /// Handed to the stack, which all pod traffic takes.
+        Stack = 22, "stack";
+        /// Translated back and handed to the stack, which all pod traffic takes.
+        StackReturned = 23, "stack-returned";
+        /// Sent out of the ENI that has the address of the host which the packet carries: the stack
+        /// had chosen another one.
+        HostMoved = 24, "host-moved";
     }
 }
 

@@ -13,6 +13,7 @@ use crate::maps;
 use crate::mark::Mark;
 use crate::nat::Tables;
 use crate::packet::Packet;
+use crate::settings;
 use crate::work;
 
 /// Decides on a frame from a pod.
@@ -49,6 +50,9 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         if !destination.is_endpoint() {
             return Ok(to_stack(packet, mark, Verdict::Host));
         }
+        if settings::takes_stack() {
+            return Ok(to_stack(packet, mark, Verdict::Stack));
+        }
         if let Some(verdict) = deliver::exception(packet, ip, destination.mtu())? {
             return Ok(to_stack(packet, mark.exception(), verdict));
         }
@@ -63,6 +67,9 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Err(DropReason::NoEndpoint);
     }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
+    if settings::takes_stack() {
+        return Ok(to_stack(packet, mark, Verdict::Stack));
+    }
     match deliver::exception(packet, ip, eni.mtu())? {
         Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
         None => egress::leave::<F>(packet, ip, source, eni, class, Origin::Pod),

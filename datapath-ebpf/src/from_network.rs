@@ -17,6 +17,7 @@ use crate::mark::Mark;
 use crate::nat::{self, Inside, PRIMARY, Sender, Tables};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
+use crate::settings;
 use crate::transport::{self, Transport};
 use crate::work;
 
@@ -77,7 +78,7 @@ fn to_endpoint<F: Tables>(
     into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Verdict::Local)
 }
 
-/// Delivers to a pod, or hands to the stack what cannot be.
+/// Delivers to a pod, or hands to the stack what cannot be, or all where that is the way.
 #[inline(always)]
 fn into_pod<F: Tables>(
     packet: &mut Packet,
@@ -86,6 +87,14 @@ fn into_pod<F: Tables>(
     eni: u8,
     verdict: Verdict,
 ) -> Result<Verdict, DropReason> {
+    if settings::takes_stack() {
+        packet.set_mark(ingress_mark(eni));
+        return Ok(if matches!(verdict, Verdict::Returned) {
+            Verdict::StackReturned
+        } else {
+            Verdict::Stack
+        });
+    }
     if let Some(exception) = deliver::exception(packet, ip, endpoint.mtu())? {
         packet.set_mark(ingress_mark(eni).exception());
         return Ok(exception);

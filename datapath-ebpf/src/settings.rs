@@ -1,4 +1,4 @@
-//! Settings of masquerade, fixed when the programs are loaded.
+//! Settings that are fixed when the programs are loaded.
 
 use aya_ebpf::Global;
 use datapath_common::masquerade::MetadataPolicy;
@@ -9,6 +9,15 @@ static MASQUERADE_V4: Global<u32> = Global::new(1);
 static MASQUERADE_V6: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static METADATA_POLICY: Global<u32> = Global::new(MetadataPolicy::Primary as u32);
+
+#[unsafe(no_mangle)]
+static PATH_STACK: Global<u32> = Global::new(0);
+
+/// Whether all pod traffic takes the host's stack.
+#[inline(always)]
+pub(crate) fn takes_stack() -> bool {
+    PATH_STACK.load() != 0
+}
 
 /// Whether IPv4 is masqueraded.
 #[inline(always)]

@@ -15,8 +15,10 @@ use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
+use crate::mark::Mark;
 use crate::nat::{self, Sender, Tables};
 use crate::packet::Packet;
+use crate::redirect;
 use crate::rewrite::{Side, rewrite};
 use crate::transport::{self, Ports, Transport};
 use crate::work;
@@ -53,8 +55,33 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     }
     match maps::address(ip.source) {
         Some(source) if source.is_endpoint() => pod::<F>(packet, ip, source),
-        Some(_) => host::<F>(packet, ip),
+        Some(source) => {
+            let verdict = host::<F>(packet, ip)?;
+            by_owner::<F>(packet, source, verdict)
+        }
         None => Ok(Verdict::FromHost),
+    }
+}
+
+/// Sends out of an ENI what carries its translation address and was forwarded. Netfilter gives the
+/// answer of a pod the address that was asked (a node port's), after the stack has chosen the ENI
+/// that owns the pod's.
+#[inline(always)]
+fn by_owner<F: Tables>(
+    packet: &mut Packet,
+    source: &AddressEntry,
+    verdict: Verdict,
+) -> Result<Verdict, DropReason> {
+    if !source.is_translation() || fault::has(Fault::HostNotMoved) {
+        return Ok(verdict);
+    }
+    match maps::eni(source.eni()) {
+        Some(owner) if owner.ifindex() != packet.ifindex() => {
+            packet.set_mark(Mark::done());
+            redirect::to_neighbour(owner.ifindex(), F::next_hop(owner))?;
+            Ok(Verdict::HostMoved)
+        }
+        Some(_) | None => Ok(verdict),
     }
 }
 

@@ -35,6 +35,7 @@ fn code(verdict: Verdict) -> i32 {
         | Verdict::Eni
         | Verdict::Translated
         | Verdict::Returned
+        | Verdict::HostMoved
         | Verdict::Inbound => TC_ACT_REDIRECT,
         Verdict::Host
         | Verdict::Service
@@ -51,6 +52,8 @@ fn code(verdict: Verdict) -> i32 {
         | Verdict::HostClaimed
         | Verdict::HostTranslated
         | Verdict::HostReturned
+        | Verdict::Stack
+        | Verdict::StackReturned
         | Verdict::Carried
         | Verdict::CarriedTranslated => TC_ACT_UNSPEC,
     }

@@ -24,13 +24,13 @@ pub(super) struct Clock {
 impl Clock {
     /// Reads it from what a program remembers of a packet.
     pub(super) fn read(runners: &BTreeMap<Program, Runner>, tables: &Tables) -> Result<Self> {
-        let runner = runners.get(&Program::FromEndpoint).context("a program")?;
+        let runner = runners.get(&Program::ToNetwork).context("a program")?;
         for seed in 0..PROBES {
-            let (frame, ifindex) = node::probe(mixed(seed));
+            let (frame, pod) = node::probe(mixed(seed));
             runner.run(&Given {
                 frame: &frame,
-                ifindex,
-                ingress_ifindex: ifindex,
+                ifindex: node::ENIS[0].1.ifindex,
+                ingress_ifindex: pod,
                 mark: 0,
                 gso_size: 0,
                 is_summed: false,

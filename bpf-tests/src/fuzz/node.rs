@@ -220,6 +220,7 @@ fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
 pub struct Variant {
     masquerade_v6: bool,
     metadata: MetadataPolicy,
+    path_stack: bool,
     ports: &'static [(u16, u16)],
     capacity: u32,
     inbound: u32,
@@ -231,10 +232,11 @@ pub struct Variant {
 
 impl Variant {
     /// Those that a run goes through.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: [Self; 4] = [
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Primary,
+            path_stack: false,
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
@@ -246,6 +248,7 @@ impl Variant {
         Self {
             masquerade_v6: false,
             metadata: MetadataPolicy::Own,
+            path_stack: false,
             ports: &[(49152, 49663), (60416, 61439)],
             capacity: 16,
             inbound: 8,
@@ -257,6 +260,7 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Block,
+            path_stack: false,
             ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
             capacity: 1024,
             inbound: 1024,
@@ -264,6 +268,18 @@ impl Variant {
             flows_per_endpoint: 6,
             flows_of_host: 2,
             mask: u32::MAX,
+        },
+        Self {
+            masquerade_v6: true,
+            metadata: MetadataPolicy::Primary,
+            path_stack: true,
+            ports: &[(40960, 65535)],
+            capacity: 1024,
+            inbound: 1024,
+            inbound_per_endpoint: 1024,
+            flows_per_endpoint: 1024,
+            flows_of_host: 1024,
+            mask: MarkLayout::DEFAULT.mask(),
         },
     ];
 
@@ -285,6 +301,7 @@ impl Variant {
             masquerade_v4: true,
             masquerade_v6: self.masquerade_v6,
             metadata: self.metadata,
+            path_stack: self.path_stack,
             slices,
             flows_v4: self.capacity,
             flows_v6: self.capacity,
@@ -305,8 +322,7 @@ impl Variant {
                 exception: layout.exception(),
                 done: layout.done(),
             },
-            masquerade_v4: true,
-            masquerade_v6: self.masquerade_v6,
+            masquerade: [true, self.masquerade_v6],
             metadata: match self.metadata {
                 MetadataPolicy::Primary => Metadata::Primary,
                 MetadataPolicy::Own => Metadata::Own,
@@ -315,6 +331,7 @@ impl Variant {
             flows_per_endpoint: self.flows_per_endpoint.into(),
             inbound_per_endpoint: self.inbound_per_endpoint.into(),
             flows_of_host: self.flows_of_host.into(),
+            path_stack: self.path_stack,
             ports: self.ports.to_vec(),
             may_be_exempt: false,
             inbound_capacity: self.inbound as usize,

@@ -35,6 +35,9 @@ impl Passage<'_> {
         }
         match self.world.addresses.get(&ip.destination).copied() {
             Some(Address::Host { .. }) => return Ok(self.hand_up(owner, Verdict::Host)),
+            Some(Address::Pod(_)) if self.world.settings.path_stack => {
+                return Ok(self.hand_up(owner, Verdict::Stack));
+            }
             Some(Address::Pod(pod)) => {
                 if let Some(verdict) = self.exception(&ip, pod.mtu)? {
                     let ours = owner | self.world.settings.marks.exception;
@@ -51,6 +54,10 @@ impl Passage<'_> {
         }
         if classes.block {
             return Err(DropReason::NoEndpoint.into());
+        }
+        if self.world.settings.path_stack {
+            self.eni(source.eni)?;
+            return Ok(self.hand_up(owner, Verdict::Stack));
         }
         self.leave(&ip, &source, Origin::Pod)
     }

@@ -73,6 +73,14 @@ impl Passage<'_> {
     }
 
     fn inward(&mut self, ip: &Ip, pod: &Pod, eni: u8, verdict: Verdict) -> Decided {
+        if self.world.settings.path_stack {
+            self.set_mark(self.ingress_mark(eni));
+            let verdict = match verdict {
+                Verdict::Returned => Verdict::StackReturned,
+                _ => Verdict::Stack,
+            };
+            return Ok((verdict, Way::Pass));
+        }
         if let Some(exception) = self.exception(ip, pod.mtu)? {
             self.set_mark(self.ingress_mark(eni) | self.world.settings.marks.exception);
             return Ok((exception, Way::Pass));

@@ -33,7 +33,19 @@ impl Passage<'_> {
                 self.leave(&ip, &pod, Origin::Stack)
             }
             Some(Address::Pod(_)) => self.host(&ip, None),
-            Some(Address::Host { translation_of }) => self.host(&ip, translation_of),
+            // The host's own goes where it was sent.
+            Some(Address::Host { translation_of }) if is_own => self.host(&ip, translation_of),
+            Some(Address::Host { translation_of }) => {
+                let decided = self.host(&ip, translation_of)?;
+                let owner = translation_of.and_then(|eni| self.world.enis.get(&eni));
+                match owner {
+                    Some(owner) if owner.ifindex != self.packet.ifindex => {
+                        self.set_mark(self.world.settings.marks.done);
+                        Ok((Verdict::HostMoved, Way::Redirect))
+                    }
+                    Some(_) | None => Ok(decided),
+                }
+            }
             None if is_own => self.host(&ip, None),
             None => FROM_HOST,
         }

@@ -119,14 +119,14 @@ pub struct Marks {
 pub struct Settings {
     /// Bits of the packet mark.
     pub marks: Marks,
-    /// Whether IPv4 is masqueraded.
-    pub masquerade_v4: bool,
-    /// Whether IPv6 is masqueraded.
-    pub masquerade_v6: bool,
+    /// Whether IPv4 and IPv6 are masqueraded.
+    pub masquerade: [bool; 2],
     /// What becomes of packets to the metadata service.
     pub metadata: Metadata,
     /// Translated flows that one endpoint may have.
     pub flows_per_endpoint: u64,
+    /// Whether all pod traffic takes the stack.
+    pub path_stack: bool,
     /// Our ports: first and last of each range.
     pub ports: Vec<(u16, u16)>,
     /// Whether flows are looked up for packets that policy does not translate.
@@ -153,11 +153,7 @@ impl Settings {
     /// Whether the family of an address is masqueraded.
     #[must_use]
     pub fn masquerades(&self, address: IpAddr) -> bool {
-        if address.is_ipv4() {
-            self.masquerade_v4
-        } else {
-            self.masquerade_v6
-        }
+        self.masquerade[usize::from(address.is_ipv6())]
     }
 }
 

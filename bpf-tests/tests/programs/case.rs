@@ -4,8 +4,9 @@ use bpf_tests::packet::{ETHERNET, Frame};
 use bpf_tests::testrun::{DROP, Input, PASS, Programs, REDIRECT};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
+use towpath::bpf::DatapathSettings;
 
-use crate::world::{Device, MARK_IN, OTHERS, done, node};
+use crate::world::{Device, MARK_IN, OTHERS, done, node, node_with};
 
 /// What must become of the packet.
 #[derive(Clone)]
@@ -148,6 +149,24 @@ impl Case {
             .and_then(|code| u8::try_from(code).ok())
             .and_then(Outcome::from_code)
             .map_or(format!("slot {slot}"), |outcome| outcome.name().to_owned())
+    }
+}
+
+/// A node with settings of its own, and its cases.
+pub(crate) struct Table {
+    pub(crate) settings: DatapathSettings,
+    pub(crate) prepare: fn(&mut Programs),
+    pub(crate) cases: Vec<Case>,
+}
+
+impl Table {
+    /// Checks all cases, one after the other.
+    pub(crate) fn check(&self) {
+        let mut programs = node_with(&self.settings);
+        (self.prepare)(&mut programs);
+        for case in &self.cases {
+            case.check(&mut programs);
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use crate::{from_endpoint, from_network, hostile, limits, nat, neighbour_discovery};
+use crate::{from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path};
 
 /// Outcomes that only what pods send to something of this node has.
-const OF_POD: [Verdict; 10] = [
+const OF_POD: [Verdict; 11] = [
     Verdict::Local,
     Verdict::Host,
     Verdict::Service,
@@ -19,6 +19,7 @@ const OF_POD: [Verdict; 10] = [
     Verdict::NeighbourDiscovery,
     Verdict::LinkLocal,
     Verdict::Arp,
+    Verdict::Stack,
 ];
 /// Drops of what a pod sends, by its frame and addresses.
 const DROPS_OF_POD: [DropReason; 4] = [
@@ -66,6 +67,8 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 Verdict::ForeignFrame,
                 Verdict::Returned,
                 Verdict::HostReturned,
+                Verdict::Stack,
+                Verdict::StackReturned,
             ],
             vec![
                 DropReason::Truncated,
@@ -86,6 +89,7 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                     Verdict::HostTranslated,
                     Verdict::Carried,
                     Verdict::CarriedTranslated,
+                    Verdict::HostMoved,
                 ],
             ]
             .concat(),
@@ -107,7 +111,8 @@ fn the_tables_produce_every_outcome() {
         hostile::cases(),
         nat::cases(),
     ];
-    tables.extend(limits::tables().into_iter().map(|table| table.cases));
+    let others = limits::tables().into_iter().chain(path::tables());
+    tables.extend(others.map(|table| table.cases));
     for program in Program::ALL {
         let produced: BTreeSet<Outcome> = tables
             .iter()

@@ -1,7 +1,6 @@
 //! What becomes of new flows where there is no room, no address or no leave for them.
 
 use bpf_tests::packet::Body;
-use bpf_tests::testrun::Programs;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
@@ -9,19 +8,12 @@ use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 use towpath::bpf::DatapathSettings;
 
-use crate::case::{Case, Expect};
+use crate::case::{Case, Expect, Table};
 use crate::leaving::{Leaves, of_a};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(10);
 const SYN_ACK: u8 = 18;
-
-/// A node with settings of its own, and its cases.
-pub(crate) struct Table {
-    settings: DatapathSettings,
-    prepare: fn(&mut Programs),
-    pub(crate) cases: Vec<Case>,
-}
 
 /// Pod A's flow from a port.
 fn flow(net: &Net, port: u16, leaves: Leaves) -> Vec<Case> {
@@ -277,10 +269,6 @@ pub(crate) fn tables() -> Vec<Table> {
 #[test]
 fn where_there_is_no_room_packets_are_dropped_with_their_reason() {
     for table in tables() {
-        let mut programs = node_with(&table.settings);
-        (table.prepare)(&mut programs);
-        for case in &table.cases {
-            case.check(&mut programs);
-        }
+        table.check();
     }
 }

@@ -16,6 +16,7 @@ mod leaving;
 mod limits;
 mod nat;
 mod neighbour_discovery;
+mod path;
 mod reuse;
 mod wire;
 mod world;

@@ -18,6 +18,8 @@ pub struct DatapathSettings {
     pub masquerade_v6: bool,
     /// What becomes of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
+    /// Whether all pod traffic takes the host's stack.
+    pub path_stack: bool,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Most translated IPv4 flows.
@@ -77,6 +79,7 @@ impl Default for DatapathSettings {
             masquerade_v4: true,
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
+            path_stack: false,
             slices: [PortSlice::DEFAULT, none, none, none],
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
@@ -91,7 +94,7 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 11],
+    words: [(&'static str, u32); 12],
     slices: [u32; PortSlice::MAX],
     capacities: [(&'static str, u32); 5],
 }
@@ -112,6 +115,7 @@ impl Globals {
                 (config::MASQUERADE_V4, settings.masquerade_v4.into()),
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
+                (config::PATH_STACK, settings.path_stack.into()),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
                 (config::FLOWS_OF_HOST, settings.flows_of_host),

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 37] = [
+pub(super) const HELP: [(&str, &str); 38] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -46,6 +46,10 @@ pub(super) const HELP: [(&str, &str); 37] = [
     (
         "endpoint.mtu",
         "MTU of pod interfaces, 1280 to 9001; null: that of the endpoint's ENI.",
+    ),
+    (
+        "datapath.path",
+        "Which way pod traffic takes: direct (past the host's stack and netfilter), or stack (through them, both ways).",
     ),
     (
         "datapath.attach",

@@ -18,7 +18,8 @@ pub use self::explain::{Row, Source};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, ServicesSection,
+    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode,
+    ServicesSection,
 };
 pub use self::values::{
     AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, ServiceCidr,
@@ -161,6 +162,7 @@ impl Config {
         let flows = &self.nat.flows;
         DatapathSettings {
             mark: self.datapath.mark_mask.layout(),
+            path_stack: self.datapath.path == PathMode::Stack,
             slices: self.nat.ports.slices(),
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),

@@ -40,6 +40,8 @@ pub struct EndpointSection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DatapathSection {
+    /// Which way pod traffic takes.
+    pub path: PathMode,
     /// How programs are attached.
     pub attach: AttachMode,
     /// Our part of the packet mark.
@@ -51,11 +53,23 @@ pub struct DatapathSection {
 impl Default for DatapathSection {
     fn default() -> Self {
         Self {
+            path: PathMode::default(),
             attach: AttachMode::default(),
             mark_mask: MarkMask::default(),
             pin_root: AbsolutePath::known("/sys/fs/bpf/towpath"),
         }
     }
+}
+
+/// Which way pod traffic takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathMode {
+    /// Past the host's stack wherever that is not needed.
+    #[default]
+    Direct,
+    /// Through the host's stack, both ways, so that netfilter sees all of it.
+    Stack,
 }
 
 /// Section `kernel`.

@@ -1,0 +1,120 @@
+//! Pod traffic through the stack, and what the stack sends by the wrong ENI.
+
+use bpf_tests::packet::Body;
+use datapath_common::counter::Program;
+use datapath_common::outcome::Verdict;
+use towpath::bpf::DatapathSettings;
+
+use crate::case::{Case, Expect, Table};
+use crate::world::*;
+
+const UDP: Body = Body::Udp(100);
+/// A port of ours, and one that is none.
+const PORTS: [u16; 2] = [50_000, 8080];
+
+/// All that a pod sends and gets goes up, with the mark of its ENI or that of where it came in.
+fn stack(net: &Net) -> Vec<Case> {
+    let name = |what: &str| format!("{} {what}", net.family);
+    let up = |verdict| Expect::Stack(verdict, marked(1));
+    let a = |what: &str, frame: bpf_tests::packet::Frame| {
+        let expect = up(Verdict::Stack);
+        Case::new(
+            Program::FromEndpoint,
+            name(what),
+            VETH_A,
+            frame.bytes(),
+            expect,
+        )
+    };
+    let outside = from_a(net, net.outside, UDP).ports(50_000, 53);
+    let translated = outside.clone().from(net.snat[1], 50_000);
+    let carried = Expect::Rewritten(Verdict::CarriedTranslated, translated.bytes(), OTHERS);
+    let stack_sends = Case::new(
+        Program::ToNetwork,
+        name("out"),
+        ENI_1,
+        outside.bytes(),
+        carried,
+    );
+    let answer = received(ENI_1, net.outside, net.snat[1], UDP).ports(53, 50_000);
+    let returned = answer.clone().to(net.a, 50_000).bytes();
+    let returned = Expect::Rewritten(Verdict::StackReturned, returned, marked(1));
+    let from = |what: &str, device, frame: bpf_tests::packet::Frame, expect| {
+        Case::new(
+            Program::FromNetwork,
+            name(what),
+            device,
+            frame.bytes(),
+            expect,
+        )
+    };
+    let inward = |eni, pod| received(eni, net.peer, pod, UDP);
+    vec![
+        a("to a pod", from_a(net, net.b, UDP)),
+        a("to the VPC", from_a(net, net.peer, UDP)),
+        a("at its end", from_a(net, net.peer, UDP).hop_limit(1)),
+        a("too big", from_a(net, net.b, Body::Udp(1440))),
+        a("to the outside", outside),
+        stack_sends.of_pod(VETH_A),
+        from("an answer", ENI_1, answer, returned),
+        from("to a pod", ENI_1, inward(ENI_1, net.a), up(Verdict::Stack)),
+        from(
+            "to a pod of the primary",
+            ENI_0,
+            inward(ENI_0, net.b),
+            Expect::Stack(Verdict::Stack, OTHERS),
+        ),
+        from(
+            "at its end",
+            ENI_1,
+            inward(ENI_1, net.a).hop_limit(1),
+            up(Verdict::Stack),
+        ),
+    ]
+}
+
+/// A pod's answer that netfilter has given an address of the host leaves by that one's ENI.
+fn moved(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (owner, others) in [(0, ENI_1), (1, ENI_0)] {
+        for port in PORTS {
+            let frame = received(others, net.snat[owner], net.peer, UDP).ports(port, 3000);
+            let case = |what, device, expect| {
+                let name = format!("{} {what} {port} of ENI {owner}", net.family);
+                Case::new(Program::ToNetwork, name, device, frame.bytes(), expect)
+            };
+            let redirected = Expect::Redirect(Verdict::HostMoved, frame.bytes(), done());
+            cases.push(case("forwarded", others, redirected).of_pod(VETH_A));
+            let own = [ENI_0, ENI_1][owner];
+            let stays = || Expect::Stack(Verdict::FromHost, OTHERS);
+            cases.push(case("by its own ENI", own, stays()).of_pod(VETH_A));
+            // Where the host itself sends, it has its reasons.
+            cases.push(case("of the host", others, stays()).of_host());
+        }
+        let frame = received(others, net.host, net.peer, UDP);
+        let name = format!("{} an address of no ENI", net.family);
+        let stays = Expect::Stack(Verdict::FromHost, OTHERS);
+        let case = Case::new(Program::ToNetwork, name, others, frame.bytes(), stays);
+        cases.push(case.of_pod(VETH_A));
+    }
+    cases
+}
+
+pub(crate) fn tables() -> Vec<Table> {
+    let table = |path_stack, of: fn(&Net) -> Vec<Case>| Table {
+        settings: DatapathSettings {
+            path_stack,
+            ..settings()
+        },
+        prepare: |_| {},
+        cases: [V4, V6].iter().flat_map(of).collect(),
+    };
+    vec![table(true, stack), table(false, moved), table(true, moved)]
+}
+
+#[test]
+fn the_stack_gets_what_is_asked_for_and_is_corrected_where_it_is_wrong() {
+    for table in tables() {
+        table.check();
+    }
+}
