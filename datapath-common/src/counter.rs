@@ -81,11 +81,13 @@ pub enum NatStat {
     TriesMore = 10,
     /// Allocations that failed, for whatever reason. The reaper wakes when it grows.
     Failed = 11,
+    /// Inbound flows that could not be noted. The reaper wakes as well.
+    InboundFailed = 12,
 }
 
 impl NatStat {
     /// Every one.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Allocated,
         Self::Kept,
         Self::Host,
@@ -98,6 +100,7 @@ impl NatStat {
         Self::Tries32,
         Self::TriesMore,
         Self::Failed,
+        Self::InboundFailed,
     ];
 
     /// The slot in `NAT_STATS`.

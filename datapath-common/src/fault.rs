@@ -113,6 +113,8 @@ faults! {
     HostPortKept,
     /// A datagram from the outside is not noted.
     InboundIgnored,
+    /// What segments from the outside show of their connection is not noted.
+    SegmentIgnored,
     /// What is redirected is not marked as done.
     DoneForgotten,
     /// The stack's choice of an ENI for what carries an address of the host is not mended.

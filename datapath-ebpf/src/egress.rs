@@ -60,7 +60,7 @@ pub(crate) fn leave<F: Tables>(
     let leaving = Leaving {
         ip,
         sender: Sender {
-            endpoint: source.ifindex(),
+            endpoint: source.identity(),
             policy: if fault::has(Fault::OwnerExit) {
                 source.eni()
             } else {

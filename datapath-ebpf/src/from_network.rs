@@ -111,7 +111,11 @@ fn inbound<F: Tables>(
     ip: &Ip,
     endpoint: &AddressEntry,
 ) -> Result<(), DropReason> {
-    if !F::is_masqueraded() || endpoint.skips_masquerade() || ip.protocol == protocol::TCP {
+    if !F::is_masqueraded() || endpoint.skips_masquerade() {
+        return Ok(());
+    }
+    if ip.protocol == protocol::TCP {
+        segment(packet, ip, endpoint);
         return Ok(());
     }
     let is_opened = !fault::has(Fault::InboundIgnored)
@@ -129,13 +133,33 @@ fn inbound<F: Tables>(
             ports.source,
         );
         let sender = Sender {
-            endpoint: endpoint.ifindex(),
+            endpoint: endpoint.identity(),
             policy: endpoint.eni(),
             owner: endpoint.eni(),
         };
         nat::note_inbound::<F>(&tuple, sender, 0)?;
     }
     Ok(())
+}
+
+/// Looks after the note of a TCP connection from the outside. A segment with data has an answer of
+/// the pod, which does it; one without may have none: the handshake's last, after which both sides
+/// may be silent for long, and the last of all.
+#[inline(always)]
+fn segment(packet: &Packet, ip: &Ip, endpoint: &AddressEntry) {
+    if matches!(ip.fragment, Piece::Whole)
+        && !fault::has(Fault::SegmentIgnored)
+        && let Some(ports) = transport::last_word(packet, ip)
+    {
+        let tuple = PodTuple::new(
+            ports.protocol,
+            ip.destination,
+            ports.destination,
+            ip.source,
+            ports.source,
+        );
+        nat::inbound::seen(&tuple, endpoint.identity(), ports.tcp_flags);
+    }
 }
 
 /// Translates back what answers a translated flow; all else is for the host's own sockets.
@@ -215,7 +239,7 @@ fn error<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, Dr
 fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
     maps::address(inside.pod)
         .filter(|entry| entry.is_endpoint())
-        .filter(|entry| entry.ifindex() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
+        .filter(|entry| entry.identity() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
         .ok_or(DropReason::NoEndpoint)
 }
 

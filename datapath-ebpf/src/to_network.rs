@@ -194,7 +194,7 @@ fn host_error<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     };
     let tuple = inner.answered();
     let sender = Sender {
-        endpoint: pod.ifindex(),
+        endpoint: pod.identity(),
         policy: F::addresses(owner).external,
         owner: pod.eni(),
     };

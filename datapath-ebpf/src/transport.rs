@@ -38,6 +38,18 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// Those of a TCP segment.
+    #[inline(always)]
+    fn of_tcp(header: &Tcp) -> Self {
+        Self {
+            protocol: protocol::TCP,
+            source: header.source,
+            destination: header.destination,
+            tcp_flags: header.flags,
+            opening: opening(header),
+        }
+    }
+
     /// The port of a side.
     #[inline(always)]
     pub(crate) fn of(self, side: Side) -> u16 {
@@ -78,16 +90,11 @@ impl Ports {
 pub(crate) fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;
     match protocol {
-        protocol::TCP => {
-            let header: Tcp = header(packet, ip, Tcp::MIN_LENGTH)?;
-            Ok(Transport::Ports(Ports {
-                protocol,
-                source: header.source,
-                destination: header.destination,
-                tcp_flags: header.flags,
-                opening: opening(&header),
-            }))
-        }
+        protocol::TCP => Ok(Transport::Ports(Ports::of_tcp(&header(
+            packet,
+            ip,
+            Tcp::MIN_LENGTH,
+        )?))),
         protocol::UDP => Ok(Transport::Ports(pair(packet, ip, udp::LENGTH)?)),
         protocol::SCTP => Ok(Transport::Ports(pair(packet, ip, sctp::LENGTH)?)),
         protocol if protocol == F::ICMP => {
@@ -102,6 +109,18 @@ pub(crate) fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Transport,
         }
         _ => Ok(Transport::None),
     }
+}
+
+/// The ports of a TCP segment that its receiver may leave unanswered: one without data, or one that
+/// ends the connection. No SYN.
+#[inline(always)]
+pub(crate) fn last_word(packet: &Packet, ip: &Ip) -> Option<Ports> {
+    let header: Tcp = header(packet, ip, Tcp::MIN_LENGTH).ok()?;
+    let length = usize::from(header.data_offset >> 4) * 4;
+    let is_bare = ip.transport + length >= IP_OFFSET + ip.length;
+    let ends = header.flags & (tcp::FIN | tcp::RST) != 0;
+    let opens = header.flags & tcp::SYN != 0;
+    ((is_bare || ends) && !opens).then(|| Ports::of_tcp(&header))
 }
 
 /// The beginning of a transport header of which so many bytes must be there.

@@ -9,7 +9,6 @@ use super::node::{
     DEVICES, ENIS, OTHER, VETHS, others, pod_addresses, remotes, translation_addresses,
 };
 use super::packet::{Load, OTHERS, Spec, WITH_PORTS, framed, mutate, once_in, pick};
-use super::plant::FORMER;
 use crate::model::Packet;
 use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::state::{Flow, Outside, State};
@@ -168,8 +167,8 @@ impl Aim<'_> {
             Some((outside, flow)) if once_in(self.random, 2) => {
                 is_v4 = flow.pod.is_ipv4();
                 // The present pod's packets look like those of the former one.
-                let endpoint = flow.endpoint & !FORMER;
-                if let Some(device) = VETHS.iter().find(|one| one.ifindex == endpoint) {
+                let pod = self.world.pod(flow.pod).map(|pod| pod.ifindex);
+                if let Some(device) = VETHS.iter().find(|one| Some(one.ifindex) == pod) {
                     veth = *device;
                 }
                 source = flow.pod;

@@ -11,19 +11,19 @@ use datapath_common::abi::{
 };
 
 use super::aim::{PORTS, REMOTE_PORTS};
-use super::node::{ENIS, VETHS, pod_addresses, remotes, translation_addresses};
+use super::node::{ENIS, pod_addresses, remotes, translation_addresses};
 use super::packet::{WITH_PORTS, once_in, pick};
 use super::remembered::Tables;
 use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::state::{self, Inside, Outside, State};
-use crate::model::world::World;
+use crate::model::world::{Address, World};
 use crate::random::Random;
 use crate::testrun::Programs;
 
 /// Jiffies that are long ago: far more than any lifetime.
 pub(super) const LONG_AGO: u64 = 10_000_000;
 
-/// The device of a former pod with an address is the present one's with this bit.
+/// The identity of a former pod with an address is the present one's with this bit.
 pub(super) const FORMER: u32 = 1 << 20;
 
 /// Plants flows and more.
@@ -110,12 +110,12 @@ impl Planter<'_> {
         }
     }
 
-    /// The device of a flow: the pod's, or that of a former pod with its address.
-    fn endpoint(&mut self, ifindex: u32) -> u32 {
+    /// Whose a flow is: the pod's, or a former pod's with its address.
+    fn endpoint(&mut self, identity: u32) -> u32 {
         if once_in(self.random, 6) {
-            ifindex | FORMER
+            identity | FORMER
         } else {
-            ifindex
+            identity
         }
     }
 
@@ -125,7 +125,7 @@ impl Planter<'_> {
         let by_host = once_in(self.random, 5).then(|| pick(self.random, &ENIS).0);
         let inside = self.inside(by_host);
         let world = self.world;
-        let endpoint = world.pod(inside.pod).map(|pod| (pod.ifindex, pod.eni));
+        let endpoint = world.pod(inside.pod).map(|pod| (pod.identity(), pod.eni));
         let eni = match (endpoint, by_host) {
             (Some((_, owner)), _) => pick(self.random, &[owner, 0]),
             (None, Some(eni)) => eni,
@@ -157,7 +157,7 @@ impl Planter<'_> {
         let flow = state::Flow {
             pod: inside.pod,
             pod_port: inside.pod_port,
-            endpoint: endpoint.map_or(0, |(ifindex, _)| self.endpoint(ifindex)),
+            endpoint: endpoint.map_or(0, |(identity, _)| self.endpoint(identity)),
             out: pick(self.random, &[1, 2, 3, 7, 10, 11, 15]),
             inward: pick(self.random, &[0, 1, 3, 7, 11, 15]),
             idle,
@@ -207,11 +207,18 @@ impl Planter<'_> {
         let shown = pick(self.random, &[0, 1, 2, 3]);
         let idle = once_in(self.random, 2);
         let last_seen = self.now - if idle { LONG_AGO } else { 0 };
-        let of = self.world.pod(inside.pod).map_or(0, |pod| pod.ifindex);
+        let of = self.world.pod(inside.pod).map_or(0, |pod| pod.identity());
         let endpoint = self.endpoint(of);
-        let value = Inbound::new(last_seen, endpoint, shown);
+        let inward = pick(self.random, &[0, 0, 2, 4, 8, 14]);
+        let mut value = Inbound::new(&pod_tuple(&inside), last_seen, endpoint, shown);
+        value.progress_in = inward;
         self.tables.inbound.put(&pod_tuple(&inside), &value)?;
-        self.state.inbound.insert(inside, (endpoint, shown));
+        let flow = state::FromOutside {
+            endpoint,
+            out: shown,
+            inward,
+        };
+        self.state.inbound.insert(inside, flow);
         Ok(())
     }
 
@@ -243,10 +250,19 @@ impl Planter<'_> {
 
     /// What each endpoint has, and for some nearly all that it may have.
     fn quotas(&mut self) -> Result<()> {
-        for veth in VETHS {
+        let pods = self
+            .world
+            .addresses
+            .values()
+            .filter_map(|address| match address {
+                Address::Pod(pod) => Some(pod.identity()),
+                Address::Host { .. } => None,
+            });
+        let identities: BTreeSet<u32> = pods.collect();
+        for identity in identities {
             let most = self.world.settings.flows_per_endpoint;
             if once_in(self.random, 8) {
-                let used = self.state.quota.entry(veth.ifindex).or_default();
+                let used = self.state.quota.entry(identity).or_default();
                 *used = (*used).max(most - self.random.below(3) as u64);
             }
         }
@@ -254,7 +270,7 @@ impl Planter<'_> {
             self.quota(*endpoint, *used)?;
         }
         let inbound = self.state.inbound.values();
-        let endpoints: BTreeSet<u32> = inbound.map(|(endpoint, _)| *endpoint).collect();
+        let endpoints: BTreeSet<u32> = inbound.map(|flow| flow.endpoint).collect();
         for endpoint in endpoints {
             self.quota(inbound_quota(endpoint), self.state.inbound_of(endpoint))?;
         }

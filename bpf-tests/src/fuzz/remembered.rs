@@ -11,7 +11,7 @@ use datapath_common::abi::{
 };
 
 use super::plant::{LONG_AGO, datagram_key};
-use crate::model::state::{Inside, Outside, State};
+use crate::model::state::{FromOutside, Inside, Outside, State};
 use crate::testrun::Programs;
 use crate::testrun::tables::Table;
 
@@ -114,7 +114,12 @@ impl Tables {
                 remote: tuple.remote.into(),
                 remote_port: u16::from_be(tuple.remote_port),
             };
-            inbound.insert(inside, (value.endpoint, value.progress_out));
+            let flow = FromOutside {
+                endpoint: value.endpoint,
+                out: value.progress_out,
+                inward: value.progress_in,
+            };
+            inbound.insert(inside, flow);
         }
         compare("inbound flow", &inbound, &state.inbound, differences);
         let mut fragments = BTreeMap::new();
@@ -147,12 +152,12 @@ impl Tables {
             .quota
             .iter()
             .map(|(endpoint, flows)| (*endpoint, *flows))
-            .chain(
-                state
-                    .inbound
-                    .values()
-                    .map(|(endpoint, _)| (inbound_quota(*endpoint), state.inbound_of(*endpoint))),
-            )
+            .chain(state.inbound.values().map(|flow| {
+                (
+                    inbound_quota(flow.endpoint),
+                    state.inbound_of(flow.endpoint),
+                )
+            }))
             .filter(|(_, flows)| *flows != 0)
             .collect();
         compare("quota of", &quota, &wanted, differences);

@@ -78,11 +78,11 @@ impl Passage<'_> {
             remote: ip.destination,
             remote_port: ports.destination,
         };
-        if let Some(flow) = self.state.goes_out(source.ifindex, &inside, ports.flags) {
+        if let Some(flow) = self.state.goes_out(source.identity(), &inside, ports.flags) {
             return self.translated(ip, &flow, origin);
         }
         let shown = of_packet(protocol, ports.flags);
-        if self.state.shows_inbound(source.ifindex, inside, shown) {
+        if self.state.shows_inbound(source.identity(), inside, shown) {
             return Ok(self.out(ip, &owner, origin, Verdict::Inbound));
         }
         match unknown(policy, Some(ports.part)) {
@@ -92,14 +92,14 @@ impl Passage<'_> {
                     inside,
                     eni,
                     address,
-                    endpoint: source.ifindex,
+                    endpoint: source.identity(),
                     flags: ports.flags,
                 };
                 let flow = self.open(ip, &new)?;
                 self.translated(ip, &flow, origin)
             }
             Unknown::Inbound(true) => {
-                let endpoint = source.ifindex;
+                let endpoint = source.identity();
                 self.state
                     .note_inbound(self.world, endpoint, inside, shown)?;
                 Ok(self.out(ip, &owner, origin, Verdict::Inbound))
@@ -135,7 +135,7 @@ impl Passage<'_> {
         };
         if let Some(quote) = quote.filter(|quote| quote.ip.destination == ip.source) {
             let inside = received(&quote);
-            if let Some(flow) = self.state.find(source.ifindex, &inside) {
+            if let Some(flow) = self.state.find(source.identity(), &inside) {
                 let address = self.translation(flow.eni, ip.source)?;
                 let exit = *self.eni(flow.eni)?;
                 let inner = (Side::Destination, address, flow.port);
@@ -144,7 +144,7 @@ impl Passage<'_> {
                 return Ok(self.out(ip, &exit, origin, Verdict::Translated));
             }
             let inbound = self.state.inbound.get(&inside);
-            if inbound.is_some_and(|(endpoint, _)| *endpoint == source.ifindex) {
+            if inbound.is_some_and(|flow| flow.endpoint == source.identity()) {
                 return Ok(self.out(ip, owner, origin, Verdict::Inbound));
             }
         }

@@ -5,8 +5,9 @@ use datapath_common::outcome::{DropReason, Verdict};
 use super::parse::{Ip, Piece, TCP};
 use super::policy::{PRIMARY, Policy, policy};
 use super::rewrite::{self, Side};
-use super::state::{Flow, Inside, Outside};
-use super::transport::{self, Part, Ports, Transport};
+use super::state::{Flow, Inside, Outside, of_packet};
+use super::transport::{self, FIN, Part, Ports, RST, SYN, Transport};
+use super::wire::byte;
 use super::world::{Address, Pod};
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
 
@@ -49,11 +50,16 @@ impl Passage<'_> {
     /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
     /// noted when the pod accepts.
     fn note_opened(&mut self, ip: &Ip, pod: &Pod) -> Result<(), DropReason> {
+        let is_followed = self.world.settings.masquerades(ip.source) && !pod.skips_masquerade;
+        if ip.protocol == TCP {
+            if is_followed {
+                self.note_segment(ip, pod);
+            }
+            return Ok(());
+        }
         let answers = policy(self.world, ip.destination, ip.source);
-        let may_open = matches!(answers, Policy::Translate(_))
-            && self.world.settings.masquerades(ip.source)
-            && !pod.skips_masquerade;
-        if !may_open || ip.protocol == TCP || ip.piece == Piece::Later {
+        let may_open = matches!(answers, Policy::Translate(_)) && is_followed;
+        if !may_open || ip.piece == Piece::Later {
             return Ok(());
         }
         let Ok(Transport::Ports(ports)) = transport::read(&self.frame, ip) else {
@@ -69,7 +75,30 @@ impl Passage<'_> {
             remote: ip.source,
             remote_port: ports.source,
         };
-        self.state.note_inbound(self.world, pod.ifindex, inside, 0)
+        self.state
+            .note_inbound(self.world, pod.identity(), inside, 0)
+    }
+
+    /// Notes what a segment shows that has no answer of the pod.
+    fn note_segment(&mut self, ip: &Ip, pod: &Pod) {
+        let Ok(Transport::Ports(ports)) = transport::read(&self.frame, ip) else {
+            return;
+        };
+        let words = byte(&self.frame, ip.transport + 12).map_or(0, |byte| byte >> 4);
+        let is_bare = ip.transport + usize::from(words) * 4 >= ip.end;
+        let ends = ports.flags & (FIN | RST) != 0;
+        if ip.piece != Piece::Whole || ports.flags & SYN != 0 || !(is_bare || ends) {
+            return;
+        }
+        let inside = Inside {
+            protocol: TCP,
+            pod: ip.destination,
+            pod_port: ports.destination,
+            remote: ip.source,
+            remote_port: ports.source,
+        };
+        let shown = of_packet(TCP, ports.flags);
+        self.state.sees_inbound(pod.identity(), inside, shown);
     }
 
     fn inward(&mut self, ip: &Ip, pod: &Pod, eni: u8, verdict: Verdict) -> Decided {
@@ -168,7 +197,7 @@ impl Passage<'_> {
     fn endpoint(&self, flow: &Flow) -> Result<Pod, DropReason> {
         self.world
             .pod(flow.pod)
-            .filter(|pod| pod.ifindex == flow.endpoint)
+            .filter(|pod| pod.identity() == flow.endpoint)
             .ok_or(DropReason::NoEndpoint)
     }
 

@@ -83,6 +83,17 @@ pub struct Flow {
     pub dead: bool,
 }
 
+/// A flow from the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FromOutside {
+    /// Whose it is.
+    pub endpoint: u32,
+    /// What the pod has shown.
+    pub out: u8,
+    /// What the outside has shown.
+    pub inward: u8,
+}
+
 /// What is remembered.
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -90,8 +101,8 @@ pub struct State {
     pub flows: BTreeMap<Outside, Flow>,
     /// The same by endpoint and inside, without dead ones.
     pub by_inside: BTreeMap<(u32, Inside), Outside>,
-    /// Flows from the outside: their endpoint, and what the pod has shown.
-    pub inbound: BTreeMap<Inside, (u32, u8)>,
+    /// Flows from the outside.
+    pub inbound: BTreeMap<Inside, FromOutside>,
     /// Protocol, source and destination port of fragmented datagrams; `None`: noted too long ago.
     pub datagrams: BTreeMap<Datagram, Option<(u8, u16, u16)>>,
     /// Flows of each endpoint.
@@ -308,22 +319,30 @@ impl State {
         if self.shows_inbound(endpoint, inside, shown) {
             return Ok(());
         }
-        // The former pod with the address has no part in it.
-        self.inbound.remove(&inside);
         if self.inbound_of(endpoint) >= world.settings.inbound_per_endpoint {
             return Err(DropReason::InboundQuotaExceeded);
         }
+        // The former pod with the address has no part in it.
+        self.inbound.remove(&inside);
         if self.inbound.len() >= world.settings.inbound_capacity {
             return Err(DropReason::InboundFull);
         }
-        self.inbound.insert(inside, (endpoint, shown));
+        let noted = FromOutside {
+            endpoint,
+            out: shown,
+            inward: 0,
+        };
+        self.inbound.insert(inside, noted);
         Ok(())
     }
 
     /// How many flows from the outside an endpoint has.
     #[must_use]
     pub fn inbound_of(&self, endpoint: u32) -> u64 {
-        let of = self.inbound.values().filter(|(of, _)| *of == endpoint);
+        let of = self
+            .inbound
+            .values()
+            .filter(|flow| flow.endpoint == endpoint);
         u64::try_from(of.count()).unwrap_or(u64::MAX)
     }
 }
@@ -332,15 +351,26 @@ impl State {
     /// An endpoint shows more of a flow from the outside, if it has it; with a SYN it begins anew.
     pub fn shows_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) -> bool {
         let found = self.inbound.get_mut(&inside);
-        let Some((_, out)) = found.filter(|(of, _)| *of == endpoint) else {
+        let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) else {
             return false;
         };
-        *out = if shown & shown::SYN == 0 {
-            *out | shown
-        } else {
-            shown
-        };
+        if shown & shown::SYN != 0 {
+            (flow.out, flow.inward) = (shown, 0);
+            return true;
+        }
+        flow.out |= shown;
+        if shown & shown::RST == 0 {
+            flow.inward &= !shown::RST;
+        }
         true
+    }
+
+    /// The outside shows more of it.
+    pub fn sees_inbound(&mut self, endpoint: u32, inside: Inside, shown: u8) {
+        let found = self.inbound.get_mut(&inside);
+        if let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) {
+            flow.inward |= shown;
+        }
     }
 }
 

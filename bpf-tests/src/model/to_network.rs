@@ -127,7 +127,7 @@ impl Passage<'_> {
         if self.eni(pod.eni).is_err() {
             return FROM_HOST;
         }
-        let Some(flow) = self.state.find(pod.ifindex, &received(&quote)) else {
+        let Some(flow) = self.state.find(pod.identity(), &received(&quote)) else {
             return FROM_HOST;
         };
         let address = self.translation(flow.eni, ip.source).map_err(Stop::Drop)?;

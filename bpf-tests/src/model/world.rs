@@ -37,6 +37,15 @@ pub struct Pod {
     pub host_mac: [u8; 6],
 }
 
+impl Pod {
+    /// Who it is, whatever device it has: the end of the MAC that its name gives.
+    #[must_use]
+    pub fn identity(&self) -> u32 {
+        let [.., a, b, c, d] = self.host_mac;
+        (u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff).max(1)
+    }
+}
+
 /// What is known of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(

@@ -41,6 +41,7 @@ mod masq_pools;
 mod masq_portless;
 mod masq_races;
 mod masq_removal;
+mod masq_repair;
 mod masq_restart;
 mod masq_tcp;
 mod masq_tools;

@@ -191,6 +191,19 @@ impl AddressEntry {
         self.ifindex
     }
 
+    /// Who the endpoint is, whatever device it has: flows are its own by this. Never 0, which is the
+    /// host, and never with the highest bit.
+    ///
+    /// The agent makes both MACs of the endpoint's name, and these are bits of it. A device that is
+    /// made anew has another index, but the same MAC; the next pod with the address has neither.
+    #[inline(always)]
+    #[must_use]
+    pub const fn identity(&self) -> u32 {
+        let [_, _, a, b, c, d] = self.host_mac;
+        let identity = u32::from_be_bytes([a, b, c, d]) & (u32::MAX >> 1);
+        if identity == 0 { 1 } else { identity }
+    }
+
     /// MTU of the endpoint's interface, in bytes.
     #[inline(always)]
     #[must_use]

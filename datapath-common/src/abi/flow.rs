@@ -73,7 +73,8 @@ pub struct bpf_spin_lock {
 pub struct Flow {
     /// Guards `dead`, and `last_seen` of a flow that has been idle.
     pub lock: bpf_spin_lock,
-    /// Whose quota it counts for: the host-side device of the pod, 0 for a flow of the host.
+    /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint,
+    /// 0 for a flow of the host.
     pub endpoint: u32,
     /// When its last packet passed, in jiffies.
     pub last_seen: u64,
@@ -291,8 +292,8 @@ impl PortBlock {
     };
 }
 
-/// Key of `QUOTA` for the inbound flows of an endpoint; that of its translated flows is the index of
-/// its host-side device itself, which never has this bit.
+/// Key of `QUOTA` for the inbound flows of an endpoint; that of its translated flows is its identity
+/// itself, which never has this bit.
 #[inline(always)]
 #[must_use]
 pub const fn inbound_quota(endpoint: u32) -> u32 {
@@ -335,29 +336,48 @@ pub struct Inbound {
     pub lock: bpf_spin_lock,
     /// What packets from the pod have shown; bits of [`crate::progress`].
     pub progress_out: u8,
+    /// What packets from the outside have shown, of TCP alone; bits of [`crate::progress`].
+    pub progress_in: u8,
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
-    reserved: u16,
-    /// The host-side device of the pod: whose quota it counts for, and whose answers it is about.
-    /// The next pod with the address has another.
+    echo_protocol: u8,
+    /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint.
     pub endpoint: u32,
-    reserved_lane: u32,
+    echo_pod: u32,
+    echo_remote: u32,
+    echo_pod_port: u16,
+    echo_remote_port: u16,
 }
 
 impl Inbound {
     /// A value.
     #[inline(always)]
     #[must_use]
-    pub const fn new(now: u64, endpoint: u32, progress_out: u8) -> Self {
+    pub const fn new(tuple: &PodTuple, now: u64, endpoint: u32, progress_out: u8) -> Self {
         Self {
             last_seen: now,
             lock: bpf_spin_lock { val: 0 },
             progress_out,
+            progress_in: 0,
             dead: 0,
-            reserved: 0,
+            echo_protocol: tuple.protocol,
             endpoint,
-            reserved_lane: 0,
+            echo_pod: fold(tuple.pod),
+            echo_remote: fold(tuple.remote),
+            echo_pod_port: tuple.pod_port,
+            echo_remote_port: tuple.remote_port,
         }
+    }
+
+    /// Whether this is the flow of a tuple, as [`Flow::is_of`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_of(&self, tuple: &PodTuple) -> bool {
+        self.echo_pod == fold(tuple.pod)
+            && self.echo_remote == fold(tuple.remote)
+            && self.echo_pod_port == tuple.pod_port
+            && self.echo_remote_port == tuple.remote_port
+            && self.echo_protocol == tuple.protocol
     }
 }
 
@@ -442,6 +462,7 @@ pub struct NatControl {
 const _: () = assert!(size_of::<FlowKey>() == 24);
 const _: () = assert!(size_of::<Flow>() == 48);
 const _: () = assert!(size_of::<PodTuple>() == 40);
+const _: () = assert!(size_of::<Inbound>() == 32);
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ pub mod map {
     pub const MOVED_V6: &str = "MOVED_V6";
     /// [`super::PortBlockKey`] -> [`super::PortBlock`]: likely used ports of busy destinations.
     pub const PORT_BLOCKS: &str = "PORT_BLOCKS";
-    /// Host-side device of an endpoint (`u32`, 0 for the host), or [`super::inbound_quota`] of it ->
+    /// Identity of an endpoint (`u32`, 0 for the host), or [`super::inbound_quota`] of it ->
     /// [`super::Quota`].
     pub const QUOTA: &str = "QUOTA";
     /// [`super::PodTuple`] -> [`super::Inbound`]: flows opened from the outside.

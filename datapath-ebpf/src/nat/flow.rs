@@ -152,11 +152,17 @@ fn alive<F: Tables>(request: &Request, mapping: Mapping) -> bool {
 #[inline(always)]
 pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) -> bool {
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
-    let flow = unsafe { &*flow };
-    let is_own = flow.pod == tuple.pod
-        && flow.pod_port == tuple.pod_port
-        && (flow.endpoint == endpoint || fault::has(Fault::FormerPodsFlow));
+    let of = unsafe { (*flow).endpoint };
+    let is_own = has_inside(flow, tuple) && (of == endpoint || fault::has(Fault::FormerPodsFlow));
     is_own || fault::has(Fault::AnybodysFlow)
+}
+
+/// Whether a flow has this tuple's inside, whoever had it.
+#[inline(always)]
+pub(super) fn has_inside(flow: *const Flow, tuple: &PodTuple) -> bool {
+    // SAFETY: as for `is_owned_by`.
+    let flow = unsafe { &*flow };
+    flow.pod == tuple.pod && flow.pod_port == tuple.pod_port
 }
 
 /// Whether a value is the flow of its key still.

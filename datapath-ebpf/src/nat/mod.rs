@@ -70,7 +70,7 @@ impl Mapping {
 /// Who sends a packet from the inside, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
-    /// The pod's device, or [`HOST`]. The next pod with the address has another, and no part in
+    /// The pod's identity, or [`HOST`]. The next pod with the address has another, and no part in
     /// the flows that this one leaves behind.
     pub(crate) endpoint: u32,
     /// The one that policy gives to a new flow.
@@ -86,7 +86,7 @@ pub(crate) struct Inside {
     pub(crate) pod: Addr,
     /// The port, as it lies in a packet.
     pub(crate) port: u16,
-    /// Whose it is: the pod's device, or [`HOST`].
+    /// Whose it is: the pod's identity, or [`HOST`].
     pub(crate) endpoint: u32,
 }
 

@@ -46,13 +46,15 @@ pub(super) fn note<F: Tables>(request: &Request, mapping: Mapping) -> Result<Map
     };
     let key = flow::key(tuple, there);
     if let Some(found) = F::flows().find(&key)
-        && flow::is_owned_by(found, tuple, *endpoint)
+        && flow::has_inside(found, tuple)
     {
-        return if flow::is_alive(found, &key) {
-            Ok(there)
-        } else {
-            Err(DropReason::NoFlow)
-        };
+        if !flow::is_alive(found, &key) {
+            return Err(DropReason::NoFlow);
+        }
+        if flow::is_owned_by(found, tuple, *endpoint) {
+            return Ok(there);
+        }
+        // It is a former pod's with the same address, and nobody's now.
     }
     F::moved()
         .replace(tuple, &moved)

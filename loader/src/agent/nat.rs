@@ -94,6 +94,10 @@ fn meaning(stat: NatStat) -> (&'static str, &'static str) {
         NatStat::Tries32 => ("tries-32", "Flows that got one of ports 17 to 32."),
         NatStat::TriesMore => ("tries-more", "Flows that got a later port."),
         NatStat::Failed => ("failed", "Flows that got no port, for whatever reason."),
+        NatStat::InboundFailed => (
+            "inbound-failed",
+            "Flows from the outside that could not be noted.",
+        ),
     }
 }
 

@@ -21,7 +21,6 @@ pub struct Judge {
     destinations: BTreeMap<IpNet, DestinationClass>,
     /// The pods' addresses whose pool skips masquerade.
     skipping: BTreeSet<IpAddr>,
-    hosts: BTreeSet<IpAddr>,
 }
 
 impl Judge {
@@ -34,20 +33,14 @@ impl Judge {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
             skipping: BTreeSet::new(),
-            hosts: BTreeSet::new(),
         };
         for object in objects {
             match object {
                 Object::MapEntry(MapEntry::Destination(net, class)) => {
                     judge.destinations.insert(*net, *class);
                 }
-                Object::MapEntry(MapEntry::Address(address, entry)) => {
-                    if entry.skips_masquerade() {
-                        judge.skipping.insert(*address);
-                    }
-                    if entry.is_host() {
-                        judge.hosts.insert(*address);
-                    }
+                Object::MapEntry(MapEntry::Address(address, entry)) if entry.skips_masquerade() => {
+                    judge.skipping.insert(*address);
                 }
                 _ => {}
             }
@@ -57,7 +50,7 @@ impl Judge {
 }
 
 impl Exemptions for Judge {
-    /// Also where packets would be dropped. Never for flows of the host.
+    /// Also where packets would be dropped.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
         let class = longest(remote, |net| self.destinations.get(&net).copied());
         let question = Question {
@@ -69,7 +62,7 @@ impl Exemptions for Judge {
             opening: Opening::Opens,
         };
         match rule(&question) {
-            Ruling::Untranslated(_) | Ruling::Drop(_) => !self.hosts.contains(&pod),
+            Ruling::Untranslated(_) | Ruling::Drop(_) => true,
             Ruling::Translated(_) => false,
         }
     }
@@ -113,7 +106,7 @@ mod tests {
         assert!(!of(&before, "10.0.1.65", "1.1.1.1"));
         assert!(!of(&before, "10.0.1.65", "169.254.169.254"));
         assert!(of(&before, "2001:db8:0:1:a::65", "2001:db8:ffff::1"), "off");
-        assert!(!of(&before, "10.0.0.10", "10.0.9.9"), "the host's own flow");
+        assert!(of(&before, "10.0.0.10", "10.0.9.9"), "the host's own flow");
         assert_eq!(judge(&intent), before);
 
         let red = "10.0.1.64/28".parse().unwrap();

@@ -12,6 +12,11 @@ use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
 /// after its last time.
 const GRAIN: Duration = Duration::from_secs(1);
 
+/// How long a TCP connection from the outside may be half open where room is short: whoever opens
+/// one for use acknowledges within the time that a packet takes there and back. No lifetime is
+/// shorter.
+const HALF_OPEN_PRESSED: Duration = Duration::from_secs(10);
+
 /// Judges flows at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge<'a> {
@@ -46,7 +51,12 @@ impl Judge<'_> {
     #[must_use]
     pub fn inbound_lifetime(&self, tuple: &PodTuple, inbound: &Inbound) -> Duration {
         let lifetime = self.lifetimes.of_inbound(tuple, inbound);
-        self.pressed(lifetime, tuple.protocol, inbound_phase(tuple, inbound))
+        let phase = inbound_phase(tuple, inbound);
+        let is_half_open = tuple.protocol == protocol::TCP && phase == Phase::Opening;
+        if self.is_pressed && is_half_open {
+            return lifetime.min(HALF_OPEN_PRESSED);
+        }
+        self.pressed(lifetime, tuple.protocol, phase)
     }
 
     fn pressed(&self, lifetime: Duration, protocol: u8, phase: Phase) -> Duration {
@@ -124,12 +134,31 @@ mod tests {
     }
 
     #[test]
+    fn under_pressure_connections_from_outside_go_that_nobody_has_completed() {
+        let lifetimes = Lifetimes::default();
+        let over = |progress: (u8, u8), is_pressed| {
+            let tuple = PodTuple::new(protocol::TCP, POD, 1, REMOTE, 2);
+            let mut inbound = Inbound::new(&tuple, 0, 7, progress.0);
+            inbound.progress_in = progress.1;
+            let seconds = (0..10_000).find(|seconds| {
+                let judge = judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
+                judge.is_inbound_over(&tuple, &inbound)
+            });
+            seconds.unwrap()
+        };
+        assert_eq!((over((SYN, 0), false), over((SYN, 0), true)), (241, 11));
+        assert_eq!(over((SYN, DATA), true), 7441);
+        assert_eq!(over((SYN | DATA | FIN, DATA | FIN), true), 3);
+        assert_eq!(over((SYN | DATA | FIN, DATA), true), 241);
+    }
+
+    #[test]
     fn what_was_seen_after_the_clock_was_read_is_not_idle() {
         let lifetimes = Lifetimes::default();
         let judge = judge(100, false, &lifetimes);
         assert_eq!(judge.idle(150), Duration::ZERO);
         assert_eq!(judge.idle(0), Duration::from_millis(400));
         let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(u64::MAX, 7, 0)));
+        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(&tuple, u64::MAX, 7, 0)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
 use datapath_common::headers::protocol;
-use datapath_common::progress::{FIN, Phase, phase};
+use datapath_common::progress::{FIN, Phase, RST, phase};
 
 /// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
 const WELL_KNOWN: u16 = 1024;
@@ -96,18 +96,19 @@ pub(super) fn flow_phase(key: &FlowKey, flow: &Flow) -> Phase {
     phase(key.protocol, flow.progress_out, flow.progress_in)
 }
 
-/// How far a flow from the outside has come. What comes from the outside is not kept, so the pod's
-/// side stands for both; but that the outside has ended it too is never known.
+/// How far a flow from the outside has come. Segments with data from the outside are not looked at,
+/// so that a side speaks shows by the other one's acknowledgement; how each side ends it is known.
 #[must_use]
 pub(super) fn inbound_phase(tuple: &PodTuple, inbound: &Inbound) -> Phase {
-    let shown = inbound.progress_out;
-    phase(tuple.protocol, shown, shown & !FIN)
+    let (out, inward) = (inbound.progress_out, inbound.progress_in);
+    let both = (out | inward) & !(FIN | RST);
+    phase(tuple.protocol, out | both, inward | both)
 }
 
 #[cfg(test)]
 mod tests {
     use datapath_common::abi::Addr;
-    use datapath_common::progress::{DATA, RST, SYN};
+    use datapath_common::progress::{DATA, SYN};
 
     use super::*;
 
@@ -122,9 +123,15 @@ mod tests {
         Lifetimes::default().of_flow(&key, &flow).as_secs()
     }
 
-    fn inbound(protocol: u8, progress_out: u8) -> u64 {
+    fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, Inbound) {
         let tuple = PodTuple::new(protocol, POD, 80_u16.to_be(), REMOTE, 4000_u16.to_be());
-        let inbound = Inbound::new(0, 7, progress_out);
+        let mut inbound = Inbound::new(&tuple, 0, 7, progress.0);
+        inbound.progress_in = progress.1;
+        (tuple, inbound)
+    }
+
+    fn inbound(protocol: u8, progress: (u8, u8)) -> u64 {
+        let (tuple, inbound) = from_outside(protocol, progress);
         Lifetimes::default().of_inbound(&tuple, &inbound).as_secs()
     }
 
@@ -160,16 +167,24 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_lives_by_what_the_pod_shows() {
-        assert_eq!(inbound(protocol::TCP, SYN), 240);
-        assert_eq!(inbound(protocol::TCP, SYN | DATA), 7440);
-        assert_eq!(inbound(protocol::TCP, SYN | DATA | FIN), 240);
-        let tuple = PodTuple::new(protocol::TCP, POD, 80, REMOTE, 4000);
-        let phase = |shown| inbound_phase(&tuple, &Inbound::new(0, 7, shown));
-        assert_eq!(phase(SYN | DATA | FIN), Phase::Closing);
-        assert_eq!(phase(SYN | DATA | RST), Phase::Closed);
-        assert_eq!(inbound(protocol::UDP, 0), 30);
-        assert_eq!(inbound(protocol::UDP, DATA), 300);
-        assert_eq!(inbound(protocol::ICMP, 0), 60);
+    fn what_comes_from_outside_lives_by_what_both_sides_show() {
+        let tcp = |out, inward| inbound(protocol::TCP, (out, inward));
+        assert_eq!(tcp(SYN, 0), 240);
+        assert_eq!(tcp(SYN | DATA, 0), 7440);
+        // The handshake's end, and silence after it.
+        assert_eq!(tcp(SYN, DATA), 7440);
+        assert_eq!(tcp(SYN | DATA | FIN, 0), 240);
+        let phase = |out, inward| {
+            let (tuple, inbound) = from_outside(protocol::TCP, (out, inward));
+            inbound_phase(&tuple, &inbound)
+        };
+        assert_eq!(phase(SYN | DATA | FIN, DATA), Phase::Closing);
+        assert_eq!(phase(SYN | DATA, DATA | FIN), Phase::Closing);
+        assert_eq!(phase(SYN | DATA | FIN, DATA | FIN), Phase::Closed);
+        assert_eq!(phase(SYN | DATA | RST, 0), Phase::Closed);
+        assert_eq!(phase(SYN, RST), Phase::Closed);
+        assert_eq!(inbound(protocol::UDP, (0, 0)), 30);
+        assert_eq!(inbound(protocol::UDP, (DATA, 0)), 300);
+        assert_eq!(inbound(protocol::ICMP, (0, 0)), 60);
     }
 }

@@ -70,15 +70,16 @@ impl Maps {
         *self.quotas.entry(endpoint).or_default() += 1;
     }
 
-    pub(super) fn add_endpoint(&mut self, pod: Addr, ifindex: u32) {
+    pub(super) fn add_endpoint(&mut self, pod: Addr, identity: u32) {
+        let [a, b, c, d] = identity.to_be_bytes();
         let entry = AddressEntry::endpoint(EndpointAddress {
             eni: 0,
             eni_ifindex: 2,
             skip_masquerade: false,
-            ifindex,
+            ifindex: identity + 100,
             mtu: 1500,
             pod_mac: [0; 6],
-            host_mac: [0; 6],
+            host_mac: [2, 0, a, b, c, d],
         });
         self.addresses.insert(pod, entry);
     }

@@ -57,11 +57,11 @@ impl Quotas {
         }
         let idle: Vec<u32> = empty.intersection(&self.empty).copied().collect();
         if !idle.is_empty()
-            && let Some(devices) = around.devices(tables)?
+            && let Some(there) = around.identities(tables)?
         {
             for key in idle {
                 let endpoint = endpoint_of_quota(key);
-                if endpoint != HOST && !devices.contains(&endpoint) {
+                if endpoint != HOST && !there.contains(&endpoint) {
                     tables.remove_quota(key)?;
                     empty.remove(&key);
                 }

@@ -116,7 +116,7 @@ impl<T: Tables> Runner<T> {
         self.last = Some(Last {
             ended: Instant::now(),
             took: start.elapsed(),
-            failed: counters.sum(NatStat::Failed),
+            failed: failures(&counters),
             counters: self.sweeper.tables.counters().unwrap_or(counters),
             used,
         });
@@ -160,7 +160,7 @@ impl<T: Tables> Runner<T> {
         });
         Some(Watch {
             fill: used.fill(&self.sweeper.tables.capacities()),
-            failed: counters.sum(NatStat::Failed) != last.failed,
+            failed: failures(counters) != last.failed,
             nudged,
             since: last.ended.elapsed(),
             took: last.took,
@@ -194,6 +194,12 @@ impl<T: Tables> Runner<T> {
             }
         });
     }
+}
+
+/// Flows of either kind that could not be made.
+fn failures(counters: &NatCounters) -> u64 {
+    let sum = |stat| counters.sum(stat);
+    sum(NatStat::Failed).wrapping_add(sum(NatStat::InboundFailed))
 }
 
 #[cfg(test)]

@@ -34,22 +34,25 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The devices that endpoints have; unknown as long as not all of them are known.
+    /// The identities of the endpoints that can send; unknown before the first pass. One that the
+    /// datapath does not know cannot.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn devices(&self, tables: &impl Tables) -> Result<Option<BTreeSet<u32>>> {
+    pub(super) fn identities(&self, tables: &impl Tables) -> Result<Option<BTreeSet<u32>>> {
         let Some(endpoints) = self.endpoints.as_deref() else {
             return Ok(None);
         };
-        let mut devices = BTreeSet::new();
+        let mut identities = BTreeSet::new();
         for address in endpoints {
-            match tables.address(Addr::from(*address))? {
-                Some(entry) if entry.is_endpoint() => devices.insert(entry.ifindex()),
-                Some(_) | None => return Ok(None),
-            };
+            let entry = tables.address(Addr::from(*address))?;
+            identities.extend(
+                entry
+                    .filter(AddressEntry::is_endpoint)
+                    .map(|entry| entry.identity()),
+            );
         }
-        Ok(Some(devices))
+        Ok(Some(identities))
     }
 }
 
@@ -160,7 +163,9 @@ impl<T: Tables> Sweeper<T> {
             sweep.census.count(family, kind, flow_phase(key, flow));
             *counts.entry(flow.endpoint).or_default() += 1;
             blocks.see(key);
-            if kind == FlowKind::Pod
+            // The host's flow at its own port needs no look-up to go on.
+            let is_changed = kind == FlowKind::Pod || key.port != flow.pod_port;
+            if is_changed
                 && let Some(exemptions) = &around.exemptions
                 && exemptions.is_exempt(flow.pod.into(), key.remote.into())
             {
@@ -223,27 +228,27 @@ impl<'a, T: Tables> Pods<'a, T> {
         }
     }
 
-    /// Whether the endpoint is gone that had this address and this device. The host's flows have
+    /// Whether the endpoint is gone that had this address and this identity. The host's flows have
     /// none.
-    fn has_lost(&mut self, pod: Addr, device: u32) -> bool {
-        if device == 0 {
+    fn has_lost(&mut self, pod: Addr, endpoint: u32) -> bool {
+        if endpoint == 0 {
             return false;
         }
-        if let Some(lost) = self.known.get(&(pod, device)) {
+        if let Some(lost) = self.known.get(&(pod, endpoint)) {
             return *lost;
         }
-        let lost = self.look(pod, device).unwrap_or_else(|error| {
+        let lost = self.look(pod, endpoint).unwrap_or_else(|error| {
             self.error.get_or_insert(error);
             false
         });
-        self.known.insert((pod, device), lost);
+        self.known.insert((pod, endpoint), lost);
         lost
     }
 
-    fn look(&self, pod: Addr, device: u32) -> Result<bool> {
+    fn look(&self, pod: Addr, endpoint: u32) -> Result<bool> {
         let entry = self.tables.address(pod)?;
         Ok(match entry.filter(AddressEntry::is_endpoint) {
-            Some(entry) => entry.ifindex() != device,
+            Some(entry) => entry.identity() != endpoint,
             // The datapath may not have been told of it yet.
             None => self
                 .endpoints

@@ -11,7 +11,7 @@ const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
 const REMOTE_V6: Addr = Addr::from_v6_words([0x2001, 0, 0, 1]);
-const DEVICE: u32 = 7;
+const ENDPOINT: u32 = 7;
 
 fn key(port: u16) -> FlowKey {
     FlowKey::new(1, protocol::UDP, REMOTE, 8080_u16.to_be(), port.to_be())
@@ -19,7 +19,7 @@ fn key(port: u16) -> FlowKey {
 
 fn sweeper() -> Sweeper<Model> {
     let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), 24_576);
-    sweeper.tables.maps().add_endpoint(POD, DEVICE);
+    sweeper.tables.maps().add_endpoint(POD, ENDPOINT);
     sweeper
 }
 
@@ -45,12 +45,12 @@ fn idle_flows_go_and_others_stay() {
     {
         let mut maps = sweeper.tables.maps();
         for (port, idle) in [(50_000, 30), (50_001, 31), (50_002, 0)] {
-            maps.open(key(port), POD, DEVICE, idle);
+            maps.open(key(port), POD, ENDPOINT, idle);
         }
         let v6 = FlowKey::new(1, protocol::UDP, REMOTE_V6, 1, 2);
-        maps.open(v6, POD, DEVICE, 40);
+        maps.open(v6, POD, ENDPOINT, 40);
         // A packet comes between the look and the reaper's.
-        maps.open(key(50_003), POD, DEVICE, 31);
+        maps.open(key(50_003), POD, ENDPOINT, 31);
         maps.busy.push(key(50_003));
     }
     let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
@@ -66,11 +66,11 @@ fn closed_connections_go_at_once_where_room_is_short() {
     let tcp = FlowKey::new(1, protocol::TCP, REMOTE, 80, 90);
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(tcp, POD, DEVICE, 3);
+        maps.open(tcp, POD, ENDPOINT, 3);
         let flow = maps.flows.get_mut(&tcp).unwrap();
         flow.progress_out = SYN | DATA | FIN;
         flow.progress_in = SYN | DATA | FIN;
-        maps.open(key(50_000), POD, DEVICE, 3);
+        maps.open(key(50_000), POD, ENDPOINT, 3);
     }
     assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 0);
     assert_eq!(sweeper.sweep(&around(&[POD]), true).unwrap().reaped, 1);
@@ -83,17 +83,17 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
     let inbound = PodTuple::new(protocol::UDP, OTHER, 1, REMOTE, 2);
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
         // An earlier pod of the same address.
-        maps.open(key(50_001), POD, DEVICE - 1, 0);
-        maps.open(key(50_002), OTHER, DEVICE + 1, 0);
+        maps.open(key(50_001), POD, ENDPOINT - 1, 0);
+        maps.open(key(50_002), OTHER, ENDPOINT + 1, 0);
         // The host's.
         maps.open(key(50_003), REMOTE, 0, 0);
         maps.inbound
-            .insert(inbound, Inbound::new(START, DEVICE + 1, 0));
+            .insert(inbound, Inbound::new(&inbound, START, ENDPOINT + 1, 0));
         let earlier = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
         maps.inbound
-            .insert(earlier, Inbound::new(START, DEVICE - 1, 0));
+            .insert(earlier, Inbound::new(&earlier, START, ENDPOINT - 1, 0));
     }
     // The datapath does not know OTHER, and nobody has said which endpoints there are to be.
     let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
@@ -111,7 +111,7 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
 #[test]
 fn a_record_that_cannot_be_read_costs_its_pod_no_flow() {
     let mut sweeper = sweeper();
-    sweeper.tables.maps().open(key(50_000), POD, DEVICE, 0);
+    sweeper.tables.maps().open(key(50_000), POD, ENDPOINT, 0);
     // The agent does not know the endpoint, but its entry was left alone.
     assert_eq!(sweeper.sweep(&around(&[]), false).unwrap().gone, 0);
 }
@@ -123,9 +123,11 @@ fn notes_from_outside_go_when_they_are_idle() {
     {
         let mut maps = sweeper.tables.maps();
         maps.inbound
-            .insert(note(1), Inbound::new(START - 3_100, DEVICE, 0));
-        maps.inbound
-            .insert(note(2), Inbound::new(START - 3_100, DEVICE, DATA));
+            .insert(note(1), Inbound::new(&note(1), START - 3_100, ENDPOINT, 0));
+        maps.inbound.insert(
+            note(2),
+            Inbound::new(&note(2), START - 3_100, ENDPOINT, DATA),
+        );
     }
     assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
     let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
@@ -144,8 +146,8 @@ fn blocks_follow_the_flows() {
     );
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
-        maps.open(idle, POD, DEVICE, 100);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+        maps.open(idle, POD, ENDPOINT, 100);
         maps.blocks.push(block(&key(0), &[50_000, 50_001]));
         // Nothing of this block is used, but something of the destination is.
         maps.blocks.push(block(&key(0), &[41_000]));
@@ -164,16 +166,16 @@ fn blocks_follow_the_flows() {
 #[test]
 fn a_quota_is_corrected_when_it_is_off_twice_by_the_same() {
     let mut sweeper = sweeper();
-    let quota = |sweeper: &Sweeper<Model>| sweeper.tables.maps().quotas.get(&DEVICE).copied();
+    let quota = |sweeper: &Sweeper<Model>| sweeper.tables.maps().quotas.get(&ENDPOINT).copied();
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
-        maps.quotas.insert(DEVICE, 5);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+        maps.quotas.insert(ENDPOINT, 5);
     }
     let around = around(&[POD]);
     let corrected = |sweeper: &mut Sweeper<Model>| sweeper.sweep(&around, false).unwrap().corrected;
     assert_eq!(corrected(&mut sweeper), 0);
-    sweeper.tables.maps().quotas.insert(DEVICE, 6);
+    sweeper.tables.maps().quotas.insert(ENDPOINT, 6);
     assert_eq!(corrected(&mut sweeper), 0, "off by another number");
     assert_eq!(corrected(&mut sweeper), 1);
     assert_eq!(quota(&sweeper), Some(1));
@@ -190,18 +192,18 @@ fn flows_from_outside_have_a_count_of_their_own() {
     let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
-        maps.quotas.insert(DEVICE, 1);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+        maps.quotas.insert(ENDPOINT, 1);
         for port in 1..=3 {
             maps.inbound
-                .insert(note(port), Inbound::new(START, DEVICE, 0));
+                .insert(note(port), Inbound::new(&note(port), START, ENDPOINT, 0));
         }
     }
     let around = around(&[POD]);
     sweeper.sweep(&around, false).unwrap();
     assert_eq!(sweeper.sweep(&around, false).unwrap().corrected, 1);
     let quotas = sweeper.tables.maps().quotas.clone();
-    assert_eq!(quotas, [(DEVICE, 1), (inbound_quota(DEVICE), 3)].into());
+    assert_eq!(quotas, [(ENDPOINT, 1), (inbound_quota(ENDPOINT), 3)].into());
 }
 
 /// What counts an endpoint that is there stays: it may open a flow at this very moment.
@@ -210,27 +212,28 @@ fn counts_go_with_their_endpoint() {
     let mut sweeper = sweeper();
     let counts = [
         0,
-        DEVICE,
-        inbound_quota(DEVICE),
-        DEVICE + 1,
-        inbound_quota(DEVICE + 1),
+        ENDPOINT,
+        inbound_quota(ENDPOINT),
+        ENDPOINT + 1,
+        inbound_quota(ENDPOINT + 1),
     ];
     let quotas = counts.into_iter().map(|key| (key, 0));
     sweeper.tables.maps().quotas.extend(quotas);
     let left = |sweeper: &Sweeper<Model>| -> Vec<u32> {
         sweeper.tables.maps().quotas.keys().copied().collect()
     };
-    for unknown in [Surroundings::default(), around(&[POD, OTHER])] {
-        sweeper.sweep(&unknown, false).unwrap();
-        sweeper.sweep(&unknown, false).unwrap();
+    // Nobody has said yet which endpoints there are to be.
+    for _ in 0..2 {
+        sweeper.sweep(&Surroundings::default(), false).unwrap();
         assert_eq!(left(&sweeper).len(), counts.len());
     }
-    sweeper.sweep(&around(&[POD]), false).unwrap();
-    assert_eq!(left(&sweeper), [0, DEVICE, inbound_quota(DEVICE)]);
+    // One that is to be there, and is not yet, keeps nobody's.
+    sweeper.sweep(&around(&[POD, OTHER]), false).unwrap();
+    assert_eq!(left(&sweeper), [0, ENDPOINT, inbound_quota(ENDPOINT)]);
     let mut sweeper = self::sweeper();
-    sweeper.tables.maps().quotas.insert(DEVICE + 1, 0);
+    sweeper.tables.maps().quotas.insert(ENDPOINT + 1, 0);
     sweeper.sweep(&around(&[POD]), false).unwrap();
-    assert_eq!(left(&sweeper), [DEVICE + 1], "at the second look only");
+    assert_eq!(left(&sweeper), [ENDPOINT + 1], "at the second look only");
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn notes_of_moved_flows_that_lead_nowhere_go_at_the_second_look() {
         |pod, port: u16| PodTuple::new(protocol::UDP, pod, port.to_be(), REMOTE, 8080_u16.to_be());
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
         let to = |port: u16| Moved::new(1, port.to_be());
         maps.moved.insert(tuple(POD, 50_000), to(50_000));
         maps.moved.insert(tuple(OTHER, 50_000), to(50_000));
@@ -257,7 +260,7 @@ struct ExemptRemote;
 
 impl Exemptions for ExemptRemote {
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
-        assert_eq!(pod, IpAddr::from(POD));
+        assert!([POD, REMOTE].map(IpAddr::from).contains(&pod));
         remote == IpAddr::from(REMOTE)
     }
 }
@@ -267,13 +270,17 @@ fn flows_that_policy_exempts_by_now_are_counted() {
     let mut sweeper = sweeper();
     {
         let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, DEVICE, 0);
-        maps.open(key(50_001), POD, DEVICE, 100);
-        maps.open(FlowKey::new(1, 17, OTHER, 1, 2), POD, DEVICE, 0);
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+        maps.open(key(50_001), POD, ENDPOINT, 100);
+        maps.open(FlowKey::new(1, 17, OTHER, 1, 2), POD, ENDPOINT, 0);
+        // The host's: by its own port, and by another one.
         maps.open(key(50_003), REMOTE, 0, 0);
+        maps.open(key(50_004), REMOTE, 0, 0);
+        let moved = maps.flows.get_mut(&key(50_004)).unwrap();
+        moved.pod_port = 51_000_u16.to_be();
     }
     let mut around = around(&[POD]);
     assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 0);
     around.exemptions = Some(Arc::new(ExemptRemote));
-    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 1);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 2);
 }
