@@ -2,7 +2,6 @@
 //! told, by an error that quotes the datagram as the server sent it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -42,7 +41,7 @@ fn icmp(at: Place) -> UdpSocket {
     let open = || {
         let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         // Of a UDP socket's calls only those are used that any socket has.
-        let raw = UdpSocket::from(OwnedFd::from(raw));
+        let raw = UdpSocket::from(raw);
         raw.set_read_timeout(Some(PATIENCE))?;
         Ok(raw)
     };
