@@ -31,6 +31,9 @@ pub enum Site {
     Listed,
     /// The instance metadata service.
     Metadata,
+    /// A link-local service that is no metadata service: the address of AWS's time server. The
+    /// server on the Internet answers for it.
+    Time,
 }
 
 impl Site {
@@ -45,6 +48,8 @@ impl Site {
             (Self::Listed, Family::V6) => v6([0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 0x10]),
             (Self::Metadata, Family::V4) => Ipv4Addr::new(169, 254, 169, 254).into(),
             (Self::Metadata, Family::V6) => v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254]),
+            (Self::Time, Family::V4) => Ipv4Addr::new(169, 254, 169, 123).into(),
+            (Self::Time, Family::V6) => v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x123]),
         }
     }
 }
@@ -116,19 +121,17 @@ impl World {
         let mut by_path = String::new();
         let mut by_server = String::new();
         for ((near, far), family) in NEAR.iter().zip(&FAR).zip(Family::ALL) {
-            let listed = Site::Listed.address(family);
             let length = family.host_length();
-            // Writing to a string cannot fail.
-            let _infallible = writeln!(
-                by_path,
-                "route add {listed}/{length} via {}\nroute add default via {}",
-                far.1, near.0
-            );
-            let _infallible = writeln!(
-                by_server,
-                "addr add {listed}/{length} dev lo\nroute add default via {}",
-                far.0
-            );
+            let also = [Site::Listed, Site::Time].map(|site| site.address(family));
+            for address in also {
+                // Writing to a string cannot fail.
+                let _infallible = writeln!(by_path, "route add {address}/{length} via {}", far.1);
+                let _infallible = writeln!(by_server, "addr add {address}/{length} dev lo");
+                // Not every one lies where the default route leads to.
+                router.ip(&format!("route add {address}/{length} via {}", near.1))?;
+            }
+            let _infallible = writeln!(by_path, "route add default via {}", near.0);
+            let _infallible = writeln!(by_server, "route add default via {}", far.0);
             router.ip(&format!("route add default via {}", near.1))?;
         }
         for (gateway, ..) in METADATA {
@@ -165,7 +168,7 @@ impl World {
 
     fn netns(&self, site: Site) -> &Netns {
         match site {
-            Site::Internet | Site::Listed => &self.server,
+            Site::Internet | Site::Listed | Site::Time => &self.server,
             Site::Metadata => &self.metadata,
         }
     }

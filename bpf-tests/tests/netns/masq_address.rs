@@ -1,9 +1,10 @@
 //! The translation address of an ENI changes under traffic, goes, and comes back.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 
 use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Stream};
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, Stream};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod};
 use serde_json::json;
@@ -65,6 +66,33 @@ fn an_address_that_changes_under_traffic_loses_no_packet() {
         seen_as(&fabric, pod.at(family), Site::Internet, next, ENI);
         let report = stream.finish().unwrap();
         assert!(report.lost.is_empty(), "{report}");
+    }
+    translated(&fabric, &pod, ENI);
+    fabric.finish().unwrap();
+}
+
+/// The connection lives on neither the old address, which is the VPC's to give to others, nor the
+/// new one, by which the server does not know it: it ends with the next packet, by the server's
+/// reset, and nothing leaves with the old address.
+#[test]
+fn a_connection_ends_with_the_address_that_it_had() {
+    let (mut fabric, [_, pod]) = scene(json!({}));
+    for next in ["10.0.1.12", "2600:1f18:10:5601::12"] {
+        let next: IpAddr = next.parse().unwrap();
+        let family = Family::of(next);
+        let old = snat(&fabric, ENI, family);
+        let server = Echo::telling(internet(&fabric, family), 0).unwrap();
+        let mut session = Session::open(pod.at(family), 0, server.address()).unwrap();
+        assert_eq!(session.seen().ip(), old);
+        renumber(&mut fabric, next);
+        new_flows_become(&fabric, &pod, next);
+        fabric.retire_addresses(ENI).unwrap();
+        let error = session.exchange().unwrap_err();
+        let kind = error.downcast_ref().map(std::io::Error::kind);
+        assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{error:#}");
+        let mut session = Session::open(pod.at(family), 0, server.address()).unwrap();
+        assert_eq!(session.seen().ip(), next);
+        session.exchange().unwrap();
     }
     translated(&fabric, &pod, ENI);
     fabric.finish().unwrap();

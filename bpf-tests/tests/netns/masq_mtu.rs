@@ -15,11 +15,11 @@ use crate::support::within;
 /// Enough for many windows.
 const BULK: usize = 4 * 1024 * 1024;
 /// MTU of the small link: neither a default of anything nor what TCP would guess.
-const SMALL: u32 = 1380;
+pub(crate) const SMALL: u32 = 1380;
 
 /// The kernel of a place keeps the MTU of its way to an address.
 #[track_caller]
-fn knows(at: Place, to: std::net::IpAddr, mtu: u32) {
+pub(crate) fn knows(at: Place, to: std::net::IpAddr, mtu: u32) {
     let what = format!("{} knows the MTU of its way to {to}", at.address);
     within(Duration::from_secs(1), &what, || {
         let route = format!("ip route get {to} from {}", at.address);
@@ -28,7 +28,7 @@ fn knows(at: Place, to: std::net::IpAddr, mtu: u32) {
     });
 }
 
-fn forget(at: Place) {
+pub(crate) fn forget(at: Place) {
     for family in ["-4", "-6"] {
         at.netns
             .run(&format!("ip {family} route flush cache"))

@@ -17,7 +17,7 @@ const AGAIN: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Has a socket end with a RST.
-fn reset_at_close(stream: &TcpStream) {
+pub(crate) fn reset_at_close(stream: &TcpStream) {
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,

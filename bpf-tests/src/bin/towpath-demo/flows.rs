@@ -24,11 +24,11 @@ pub(crate) struct Trial {
     protocol: Protocol,
 }
 
-/// Everything that the demo tries: each flow in both families by each protocol.
+/// Everything that the demo tries: each flow in its families by each protocol.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for plan in &FLOWS {
-        for family in Family::ALL {
+        for family in plan.families() {
             trials.extend(Protocol::ALL.map(|protocol| Trial {
                 plan,
                 family,
@@ -220,7 +220,8 @@ pub(crate) fn untranslated(stage: &Stage) -> Result<Vec<(IpAddr, IpAddr)>> {
         };
         if plan.source == Source::Itself {
             let pod = stage.pod(pod)?;
-            pairs.extend(Family::ALL.map(|f| (pod.address(f), Site::address(site, f))));
+            let families = plan.families();
+            pairs.extend(families.map(|f| (pod.address(f), Site::address(site, f))));
         }
     }
     Ok(pairs)

@@ -1,6 +1,7 @@
 //! What the demo tries, and how each flow should go.
 
 use bpf_tests::fabric::world::Site;
+use towpath::intent::Family;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) eni: Option<u8>,
     pub(crate) source: Source,
     pub(crate) why: &'static str,
+    /// The family that it is tried in, where it is not both.
+    only: Option<Family>,
 }
 
 impl Plan {
@@ -56,7 +59,21 @@ impl Plan {
             eni,
             source,
             why,
+            only: None,
         }
+    }
+
+    /// The same for one family.
+    const fn only(mut self, family: Family) -> Self {
+        self.only = Some(family);
+        self
+    }
+
+    /// The families that it is tried in.
+    pub(crate) fn families(&self) -> impl Iterator<Item = Family> {
+        let only = self.only;
+        let families = Family::ALL.into_iter();
+        families.filter(move |family| only.is_none_or(|only| only == *family))
     }
 
     /// Its ends, the one on the node first.
@@ -70,11 +87,12 @@ impl Plan {
 
 const INTERNET: End = End::Site(Site::Internet);
 const LISTED: End = End::Site(Site::Listed);
+const TIME: End = End::Site(Site::Time);
 /// The pod of the pool that skips masquerade.
 const DIRECT: End = End::Pod(3);
 
 /// Everything that the demo tries.
-pub(crate) const FLOWS: [Plan; 14] = {
+pub(crate) const FLOWS: [Plan; 15] = {
     use End::{Node, Peer, Peering, Pod};
     use Source::{Eni, Itself};
     [
@@ -133,6 +151,15 @@ pub(crate) const FLOWS: [Plan; 14] = {
             Itself,
             "exempt-masq-agent",
         ),
+        // IPv6 has no link-local service but those on the link itself.
+        Plan::new(
+            "pod-to-link-local",
+            (Pod(2), TIME),
+            Some(1),
+            Itself,
+            "exempt-link-local",
+        )
+        .only(Family::V4),
         Plan::new(
             "internet-to-pod",
             (INTERNET, Pod(1)),
