@@ -3,6 +3,7 @@
 //! The object is loaded into maps of its own that nobody pins, so tests do not meet each other or
 //! an agent on the machine.
 
+pub mod pool;
 pub mod reaper;
 pub mod tables;
 
@@ -12,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::maps::lpm_trie::Key;
-use aya::maps::{Array, HashMap, LpmTrie, PerCpuArray};
+use aya::maps::{Array, HashMap, LpmTrie};
 use aya::programs::tc::{self, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::util::KernelVersion;
@@ -202,7 +203,9 @@ impl Programs {
     /// # Errors
     /// When the map cannot be read.
     pub fn counter(&self, program: Program, outcome: Outcome) -> Result<Counter> {
-        self.slot(program.slot(outcome))
+        let slot = program.slot(outcome);
+        let sums = self.sums(map::COUNTERS, slot..slot + 1)?;
+        Ok(sums.get(&slot).copied().unwrap_or_default())
     }
 
     /// Every slot of the counters that is not zero, slots without a meaning included.
@@ -210,24 +213,7 @@ impl Programs {
     /// # Errors
     /// When the map cannot be read.
     pub fn counters(&self) -> Result<BTreeMap<u32, Counter>> {
-        let mut counters = BTreeMap::new();
-        for slot in 0..counter::SLOTS {
-            let sum = self.slot(slot)?;
-            if sum != Counter::default() {
-                counters.insert(slot, sum);
-            }
-        }
-        Ok(counters)
-    }
-
-    fn slot(&self, slot: u32) -> Result<Counter> {
-        let map = self.ebpf.map(map::COUNTERS).context("COUNTERS")?;
-        let map: PerCpuArray<_, Counter> = map.try_into()?;
-        let values = map.get(&slot, 0)?;
-        Ok(values.iter().fold(Counter::default(), |sum, one| Counter {
-            packets: sum.packets + one.packets,
-            bytes: sum.bytes + one.bytes,
-        }))
+        self.sums(map::COUNTERS, 0..counter::SLOTS)
     }
 
     fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {

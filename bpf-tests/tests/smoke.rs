@@ -1,10 +1,40 @@
-//! One round of everything: the agent, pods on two ENIs, real packets of both families. Small
-//! enough for an emulated machine: the kernel matrix runs it on every kernel.
+//! One round of everything: the agent, pods on two ENIs, real packets of both families, within the
+//! VPC and out of it. Small enough for an emulated machine: the kernel matrix runs it on every
+//! kernel.
 
-use bpf_tests::fabric::source_check;
-use bpf_tests::fabric::traffic::Protocol;
-use bpf_tests::fabric::{Fabric, Place, Spec};
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::{DIRECT, Host};
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol};
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Place, Pod, Spec, source_check};
+use serde_json::{Value, json};
 use towpath::intent::Family;
+
+/// MTU of every link to the world, as the Internet has it.
+const MTU: u32 = 1500;
+/// Data of a datagram that such a link takes in pieces only.
+const LARGE: usize = 4000;
+/// How long the flows of a removed pod may stay, on an emulated machine.
+const SWEPT: Duration = Duration::from_secs(15);
+
+/// One exchange, which must succeed.
+#[track_caller]
+fn exchange(protocol: Protocol, from: Place<'_>, to: Place<'_>) {
+    if let Err(error) = protocol.exchange(from, to) {
+        panic!(
+            "{protocol} from {} to {}: {error:#}",
+            from.address, to.address
+        );
+    }
+}
 
 #[test]
 fn pods_on_two_enis_reach_each_other_the_node_and_the_vpc() {
@@ -15,20 +45,12 @@ fn pods_on_two_enis_reach_each_other_the_node_and_the_vpc() {
         let node = fabric.node_at(family).unwrap();
         let peer = fabric.peer(family);
         for protocol in Protocol::ALL {
-            let exchange = |from: Place<'_>, to: Place<'_>| {
-                protocol.exchange(from, to).unwrap_or_else(|error| {
-                    panic!(
-                        "{protocol} from {} to {}: {error:#}",
-                        from.address, to.address
-                    )
-                });
-            };
-            exchange(first, second);
+            exchange(protocol, first, second);
             for (eni, pod) in [(0, first), (1, second)] {
-                exchange(pod, node);
-                exchange(node, pod);
-                exchange(pod, peer);
-                exchange(peer, pod);
+                exchange(protocol, pod, node);
+                exchange(protocol, node, pod);
+                exchange(protocol, pod, peer);
+                exchange(protocol, peer, pod);
                 let router = &fabric.vpc.router;
                 let enis =
                     source_check::enis_between(router, pod.address, peer.address, &[]).unwrap();
@@ -39,5 +61,68 @@ fn pods_on_two_enis_reach_each_other_the_node_and_the_vpc() {
             }
         }
     }
+    fabric.finish().unwrap();
+}
+
+/// Packets with these addresses, neither of them translated, left by this ENI alone.
+#[track_caller]
+fn left_untranslated(fabric: &Fabric, from: Place<'_>, to: Place<'_>, eni: u8) {
+    let router = &fabric.vpc.router;
+    let enis = source_check::enis_between(router, from.address, to.address, &[]).unwrap();
+    let (from, to) = (from.address, to.address);
+    assert_eq!(enis, BTreeSet::from([eni]), "from {from} to {to}");
+}
+
+/// The flows of a pod that the agent lists.
+fn flows_of(fabric: &Fabric, pod: &Pod) -> anyhow::Result<Vec<Value>> {
+    let list = fabric.agent.ask("GET", "/v1/nat/flows", None)?;
+    let addresses = Family::ALL.map(|family| json!(pod.address(family).to_string()));
+    let flows = list["flows"].as_array().into_iter().flatten();
+    let own = flows.filter(|flow| addresses.contains(&flow["pod"]));
+    Ok(own.cloned().collect())
+}
+
+#[test]
+fn what_leaves_the_vpc_is_translated_and_what_comes_from_outside_keeps_its_addresses() {
+    let spec = Spec {
+        mtu: MTU,
+        ..Spec::with_world(json!({}))
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    let direct = fabric.add_pod(1, DIRECT.start).unwrap();
+    let skips = Family::ALL.map(|family| direct.address(family).into());
+    fabric.allow_untranslated(&skips).unwrap();
+    for family in Family::ALL {
+        let peer = fabric.peer(family);
+        let outside = fabric.host(Host::Outside, family);
+        let server = Echo::telling(fabric.world().unwrap().at(Site::Internet, family), 0).unwrap();
+        for (pod, eni) in pods.iter().zip([0, 1]) {
+            let pod = pod.at(family);
+            let translated = fabric.translation_address(eni, family).unwrap();
+            let seen = fabric.check_seen(pod, Site::Internet, translated, eni);
+            seen.unwrap();
+            let asker = Asker::open(pod, 0, server.address()).unwrap();
+            assert_eq!(asker.ask(LARGE).unwrap().ip(), translated, "in pieces");
+            for protocol in Protocol::ALL {
+                exchange(protocol, pod, peer);
+                exchange(protocol, outside, pod);
+            }
+            left_untranslated(&fabric, pod, peer, eni);
+            left_untranslated(&fabric, pod, outside, eni);
+        }
+        let own = direct.address(family);
+        let seen = fabric.check_seen(direct.at(family), Site::Internet, own, 1);
+        seen.unwrap();
+    }
+    let [kept, removed] = &pods;
+    assert!(!flows_of(&fabric, removed).unwrap().is_empty());
+    fabric.delete_endpoint(removed).unwrap();
+    eventually(SWEPT, "the reaper takes a removed pod's flows", || {
+        let flows = flows_of(&fabric, removed)?;
+        check(flows.is_empty(), || format!("{flows:?}"))
+    })
+    .unwrap();
+    assert!(!flows_of(&fabric, kept).unwrap().is_empty());
     fabric.finish().unwrap();
 }

@@ -27,6 +27,7 @@ mod places;
 mod pod;
 pub mod program;
 pub mod record;
+mod seen;
 pub mod source_check;
 mod spec;
 pub mod state;

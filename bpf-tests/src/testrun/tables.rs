@@ -1,16 +1,18 @@
 //! The maps of loaded programs byte by byte, and test runs with all that the kernel lets one say
 //! of a packet. aya's typed maps cost an allocation or two per call, which ten million packets feel.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use aya::EbpfLoader;
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
-use datapath_common::counter::Program;
+use datapath_common::counter::{Counter, Program};
 use towpath::bpf::{DatapathSettings, Globals};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -329,6 +331,38 @@ impl Programs {
             map: data.fd().as_fd().as_raw_fd(),
             types: PhantomData,
         })
+    }
+
+    /// Slots of a map of counters for each CPU that are not zero, summed over the CPUs.
+    pub(super) fn sums(&self, name: &str, slots: Range<u32>) -> Result<BTreeMap<u32, Counter>> {
+        let Some(Map::PerCpuArray(data)) = self.ebpf.map(name) else {
+            bail!("the object has no counters {name} for each CPU");
+        };
+        let size = data.info()?.value_size() as usize;
+        if size != size_of::<Counter>() {
+            bail!("{name} has values of {size} bytes");
+        }
+        let cpus = aya::util::nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
+        let mut values = vec![Counter::default(); cpus];
+        let mut sums = BTreeMap::new();
+        for slot in slots {
+            let mut element = Element {
+                map: data.fd().as_fd().as_raw_fd().cast_unsigned(),
+                padding: 0,
+                key: pointer(&raw const slot),
+                value: pointer(values.as_mut_ptr()),
+                flags: 0,
+            };
+            bpf(command::LOOKUP, &mut element).context("a counter")?;
+            let sum = values.iter().fold(Counter::default(), |sum, one| Counter {
+                packets: sum.packets + one.packets,
+                bytes: sum.bytes + one.bytes,
+            });
+            if sum != Counter::default() {
+                sums.insert(slot, sum);
+            }
+        }
+        Ok(sums)
     }
 
     /// A program, to be run often.

@@ -1,12 +1,10 @@
 //! What the tests of masquerade share.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::process::Command;
 
-use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command, source_check};
+use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -14,8 +12,6 @@ use towpath::intent::Family;
 pub(crate) const MTU: u32 = 1500;
 /// The first port of the default range.
 pub(crate) const FIRST_PORT: u16 = 40_960;
-/// An ENI's own address is known of: flows that begin now use it.
-pub(crate) const OUT: [Protocol; 3] = Protocol::ALL;
 
 /// A ready node with a world beyond its VPC, and with one pod of the default pool on each of its
 /// two ENIs.
@@ -55,39 +51,14 @@ pub(crate) fn internet(fabric: &Fabric, family: Family) -> Place<'_> {
 /// An ENI's translation address.
 #[track_caller]
 pub(crate) fn snat(fabric: &Fabric, eni: u8, family: Family) -> IpAddr {
-    fabric.eni(eni).unwrap().own_address(family).unwrap()
-}
-
-/// One exchange with a site: whom the site saw, and the ENIs that the packets left by.
-pub(crate) fn look(
-    fabric: &Fabric,
-    from: Place,
-    to: Site,
-    protocol: Protocol,
-) -> anyhow::Result<(Vec<IpAddr>, BTreeSet<u8>)> {
-    let family = Family::of(from.address);
-    let world = fabric.world()?;
-    source_check::forget_flows(&fabric.vpc.router)?;
-    world.forget()?;
-    let to_place = world.at(to, family);
-    protocol.exchange(from, to_place)?;
-    let seen = world.seen(to, family, protocol.number(family))?;
-    let enis = fabric.enis_between(from.address, to_place.address)?;
-    Ok((seen, enis))
+    fabric.translation_address(eni, family).unwrap()
 }
 
 /// Every protocol of a pod to a site must be seen there with one address, and leave by one ENI.
 #[track_caller]
 pub(crate) fn seen_as(fabric: &Fabric, from: Place, to: Site, address: IpAddr, eni: u8) {
-    for protocol in OUT {
-        let what = format!("{protocol} from {} to {to:?}", from.address);
-        match look(fabric, from, to, protocol) {
-            Ok((seen, enis)) => {
-                assert_eq!(seen, [address], "{what}: seen");
-                assert_eq!(enis, BTreeSet::from([eni]), "{what}: ENIs");
-            }
-            Err(error) => panic!("{what}: {error:#}"),
-        }
+    if let Err(error) = fabric.check_seen(from, to, address, eni) {
+        panic!("{error:#}");
     }
 }
 

@@ -10,7 +10,7 @@ use bpf_tests::fabric::{Fabric, Pod};
 use serde_json::json;
 use towpath::intent::Family;
 
-use crate::masq::{internet, look, scene, seen_as, snat, translated};
+use crate::masq::{internet, scene, seen_as, snat, translated};
 use crate::support::{CHANGE, count, within};
 
 /// The ENI whose address changes.
@@ -117,7 +117,7 @@ fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
     change("del", primary, 0);
     within(CHANGE, "packets are dropped for want of an address", || {
         let before = count(&fabric, "from_endpoint", "no-translation-address");
-        let went = look(&fabric, second.at(family), Site::Internet, Protocol::Udp);
+        let went = fabric.look(second.at(family), Site::Internet, Protocol::Udp);
         check(went.is_err(), || "it went out".to_owned())?;
         let after = count(&fabric, "from_endpoint", "no-translation-address");
         check(after > before, || format!("{before} then {after}"))

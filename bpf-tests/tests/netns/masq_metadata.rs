@@ -7,7 +7,7 @@ use bpf_tests::fabric::world::Site;
 use serde_json::json;
 use towpath::intent::Family;
 
-use crate::masq::{look, masquerade, scene, seen_as, site, snat};
+use crate::masq::{masquerade, scene, seen_as, site, snat};
 use crate::support::count;
 
 /// A TTL of the service's answers that reaches pods, as a hop limit of 2 has it.
@@ -54,7 +54,8 @@ fn block_drops_and_counts() {
     answers_reach_pods(&fabric);
     for (pod, family) in pods.iter().flat_map(|pod| Family::ALL.map(|f| (pod, f))) {
         let before = count(&fabric, "from_endpoint", "metadata-blocked");
-        look(&fabric, pod.at(family), Site::Metadata, Protocol::Udp).unwrap_err();
+        let looked = fabric.look(pod.at(family), Site::Metadata, Protocol::Udp);
+        looked.unwrap_err();
         let after = count(&fabric, "from_endpoint", "metadata-blocked");
         assert!(after > before, "{family:?}: {before} then {after}");
         let world = fabric.world().unwrap();
@@ -81,7 +82,8 @@ fn answers_with_a_ttl_of_one_are_the_nodes_alone() {
         }
         let [pod, _] = &pods;
         let before = count(&fabric, "from_network", "ttl-expired");
-        look(&fabric, pod.at(family), Site::Metadata, Protocol::Udp).unwrap_err();
+        let looked = fabric.look(pod.at(family), Site::Metadata, Protocol::Udp);
+        looked.unwrap_err();
         let seen = fabric.world().unwrap().seen(Site::Metadata, family, 17);
         assert_eq!(seen.unwrap(), [snat(&fabric, 0, family)], "the question");
         let after = count(&fabric, "from_network", "ttl-expired");

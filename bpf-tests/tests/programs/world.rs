@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bpf_tests::packet::{Body, Frame};
+use bpf_tests::testrun::pool::{Lease, Pool};
 use bpf_tests::testrun::{self, Programs};
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
@@ -157,13 +158,14 @@ pub(crate) fn settings() -> DatapathSettings {
     }
 }
 
-/// The programs with this node's maps, in a namespace with this node's devices.
-pub(crate) fn node() -> Programs {
+/// The programs with this node's maps and no flow, in a namespace with this node's devices.
+pub(crate) fn node() -> Lease<Programs> {
     node_with(&settings())
 }
 
 /// The same with other settings.
-pub(crate) fn node_with(settings: &DatapathSettings) -> Programs {
+pub(crate) fn node_with(settings: &DatapathSettings) -> Lease<Programs> {
+    static POOL: Pool<Programs> = Pool::new();
     testrun::private_namespace().unwrap();
     for (one, two) in [(VETH_A, VETH_B), (VETH_C, OTHER), (ENI_0, ENI_1)] {
         testrun::ip(&format!(
@@ -175,7 +177,12 @@ pub(crate) fn node_with(settings: &DatapathSettings) -> Programs {
         ))
         .unwrap();
     }
-    let mut programs = Programs::load_with(settings).unwrap();
+    let mut programs = POOL
+        .lease(settings, Programs::load_with, |programs| {
+            programs.forget_flows()?;
+            Ok(programs)
+        })
+        .unwrap();
     fill(&mut programs);
     programs
 }

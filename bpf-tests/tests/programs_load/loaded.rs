@@ -1,11 +1,8 @@
-//! Loaded programs, which tests with the same settings use one after the other: to verify them
-//! takes the kernel a second or two each time.
-
-use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, PoisonError};
+//! Loaded programs with the sweeper of their maps, which tests use one after the other.
 
 use anyhow::Result;
 use bpf_tests::testrun::Programs;
+use bpf_tests::testrun::pool::{self, Pool};
 use towpath::bpf::{DatapathSettings, NatTables};
 use towpath::nat::{Lifetimes, Sweeper};
 
@@ -15,57 +12,13 @@ pub(crate) struct Loaded {
     pub(crate) sweeper: Sweeper<NatTables>,
 }
 
-/// What no test uses at the moment.
-static FREE: Mutex<Vec<(DatapathSettings, Loaded)>> = Mutex::new(Vec::new());
+/// Loaded programs for one test.
+pub(crate) type Lease = pool::Lease<Loaded>;
 
-/// Loaded programs for one test; another one has them afterwards.
-pub(crate) struct Lease {
-    settings: DatapathSettings,
-    /// There until the lease ends.
-    loaded: Option<Loaded>,
-}
-
-impl Lease {
-    /// Programs with these settings, and with no flow.
-    pub(crate) fn new(settings: &DatapathSettings) -> Result<Self> {
-        let loaded = match take(settings) {
-            Some(loaded) => loaded.fresh(settings)?,
-            None => Loaded::new(settings)?,
-        };
-        Ok(Self {
-            settings: settings.clone(),
-            loaded: Some(loaded),
-        })
-    }
-}
-
-impl Deref for Lease {
-    type Target = Loaded;
-
-    fn deref(&self) -> &Loaded {
-        self.loaded.as_ref().unwrap()
-    }
-}
-
-impl DerefMut for Lease {
-    fn deref_mut(&mut self) -> &mut Loaded {
-        self.loaded.as_mut().unwrap()
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(loaded) = self.loaded.take() {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-            free.push((self.settings.clone(), loaded));
-        }
-    }
-}
-
-fn take(settings: &DatapathSettings) -> Option<Loaded> {
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = free.iter().position(|(of, _)| of == settings)?;
-    Some(free.swap_remove(place).1)
+/// Programs with these settings, and with no flow.
+pub(crate) fn lease(settings: &DatapathSettings) -> Result<Lease> {
+    static POOL: Pool<Loaded> = Pool::new();
+    POOL.lease(settings, Loaded::new, |loaded| loaded.fresh(settings))
 }
 
 impl Loaded {

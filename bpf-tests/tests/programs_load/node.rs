@@ -16,7 +16,7 @@ use towpath::bpf::DatapathSettings;
 use towpath::nat::{NatCounters, Surroundings, Sweep, Tables as _};
 
 use crate::frames::Family;
-use crate::loaded::Lease;
+use crate::loaded::{self, Lease};
 use crate::world::{Driver, ENI, MTU, POD_MAC, PODS, Tuple, mac, veth};
 
 /// So many seconds in jiffies.
@@ -69,7 +69,7 @@ impl Node {
             masquerade_v6: true,
             ..settings.clone()
         };
-        let mut loaded = Lease::new(&settings).unwrap();
+        let mut loaded = loaded::lease(&settings).unwrap();
         let programs = &mut loaded.programs;
         for family in Family::ALL {
             for pod in 0..PODS {

@@ -42,6 +42,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "programs*", Suite::Bpf),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "smoke", Suite::Netns),
+    ("bpf-tests", "test", "guest*", Suite::Vm),
 ];
 
 impl Suite {

@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::image::Image;
 use super::kernel::{Files, Kernel};
-use crate::artifacts::Executable;
+use crate::artifacts::{Executable, Target};
 use crate::follow::follow;
-use crate::test::Counts;
+use crate::test::{Counts, Suite};
 
 /// A test program that runs in the guest, with the parts of it that do.
 struct Choice {
@@ -21,13 +21,14 @@ struct Choice {
     tests: &'static [&'static str],
     /// More of them, for kernels with TCX.
     with_tcx: &'static [&'static str],
-    /// More of them, for kernels without.
+    /// More of them, for the older kernels without.
     without_tcx: &'static [&'static str],
 }
 
-/// Loading and attaching, every branch of the programs, and one round of real packets. Tests of
-/// what is the same on every kernel are left to the suite `bpf`.
-const CHOICES: [Choice; 3] = [
+/// Loading and attaching, every branch of the programs, flows and the reaper, one round of real
+/// packets, and what needs a module that machines lack. Tests of what is the same on every kernel
+/// are left to the suite `bpf`.
+const CHOICES: [Choice; 5] = [
     Choice {
         package: "towpath",
         name: "bpf",
@@ -44,6 +45,13 @@ const CHOICES: [Choice; 3] = [
             "neighbour_discovery::",
             "wire::",
         ],
+        with_tcx: &["nat::flows_are_translated_there_and_back"],
+        without_tcx: &["nat::flows_that_the_stack_does_not_carry"],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "programs_load",
+        tests: &["displaced::echo", "lifetimes::", "sweeps::flows_go"],
         with_tcx: &[],
         without_tcx: &[],
     },
@@ -54,10 +62,18 @@ const CHOICES: [Choice; 3] = [
         with_tcx: &[],
         without_tcx: &[],
     },
+    Choice {
+        package: "bpf-tests",
+        name: "guest",
+        tests: &[],
+        with_tcx: &[],
+        without_tcx: &[],
+    },
 ];
 
-/// How long a guest may run, from power on to power off.
-const TIME_LIMIT: Duration = Duration::from_mins(4);
+/// How long a guest may run, from power on to power off; what takes longer hangs. With two
+/// processors to itself it takes a third of that at most.
+const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
 
@@ -81,6 +97,7 @@ struct Console {
 
 /// The guest's programs among what was built.
 pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
+    check_all_chosen(executables)?;
     CHOICES
         .iter()
         .map(|choice| {
@@ -101,6 +118,26 @@ pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
             })
         })
         .collect()
+}
+
+/// Fails when a test program of the suite is not among the choices: it would never run.
+fn check_all_chosen(executables: &[Executable]) -> Result<()> {
+    let is_chosen = |target: &Target| {
+        let same = |choice: &Choice| choice.package == target.package && choice.name == target.name;
+        CHOICES.iter().any(same)
+    };
+    let ours = executables.iter().filter(|built| {
+        built.test && Suite::of(&built.target) == Some(Suite::Vm) && !is_chosen(&built.target)
+    });
+    let strays: Vec<_> = ours.map(|built| built.target.name.as_str()).collect();
+    if strays.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "these test programs are for the guests alone, and no guest runs them; name them in {}: {}",
+        file!(),
+        strays.join(", ")
+    );
 }
 
 /// The script that runs the programs in the guest.
@@ -195,7 +232,27 @@ impl Console {
 
 #[cfg(test)]
 mod tests {
-    use super::{Console, Counts, TAIL};
+    use super::{Console, Counts, Executable, TAIL, Target, check_all_chosen};
+
+    fn built(name: &str) -> Executable {
+        Executable {
+            target: Target {
+                package: "bpf-tests".to_owned(),
+                kind: "test".to_owned(),
+                name: name.to_owned(),
+            },
+            test: true,
+            path: "/x".into(),
+            folder: "/".into(),
+        }
+    }
+
+    #[test]
+    fn a_program_of_the_suite_that_no_guest_runs_is_an_error_that_names_it() {
+        check_all_chosen(&[built("guest"), built("netns")]).unwrap();
+        let error = check_all_chosen(&[built("guest"), built("guest_other")]).unwrap_err();
+        assert!(error.to_string().ends_with(": guest_other"), "{error}");
+    }
 
     fn console(lines: &[&str]) -> Console {
         let mut console = Console::default();

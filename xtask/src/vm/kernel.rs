@@ -56,6 +56,7 @@ const MODULES: &[&str] = &[
     "nf_tables",
     "nft_counter",
     "nft_objref",
+    "sctp",
 ];
 /// File of the cache that holds the names in [`MODULES`] as of its making.
 const WANTED: &str = "wanted";

@@ -1,6 +1,7 @@
-//! A server that sends back what it gets, over TCP and UDP, and if asked tells whom it saw.
+//! A server that sends back what it gets, over TCP and UDP or over SCTP, and if asked tells whom it
+//! saw.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use nix::sys::socket::{Shutdown, shutdown};
 
+use super::sctp;
 use crate::fabric::Place;
 
 /// How often a server looks whether it is to stop.
@@ -48,6 +50,26 @@ impl Echo {
         Self::serve(at, port, true)
     }
 
+    /// The same over SCTP alone.
+    ///
+    /// # Errors
+    /// As [`Self::telling`]; when the kernel has no SCTP.
+    pub fn telling_sctp(at: Place, port: u16) -> Result<Self> {
+        let listener = Arc::new(sctp::listen_at(at, port, TICK)?);
+        let address = listener.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
+            thread::spawn(move || serve_streams(&listener, true, &stop))
+        };
+        Ok(Self {
+            address,
+            listener,
+            stop,
+            threads: vec![thread],
+        })
+    }
+
     fn serve(at: Place, port: u16, tells: bool) -> Result<Self> {
         let (listener, socket) = at
             .netns
@@ -62,7 +84,7 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let tcp = {
             let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
-            thread::spawn(move || serve_tcp(&listener, tells, &stop))
+            thread::spawn(move || serve_streams(&listener, tells, &stop))
         };
         let udp = {
             let stop = Arc::clone(&stop);
@@ -94,10 +116,13 @@ impl Drop for Echo {
     }
 }
 
-fn serve_tcp(listener: &TcpListener, tells: bool, stop: &AtomicBool) {
+fn serve_streams(listener: &TcpListener, tells: bool, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        let Ok((stream, peer)) = listener.accept() else {
-            return;
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            // SCTP's is not ended by a shutdown(2), and waits for a while only.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_ended) => return,
         };
         let connection = thread::Builder::new().stack_size(STACK);
         // A client whose thread cannot be made sees its connection end.

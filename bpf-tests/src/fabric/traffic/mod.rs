@@ -4,6 +4,7 @@ mod connection;
 mod echo;
 mod exchange;
 mod raw_ip;
+mod sctp;
 mod session;
 mod stream;
 mod web;

@@ -1,4 +1,4 @@
-//! Clients of a server that tells whom it sees: over TCP and UDP, from ports of one's choice.
+//! Clients of a server that tells whom it sees: over TCP, UDP and SCTP, from ports of one's choice.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -6,12 +6,13 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use anyhow::{Context as _, Result, ensure};
 
 use super::exchange::{PATIENCE, connect_from_port, there_and_back};
+use super::sctp;
 use crate::fabric::Place;
 
 /// Most links of a way that take less than the one before.
 const HOPS: u32 = 3;
 
-/// An open TCP connection whose client knows what the server sees it as.
+/// An open TCP connection, or SCTP association, whose client knows what the server sees it as.
 #[derive(Debug)]
 pub struct Session {
     stream: BufReader<TcpStream>,
@@ -25,8 +26,21 @@ impl Session {
     /// # Errors
     /// When it cannot be opened in time.
     pub fn open(from: Place, port: u16, to: SocketAddr) -> Result<Self> {
-        let mut stream = BufReader::new(connect_from_port(from, port, to)?);
         let label = format!("the connection from {} to {to}", from.address);
+        Self::over(connect_from_port(from, port, to)?, label)
+    }
+
+    /// The same over SCTP.
+    ///
+    /// # Errors
+    /// When it cannot be opened in time, or the kernel has no SCTP.
+    pub fn open_sctp(from: Place, port: u16, to: SocketAddr) -> Result<Self> {
+        let label = format!("the association from {} to {to}", from.address);
+        Self::over(sctp::associate(from, port, to)?, label)
+    }
+
+    fn over(stream: TcpStream, label: String) -> Result<Self> {
+        let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line).with_context(|| label.clone())?;
         let seen = line.trim().parse().with_context(|| label.clone())?;

@@ -1,0 +1,135 @@
+//! What the machine's own kernel may lack and the kernels of the matrix have: SCTP between real
+//! sockets. `cargo xtask test vm` runs this program, and no other suite does; on a kernel without
+//! SCTP it fails.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::traffic::{Echo, Session, of_protocol, send_ip};
+use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Netns, POD_INTERFACE, Place, Pod, Spec, counters};
+use serde_json::json;
+use towpath::intent::Family;
+
+/// IANA, "Protocol Numbers".
+const SCTP: u8 = 132;
+/// A port of the default range.
+const KEPT: u16 = 50_132;
+/// A port outside of it.
+const LOW: u16 = 20_132;
+/// Data that takes many packets each way.
+const BULK: usize = 100_000;
+/// How long an emulated machine may take for a packet.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A node with a world, and a pod on each of its ENIs. Pods and the server have no device that
+/// would be trusted to add checksums: senders calculate them, receivers verify them.
+fn scene() -> (Fabric, [Arc<Pod>; 2]) {
+    let mut fabric = Fabric::ready(&Spec::with_world(json!({}))).unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    let server = server_of(&fabric, Family::V4).netns;
+    let ends = pods.iter().map(|pod| (&pod.netns, POD_INTERFACE));
+    for (netns, device) in ends.chain([(server, "eth0")]) {
+        netns.run(&format!("ethtool -K {device} tx off")).unwrap();
+    }
+    (fabric, pods)
+}
+
+fn server_of(fabric: &Fabric, family: Family) -> Place<'_> {
+    fabric.world().unwrap().at(Site::Internet, family)
+}
+
+/// A count of a namespace's SCTP.
+fn statistic(netns: &Netns, name: &str) -> u64 {
+    // Below /proc/net is the namespace of the main thread.
+    let read = || Ok(fs::read_to_string("/proc/thread-self/net/sctp/snmp")?);
+    let text = netns.enter(read).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().trim().parse().unwrap()
+}
+
+fn wrong_checksums(netns: &Netns) -> u64 {
+    statistic(netns, "SctpChecksumErrors")
+}
+
+/// Packets that were refused because their SCTP port cannot be kept.
+fn refused(fabric: &Fabric) -> u64 {
+    let name = ("from_endpoint".to_owned(), "sctp-port-taken".to_owned());
+    let counters = counters::read(fabric).unwrap();
+    counters.get(&name).copied().unwrap_or_default()
+}
+
+/// The sources of SCTP packets that the server has seen.
+fn seen(fabric: &Fabric, family: Family) -> Vec<IpAddr> {
+    let world = fabric.world().unwrap();
+    world.seen(Site::Internet, family, SCTP).unwrap()
+}
+
+/// An SCTP packet with a checksum that is none.
+fn damaged(from: IpAddr, to: SocketAddr) -> Vec<u8> {
+    let mut data = Vec::new();
+    for port in [KEPT, to.port()] {
+        data.extend(port.to_be_bytes());
+    }
+    data.extend([0; 28]);
+    of_protocol(from, to.ip(), SCTP, &data).unwrap()
+}
+
+/// An association from a pod: data both ways, its own port, its ENI's address, right checksums.
+fn passes(fabric: &Fabric, from: Place, eni: u8, server: &Echo) {
+    let family = Family::of(from.address);
+    let to = server_of(fabric, family);
+    let translated = fabric.translation_address(eni, family).unwrap();
+    let wrong = || [from, to].map(|end| wrong_checksums(end.netns));
+    let before = wrong();
+    fabric.world().unwrap().forget().unwrap();
+    let mut session = Session::open_sctp(from, KEPT, server.address()).unwrap();
+    assert_eq!(session.seen(), SocketAddr::new(translated, KEPT));
+    session.exchange().unwrap();
+    session.bulk(BULK).unwrap();
+    assert_eq!(seen(fabric, family), [translated]);
+    assert_eq!(wrong(), before, "wrong checksums");
+    // One that is wrong is told, or nothing was shown.
+    let packet = damaged(from.address, server.address());
+    send_ip(from, to.address, [&packet]).unwrap();
+    eventually(PATIENCE, "the server counts a wrong checksum", || {
+        check(wrong() == [before[0], before[1] + 1], || {
+            format!("{before:?}, then {:?}", wrong())
+        })
+    })
+    .unwrap();
+    session.exchange().unwrap();
+}
+
+/// No association comes to be from a port that is none of ours, and nothing of it leaves.
+fn is_refused(fabric: &Fabric, from: Place, server: &Echo) {
+    let family = Family::of(from.address);
+    fabric.world().unwrap().forget().unwrap();
+    let before = refused(fabric);
+    Session::open_sctp(from, LOW, server.address()).unwrap_err();
+    let after = refused(fabric);
+    assert!(after > before, "{family:?}: {before}, then {after}");
+    assert_eq!(seen(fabric, family), [] as [IpAddr; 0]);
+}
+
+// One test, as an emulated machine takes its time to make a fabric.
+#[test]
+fn associations_pass_with_their_port_or_are_refused_and_counted() {
+    let (fabric, pods) = scene();
+    for (refused, family) in pods.iter().zip(Family::ALL) {
+        let server = Echo::telling_sctp(server_of(&fabric, family), 0).unwrap();
+        is_refused(&fabric, refused.at(family), &server);
+        for (pod, eni) in pods.iter().zip([0, 1]) {
+            passes(&fabric, pod.at(family), eni, &server);
+        }
+    }
+    fabric.finish().unwrap();
+}
