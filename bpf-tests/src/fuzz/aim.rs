@@ -11,7 +11,7 @@ use super::node::{
 use super::packet::{Load, OTHERS, Spec, WITH_PORTS, framed, mutate, once_in, pick};
 use crate::model::Packet;
 use crate::model::parse::{ICMP, ICMPV6};
-use crate::model::state::{Flow, Outside, State};
+use crate::model::state::{Flow, Inside, Outside, State};
 use crate::model::world::World;
 use crate::random::Random;
 
@@ -78,6 +78,13 @@ impl Aim<'_> {
         } else {
             mark
         }
+    }
+
+    /// A flow from the outside.
+    fn noted(&mut self) -> Option<Inside> {
+        let insides = &self.state.inbound;
+        let number = self.random.below(insides.len().max(1));
+        insides.keys().nth(number).copied()
     }
 
     /// A flow that is known.
@@ -250,6 +257,16 @@ impl Aim<'_> {
             _ => self.any(is_v4),
         };
         let mut load = self.load(is_v4, false);
+        if let Some(inside) = self.noted()
+            && once_in(self.random, 8)
+        {
+            let owner = self.world.pod(inside.pod).map(|pod| pod.eni_ifindex);
+            if let Some((_, found)) = ENIS.iter().find(|(_, eni)| Some(eni.ifindex) == owner) {
+                device = *found;
+            }
+            let load = Load::Ports(inside.protocol, inside.remote_port, inside.pod_port);
+            return self.received(device, inside.remote, inside.pod, load);
+        }
         if let Some((outside, _)) = self.flow()
             && once_in(self.random, 2)
         {

@@ -158,9 +158,9 @@ fn a_server_whose_datagrams_are_too_big_for_the_way_back_is_told() {
         ..Spec::with_world(json!({"endpoint": {"mtu": POD}}))
     });
     // First the device of the primary's pod alone is narrow, then a link between world and node.
-    for (link, narrow, enis) in [(MTU, POD, 0..1), (SMALL, SMALL, 0..2)] {
+    for (link, narrow) in [(MTU, POD), (SMALL, SMALL)] {
         fabric.set_world_mtu(Link::Near, link).unwrap();
-        for (pod, eni) in pods.iter().zip(enis) {
+        for (pod, eni) in pods.iter().zip([0, 1]) {
             for family in Family::ALL {
                 let own = snat(&fabric, eni, family);
                 let server = internet(&fabric, family);
