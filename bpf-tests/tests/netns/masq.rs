@@ -29,6 +29,25 @@ pub(crate) fn internet_scene(settings: Value) -> (Fabric, [std::sync::Arc<Pod>; 
     })
 }
 
+/// Every external policy, each on a fabric of its own, with each pod of both families and the ENI
+/// that it leaves by.
+pub(crate) fn under_each_policy(test: impl Fn(&Fabric, Place, u8)) {
+    for (policy, enis) in [
+        ("own-eni", [0, 1]),
+        ("primary-eni", [0, 0]),
+        ("auto", [0, 1]),
+    ] {
+        let (fabric, pods) = internet_scene(masquerade(&json!({"external": policy})));
+        for (pod, eni) in pods.iter().zip(enis) {
+            for family in Family::ALL {
+                test(&fabric, pod.at(family), eni);
+            }
+        }
+        assert!(fabric.leaks().unwrap().is_empty(), "{policy}");
+        fabric.finish().unwrap();
+    }
+}
+
 #[track_caller]
 pub(crate) fn scene_of(spec: &Spec) -> (Fabric, [std::sync::Arc<Pod>; 2]) {
     let mut fabric = Fabric::ready(spec).unwrap();

@@ -9,7 +9,7 @@ use bpf_tests::fabric::{Fabric, Place, Spec};
 use serde_json::json;
 use towpath::intent::Family;
 
-use crate::masq::{MTU, internet, internet_scene, scene_of, snat};
+use crate::masq::{MTU, internet, internet_scene, scene_of, snat, under_each_policy};
 use crate::support::within;
 
 /// Enough for many windows.
@@ -86,13 +86,7 @@ fn discovered(fabric: &Fabric, pod: Place, eni: u8) {
 
 #[test]
 fn a_narrow_link_on_the_way_is_discovered() {
-    let (fabric, pods) = internet_scene(json!({}));
-    for (pod, eni) in pods.iter().zip([0, 1]) {
-        for family in Family::ALL {
-            discovered(&fabric, pod.at(family), eni);
-        }
-    }
-    fabric.finish().unwrap();
+    under_each_policy(discovered);
 }
 
 /// The way narrows under an open connection, and the answers' way under an open question.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::nat::{Lifetimes, Sweeper};
+use towpath::nat::{Lifetimes, Limits, Sweeper};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -42,5 +42,5 @@ impl Loaded {
 }
 
 fn sweeper(tables: NatTables, settings: &DatapathSettings) -> Sweeper<NatTables> {
-    Sweeper::new(tables, Lifetimes::default(), settings.ports().count())
+    Sweeper::new(tables, Lifetimes::default(), Limits::of(settings))
 }

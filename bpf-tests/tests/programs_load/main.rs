@@ -6,6 +6,7 @@ mod costs;
 mod displaced;
 mod exhaustion;
 mod frames;
+mod inbound;
 mod lifetimes;
 mod limits;
 mod loaded;

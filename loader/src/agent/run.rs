@@ -61,7 +61,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
     }
     let lifetimes = config.nat.lifetimes.lifetimes();
-    let _sweeper = nat::start(tables, lifetimes, told.ports().count(), nat.clone())?;
+    let _sweeper = nat::start(tables, lifetimes, nat::Limits::of(&told), nat.clone())?;
     let reservation = Reservation::new(state);
     if let Err(error) = reservation.drop_stale(&settings.ports) {
         tracing::warn!("ports stay reserved that are not needed any more: {error:#}");

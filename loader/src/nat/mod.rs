@@ -31,6 +31,7 @@ pub use lifetimes::Lifetimes;
 pub use pace::{EARLY, LONGEST, POLL, PRESSED, SHORTEST};
 pub use ports::{Renewed, renew};
 pub use protocols::{name as protocol_name, number as protocol_number};
+pub use quota::Limits;
 pub use report::Report;
 pub use runner::{Running, start};
 pub use stats::status;

@@ -23,7 +23,7 @@ const REST_NUDGED: u32 = 3;
 /// What is known between two sweeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Watch {
-    /// How full the fullest map is, from 0 to 1.
+    /// How full the fullest map is, or the fullest quota of an endpoint, from 0 to 1.
     pub(super) fill: f64,
     /// Whether an allocation has failed since the last sweep.
     pub(super) failed: bool,

@@ -7,9 +7,49 @@ use datapath_common::abi::endpoint_of_quota;
 
 use super::sweep::Surroundings;
 use super::tables::Tables;
+use crate::bpf::DatapathSettings;
 
 /// The endpoint that is the host.
 const HOST: u32 = 0;
+
+/// What the programs were told of how much there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Ports of translated flows.
+    pub ports: u32,
+    /// Most translated flows of one endpoint.
+    pub per_endpoint: u32,
+    /// Most flows from the outside of one endpoint.
+    pub inbound_per_endpoint: u32,
+    /// Most flows of the host.
+    pub host: u32,
+}
+
+impl Limits {
+    /// What these settings come to.
+    #[must_use]
+    pub fn of(settings: &DatapathSettings) -> Self {
+        Self {
+            ports: settings.ports().count(),
+            per_endpoint: settings.flows_per_endpoint,
+            inbound_per_endpoint: settings.inbound_per_endpoint,
+            host: settings.flows_of_host,
+        }
+    }
+
+    /// How much of what is allowed the count of a key of `QUOTA` is, from 0 to 1.
+    #[must_use]
+    pub(super) fn used(&self, key: u32, flows: u32) -> f64 {
+        let most = if key == HOST {
+            self.host
+        } else if key == endpoint_of_quota(key) {
+            self.per_endpoint
+        } else {
+            self.inbound_per_endpoint
+        };
+        f64::from(flows) / f64::from(most.max(1))
+    }
+}
 
 /// What differed at the last sweep.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@ use super::census::Used;
 use super::handle::{Handle, Request};
 use super::lifetimes::Lifetimes;
 use super::pace::{POLL, Watch};
+use super::quota::Limits;
 use super::sweep::Sweeper;
 use super::tables::{NatCounters, Tables};
 use super::{list, stats};
@@ -33,18 +34,18 @@ impl Drop for Running {
     }
 }
 
-/// Starts a sweeper of these maps, where flows have so many ports.
+/// Starts a sweeper of these maps.
 ///
 /// # Errors
 /// When there can be no thread.
 pub fn start<T: Tables + 'static>(
     tables: T,
     lifetimes: Lifetimes,
-    ports: u32,
+    limits: Limits,
     handle: Handle,
 ) -> Result<Running> {
     let mut runner = Runner {
-        sweeper: Sweeper::new(tables, lifetimes, ports),
+        sweeper: Sweeper::new(tables, lifetimes, limits),
         handle: handle.clone(),
         last: None,
     };
@@ -68,6 +69,8 @@ struct Last {
     counters: NatCounters,
     /// Entries that it left.
     used: Used,
+    /// How much of its quota the endpoint had that had most of it.
+    fullest: f64,
 }
 
 struct Runner<T> {
@@ -109,9 +112,10 @@ impl<T: Tables> Runner<T> {
         let (around, mark) = self.handle.begin();
         let swept = self.sweeper.sweep(&around, is_pressed);
         // A sweep that failed is not tried again before its time.
-        let used = swept.as_ref().map_or_else(
-            |_error| self.last.as_ref().map(|last| last.used).unwrap_or_default(),
-            |sweep| Used::of(&sweep.census),
+        let before = self.last.as_ref();
+        let (used, fullest) = swept.as_ref().map_or_else(
+            |_error| before.map_or_else(Default::default, |last| (last.used, last.fullest)),
+            |sweep| (Used::of(&sweep.census), sweep.fullest),
         );
         self.last = Some(Last {
             ended: Instant::now(),
@@ -119,6 +123,7 @@ impl<T: Tables> Runner<T> {
             failed: failures(&counters),
             counters: self.sweeper.tables.counters().unwrap_or(counters),
             used,
+            fullest,
         });
         let sweep = swept?;
         if sweep.exempt == 0 {
@@ -159,7 +164,9 @@ impl<T: Tables> Runner<T> {
             report.counters = counters.clone();
         });
         Some(Watch {
-            fill: used.fill(&self.sweeper.tables.capacities()),
+            fill: used
+                .fill(&self.sweeper.tables.capacities())
+                .max(last.fullest),
             failed: failures(counters) != last.failed,
             nudged,
             since: last.ended.elapsed(),

@@ -59,7 +59,7 @@ pub(super) fn stats<T: Tables>(sweeper: &Sweeper<T>, report: &Report) -> Result<
                 flows: *flows,
             })
             .collect(),
-        destinations: top(used, sweeper.ports),
+        destinations: top(used, sweeper.limits.ports),
         sweeper: status(report),
     })
 }

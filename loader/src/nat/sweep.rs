@@ -13,7 +13,7 @@ use super::census::{Census, FlowKind};
 use super::judge::Judge;
 use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
 use super::moved::Moves;
-use super::quota::Quotas;
+use super::quota::{Limits, Quotas};
 use super::tables::Tables;
 use crate::intent::Family;
 
@@ -57,7 +57,7 @@ impl Surroundings {
 }
 
 /// What a sweep found and did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sweep {
     /// What there was, without what was over or gone.
     pub census: Census,
@@ -69,6 +69,8 @@ pub struct Sweep {
     pub exempt: u64,
     /// Quotas that were corrected.
     pub corrected: u64,
+    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    pub fullest: f64,
     /// Whether closed connections went at once.
     pub is_pressed: bool,
     /// How long it took.
@@ -81,19 +83,19 @@ pub struct Sweeper<T> {
     pub tables: T,
     /// How long flows may be idle.
     pub lifetimes: Lifetimes,
-    /// How many ports there are.
-    pub ports: u32,
+    /// How much there may be.
+    pub limits: Limits,
     quotas: Quotas,
     moves: Moves,
 }
 
 impl<T: Tables> Sweeper<T> {
-    /// A sweeper of these maps, where flows have so many ports.
-    pub fn new(tables: T, lifetimes: Lifetimes, ports: u32) -> Self {
+    /// A sweeper of these maps.
+    pub fn new(tables: T, lifetimes: Lifetimes, limits: Limits) -> Self {
         Self {
             tables,
             lifetimes,
-            ports,
+            limits,
             quotas: Quotas::default(),
             moves: Moves::default(),
         }
@@ -128,6 +130,10 @@ impl<T: Tables> Sweeper<T> {
             self.flows(family, around, &mut sweep, &mut blocks, &mut counts)?;
         }
         self.inbound(around, &mut sweep, &mut counts)?;
+        let used = counts
+            .iter()
+            .map(|(key, flows)| self.limits.used(*key, *flows));
+        sweep.fullest = used.fold(0.0, f64::max);
         blocks.clean(&self.tables)?;
         sweep.corrected = self.quotas.settle(&self.tables, &counts, around)?;
         for family in Family::ALL {

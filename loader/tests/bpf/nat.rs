@@ -15,10 +15,10 @@ use datapath_common::abi::{
 use datapath_common::headers::protocol;
 use datapath_common::ports;
 use towpath::api::types::FlowFilter;
-use towpath::bpf::{AttachMode, NatSwitch, NatTables};
+use towpath::bpf::{AttachMode, DatapathSettings, NatSwitch, NatTables};
 use towpath::intent::Family;
 use towpath::kernel::{MapEntry, StepKind};
-use towpath::nat::{self, Exemptions, Lifetimes, Surroundings, Sweeper, Tables as _};
+use towpath::nat::{self, Exemptions, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
 
 use crate::world::{World, in_world};
 
@@ -96,7 +96,11 @@ fn quota(world: &World, endpoint: u32) -> u32 {
 }
 
 fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
-    Sweeper::new(tables, Lifetimes::default(), 24_576)
+    Sweeper::new(
+        tables,
+        Lifetimes::default(),
+        Limits::of(&DatapathSettings::default()),
+    )
 }
 
 fn around() -> Surroundings {
@@ -166,7 +170,13 @@ fn a_sweep_of_full_maps_is_quick() {
         let start = Instant::now();
         let handle = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
         let (sweeper, lifetimes) = (sweeper.tables, Lifetimes::default());
-        let running = nat::start(sweeper, lifetimes, 24_576, handle.clone()).unwrap();
+        let running = nat::start(
+            sweeper,
+            lifetimes,
+            Limits::of(&DatapathSettings::default()),
+            handle.clone(),
+        )
+        .unwrap();
         let (sender, receiver) = mpsc::channel();
         handle.list(
             FlowFilter::default(),
@@ -299,7 +309,13 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
         let handle = nat::Handle::new(Arc::new(switch)).unwrap();
         assert!(looks_up());
         let lifetimes = Lifetimes::default();
-        let running = nat::start(tables, lifetimes, 24_576, handle.clone()).unwrap();
+        let running = nat::start(
+            tables,
+            lifetimes,
+            Limits::of(&DatapathSettings::default()),
+            handle.clone(),
+        )
+        .unwrap();
         let until = |what: &str, is: &dyn Fn() -> bool| {
             let deadline = Instant::now() + Duration::from_secs(10);
             while !is() {

@@ -72,6 +72,7 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "stun", "stun-client"),
     tool(Need::Tests, "setpriv", "util-linux"),
     tool(Need::Tests, "socat", "socat"),
+    tool(Need::Tests, "conntrack", "conntrack"),
     tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),

@@ -47,7 +47,8 @@ impl Bench {
 
     fn start(&mut self) {
         let lifetimes = Lifetimes::default();
-        let running = start(self.model.clone(), lifetimes, 24_576, self.handle.clone());
+        let limits = Limits::of(&crate::bpf::DatapathSettings::default());
+        let running = start(self.model.clone(), lifetimes, limits, self.handle.clone());
         self.running = Some(running.unwrap());
     }
 

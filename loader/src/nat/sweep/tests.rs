@@ -12,13 +12,19 @@ const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
 const REMOTE_V6: Addr = Addr::from_v6_words([0x2001, 0, 0, 1]);
 const ENDPOINT: u32 = 7;
+const LIMITS: Limits = Limits {
+    ports: 24_576,
+    per_endpoint: 10,
+    inbound_per_endpoint: 20,
+    host: 40,
+};
 
 fn key(port: u16) -> FlowKey {
     FlowKey::new(1, protocol::UDP, REMOTE, 8080_u16.to_be(), port.to_be())
 }
 
 fn sweeper() -> Sweeper<Model> {
-    let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), 24_576);
+    let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), LIMITS);
     sweeper.tables.maps().add_endpoint(POD, ENDPOINT);
     sweeper
 }
@@ -204,6 +210,37 @@ fn flows_from_outside_have_a_count_of_their_own() {
     assert_eq!(sweeper.sweep(&around, false).unwrap().corrected, 1);
     let quotas = sweeper.tables.maps().quotas.clone();
     assert_eq!(quotas, [(ENDPOINT, 1), (inbound_quota(ENDPOINT), 3)].into());
+}
+
+#[test]
+fn the_fullest_quota_is_told() {
+    let mut sweeper = sweeper();
+    let note = |port| PodTuple::new(protocol::UDP, POD, port, REMOTE, 2);
+    let fullest = |sweeper: &mut Sweeper<Model>| {
+        let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
+        (sweep.fullest * 1000.0).round()
+    };
+    assert!(fullest(&mut sweeper).abs() < f64::EPSILON);
+    sweeper.tables.maps().open(key(50_003), REMOTE, 0, 0);
+    assert!(
+        (fullest(&mut sweeper) - 25.0).abs() < f64::EPSILON,
+        "the host's"
+    );
+    for port in 1..=3 {
+        let value = Inbound::new(&note(port), START, ENDPOINT, 0);
+        sweeper.tables.maps().inbound.insert(note(port), value);
+    }
+    assert!(
+        (fullest(&mut sweeper) - 150.0).abs() < f64::EPSILON,
+        "from outside"
+    );
+    for port in 50_010..50_015 {
+        sweeper.tables.maps().open(key(port), POD, ENDPOINT, 0);
+    }
+    assert!(
+        (fullest(&mut sweeper) - 500.0).abs() < f64::EPSILON,
+        "translated"
+    );
 }
 
 /// What counts an endpoint that is there stays: it may open a flow at this very moment.

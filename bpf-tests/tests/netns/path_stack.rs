@@ -1,0 +1,163 @@
+//! All pod traffic through the host's stack: netfilter sees it, by the right ENI and masqueraded as
+//! ever, and service NAT works in both directions.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use bpf_tests::fabric::{Fabric, Place};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::masq::{internet, scene, snat, translated};
+use crate::support::{End, OUTSIDE, PEER, carry_all, count};
+
+const SERVICE_PORT: u16 = 80;
+const NODE_PORT: u16 = 30_080;
+
+fn through(path: &str) -> Value {
+    json!({
+        "datapath": {"path": path},
+        "services": {"cidrs": ["172.20.0.0/16", "fd5e::/108"]},
+    })
+}
+
+fn service(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => [172, 20, 0, 10].into(),
+        Family::V6 => "fd5e::10".parse().unwrap(),
+    }
+}
+
+fn nft(fabric: &Fabric, line: &str) {
+    fabric.node.run(&format!("nft {line}")).unwrap();
+}
+
+/// What goes to an address and port goes to a server instead, as kube-proxy has it.
+fn serve(fabric: &Fabric, address: IpAddr, port: u16, server: SocketAddr) {
+    let family = match Family::of(address) {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    };
+    nft(fabric, "add table inet services");
+    nft(
+        fabric,
+        "add chain inet services pre { type nat hook prerouting priority dstnat ; }",
+    );
+    nft(fabric, "flush chain inet services pre");
+    nft(
+        fabric,
+        &format!(
+            "add rule inet services pre {family} daddr {address} meta l4proto {{ tcp, udp }} \
+             th dport {port} dnat {family} to {server}"
+        ),
+    );
+}
+
+/// A client has its answers from the address that it asked, by TCP and by UDP.
+#[track_caller]
+fn asked(client: Place, address: IpAddr, port: u16) {
+    let to = SocketAddr::new(address, port);
+    let mut session = Session::open(client, 0, to).unwrap();
+    session.bulk(1 << 20).unwrap();
+    session.exchange().unwrap();
+    let asker = Asker::open(client, 0, to).unwrap();
+    for bytes in [7, 4000] {
+        asker.ask(bytes).unwrap();
+    }
+}
+
+#[test]
+fn everything_goes_through_it_and_where_it_should() {
+    let (fabric, pods) = scene(through("stack"));
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        translated(&fabric, pod, eni);
+        for there in [PEER, OUTSIDE] {
+            carry_all(&fabric, there, End::Pod(pod), &[eni]);
+        }
+        carry_all(&fabric, End::Pod(pod), PEER, &[eni]);
+    }
+    carry_all(&fabric, End::Pod(&pods[0]), End::Pod(&pods[1]), &[]);
+    for (program, past) in [
+        ("from_endpoint", &["local", "eni", "translated"][..]),
+        ("from_network", &["local", "returned"][..]),
+    ] {
+        for outcome in past {
+            assert_eq!(count(&fabric, program, outcome), 0, "{program} {outcome}");
+        }
+        assert!(count(&fabric, program, "stack") > 0, "{program}");
+    }
+    fabric.finish().unwrap();
+}
+
+/// A rule in the way, as a policy engine has it. Past the stack it does nothing.
+#[test]
+fn a_rule_of_netfilter_takes_effect() {
+    for (path, takes_effect) in [("stack", true), ("direct", false)] {
+        let (fabric, [pod, other]) = scene(through(path));
+        nft(&fabric, "add table inet guard");
+        nft(
+            &fabric,
+            "add chain inet guard forward { type filter hook forward priority filter ; }",
+        );
+        for family in Family::ALL {
+            for server in [
+                other.at(family),
+                fabric.host(Host::Peer, family),
+                internet(&fabric, family),
+            ] {
+                let server = Echo::telling(server, 0).unwrap();
+                let to = server.address();
+                let rule = format!(
+                    "add rule inet guard forward tcp dport {} reject with tcp reset",
+                    to.port()
+                );
+                assert!(Session::open(pod.at(family), 0, to).is_ok());
+                nft(&fabric, &rule);
+                let opened = Session::open(pod.at(family), 0, to);
+                assert_eq!(opened.is_err(), takes_effect, "{path} to {to}");
+            }
+        }
+        fabric.finish().unwrap();
+    }
+}
+
+#[test]
+fn services_answer_wherever_their_backend_is() {
+    let (mut fabric, [pod, other]) = scene(through("stack"));
+    let neighbour = fabric.add_pod(0, 1).unwrap();
+    for family in Family::ALL {
+        let client = pod.at(family);
+        for backend in [
+            neighbour.at(family),
+            other.at(family),
+            fabric.host(Host::Peer, family),
+            internet(&fabric, family),
+        ] {
+            let server = Echo::telling(backend, 0).unwrap();
+            serve(&fabric, service(family), SERVICE_PORT, server.address());
+            asked(client, service(family), SERVICE_PORT);
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// The answer has the address of the ENI that was asked, and leaves by it, whichever owns the pod's.
+#[test]
+fn a_node_port_answers_by_the_eni_that_was_asked() {
+    let (fabric, pods) = scene(through("stack"));
+    for family in Family::ALL {
+        for pod in &pods {
+            let server = Echo::telling(pod.at(family), 0).unwrap();
+            for asked_by in [0, 1] {
+                let address = snat(&fabric, asked_by, family);
+                serve(&fabric, address, NODE_PORT, server.address());
+                for client in [Host::Peer, Host::Outside] {
+                    asked(fabric.host(client, family), address, NODE_PORT);
+                }
+            }
+        }
+    }
+    assert!(count(&fabric, "to_network", "host-moved") > 0);
+    fabric.finish().unwrap();
+}
