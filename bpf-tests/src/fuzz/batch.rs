@@ -10,9 +10,10 @@ use datapath_common::outcome::{Outcome, Verdict};
 
 use super::aim::Aim;
 use super::clock::Clock;
-use super::node::{self, DEVICES, Variant};
+use super::node::{self, DEVICES};
 use super::plant::Planter;
 use super::remembered::Tables;
+use super::variant::Variant;
 use crate::model::state::State;
 use crate::model::wire::{fold, sum};
 use crate::model::world::World;

@@ -12,6 +12,8 @@ mod node;
 mod packet;
 mod plant;
 mod remembered;
+mod variant;
 
 pub use batch::{Failure, Fuzzer, Outcomes, PACKETS, make_devices};
-pub use node::{DEVICES, Device, Variant};
+pub use node::{DEVICES, Device};
+pub use variant::Variant;

@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
-use datapath_common::config::PortSlice;
-use datapath_common::mark::MarkLayout;
-use datapath_common::masquerade::MetadataPolicy;
-use towpath::bpf::DatapathSettings;
 
 use super::packet::{Load, Spec, framed};
+use super::variant::Variant;
 use crate::model::parse::UDP;
-use crate::model::world::{self, Address, Classes, Eni, Marks, Metadata, Pod, Settings, World};
+use crate::model::world::{self, Address, Classes, Eni, Pod, World};
 use crate::random::Random;
 use crate::testrun::Programs;
 
@@ -213,131 +210,6 @@ fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
             },
         ),
     ]
-}
-
-/// What is fixed when the programs are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant {
-    masquerade_v6: bool,
-    metadata: MetadataPolicy,
-    path_stack: bool,
-    ports: &'static [(u16, u16)],
-    capacity: u32,
-    inbound: u32,
-    inbound_per_endpoint: u32,
-    flows_per_endpoint: u32,
-    flows_of_host: u32,
-    mask: u32,
-}
-
-impl Variant {
-    /// Those that a run goes through.
-    pub const ALL: [Self; 4] = [
-        Self {
-            masquerade_v6: true,
-            metadata: MetadataPolicy::Primary,
-            path_stack: false,
-            ports: &[(40960, 65535)],
-            capacity: 1024,
-            inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 1024,
-            flows_of_host: 1024,
-            mask: MarkLayout::DEFAULT.mask(),
-        },
-        Self {
-            masquerade_v6: false,
-            metadata: MetadataPolicy::Own,
-            path_stack: false,
-            ports: &[(49152, 49663), (60416, 61439)],
-            capacity: 16,
-            inbound: 8,
-            inbound_per_endpoint: 3,
-            flows_per_endpoint: 10,
-            flows_of_host: 1024,
-            mask: 0x00ff_0000,
-        },
-        Self {
-            masquerade_v6: true,
-            metadata: MetadataPolicy::Block,
-            path_stack: false,
-            ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
-            capacity: 1024,
-            inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 6,
-            flows_of_host: 2,
-            mask: u32::MAX,
-        },
-        Self {
-            masquerade_v6: true,
-            metadata: MetadataPolicy::Primary,
-            path_stack: true,
-            ports: &[(40960, 65535)],
-            capacity: 1024,
-            inbound: 1024,
-            inbound_per_endpoint: 1024,
-            flows_per_endpoint: 1024,
-            flows_of_host: 1024,
-            mask: MarkLayout::DEFAULT.mask(),
-        },
-    ];
-
-    fn layout(&self) -> Result<MarkLayout> {
-        MarkLayout::new(self.mask).ok().context("a mask")
-    }
-
-    /// The settings that the programs are loaded with.
-    ///
-    /// # Errors
-    /// When a variant is not what a setting may be.
-    pub fn settings(&self) -> Result<DatapathSettings> {
-        let mut slices = [PortSlice::NONE; PortSlice::MAX];
-        for (slice, (first, last)) in slices.iter_mut().zip(self.ports) {
-            *slice = PortSlice::new(*first, *last).context("a port slice")?;
-        }
-        Ok(DatapathSettings {
-            mark: self.layout()?,
-            masquerade_v4: true,
-            masquerade_v6: self.masquerade_v6,
-            metadata: self.metadata,
-            path_stack: self.path_stack,
-            slices,
-            flows_v4: self.capacity,
-            flows_v6: self.capacity,
-            inbound: self.inbound,
-            flows_per_endpoint: self.flows_per_endpoint,
-            inbound_per_endpoint: self.inbound_per_endpoint,
-            flows_of_host: self.flows_of_host,
-        })
-    }
-
-    /// The same for the model.
-    fn model(&self) -> Result<Settings> {
-        let layout = self.layout()?;
-        Ok(Settings {
-            marks: Marks {
-                mask: layout.mask(),
-                shift: layout.shift(),
-                exception: layout.exception(),
-                done: layout.done(),
-            },
-            masquerade: [true, self.masquerade_v6],
-            metadata: match self.metadata {
-                MetadataPolicy::Primary => Metadata::Primary,
-                MetadataPolicy::Own => Metadata::Own,
-                MetadataPolicy::Block => Metadata::Block,
-            },
-            flows_per_endpoint: self.flows_per_endpoint.into(),
-            inbound_per_endpoint: self.inbound_per_endpoint.into(),
-            flows_of_host: self.flows_of_host.into(),
-            path_stack: self.path_stack,
-            ports: self.ports.to_vec(),
-            may_be_exempt: false,
-            inbound_capacity: self.inbound as usize,
-            flow_capacity: self.capacity as usize,
-        })
-    }
 }
 
 /// The node, as the model takes it.

@@ -65,6 +65,11 @@ pub struct bpf_spin_lock {
     val: u32,
 }
 
+impl bpf_spin_lock {
+    /// Not held.
+    pub(super) const FREE: Self = Self { val: 0 };
+}
+
 /// Value of `FLOWS_V4` and `FLOWS_V6`.
 ///
 /// The size matters: with it, an entry fills a slab object of 128 bytes.
@@ -103,7 +108,7 @@ impl Flow {
     #[must_use]
     pub const fn new(key: &FlowKey, pod: Addr, pod_port: u16, endpoint: u32, now: u64) -> Self {
         Self {
-            lock: bpf_spin_lock { val: 0 },
+            lock: bpf_spin_lock::FREE,
             endpoint,
             last_seen: now,
             pod,
@@ -144,7 +149,7 @@ impl Flow {
 /// An address in one word: exact for IPv4. Two IPv6 addresses that agree in this come to each
 /// other's slot once in 2^32 reuses.
 #[inline(always)]
-const fn fold(address: Addr) -> u32 {
+pub(super) const fn fold(address: Addr) -> u32 {
     // Three of the words are the same for every IPv4 address.
     let [a, b, c, d] = address.words();
     a ^ b ^ c ^ d
@@ -286,166 +291,10 @@ pub struct PortBlock {
 impl PortBlock {
     /// A block of free ports.
     pub const FREE: Self = Self {
-        lock: bpf_spin_lock { val: 0 },
+        lock: bpf_spin_lock::FREE,
         reserved: 0,
         used: [0; 8],
     };
-}
-
-/// Key of `QUOTA` for the inbound flows of an endpoint; that of its translated flows is its identity
-/// itself, which never has this bit.
-#[inline(always)]
-#[must_use]
-pub const fn inbound_quota(endpoint: u32) -> u32 {
-    endpoint | 1 << 31
-}
-
-/// The endpoint that a key of `QUOTA` is of.
-#[inline(always)]
-#[must_use]
-pub const fn endpoint_of_quota(key: u32) -> u32 {
-    key & !(1 << 31)
-}
-
-/// Value of `QUOTA`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Quota {
-    /// Guards the count: a program of Linux 5.10 has no atomic operation that tells the result.
-    pub lock: bpf_spin_lock,
-    /// Flows of this kind that the endpoint has.
-    pub flows: u32,
-}
-
-impl Quota {
-    /// No flow.
-    pub const NONE: Self = Self {
-        lock: bpf_spin_lock { val: 0 },
-        flows: 0,
-    };
-}
-
-/// Value of `INBOUND`: a flow that was opened from outside the exempt destinations, and whose
-/// answers are not translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Inbound {
-    /// When its last packet passed, in jiffies.
-    pub last_seen: u64,
-    /// Guards `dead`, and `last_seen` of a flow that has been idle.
-    pub lock: bpf_spin_lock,
-    /// What packets from the pod have shown; bits of [`crate::progress`].
-    pub progress_out: u8,
-    /// What packets from the outside have shown, of TCP alone; bits of [`crate::progress`].
-    pub progress_in: u8,
-    /// Not 0 once the flow is about to be removed: then it is as good as gone.
-    pub dead: u8,
-    echo_protocol: u8,
-    /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint.
-    pub endpoint: u32,
-    echo_pod: u32,
-    echo_remote: u32,
-    echo_pod_port: u16,
-    echo_remote_port: u16,
-}
-
-impl Inbound {
-    /// A value.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(tuple: &PodTuple, now: u64, endpoint: u32, progress_out: u8) -> Self {
-        Self {
-            last_seen: now,
-            lock: bpf_spin_lock { val: 0 },
-            progress_out,
-            progress_in: 0,
-            dead: 0,
-            echo_protocol: tuple.protocol,
-            endpoint,
-            echo_pod: fold(tuple.pod),
-            echo_remote: fold(tuple.remote),
-            echo_pod_port: tuple.pod_port,
-            echo_remote_port: tuple.remote_port,
-        }
-    }
-
-    /// Whether this is the flow of a tuple, as [`Flow::is_of`].
-    #[inline(always)]
-    #[must_use]
-    pub const fn is_of(&self, tuple: &PodTuple) -> bool {
-        self.echo_pod == fold(tuple.pod)
-            && self.echo_remote == fold(tuple.remote)
-            && self.echo_pod_port == tuple.pod_port
-            && self.echo_remote_port == tuple.remote_port
-            && self.echo_protocol == tuple.protocol
-    }
-}
-
-/// Key of `FRAGMENTS`: a datagram that came in pieces.
-///
-/// The protocol tells IPv4 datagrams apart (RFC 791 section 3.2). It is 0 for IPv6, where addresses
-/// and identification do it alone and later pieces may name another one (RFC 8200 section 4.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct DatagramKey {
-    /// Source, before translation.
-    pub source: Addr,
-    /// Destination, before translation.
-    pub destination: Addr,
-    /// Identification, as it lies in the packet.
-    pub id: u32,
-    /// Protocol of the datagram, or 0.
-    pub protocol: u8,
-    reserved: u8,
-    reserved_lane: u16,
-}
-
-impl DatagramKey {
-    /// A key.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(source: Addr, destination: Addr, id: u32, protocol: u8) -> Self {
-        Self {
-            source,
-            destination,
-            id,
-            protocol,
-            reserved: 0,
-            reserved_lane: 0,
-        }
-    }
-}
-
-/// Value of `FRAGMENTS`: what the first fragment told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Datagram {
-    /// When the first fragment passed, in jiffies.
-    pub seen: u64,
-    /// Source port, as it lies in the packet.
-    pub source_port: u16,
-    /// Destination port, as it lies in the packet.
-    pub destination_port: u16,
-    /// Protocol of the datagram.
-    pub protocol: u8,
-    reserved: u8,
-    reserved_lane: u16,
-}
-
-impl Datagram {
-    /// A value.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(seen: u64, protocol: u8, source_port: u16, destination_port: u16) -> Self {
-        Self {
-            seen,
-            source_port,
-            destination_port,
-            protocol,
-            reserved: 0,
-            reserved_lane: 0,
-        }
-    }
 }
 
 /// Value of the one slot of `NAT_CONTROL`.
@@ -462,7 +311,6 @@ pub struct NatControl {
 const _: () = assert!(size_of::<FlowKey>() == 24);
 const _: () = assert!(size_of::<Flow>() == 48);
 const _: () = assert!(size_of::<PodTuple>() == 40);
-const _: () = assert!(size_of::<Inbound>() == 32);
 
 #[cfg(test)]
 mod tests {

@@ -5,19 +5,25 @@
 
 mod addr;
 mod address;
+mod datagram;
 mod destination;
 mod eni;
 mod flow;
+mod inbound;
+mod quota;
 mod reap;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
+pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;
 pub use eni::{EniAddresses, EniEntry};
 pub use flow::{
-    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PORTS_PER_BLOCK, PodTuple,
-    PortBlock, PortBlockKey, Quota, bpf_spin_lock, endpoint_of_quota, inbound_quota,
+    Flow, FlowKey, Moved, NatControl, PORTS_PER_BLOCK, PodTuple, PortBlock, PortBlockKey,
+    bpf_spin_lock,
 };
+pub use inbound::Inbound;
+pub use quota::{Quota, endpoint_of_quota, inbound_quota};
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout

@@ -1,0 +1,72 @@
+//! Fragmented datagrams: key and value of `FRAGMENTS`.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::Addr;
+
+/// Key of `FRAGMENTS`: a datagram that came in pieces.
+///
+/// The protocol tells IPv4 datagrams apart (RFC 791 section 3.2). It is 0 for IPv6, where addresses
+/// and identification do it alone and later pieces may name another one (RFC 8200 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct DatagramKey {
+    /// Source, before translation.
+    pub source: Addr,
+    /// Destination, before translation.
+    pub destination: Addr,
+    /// Identification, as it lies in the packet.
+    pub id: u32,
+    /// Protocol of the datagram, or 0.
+    pub protocol: u8,
+    reserved: u8,
+    reserved_lane: u16,
+}
+
+impl DatagramKey {
+    /// A key.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(source: Addr, destination: Addr, id: u32, protocol: u8) -> Self {
+        Self {
+            source,
+            destination,
+            id,
+            protocol,
+            reserved: 0,
+            reserved_lane: 0,
+        }
+    }
+}
+
+/// Value of `FRAGMENTS`: what the first fragment told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Datagram {
+    /// When the first fragment passed, in jiffies.
+    pub seen: u64,
+    /// Source port, as it lies in the packet.
+    pub source_port: u16,
+    /// Destination port, as it lies in the packet.
+    pub destination_port: u16,
+    /// Protocol of the datagram.
+    pub protocol: u8,
+    reserved: u8,
+    reserved_lane: u16,
+}
+
+impl Datagram {
+    /// A value.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(seen: u64, protocol: u8, source_port: u16, destination_port: u16) -> Self {
+        Self {
+            seen,
+            source_port,
+            destination_port,
+            protocol,
+            reserved: 0,
+            reserved_lane: 0,
+        }
+    }
+}
