@@ -13,6 +13,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::fabric::Place;
+use crate::fabric::eventually::{check, eventually};
 
 /// The sender's tick.
 const TICK: Duration = Duration::from_millis(1);
@@ -28,9 +29,22 @@ const BUFFER: usize = 32 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Stream {
     label: String,
-    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
     sender: JoinHandle<Sent>,
     receiver: JoinHandle<Seen>,
+}
+
+/// How far a stream is.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Whether it is to end.
+    stop: AtomicBool,
+    /// Packets that were handed to the socket.
+    sent: AtomicU64,
+    /// Whether these are all.
+    is_over: AtomicBool,
+    /// One more than the highest number that has arrived.
+    arrived: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -101,23 +115,38 @@ impl Stream {
             socket.connect(target)?;
             Ok(socket)
         })?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let done = Arc::new(AtomicU64::new(u64::MAX));
+        let progress = Arc::new(Progress::default());
         let sender = {
-            let (stop, done) = (Arc::clone(&stop), Arc::clone(&done));
+            let progress = Arc::clone(&progress);
             thread::spawn(move || {
-                let sent = send(&outgoing, rate, &stop);
-                done.store(sent.numbers, Ordering::Release);
+                let sent = send(&outgoing, rate, &progress);
+                progress.is_over.store(true, Ordering::Release);
                 sent
             })
         };
-        let receiver = thread::spawn(move || receive(&incoming, &done));
+        let receiver = {
+            let progress = Arc::clone(&progress);
+            thread::spawn(move || receive(&incoming, &progress))
+        };
         Ok(Self {
             label: format!("{label} {} -> {}", from.address, to.address),
-            stop,
+            progress,
             sender,
             receiver,
         })
+    }
+
+    /// Waits until what was sent by now has arrived, so that none of it is on its way any more.
+    ///
+    /// # Errors
+    /// When it does not within the time that the last packets of a stream may take.
+    pub fn drain(&self) -> Result<()> {
+        let sent = self.progress.sent.load(Ordering::Acquire);
+        eventually(TAIL, "the stream has arrived so far", || {
+            let arrived = self.progress.arrived.load(Ordering::Acquire);
+            check(arrived >= sent, || format!("{arrived} of {sent}"))
+        })?;
+        Ok(())
     }
 
     /// Ends the stream, once its last packets had time to arrive.
@@ -125,7 +154,7 @@ impl Stream {
     /// # Errors
     /// When one of its threads panicked.
     pub fn finish(self) -> Result<Report> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.progress.stop.store(true, Ordering::Relaxed);
         let died = |_panic| anyhow!("a stream's thread panicked");
         let sent = self.sender.join().map_err(died)?;
         let seen = self.receiver.join().map_err(died)?;
@@ -197,11 +226,11 @@ fn set_options(socket: &UdpSocket) -> Result<()> {
     Ok(())
 }
 
-fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> Sent {
+fn send(socket: &UdpSocket, rate: u64, progress: &Progress) -> Sent {
     let start = Instant::now();
     let mut number = 0_u64;
     let mut refused = None;
-    while !stop.load(Ordering::Relaxed) {
+    while !progress.stop.load(Ordering::Relaxed) {
         let elapsed = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let due = elapsed.saturating_mul(rate) / 1_000_000;
         for _ in 0..due.saturating_sub(number).min(BURST) {
@@ -210,6 +239,7 @@ fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> Sent {
             }
             number += 1;
         }
+        progress.sent.store(number, Ordering::Release);
         thread::sleep(TICK);
     }
     Sent {
@@ -219,7 +249,7 @@ fn send(socket: &UdpSocket, rate: u64, stop: &AtomicBool) -> Sent {
     }
 }
 
-fn receive(socket: &UdpSocket, done: &AtomicU64) -> Seen {
+fn receive(socket: &UdpSocket, progress: &Progress) -> Seen {
     let mut seen = Seen::default();
     let mut count = 0;
     let mut last_seen = Instant::now();
@@ -237,10 +267,13 @@ fn receive(socket: &UdpSocket, done: &AtomicU64) -> Seen {
                 count += u64::from(*times == 0);
                 *times = times.saturating_add(1);
             }
+            let arrived = u64::try_from(seen.times.len()).unwrap_or(u64::MAX);
+            progress.arrived.store(arrived, Ordering::Release);
             last_seen = Instant::now();
         }
-        let sent = done.load(Ordering::Acquire);
-        if sent != u64::MAX && (count >= sent || last_seen.elapsed() > TAIL) {
+        let is_over = progress.is_over.load(Ordering::Acquire);
+        let sent = progress.sent.load(Ordering::Acquire);
+        if is_over && (count >= sent || last_seen.elapsed() > TAIL) {
             return seen;
         }
     }
