@@ -44,6 +44,7 @@ mod masq_races;
 mod masq_removal;
 mod masq_repair;
 mod masq_restart;
+mod masq_room;
 mod masq_tcp;
 mod masq_time_wait;
 mod masq_tools;
