@@ -48,7 +48,7 @@ impl Inbound {
         }
     }
 
-    /// Whether this is the flow of a tuple, as [`Flow::is_of`].
+    /// Whether this is the flow of a tuple, as [`super::Flow::is_of`].
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, tuple: &PodTuple) -> bool {

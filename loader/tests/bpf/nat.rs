@@ -31,7 +31,8 @@ unsafe impl<T: zerocopy::FromBytes + zerocopy::IntoBytes + Copy + 'static> aya::
 
 type Table<K, V> = HashMap<MapData, Plain<K>, Plain<V>>;
 
-const DEVICE: u32 = 77;
+/// The identity that the MAC of the pod's host-side device gives.
+const ENDPOINT: u32 = 77;
 
 fn pod() -> Addr {
     Addr::from(IpAddr::from([10, 0, 1, 20]))
@@ -60,10 +61,10 @@ fn nat(world: &World) -> (NatTables, NatSwitch) {
         eni: 0,
         eni_ifindex: 2,
         skip_masquerade: false,
-        ifindex: DEVICE,
+        ifindex: 7,
         mtu: 1500,
         pod_mac: [0; 6],
-        host_mac: [0; 6],
+        host_mac: [2, 0, 0, 0, 0, 77],
     });
     let entry = MapEntry::Address(IpAddr::from([10, 0, 1, 20]), entry);
     datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
@@ -117,7 +118,7 @@ fn a_dump_shows_every_flow_once_and_the_reaper_takes_the_idle_ones() {
         // More than a batch, and more than a request.
         let flows = |from, count| -> Vec<(FlowKey, u32)> {
             let keys = (from..from + count).map(|remote| key(50_000, remote));
-            keys.map(|key| (key, DEVICE)).collect()
+            keys.map(|key| (key, ENDPOINT)).collect()
         };
         open(world, &tables, &flows(0, 9_000), Duration::ZERO);
         open(
@@ -130,7 +131,7 @@ fn a_dump_shows_every_flow_once_and_the_reaper_takes_the_idle_ones() {
         tables
             .flows(Family::V4, &mut |key, flow| {
                 assert!(seen.insert(*key), "{key:?} is shown twice");
-                assert_eq!(flow.endpoint, DEVICE);
+                assert_eq!(flow.endpoint, ENDPOINT);
             })
             .unwrap();
         assert_eq!(seen.len(), 10_000);
@@ -139,7 +140,7 @@ fn a_dump_shows_every_flow_once_and_the_reaper_takes_the_idle_ones() {
         let sweep = sweeper.sweep(&around(), false).unwrap();
         assert_eq!((sweep.reaped, sweep.gone, sweep.corrected), (1_000, 0, 0));
         assert_eq!(sweep.census.translated(Family::V4), 9_000);
-        assert_eq!(quota(world, DEVICE), 9_000);
+        assert_eq!(quota(world, ENDPOINT), 9_000);
         let again = sweeper.sweep(&around(), false).unwrap();
         assert_eq!((again.reaped, again.corrected), (0, 0));
     });
@@ -154,7 +155,7 @@ fn a_sweep_of_full_maps_is_quick() {
         let room = tables.capacities().flows_v4;
         let flows = (0..room).map(|index| {
             let port = 40_960 + u16::try_from(index % 24_576).unwrap();
-            (key(port, index / 24_576), DEVICE)
+            (key(port, index / 24_576), ENDPOINT)
         });
         let flows: Vec<_> = flows.collect();
         open(world, &tables, &flows, Duration::ZERO);
@@ -214,8 +215,8 @@ fn with_a_flow_goes_what_is_about_it() {
     in_world(|world| {
         let (tables, _switch) = nat(world);
         let (idle, busy) = (key(50_000, 1), key(50_001, 1));
-        open(world, &tables, &[(idle, DEVICE)], Duration::from_secs(40));
-        open(world, &tables, &[(busy, DEVICE)], Duration::ZERO);
+        open(world, &tables, &[(idle, ENDPOINT)], Duration::from_secs(40));
+        open(world, &tables, &[(busy, ENDPOINT)], Duration::ZERO);
         let mut moved: Table<PodTuple, Moved> = table(world, map::MOVED_V4);
         let tuple = |key: &FlowKey| {
             PodTuple::new(key.protocol, pod(), key.port, key.remote, key.remote_port)
@@ -248,7 +249,7 @@ fn with_a_flow_goes_what_is_about_it() {
         right.used[word as usize] = bit;
         assert_eq!(blocks.get(&at, 0).unwrap().0.used, right.used);
         assert!(blocks.get(&other, 0).is_err(), "nobody uses a port of it");
-        assert_eq!(quota(world, DEVICE), 1);
+        assert_eq!(quota(world, ENDPOINT), 1);
     });
 }
 
@@ -256,25 +257,30 @@ fn with_a_flow_goes_what_is_about_it() {
 fn a_count_that_is_off_is_corrected() {
     in_world(|world| {
         let (tables, _switch) = nat(world);
-        open(world, &tables, &[(key(50_000, 1), DEVICE)], Duration::ZERO);
+        open(
+            world,
+            &tables,
+            &[(key(50_000, 1), ENDPOINT)],
+            Duration::ZERO,
+        );
         let mut quotas: Table<u32, Quota> = table(world, map::QUOTA);
         let wrong = Quota {
             flows: 9,
             ..Quota::NONE
         };
-        quotas.insert(Plain(DEVICE), Plain(wrong), 0).unwrap();
+        quotas.insert(Plain(ENDPOINT), Plain(wrong), 0).unwrap();
         let mut sweeper = sweeper(tables);
         for corrected in [0, 1, 0] {
             let sweep = sweeper.sweep(&around(), false).unwrap();
             assert_eq!(sweep.corrected, corrected);
         }
-        assert_eq!(quota(world, DEVICE), 1);
-        quotas.remove(&Plain(DEVICE)).unwrap();
+        assert_eq!(quota(world, ENDPOINT), 1);
+        quotas.remove(&Plain(ENDPOINT)).unwrap();
         for corrected in [0, 1, 0] {
             let sweep = sweeper.sweep(&around(), false).unwrap();
             assert_eq!(sweep.corrected, corrected);
         }
-        assert_eq!(quota(world, DEVICE), 1);
+        assert_eq!(quota(world, ENDPOINT), 1);
     });
 }
 
@@ -297,8 +303,8 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
                 .unwrap();
         let looks_up = || control.get(&0, 0).unwrap().0.may_be_exempt != 0;
         let gone = key(50_000, 1);
-        open(world, &tables, &[(gone, DEVICE + 1)], Duration::ZERO);
-        let of_pod = (key(50_001, 1), DEVICE);
+        open(world, &tables, &[(gone, ENDPOINT + 1)], Duration::ZERO);
+        let of_pod = (key(50_001, 1), ENDPOINT);
         open(
             world,
             &tables,
@@ -350,7 +356,7 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
         );
         let flushed = receiver.recv_timeout(Duration::from_secs(10));
         assert_eq!(flushed.unwrap().unwrap().removed, 2);
-        assert_eq!(quota(world, DEVICE), 0);
+        assert_eq!(quota(world, ENDPOINT), 0);
         drop(running);
     });
 }

@@ -59,7 +59,7 @@ fn every_value_is_taken() {
     let config = Config::parse(
         "node: {document: /a/node.json, primary-device: ens5}
 endpoint: {mtu: 1500}
-datapath: {attach: clsact, mark-mask: '0x00ff0000', pin-root: /b}
+datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b}
 kernel: {route-protocol: 77}
 services:
   cidrs: [10.96.0.0/12, 'fd00:96::/112']
@@ -156,6 +156,7 @@ fn assert_translation(config: &Config) {
     assert_eq!((datapath.inbound, datapath.flows_per_endpoint), (3000, 100));
     let others = (datapath.inbound_per_endpoint, datapath.flows_of_host);
     assert_eq!(others, (200, 300));
+    assert!(datapath.path_stack);
     let ranges: Vec<_> = config.nat.ports.ranges().collect();
     assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
     let lifetimes = config.nat.lifetimes.lifetimes();
@@ -207,6 +208,7 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "jumbo", "expected i64"),
+        ("datapath.path", "fast", "expected `direct` or `stack`"),
         (
             "datapath.attach",
             "xdp",
