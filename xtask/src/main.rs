@@ -32,7 +32,7 @@ enum Command {
     BuildEbpf(ebpf::Options),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
-    /// Run the test suites: unit, bpf, netns, vm (all but unit need root).
+    /// Run the test suites: unit, bpf, netns, masq, vm (all but unit need root).
     Test(test::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
     Lint,

@@ -115,7 +115,7 @@ fn run_suite(
     let mut counts = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
         Suite::Bpf => runner.run(executables) + run_debug_log(debug_log, options),
-        Suite::Netns => runner.run(executables),
+        Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Counts::FAILURE

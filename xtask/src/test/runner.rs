@@ -36,8 +36,12 @@ impl<'a> Runner<'a> {
     pub(super) fn run(&self, executables: &[Executable]) -> Counts {
         executables
             .iter()
-            .filter(|built| built.test && Suite::of(&built.target) == Some(self.suite))
-            .map(|built| {
+            .filter(|built| built.test)
+            .filter_map(|built| {
+                let selection = self.suite.selection(&built.target, self.arguments)?;
+                Some((built, selection))
+            })
+            .map(|(built, selection)| {
                 let target = &built.target;
                 let name = format!("{} {} {}", target.package, target.kind, target.name);
                 let mut command = Command::new(&built.path);
@@ -45,6 +49,7 @@ impl<'a> Runner<'a> {
                     .current_dir(&built.folder)
                     .env("CARGO_MANIFEST_DIR", &built.folder)
                     .args(self.arguments)
+                    .args(selection)
                     .args(self.extra_arguments());
                 self.watch(&name, &mut command)
             })
@@ -59,8 +64,8 @@ impl<'a> Runner<'a> {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
         match self.suite {
-            Suite::Netns if !self.arguments.iter().any(told) => &["--show-output"],
-            Suite::Netns | Suite::Unit | Suite::Bpf | Suite::Vm => &[],
+            Suite::Netns | Suite::Masq if !self.arguments.iter().any(told) => &["--show-output"],
+            Suite::Netns | Suite::Masq | Suite::Unit | Suite::Bpf | Suite::Vm => &[],
         }
     }
 

@@ -16,6 +16,8 @@ pub(crate) enum Suite {
     Bpf,
     /// The agent and its parts in network namespaces.
     Netns,
+    /// Masquerade in network namespaces, and the kernel's own as the oracle.
+    Masq,
     /// The programs and the agent on other kernels, in virtual machines.
     Vm,
 }
@@ -40,14 +42,44 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "lib", "*", Suite::Netns),
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
+    ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
 ];
 
+/// The program that has tests of two suites, for they share their fabric: how the names of those
+/// begin that belong to [`Suite::Masq`].
+const SHARED: (&str, &str, &str) = ("bpf-tests", "test", "netns");
+const MASQ: [&str; 4] = ["masq_", "nat_commands::", "nat_restart::", "path_stack::"];
+
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Unit, Self::Bpf, Self::Netns, Self::Vm];
+    pub(crate) const ALL: [Self; 5] = [Self::Unit, Self::Bpf, Self::Netns, Self::Masq, Self::Vm];
+
+    /// Which tests of a program this suite runs, as arguments of the program; `None` where it runs
+    /// none. `arguments` are the user's: who names tests has them looked for in the whole program,
+    /// once.
+    pub(crate) fn selection(
+        self,
+        target: &Target,
+        arguments: &[String],
+    ) -> Option<Vec<&'static str>> {
+        let is_shared = (
+            target.package.as_str(),
+            target.kind.as_str(),
+            target.name.as_str(),
+        ) == SHARED;
+        let is_own = Self::of(target) == Some(self);
+        if !is_shared || !arguments.is_empty() {
+            return is_own.then(Vec::new);
+        }
+        match self {
+            Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
+            Self::Masq => Some(MASQ.to_vec()),
+            Self::Unit | Self::Bpf | Self::Vm => None,
+        }
+    }
 
     /// The suite of a test program.
     pub(crate) fn of(target: &Target) -> Option<Self> {
@@ -67,7 +99,7 @@ impl Suite {
     pub(crate) fn needs_root(self) -> bool {
         match self {
             Self::Unit => false,
-            Self::Bpf | Self::Netns | Self::Vm => true,
+            Self::Bpf | Self::Netns | Self::Masq | Self::Vm => true,
         }
     }
 }
@@ -78,6 +110,7 @@ impl fmt::Display for Suite {
             Self::Unit => "unit",
             Self::Bpf => "bpf",
             Self::Netns => "netns",
+            Self::Masq => "masq",
             Self::Vm => "vm",
         })
     }
@@ -124,6 +157,23 @@ mod tests {
             Some(Suite::Netns)
         );
         assert_eq!(Suite::of(&target("bpf-tests", "test", "other")), None);
+    }
+
+    #[test]
+    fn the_tests_of_a_shared_program_run_once() {
+        let shared = target("bpf-tests", "test", "netns");
+        let of = |suite: Suite, arguments: &[String]| suite.selection(&shared, arguments);
+        let skipped = of(Suite::Netns, &[]).unwrap();
+        let chosen = of(Suite::Masq, &[]).unwrap();
+        let skips: Vec<_> = chosen.iter().flat_map(|name| ["--skip", name]).collect();
+        assert_eq!(skipped, skips);
+        assert_eq!(of(Suite::Bpf, &[]), None);
+        let named = ["masq_mtu".to_owned()];
+        assert_eq!(of(Suite::Netns, &named), Some(Vec::new()));
+        assert_eq!(of(Suite::Masq, &named), None);
+        let oracle = target("bpf-tests", "test", "netns_oracle");
+        assert_eq!(Suite::Masq.selection(&oracle, &[]), Some(Vec::new()));
+        assert_eq!(Suite::Netns.selection(&oracle, &[]), None);
     }
 
     #[test]
