@@ -18,7 +18,7 @@ use crate::nat::{self, Inside, PRIMARY, Sender, Tables};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
 use crate::settings;
-use crate::transport::{self, Transport};
+use crate::transport::{self, Ports, Transport};
 use crate::work;
 
 /// Decides on a frame from an ENI.
@@ -114,52 +114,57 @@ fn inbound<F: Tables>(
     if !F::is_masqueraded() || endpoint.skips_masquerade() {
         return Ok(());
     }
-    if ip.protocol == protocol::TCP {
-        segment(packet, ip, endpoint);
+    let is_tcp = ip.protocol == protocol::TCP;
+    let ports = if is_tcp {
+        last_word(packet, ip)
+    } else {
+        opening::<F>(packet, ip)
+    };
+    let Some(ports) = ports else {
         return Ok(());
+    };
+    // One tuple for both, and on no longer a stack than old kernels allow.
+    let tuple = PodTuple::new(
+        ports.protocol,
+        ip.destination,
+        ports.destination,
+        ip.source,
+        ports.source,
+    );
+    let sender = Sender {
+        endpoint: endpoint.identity(),
+        policy: endpoint.eni(),
+        owner: endpoint.eni(),
+    };
+    if is_tcp {
+        nat::see_inbound::<F>(&tuple, sender, ports.tcp_flags)
+    } else {
+        nat::note_inbound::<F>(&tuple, sender, 0)
     }
-    let is_opened = !fault::has(Fault::InboundIgnored)
-        && matches!(ip.fragment, Piece::Whole | Piece::First)
-        && egress::is_translated::<F>(ip.source);
-    if is_opened
-        && let Ok(Transport::Ports(ports)) = transport::read::<F>(packet, ip)
-        && matches!(ports.opening, Opening::Opens)
-    {
-        let tuple = PodTuple::new(
-            ports.protocol,
-            ip.destination,
-            ports.destination,
-            ip.source,
-            ports.source,
-        );
-        let sender = Sender {
-            endpoint: endpoint.identity(),
-            policy: endpoint.eni(),
-            owner: endpoint.eni(),
-        };
-        nat::note_inbound::<F>(&tuple, sender, 0)?;
-    }
-    Ok(())
 }
 
-/// Looks after the note of a TCP connection from the outside. A segment with data has an answer of
-/// the pod, which does it; one without may have none: the handshake's last, after which both sides
-/// may be silent for long, and the last of all.
+/// The ports of a packet from the outside that opens a flow.
 #[inline(always)]
-fn segment(packet: &Packet, ip: &Ip, endpoint: &AddressEntry) {
-    if matches!(ip.fragment, Piece::Whole)
-        && !fault::has(Fault::SegmentIgnored)
-        && let Some(ports) = transport::last_word(packet, ip)
-    {
-        let tuple = PodTuple::new(
-            ports.protocol,
-            ip.destination,
-            ports.destination,
-            ip.source,
-            ports.source,
-        );
-        nat::inbound::seen(&tuple, endpoint.identity(), ports.tcp_flags);
+fn opening<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+    let may_open = !fault::has(Fault::InboundIgnored)
+        && matches!(ip.fragment, Piece::Whole | Piece::First)
+        && egress::is_translated::<F>(ip.source);
+    if !may_open {
+        return None;
     }
+    match transport::read::<F>(packet, ip) {
+        Ok(Transport::Ports(ports)) if matches!(ports.opening, Opening::Opens) => Some(ports),
+        _ => None,
+    }
+}
+
+/// The ports of a TCP segment that says something of its connection which no answer of the pod
+/// does. A segment with data has one; without it may have none: the handshake's last, after which
+/// both sides may be silent for long, and the last of all.
+#[inline(always)]
+fn last_word(packet: &Packet, ip: &Ip) -> Option<Ports> {
+    let is_whole = matches!(ip.fragment, Piece::Whole) && !fault::has(Fault::SegmentIgnored);
+    is_whole.then(|| transport::last_word(packet, ip)).flatten()
 }
 
 /// Translates back what answers a translated flow; all else is for the host's own sockets.

@@ -35,7 +35,7 @@ pub(crate) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
 /// A segment from the outside, if it is one of an endpoint's inbound flow: keeps that alive, and
 /// notes what it shows.
 #[inline(always)]
-pub(crate) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
+pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
     if let Some(found) = INBOUND.find(tuple) {
         let shown = progress::of_packet(protocol::TCP, tcp_flags) & !progress::SYN;
         refresh(found, tuple, endpoint, (Side::Outside, shown));
@@ -65,32 +65,42 @@ pub(super) fn note(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> Result<(),
     {
         return Ok(());
     }
-    let noted = quota::take_inbound(endpoint).and_then(|()| {
-        if let Some(found) = found
-            && let Some(former) = take_over(found, tuple, endpoint, shown)
-        {
-            quota::give_back_inbound(former);
-            return Ok(());
-        }
-        let put = INBOUND.claim(tuple, &Inbound::new(tuple, clock::now(), endpoint, shown));
-        if put.is_err() {
-            quota::give_back_inbound(endpoint);
-        }
-        match put {
-            Ok(()) => {
-                stats::count_of(NatStat::InboundNoted, tuple.pod.is_v4());
-                Ok(())
-            }
-            // Another CPU was faster, or the flow is just being removed; then the next packet makes
-            // it anew.
-            Err(Refusal::Exists) => Ok(()),
-            Err(refusal) => Err(refusal.reason(DropReason::InboundFull)),
-        }
-    });
+    let noted = anew(found, tuple, endpoint, shown);
     if noted.is_err() {
         stats::count_of(NatStat::InboundFailed, tuple.pod.is_v4());
     }
     noted
+}
+
+/// Notes a flow that the endpoint does not have, in place of a former one's if there is one.
+#[inline(always)]
+fn anew(
+    found: Option<*mut Inbound>,
+    tuple: &PodTuple,
+    endpoint: u32,
+    shown: u8,
+) -> Result<(), DropReason> {
+    quota::take_inbound(endpoint)?;
+    if let Some(found) = found
+        && let Some(former) = take_over(found, tuple, endpoint, shown)
+    {
+        quota::give_back_inbound(former);
+        return Ok(());
+    }
+    let put = INBOUND.claim(tuple, &Inbound::new(tuple, clock::now(), endpoint, shown));
+    if put.is_err() {
+        quota::give_back_inbound(endpoint);
+    }
+    match put {
+        Ok(()) => {
+            stats::count_of(NatStat::InboundNoted, tuple.pod.is_v4());
+            Ok(())
+        }
+        // Another CPU was faster, or the flow is just being removed; then the next packet makes it
+        // anew.
+        Err(Refusal::Exists) => Ok(()),
+        Err(refusal) => Err(refusal.reason(DropReason::InboundFull)),
+    }
 }
 
 /// Gives an endpoint the flow that the former one with its address has left behind; whose it was.

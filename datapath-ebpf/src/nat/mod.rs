@@ -27,7 +27,9 @@ use datapath_common::abi::Addr;
 pub(crate) use flow::{answered, known, peek_answered};
 pub(crate) use ports::in_range;
 pub(crate) use quota::HOST;
-pub(crate) use request::{Request, is_own_port_free, known_elsewhere, note_inbound, open, peek};
+pub(crate) use request::{
+    Request, is_own_port_free, known_elsewhere, note_inbound, open, peek, see_inbound,
+};
 pub(crate) use tables::Tables;
 
 use crate::maps;

@@ -85,6 +85,17 @@ pub(crate) fn note_inbound<F: Tables>(
     work::from_number(inbound_noted::<F>())
 }
 
+/// Notes what a segment from the outside shows of an endpoint's inbound flow, if it is one of its.
+#[inline(always)]
+pub(crate) fn see_inbound<F: Tables>(
+    tuple: &PodTuple,
+    sender: Sender,
+    tcp_flags: u8,
+) -> Result<(), DropReason> {
+    write(tuple, sender, tcp_flags)?;
+    work::from_number(inbound_seen::<F>())
+}
+
 /// Whether no flow has the inside port itself, of what [`open`] could not open.
 #[inline(always)]
 pub(crate) fn is_own_port_free<F: Tables>() -> bool {
@@ -121,6 +132,8 @@ global! {
     searched(skb: *mut __sk_buff) = nat_search_v4, nat_search_v6: run_search;
     #[doc = "0, or the number of the reason why it could not be noted."]
     inbound_noted() = nat_inbound_v4, nat_inbound_v6: run_note_inbound;
+    #[doc = "0."]
+    inbound_seen() = nat_inbound_seen_v4, nat_inbound_seen_v6: run_see_inbound;
     #[doc = "1, or 0 if a flow has the port."]
     own_port_is_free() = nat_own_port_free_v4, nat_own_port_free_v6: run_own_port_free;
     #[doc = "A mapping as a register, or the number of the reason why there is none."]
@@ -149,6 +162,15 @@ fn run_note_inbound<F: Tables>() -> u32 {
         let request = work::read(work.request());
         inbound::note(&request.tuple, request.endpoint, request.tcp_flags)
     }))
+}
+
+#[inline(always)]
+fn run_see_inbound<F: Tables>() -> u32 {
+    if let Ok(work) = work() {
+        let request = work::read(work.request());
+        inbound::seen(&request.tuple, request.endpoint, request.tcp_flags);
+    }
+    0
 }
 
 /// What no mapping and no reason has for a number.

@@ -50,6 +50,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Output::Table => println!("{}", report.table()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
     }
+    let deep = object.too_deep();
+    if !deep.is_empty() {
+        bail!("{}", deep.join(", "));
+    }
     if !calls.is_empty() {
         bail!(
             "byte-wise memory routines cost hundreds of instructions a call; found: {}",
@@ -71,11 +75,14 @@ pub(crate) fn build(debug_log: bool) -> Result<PathBuf> {
 
 /// Fails when a program of the object at `path` calls a byte-wise memory routine.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    let calls = Object::read(path)
-        .with_context(|| format!("cannot read {}", path.display()))?
-        .memory_routine_calls();
-    if calls.is_empty() {
-        return Ok(());
+    let object = Object::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let calls = object.memory_routine_calls();
+    if !calls.is_empty() {
+        bail!("calls of byte-wise memory routines: {}", calls.join(", "));
     }
-    bail!("calls of byte-wise memory routines: {}", calls.join(", "));
+    let deep = object.too_deep();
+    if !deep.is_empty() {
+        bail!("{}", deep.join(", "));
+    }
+    Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) struct Cost {
     pub(super) name: String,
     /// Instruction slots of eight bytes, with those of the functions that it calls.
     pub(super) instructions: u64,
-    /// Bytes of stack on its deepest path of calls; the kernel allows 512.
+    /// Bytes of stack on its deepest path of calls, as old kernels count them.
     pub(super) stack: u64,
 }
 
@@ -144,6 +144,22 @@ impl Object {
         reached
     }
 
+    /// Programs that take more stack than the oldest kernels allow, with how much they take.
+    pub(super) fn too_deep(&self) -> Vec<String> {
+        /// `MAX_BPF_STACK` of `include/linux/filter.h`.
+        const MOST: u64 = 512;
+        let costs = self.costs().into_iter();
+        costs
+            .filter(|cost| cost.stack > MOST)
+            .map(|cost| {
+                format!(
+                    "{} takes {} of {MOST} bytes of stack",
+                    cost.name, cost.stack
+                )
+            })
+            .collect()
+    }
+
     /// Bytes of stack of a function with its deepest callee. The kernel forbids recursion; `path`
     /// ends it here too.
     fn deepest(&self, place: Place, path: &mut Vec<Place>) -> u64 {
@@ -161,7 +177,9 @@ impl Object {
             .max()
             .unwrap_or(0);
         path.pop();
-        function.stack + below
+        // As `check_max_stack_depth` of `kernel/bpf/verifier.c` counts; since 6.9 in steps of 16 where
+        // programs are compiled, but not on the kernels before.
+        function.stack.max(1).next_multiple_of(32) + below
     }
 }
 

@@ -76,7 +76,7 @@ fn costs_follow_the_calls() {
             Cost {
                 name: "from_endpoint".to_owned(),
                 instructions: 30,
-                stack: 308
+                stack: 384
             },
             Cost {
                 name: "from_network".to_owned(),
@@ -89,6 +89,20 @@ fn costs_follow_the_calls() {
         object.memory_routine_calls(),
         ["helper -> memcpy", "from_endpoint -> memcpy"]
     );
+}
+
+#[test]
+fn a_stack_that_is_too_deep_is_named() {
+    let of = |stack| Object {
+        functions: BTreeMap::from([
+            ((1, 0), function("helper", false, 200, &[])),
+            ((2, 0), function("from_network", true, stack, &[(1, 0)])),
+        ]),
+    };
+    assert!(of(288).too_deep().is_empty());
+    // Each function's is counted in steps of 32.
+    let deep = of(289).too_deep();
+    assert_eq!(deep, ["from_network takes 544 of 512 bytes of stack"]);
 }
 
 #[test]
