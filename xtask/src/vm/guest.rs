@@ -177,7 +177,7 @@ pub(super) fn run(
     image: &Image,
     programs: &[Program],
 ) -> Result<Counts> {
-    let archive = image.pack(files, &script(programs, kernel))?;
+    let archive = image.pack(kernel.name, files, &script(programs, kernel))?;
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
