@@ -7,7 +7,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -24,16 +23,13 @@ const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"]
 /// A root file system in the making.
 pub(super) struct Image {
     folder: PathBuf,
-    /// Held while the tree is a kernel's.
-    packing: Mutex<()>,
 }
 
 impl Image {
     /// Gathers everything but the kernel's modules.
     pub(super) fn new(programs: &[Program], executables: &[Executable]) -> Result<Self> {
         let folder = datapath_build::workspace_root().join("target/vm");
-        let packing = Mutex::new(());
-        let image = Self { folder, packing };
+        let image = Self { folder };
         let root = image.root();
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -66,8 +62,7 @@ impl Image {
 
     /// Completes the file system with a kernel's modules and the script that runs the tests, and
     /// packs it.
-    pub(super) fn pack(&self, kernel: &str, files: &Files, script: &str) -> Result<PathBuf> {
-        let _packing = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn pack(&self, files: &Files, script: &str) -> Result<PathBuf> {
         self.add_script("tests.sh", script)?;
         let modules = self.root().join("modules");
         fs::remove_dir_all(&modules)?;
@@ -75,7 +70,7 @@ impl Image {
         for module in &files.modules {
             fs::copy(module, modules.join(module.file_name().unwrap_or_default()))?;
         }
-        let archive = self.folder.join(format!("initramfs-{kernel}.cpio"));
+        let archive = self.folder.join("initramfs.cpio");
         let status = Command::new("busybox")
             .args(["sh", "-c", "busybox find . | busybox cpio -o -H newc"])
             .current_dir(self.root())

@@ -9,18 +9,12 @@ mod kernel;
 mod mirror;
 mod module;
 
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-
 use anyhow::{Context as _, Result};
 
 use crate::artifacts::Executable;
 use crate::console::note;
 use crate::test::Counts;
-use kernel::{Files, KERNELS, Kernel};
-
-/// Machines that run at the same time: each keeps little more than one processor busy.
-const AT_ONCE: usize = 2;
+use kernel::KERNELS;
 
 /// Runs the guest's test programs on every kernel; one kernel's failure does not stop the others.
 pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
@@ -28,36 +22,18 @@ pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
     let _lock = kernel::lock_cache()?;
     let programs = guest::programs(executables)?;
     let image = image::Image::new(&programs, executables)?;
-    let boot = |kernel: &Kernel, files: Result<Files>| {
+    let mut counts = Counts::default();
+    for kernel in KERNELS {
         note(&format!("test: vm: kernel {}", kernel.name));
-        files
+        let result = kernel
+            .fetch()
             .and_then(|files| guest::run(kernel, &files, &image, &programs))
-            .with_context(|| format!("kernel {}", kernel.name))
-            .unwrap_or_else(|error| {
+            .with_context(|| format!("kernel {}", kernel.name));
+        counts = counts
+            + result.unwrap_or_else(|error| {
                 eprintln!("error: {error:#}");
                 Counts::FAILURE
-            })
-    };
-    let fetched = KERNELS.iter().map(|kernel| (kernel, kernel.fetch()));
-    let waiting = Mutex::new(fetched.collect::<Vec<_>>().into_iter());
-    let work = || {
-        let mut counts = Counts::default();
-        loop {
-            let next = waiting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .next();
-            let Some((kernel, files)) = next else {
-                return counts;
-            };
-            counts = counts + boot(kernel, files);
-        }
-    };
-    Ok(thread::scope(|scope| {
-        let guests: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        guests
-            .into_iter()
-            .map(|guest| guest.join().unwrap_or(Counts::FAILURE))
-            .fold(Counts::default(), |sum, counts| sum + counts)
-    }))
+            });
+    }
+    Ok(counts)
 }
