@@ -20,6 +20,9 @@ pub struct DatapathSettings {
     pub metadata: MetadataPolicy,
     /// Whether all pod traffic takes the host's stack.
     pub path_stack: bool,
+    /// Whether flows are noted that the host's stack carries. Where all pod traffic takes it there is
+    /// no need to.
+    pub service_nat: bool,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Most translated IPv4 flows.
@@ -28,6 +31,8 @@ pub struct DatapathSettings {
     pub flows_v6: u32,
     /// Most flows from the outside.
     pub inbound: u32,
+    /// Most flows of the host's stack.
+    pub stack: u32,
     /// Most translated flows of one endpoint.
     pub flows_per_endpoint: u32,
     /// Most flows from the outside of one endpoint.
@@ -60,13 +65,14 @@ impl DatapathSettings {
     }
 
     /// The capacities that are settings.
-    fn capacities(&self) -> [(&'static str, u32); 5] {
+    fn capacities(&self) -> [(&'static str, u32); 6] {
         [
             (map::FLOWS_V4, self.flows_v4),
             (map::MOVED_V4, self.flows_v4),
             (map::FLOWS_V6, self.flows_v6),
             (map::MOVED_V6, self.flows_v6),
             (map::INBOUND, self.inbound),
+            (map::STACK, self.stack),
         ]
     }
 }
@@ -80,10 +86,12 @@ impl Default for DatapathSettings {
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
             path_stack: false,
+            service_nat: false,
             slices: [PortSlice::DEFAULT, none, none, none],
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,
+            stack: abi::DEFAULT_STACK,
             flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
             inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
             flows_of_host: abi::DEFAULT_FLOWS_OF_HOST,
@@ -94,9 +102,9 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 12],
+    words: [(&'static str, u32); 13],
     slices: [u32; PortSlice::MAX],
-    capacities: [(&'static str, u32); 5],
+    capacities: [(&'static str, u32); 6],
 }
 
 impl Globals {
@@ -116,6 +124,10 @@ impl Globals {
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
                 (config::PATH_STACK, settings.path_stack.into()),
+                (
+                    config::SERVICE_NAT,
+                    u32::from(settings.service_nat && !settings.path_stack),
+                ),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
                 (config::FLOWS_OF_HOST, settings.flows_of_host),

@@ -18,7 +18,7 @@ pub use self::explain::{Row, Source};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode,
+    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode, ServiceNat,
     ServicesSection,
 };
 pub use self::values::{
@@ -163,6 +163,8 @@ impl Config {
         DatapathSettings {
             mark: self.datapath.mark_mask.layout(),
             path_stack: self.datapath.path == PathMode::Stack,
+            service_nat: self.services.nat == ServiceNat::On,
+            stack: DEFAULT_STACK,
             slices: self.nat.ports.slices(),
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),
@@ -189,6 +191,8 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
             masquerade: self.masquerade.settings(),
+            service_nat: self.services.nat == ServiceNat::On
+                && self.datapath.path == PathMode::Direct,
             ports: self.nat.ports.slices(),
         }
     }

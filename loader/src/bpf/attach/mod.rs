@@ -38,7 +38,7 @@ pub enum Mechanism {
 pub fn direction(program: Program) -> Direction {
     match program {
         Program::FromEndpoint | Program::FromNetwork => Direction::Ingress,
-        Program::ToNetwork => Direction::Egress,
+        Program::ToNetwork | Program::ToEndpoint => Direction::Egress,
     }
 }
 
