@@ -92,12 +92,12 @@ impl Stage {
     /// Opens a connection to a service, and says something both ways.
     fn tcp(&self, server: SocketAddr, service: SocketAddr) -> (TcpStream, TcpStream) {
         let listener = inside(&self.server, || TcpListener::bind(server).expect("listen"));
-        let mut here = inside(&self.client, || {
+        let here = inside(&self.client, || {
             TcpStream::connect_timeout(&service, SOON).expect("connect")
         });
-        let (mut there, _) = listener.accept().expect("accept");
+        let (there, _) = listener.accept().expect("accept");
         let mut byte = [0];
-        for (from, to) in [(&mut here, &mut there), (&mut there, &mut here)] {
+        for (mut from, mut to) in [(&here, &there), (&there, &here)] {
             to.set_read_timeout(Some(SOON)).expect("a timeout");
             from.write_all(b"x").expect("write");
             to.read_exact(&mut byte).expect("read");
@@ -262,9 +262,10 @@ fn a_big_table_is_shown_whole() {
     const SOCKETS: usize = 2;
     const PORTS: u16 = 50_000;
     in_netns(async |_| {
-        ip("link add void type dummy");
+        ip("link add void type veth peer name voidp");
         ip("addr add 10.9.0.1/24 dev void");
         ip("link set void up");
+        ip("link set voidp up");
         ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev void nud permanent");
         for line in [
             "add table inet follow",

@@ -28,15 +28,15 @@ fn chains_of_nftables_count_by_their_type_and_hook() {
         nft("add table ip kube-proxy");
         for chain in [
             "services",
-            "filter { type filter hook prerouting priority 0 ; }",
-            "route { type route hook output priority 0 ; }",
-            "masquerade { type nat hook postrouting priority srcnat ; }",
-            "input { type nat hook input priority srcnat ; }",
+            "filtering { type filter hook prerouting priority 0 ; }",
+            "routing { type route hook output priority 0 ; }",
+            "outbound { type nat hook postrouting priority srcnat ; }",
+            "inbound { type nat hook input priority 100 ; }",
         ] {
             nft(&format!("add chain ip kube-proxy {chain}"));
             assert_eq!(seen(&mut detector), None, "{chain}");
         }
-        nft("add rule ip kube-proxy masquerade masquerade");
+        nft("add rule ip kube-proxy outbound masquerade");
         assert_eq!(seen(&mut detector), None);
         nft(
             "add chain ip kube-proxy nat-prerouting { type nat hook prerouting priority dstnat ; }",
