@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
@@ -286,6 +287,15 @@ fn a_big_table_is_shown_whole() {
             .dump(&mut |entry| assert!(originals.insert(entry.original), "{entry:?} again"))
             .expect("dump");
         assert_eq!(originals.len(), SOCKETS * usize::from(PORTS));
+        // Whoever asks on after a dump that was left halfway gets a whole one.
+        let halfway = panic::catch_unwind(AssertUnwindSafe(|| {
+            let leave = &mut |_: &Entry| panic::resume_unwind(Box::new("enough"));
+            conntrack.dump(leave)
+        }));
+        assert!(halfway.is_err(), "the first entry ended it");
+        let entries = dump(&mut conntrack);
+        assert_eq!(entries.len(), originals.len());
+        assert!(conntrack.has(&entries[0].reply).expect("ask"));
         let count = run("conntrack -C");
         assert_eq!(count.lines().next(), Some("100000"));
     });
