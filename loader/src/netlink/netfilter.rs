@@ -143,3 +143,47 @@ impl Socket {
         }
     }
 }
+
+/// Messages as a kernel sent them.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use netlink_packet_netfilter::NetfilterMessage;
+
+    use super::super::socket::{Content, messages, piece};
+
+    /// The request that they answered.
+    pub(crate) const SEQUENCE: u32 = 7;
+
+    /// Bytes that are written as hexadecimal digits.
+    pub(crate) fn bytes(digits: &str) -> Vec<u8> {
+        let digit = |digit: char| u8::try_from(digit.to_digit(16).unwrap()).unwrap();
+        let digits: Vec<_> = digits.chars().map(digit).collect();
+        digits
+            .chunks(2)
+            .map(|pair| pair[0] << 4 | pair[1])
+            .collect()
+    }
+
+    /// A message of the kernel's: its header before a payload.
+    pub(crate) fn framed(kind: u16, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(16 + payload.len()).unwrap();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(0_u16.to_ne_bytes());
+        bytes.extend(SEQUENCE.to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// What the socket makes of a datagram.
+    pub(crate) fn decode(datagram: &[u8]) -> Vec<NetfilterMessage> {
+        messages(datagram)
+            .filter_map(|bytes| piece(bytes, SEQUENCE))
+            .filter_map(|piece| match piece.content {
+                Content::Message(message) => Some(message),
+                Content::Nothing | Content::End(_) => None,
+            })
+            .collect()
+    }
+}
