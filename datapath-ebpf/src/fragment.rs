@@ -41,7 +41,11 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
 #[inline(always)]
 pub(crate) fn reorder(ip: &Ip) -> Result<(), DropReason> {
     FRAGMENTS
-        .insert(key(ip), Datagram::reordered(clock::now()), u64::from(BPF_ANY))
+        .insert(
+            key(ip),
+            Datagram::reordered(clock::now()),
+            u64::from(BPF_ANY),
+        )
         .map_err(|_errno| DropReason::HelperFailed)
 }
 

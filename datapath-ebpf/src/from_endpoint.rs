@@ -50,7 +50,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     if let Some(destination) = maps::address(ip.destination) {
         // Netfilter may have put an address of the host in the place of a client's, whose answers
         // leave by the ENI that it came by.
-        let way = way::of::<F>(packet, ip, source, Side::Pod)?;
+        let way = way::of::<F>(packet, source, Side::Pod)?;
         if let Some(verdict) = way.take(packet, source.eni()) {
             return Ok(verdict);
         }

@@ -76,7 +76,7 @@ fn to_endpoint<F: Tables>(
         return Err(DropReason::WrongEni);
     }
     let mark = ingress_mark(endpoint.eni());
-    match way::of::<F>(packet, ip, endpoint, Direction::Outside)? {
+    match way::of::<F>(packet, endpoint, Direction::Outside)? {
         Way::Direct => {}
         Way::Stack(_) => {
             packet.set_mark(mark);

@@ -7,10 +7,10 @@ use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{
-    Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK, Datagram, DatagramKey,
-    DestinationClass, EniEntry, Flow, FlowKey, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS,
-    MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note, PodTuple, PortBlock,
-    PortBlockKey, Quota,
+    Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK,
+    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, MAX_ADDRESSES,
+    MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note,
+    PodTuple, PortBlock, PortBlockKey, Quota,
 };
 use datapath_common::counter::{self, Counter};
 

@@ -1,11 +1,13 @@
 //! Which way a packet of a pod takes, or one to a pod: past the host's stack, or through it, where
 //! service NAT may have translated its flow.
 
-use datapath_common::abi::{AddressEntry, PodTuple};
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::AddressEntry;
 use datapath_common::fault::Fault;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::{Ip, Piece};
+use crate::family::Piece;
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
@@ -13,7 +15,8 @@ use crate::mark::Mark;
 use crate::nat::{self, Sender, Side, Tables};
 use crate::packet::Packet;
 use crate::settings;
-use crate::transport::{self, Ports, Transport};
+use crate::transport::{self, Transport};
+use crate::work::{self, global, reason, work};
 
 /// Which way a packet takes.
 #[derive(Clone, Copy)]
@@ -26,57 +29,84 @@ pub(crate) enum Way {
     Reordered,
 }
 
-/// The way of a packet of a pod, or of one to it, that is not translated.
+/// The way of a packet of a pod, or of one to it, that is not translated. The IP header is the one
+/// that is kept.
 #[inline(always)]
 pub(crate) fn of<F: Tables>(
-    packet: &mut Packet,
-    ip: &Ip,
+    packet: &Packet,
     pod: &AddressEntry,
     side: Side,
 ) -> Result<Way, DropReason> {
     if !settings::notes_stack() {
         return Ok(Way::Direct);
     }
+    nat::ask(sender(pod))?;
+    match decided::<F>(packet.skb(), side.to_register()) {
+        DIRECT => Ok(Way::Direct),
+        REORDERED => Ok(Way::Reordered),
+        ERROR => Ok(of_error::<F>(packet, side)),
+        number if number >= STACK => Ok(Way::Stack((number & 0xff) as u8)),
+        number => Err(reason(number)),
+    }
+}
+
+// Answers of `decided`; below them are the numbers of drop reasons.
+const DIRECT: u32 = 0x100;
+const REORDERED: u32 = 0x101;
+const ERROR: u32 = 0x102;
+/// And the number of the ENI.
+const STACK: u32 = 0x200;
+
+global! {
+    #[doc = "The way of a packet with ports, of the sender that was written."]
+    decided(skb: *mut __sk_buff, side: u32) = way_v4, way_v6: run_decided;
+}
+
+#[inline(always)]
+fn run_decided<F: Tables>(skb: *mut __sk_buff, side: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    match decide::<F>(&mut packet, Side::from_register(side)) {
+        Ok(number) => number,
+        Err(reason) => reason as u32,
+    }
+}
+
+#[inline(always)]
+fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
+    let ip = work::read(work()?.ip());
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
             Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return Ok(of_error::<F>(packet, ip, pod, side)),
+            Ok(Transport::Error) => return Ok(ERROR),
             // What has no ports service NAT does not translate.
-            Ok(Transport::None) | Err(_) => return Ok(Way::Direct),
+            Ok(Transport::None) | Err(_) => return Ok(DIRECT),
         },
         Piece::Later => match fragment::recall(ip) {
             Some(ports) => ports,
-            None => return fragment::reorder(ip).map(|()| Way::Reordered),
+            None => return fragment::reorder(ip).map(|()| REORDERED),
         },
     };
     if fragment::is_reordered(ip) {
-        return Ok(Way::Reordered);
+        return Ok(REORDERED);
     }
     fragment::note(ip, &ports)?;
-    let flags = ports.tcp_flags;
-    let eni = nat::stack_known(&tuple(ip, &ports, side), sender(pod), flags, side);
-    Ok(if fault::has(Fault::StackPassed) {
-        Way::Direct
-    } else {
-        eni.map_or(Way::Direct, Way::Stack)
+    let eni = nat::stack_asked(ip, &ports, side);
+    Ok(match eni {
+        Some(eni) if !fault::has(Fault::StackPassed) => STACK | u32::from(eni),
+        Some(_) | None => DIRECT,
     })
 }
 
-/// The way of an ICMP error: that of the flow that it quotes. What a pod receives quotes what it has
-/// sent, and the other way round.
+/// The way of an ICMP error: that of the flow that it quotes.
 #[inline(always)]
-fn of_error<F: Tables>(packet: &Packet, ip: &Ip, pod: &AddressEntry, side: Side) -> Way {
-    let Ok(Some(inner)) = icmp_error::inner::<F>(packet) else {
+fn of_error<F: Tables>(packet: &Packet, side: Side) -> Way {
+    let Ok(Some(_inner)) = icmp_error::inner::<F>(packet) else {
         return Way::Direct;
     };
-    let (tuple, is_own) = match side {
-        Side::Pod => (inner.answered(), inner.destination == ip.source),
-        Side::Outside => (inner.sent(), inner.source == ip.destination),
-    };
-    if !is_own || fault::has(Fault::StackErrorPassed) {
-        return Way::Direct;
+    match nat::stack_quoted(side) {
+        Some(eni) if !fault::has(Fault::StackErrorPassed) => Way::Stack(eni),
+        Some(_) | None => Way::Direct,
     }
-    nat::peek_stack(&tuple, sender(pod)).map_or(Way::Direct, Way::Stack)
 }
 
 impl Way {
@@ -87,7 +117,11 @@ impl Way {
         match self {
             Self::Direct => None,
             Self::Stack(eni) => {
-                let eni = if fault::has(Fault::StackMark) { owner } else { eni };
+                let eni = if fault::has(Fault::StackMark) {
+                    owner
+                } else {
+                    eni
+                };
                 packet.set_mark(Mark::eni(eni));
                 Some(Verdict::StackFlow)
             }
@@ -97,20 +131,6 @@ impl Way {
             }
         }
     }
-}
-
-/// The flow of a packet, as the pod sees it.
-#[inline(always)]
-fn tuple(ip: &Ip, ports: &Ports, side: Side) -> PodTuple {
-    let (source, destination) = (
-        (ip.source, ports.source),
-        (ip.destination, ports.destination),
-    );
-    let (pod, remote) = match side {
-        Side::Pod => (source, destination),
-        Side::Outside => (destination, source),
-    };
-    PodTuple::new(ports.protocol, pod.0, pod.1, remote.0, remote.1)
 }
 
 #[inline(always)]

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Note, Moved, NatControl, PodTuple, Quota,
-    inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, inbound_quota,
+    map,
 };
 
 use super::aim::{PORTS, REMOTE_PORTS};

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Note, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
     inbound_quota, map,
 };
 

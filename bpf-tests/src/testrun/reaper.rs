@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Note, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
-    REAP_BATCH, ReapFlow, ReapHeader, ReapNote, ReapKind, map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
+    REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::config;
 use towpath::bpf::NatTables;

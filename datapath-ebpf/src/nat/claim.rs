@@ -7,10 +7,10 @@ use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
 use datapath_common::progress;
 
+use super::blocks;
 use super::host_socket::{self, SocketTuple};
 use super::request::Request;
 use super::tables::{Refusal, Table as _, Tables};
-use super::blocks;
 use crate::clock;
 use crate::maps::ATTEMPT;
 use crate::work::global;

@@ -30,8 +30,8 @@ pub(crate) use flow::{answered, known, peek_answered};
 pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
-    Request, is_own_port_free, known_elsewhere, note_inbound, note_stack, open, peek, peek_stack,
-    see_inbound, stack_known, take_stack,
+    Request, ask, is_own_port_free, known_elsewhere, note_inbound, note_stack, open, peek,
+    peek_stack, see_inbound, stack_asked, stack_known, stack_quoted, take_stack,
 };
 pub(crate) use tables::Tables;
 

@@ -22,13 +22,13 @@ pub(crate) enum Side {
 impl Side {
     /// As one register.
     #[inline(always)]
-    pub(super) fn to_register(self) -> u32 {
+    pub(crate) fn to_register(self) -> u32 {
         u32::from(matches!(self, Self::Outside))
     }
 
     /// What [`Self::to_register`] gave.
     #[inline(always)]
-    pub(super) fn from_register(register: u32) -> Self {
+    pub(crate) fn from_register(register: u32) -> Self {
         if register == 0 {
             Self::Pod
         } else {

@@ -8,7 +8,9 @@ use super::allocate::{First, first, settle};
 use super::search::search;
 use super::tables::Tables;
 use super::{Mapping, Sender, Side, flow, inbound, stack};
+use crate::family::Ip;
 use crate::packet::Packet;
+use crate::transport::Ports;
 use crate::work::{self, global, reason, work};
 
 /// A flow to find or to open.
@@ -146,6 +148,46 @@ pub(crate) fn is_own_port_free<F: Tables>() -> bool {
     own_port_is_free::<F>() != 0
 }
 
+/// Writes of whom the next question is.
+#[inline(always)]
+pub(crate) fn ask(sender: Sender) -> Result<(), DropReason> {
+    let request = work()?.request();
+    // SAFETY: as in `write`.
+    let request = unsafe { &mut *request };
+    request.endpoint = sender.endpoint;
+    request.eni = sender.policy;
+    request.owner = sender.owner;
+    Ok(())
+}
+
+/// [`stack_known`] for the packet with this header, of the sender that was written.
+#[inline(always)]
+pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<u8> {
+    let request = work().ok()?.request();
+    // SAFETY: as in `write`.
+    let request = unsafe { &mut *request };
+    let (pod, remote) = match side {
+        Side::Pod => (
+            (ip.source, ports.source),
+            (ip.destination, ports.destination),
+        ),
+        Side::Outside => (
+            (ip.destination, ports.destination),
+            (ip.source, ports.source),
+        ),
+    };
+    request.tuple = PodTuple::new(ports.protocol, pod.0, pod.1, remote.0, remote.1);
+    request.tcp_flags = ports.tcp_flags;
+    stack::known(request, side)
+}
+
+/// [`peek_stack`] for the flow that an ICMP error quotes, of the sender that was written. What a pod
+/// receives quotes what it has sent, and the other way round; a pod has no say in another's flows.
+#[inline(always)]
+pub(crate) fn stack_quoted(side: Side) -> Option<u8> {
+    eni_from_register(stack_of_quoted(side.to_register()))
+}
+
 /// Writes what every request has.
 #[inline(always)]
 fn write(
@@ -205,6 +247,23 @@ extern "C" fn stack_peeked() -> u32 {
             .ok()
             .and_then(|work| stack::peek(work::read(work.request()))),
     )
+}
+
+/// An ENI's number and one more; 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_of_quoted(side: u32) -> u32 {
+    eni_to_register(work().ok().and_then(|work| {
+        let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
+        let (tuple, is_own) = match Side::from_register(side) {
+            Side::Pod => (inner.answered(), inner.destination == ip.source),
+            Side::Outside => (inner.sent(), inner.source == ip.destination),
+        };
+        // SAFETY: as in `write`.
+        let request = unsafe { &mut *work.request() };
+        request.tuple = tuple;
+        if is_own { stack::peek(request) } else { None }
+    }))
 }
 
 /// 0, or the number of the reason why it could not be noted.

@@ -37,8 +37,7 @@ pub(super) fn known(request: &Request, side: Side) -> Option<u8> {
 pub(super) fn peek(request: &Request) -> Option<u8> {
     let tuple = &request.tuple;
     let found = STACK.find(tuple)?;
-    let is_own =
-        note::is_alive(found, tuple) && note::is_owned_by(found, request.endpoint);
+    let is_own = note::is_alive(found, tuple) && note::is_owned_by(found, request.endpoint);
     is_own.then(|| eni(found))
 }
 

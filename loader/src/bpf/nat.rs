@@ -5,8 +5,8 @@ use aya::Ebpf;
 use aya::maps::{Map, MapData, PerCpuArray};
 use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Note, Moved, NatControl, PodTuple, PortBlock,
-    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapNote, ReapKind, map,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
+    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::counter::NatStat;
 use zerocopy::{Immutable, IntoBytes};
@@ -63,7 +63,8 @@ fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
     }
 }
 
-fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
+/// A map of an object, if its keys and values have the size of these types.
+pub(super) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
     let data = data(ebpf, name)?;
     let info = data
         .info()
@@ -223,13 +224,6 @@ impl Tables for NatTables {
             NoteKind::Stack => (&self.stack, map::STACK),
         };
         table.each(show).with_context(reading(name))
-    }
-
-    fn note_stack(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
-        match self.stack.put(tuple, note, BPF_NOEXIST.into()) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            other => other.with_context(writing(map::STACK)),
-        }
     }
 
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {

@@ -76,7 +76,9 @@ fn loss(name: &str) -> Option<&'static str> {
     match name {
         map::FLOWS_V4 | map::FLOWS_V6 => Some("the translated flows of this family break"),
         map::MOVED_V4 | map::MOVED_V6 => Some("translated flows off their own port break"),
-        map::INBOUND => Some("answers to connections from the outside may be translated, or dropped"),
+        map::INBOUND => {
+            Some("answers to connections from the outside may be translated, or dropped")
+        }
         map::STACK => Some("connections by service NAT break that conntrack does not tell of"),
         map::COUNTERS | map::NAT_STATS => Some("the counters start at 0"),
         _follows => None,

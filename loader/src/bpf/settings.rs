@@ -7,6 +7,19 @@ use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
 
+/// Which way pod traffic takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// Past the host's stack wherever that is not needed.
+    #[default]
+    Direct,
+    /// The same, but flows that the stack carries are noted, and take it both ways: service NAT may
+    /// have translated them.
+    ServiceNat,
+    /// Through the stack, both ways: there is nothing to note.
+    Stack,
+}
+
 /// What the programs are told when they are loaded, and the capacities of their maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathSettings {
@@ -18,11 +31,8 @@ pub struct DatapathSettings {
     pub masquerade_v6: bool,
     /// What becomes of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
-    /// Whether all pod traffic takes the host's stack.
-    pub path_stack: bool,
-    /// Whether flows are noted that the host's stack carries. Where all pod traffic takes it there is
-    /// no need to.
-    pub service_nat: bool,
+    /// Which way pod traffic takes.
+    pub path: Path,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Most translated IPv4 flows.
@@ -85,8 +95,7 @@ impl Default for DatapathSettings {
             masquerade_v4: true,
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
-            path_stack: false,
-            service_nat: false,
+            path: Path::default(),
             slices: [PortSlice::DEFAULT, none, none, none],
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
@@ -123,10 +132,10 @@ impl Globals {
                 (config::MASQUERADE_V4, settings.masquerade_v4.into()),
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
-                (config::PATH_STACK, settings.path_stack.into()),
+                (config::PATH_STACK, (settings.path == Path::Stack).into()),
                 (
                     config::SERVICE_NAT,
-                    u32::from(settings.service_nat && !settings.path_stack),
+                    (settings.path == Path::ServiceNat).into(),
                 ),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),

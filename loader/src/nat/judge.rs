@@ -183,6 +183,10 @@ mod tests {
         assert_eq!(judge.idle(150), Duration::ZERO);
         assert_eq!(judge.idle(0), Duration::from_millis(400));
         let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        assert!(!judge.is_note_over(NoteKind::Inbound, &tuple, &Note::new(&tuple, u64::MAX, 7, 0)));
+        assert!(!judge.is_note_over(
+            NoteKind::Inbound,
+            &tuple,
+            &Note::new(&tuple, u64::MAX, 7, 0)
+        ));
     }
 }

@@ -1,9 +1,7 @@
 //! Listing and flushing flows.
 
 use anyhow::{Context as _, Result};
-use datapath_common::abi::{
-    Addr, Flow, FlowKey, Note, PodTuple, REAP_BATCH, ReapFlow, ReapNote,
-};
+use datapath_common::abi::{Addr, Flow, FlowKey, Note, PodTuple, REAP_BATCH, ReapFlow, ReapNote};
 
 use super::census::{FlowKind, phase_name};
 use super::judge::Judge;

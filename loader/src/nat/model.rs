@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Result, bail};
 use datapath_common::abi::{
-    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Note, Moved,
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
     PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote,
 };
 use datapath_common::counter::NatStat;
 use datapath_common::ports;
 
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
+use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
 
 /// What the maps hold.
@@ -22,6 +23,8 @@ pub(super) struct Maps {
     pub(super) moved: BTreeMap<PodTuple, Moved>,
     pub(super) inbound: BTreeMap<PodTuple, Note>,
     pub(super) stack: BTreeMap<PodTuple, Note>,
+    /// What conntrack has.
+    pub(super) tracked: Vec<PodTuple>,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
     pub(super) quotas: BTreeMap<u32, u32>,
     pub(super) addresses: BTreeMap<Addr, AddressEntry>,
@@ -51,6 +54,11 @@ impl Model {
 
     pub(super) fn maps(&self) -> MutexGuard<'_, Maps> {
         self.0.lock().unwrap()
+    }
+
+    /// Conntrack, as the model has it.
+    pub(super) fn tracker(&self) -> Box<dyn Tracker> {
+        Box::new(self.clone())
     }
 
     fn working(&self) -> Result<MutexGuard<'_, Maps>> {
@@ -118,6 +126,16 @@ fn is_of(family: Family, address: Addr) -> bool {
     address.is_v4() == (family == Family::V4)
 }
 
+impl Tracker for Model {
+    fn lifetimes(&mut self) -> StackLifetimes {
+        StackLifetimes::default()
+    }
+
+    fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
+        Ok(self.working()?.tracked.contains(tuple))
+    }
+}
+
 impl Tables for Model {
     fn now(&self) -> Result<u64> {
         Ok(self.working()?.now)
@@ -157,12 +175,6 @@ impl Tables for Model {
         for (tuple, note) in &notes {
             show(tuple, note);
         }
-        Ok(())
-    }
-
-    fn note_stack(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
-        let mut maps = self.working()?;
-        maps.stack.entry(*tuple).or_insert(*note);
         Ok(())
     }
 

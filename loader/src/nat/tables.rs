@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Note, Moved, PodTuple, PortBlock, PortBlockKey,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey,
     ReapFlow, ReapNote,
 };
 use datapath_common::counter::NatStat;
@@ -116,12 +116,6 @@ pub trait Tables: Send {
     /// # Errors
     /// When the kernel refuses.
     fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()>;
-
-    /// Notes a flow of the host's stack, unless there is a note of it already.
-    ///
-    /// # Errors
-    /// When the kernel refuses, for want of room too.
-    fn note_stack(&self, tuple: &PodTuple, note: &Note) -> Result<()>;
 
     /// Shows where every flow is that did not get its first candidate port.
     ///

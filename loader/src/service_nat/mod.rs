@@ -7,6 +7,9 @@
 //! seen too, and so does `iptables-legacy -t nat -L`.
 
 mod chains;
+mod notes;
+mod renewal;
+mod tracker;
 
 use std::fmt;
 use std::fs;
@@ -16,6 +19,9 @@ use std::path::Path;
 use anyhow::Context;
 
 use self::chains::Asked;
+pub use self::notes::{is_translated, note};
+pub use self::renewal::{Notes, Renewal};
+pub use self::tracker::KernelTracker;
 
 /// What was seen, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -71,6 +71,11 @@ impl Attachments {
         }
     }
 
+    /// Has other programs take the place of those that were loaded.
+    pub(super) fn replace(&mut self, programs: Programs) {
+        self.programs = programs;
+    }
+
     pub(super) fn pins(&self) -> &Pins {
         &self.pins
     }

@@ -1,6 +1,6 @@
 //! Sweeps of model maps.
 
-use datapath_common::abi::{FlowKey, Note, Moved, PodTuple};
+use datapath_common::abi::{FlowKey, Moved, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, SYN};
 
@@ -24,7 +24,9 @@ fn key(port: u16) -> FlowKey {
 }
 
 fn sweeper() -> Sweeper<Model> {
-    let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), LIMITS);
+    let model = Model::new();
+    let tracker = model.tracker();
+    let sweeper = Sweeper::new(model, Lifetimes::default(), LIMITS, tracker);
     sweeper.tables.maps().add_endpoint(POD, ENDPOINT);
     sweeper
 }
@@ -130,10 +132,8 @@ fn notes_from_outside_go_when_they_are_idle() {
         let mut maps = sweeper.tables.maps();
         maps.inbound
             .insert(note(1), Note::new(&note(1), START - 3_100, ENDPOINT, 0));
-        maps.inbound.insert(
-            note(2),
-            Note::new(&note(2), START - 3_100, ENDPOINT, DATA),
-        );
+        maps.inbound
+            .insert(note(2), Note::new(&note(2), START - 3_100, ENDPOINT, DATA));
     }
     assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
     let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
