@@ -43,7 +43,8 @@ impl Asked {
         Family::of(self.to.ip())
     }
 
-    fn label(&self, transport: Transport) -> String {
+    /// What is asked, for a message.
+    pub(crate) fn label(&self, transport: Transport) -> String {
         format!(
             "{} from {:?} to {}, which {:?} serves",
             transport.name(),
@@ -90,7 +91,10 @@ impl Asked {
         match self.source {
             Source::Client => ensure!(seen == own, "{own} was seen as {seen}"),
             Source::Address(address) => {
-                ensure!(seen.ip() == address, "{own} was seen as {seen}, not as {address}");
+                ensure!(
+                    seen.ip() == address,
+                    "{own} was seen as {seen}, not as {address}"
+                );
             }
             Source::Node => {
                 let node = [0, 1].map(|eni| scene.node_address(eni, family));

@@ -56,6 +56,8 @@ pub(crate) enum Case {
     ClusterDns,
     Identity,
     Metadata,
+    /// The same where the policy keeps pods' addresses.
+    MetadataOwn,
     /// No service: between pods, with the VPC, with the Internet, from outside.
     Direct,
 }
@@ -141,6 +143,7 @@ impl Case {
             Self::ClusterDns => "node-local DNS, ClusterIP".to_owned(),
             Self::Identity => "pod identity agent".to_owned(),
             Self::Metadata => "instance metadata: primary".to_owned(),
+            Self::MetadataOwn => "instance metadata: own".to_owned(),
             Self::Direct => "no service".to_owned(),
         }
     }
@@ -148,7 +151,9 @@ impl Case {
     /// Why a case says nothing of a transport.
     pub(crate) fn without(self, transport: Transport) -> Option<&'static str> {
         match (self, transport) {
-            (Self::Identity | Self::Metadata, Transport::Udp) => Some("HTTP only"),
+            (Self::Identity | Self::Metadata | Self::MetadataOwn, Transport::Udp) => {
+                Some("HTTP only")
+            }
             _ => None,
         }
     }
@@ -198,6 +203,7 @@ impl Case {
                 let primary = scene.node_address(0, family)?;
                 asker.itself(Site::Metadata, Source::Address(primary))
             }
+            Self::MetadataOwn => asker.itself(Site::Metadata, Source::Client),
             Self::Direct => asker.direct(),
         }
     }

@@ -216,9 +216,7 @@ fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Tra
         let to = SocketAddr::new(backend.address, BACKEND_PORT);
         nat.rule(
             sep,
-            &format!(
-                "{remember}-p {protocol} -m {protocol} -j DNAT --to-destination {to}"
-            ),
+            &format!("{remember}-p {protocol} -m {protocol} -j DNAT --to-destination {to}"),
         );
     }
     if service.policy == Policy::Local {
@@ -256,10 +254,7 @@ pub(crate) fn portmap(served: &Served) -> String {
         nat.rule(from, "-m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT");
     }
     nat.rule("POSTROUTING", "-j CNI-HOSTPORT-MASQ");
-    nat.rule(
-        "CNI-HOSTPORT-SETMARK",
-        "-j MARK --set-xmark 0x2000/0x2000",
-    );
+    nat.rule("CNI-HOSTPORT-SETMARK", "-j MARK --set-xmark 0x2000/0x2000");
     nat.rule(
         "CNI-HOSTPORT-MASQ",
         "-m mark --mark 0x2000/0x2000 -j MASQUERADE",
@@ -277,7 +272,10 @@ pub(crate) fn portmap(served: &Served) -> String {
             let matches = format!("-p {protocol} -m {protocol} --dport {port}");
             nat.rule(
                 &dnat,
-                &format!("-s {} {matches} -j CNI-HOSTPORT-SETMARK", host(host_port.pod)),
+                &format!(
+                    "-s {} {matches} -j CNI-HOSTPORT-SETMARK",
+                    host(host_port.pod)
+                ),
             );
             if served.family == Family::V4 {
                 let loopback = format!("-s 127.0.0.1/32 {matches} -j CNI-HOSTPORT-SETMARK");

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use towpath::intent::Family;
 
 use crate::api_server::ApiServer;
-use crate::model::{BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport};
+use crate::model::{
+    BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,
+};
 
 /// Names kube-proxy's binary.
 const BINARY_VARIABLE: &str = "TOWPATH_KUBE_PROXY";
@@ -149,7 +151,9 @@ fn objects(fabric: &Fabric, served: &[Served]) -> Result<BTreeMap<String, Value>
             "items": items
         })
     };
-    let slices = services.iter().filter(|service| !service.backends.is_empty());
+    let slices = services
+        .iter()
+        .filter(|service| !service.backends.is_empty());
     let node = json!({
         "kind": "Node", "apiVersion": "v1",
         "metadata": {"name": NODE_NAME, "uid": NODE_NAME},
@@ -160,7 +164,11 @@ fn objects(fabric: &Fabric, served: &[Served]) -> Result<BTreeMap<String, Value>
     Ok(BTreeMap::from([
         (
             "/api/v1/services".to_owned(),
-            list("ServiceList", "v1", services.iter().map(|s| object(s)).collect()),
+            list(
+                "ServiceList",
+                "v1",
+                services.iter().map(|s| object(s)).collect(),
+            ),
         ),
         (
             "/apis/discovery.k8s.io/v1beta1/endpointslices".to_owned(),
@@ -214,7 +222,11 @@ fn object(service: &Service) -> Value {
 
 fn slice(service: &Service) -> Value {
     let endpoints = service.backends.iter().map(|backend| {
-        let node = if backend.here { NODE_NAME } else { "another-node" };
+        let node = if backend.here {
+            NODE_NAME
+        } else {
+            "another-node"
+        };
         json!({
             "addresses": [backend.address],
             "conditions": {"ready": true},

@@ -157,7 +157,9 @@ fn render(parts: &mut Parts, service: &Service, transport: Transport) {
     }
     let (all, external) = (format!("service-{id}"), format!("external-{id}"));
     parts.services.push(format!("{by_address} : goto {all}"));
-    parts.node_ports.push(format!("{by_port} : goto {external}"));
+    parts
+        .node_ports
+        .push(format!("{by_port} : goto {external}"));
 
     let mut endpoints = Vec::new();
     let mut staying = String::new();
@@ -220,10 +222,7 @@ pub(crate) fn portmap(served: &Served) -> String {
             let protocol = transport.name();
             let _infallible = writeln!(rules, "    {protocol} dport {port} dnat to {to}");
         }
-        let _infallible = writeln!(
-            hairpins,
-            "    {ip} saddr {pod} {ip} daddr {pod} masquerade"
-        );
+        let _infallible = writeln!(hairpins, "    {ip} saddr {pod} {ip} daddr {pod} masquerade");
     }
     format!(
         "table {ip} cni_hostport {{

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Echo;
 use bpf_tests::fabric::world;
-use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
+use bpf_tests::fabric::{Fabric, Netns, Place, Pod, Spec};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -22,7 +22,7 @@ use crate::nftables;
 use crate::rules::Kind;
 
 /// MTU of every link: what the Internet takes, so that large datagrams are fragmented.
-const MTU: u32 = 1500;
+pub(crate) const MTU: u32 = 1500;
 /// Pods on each ENI.
 const PODS: usize = 2;
 /// The first of the host ports.
@@ -65,6 +65,10 @@ impl Site {
         Self::Internet,
     ];
 
+    /// The backends of a service that has several: on the ENI of a client, on the other, and on
+    /// another node.
+    pub(crate) const SPREAD: [Self; 3] = [Self::Pod(0, 1), Self::Pod(1, 1), Self::Peer];
+
     /// Whether it is on this node.
     fn is_here(self) -> bool {
         matches!(self, Self::Pod(..) | Self::Node)
@@ -101,7 +105,7 @@ impl Site {
 pub(crate) enum Which {
     /// With one backend on this node or elsewhere, and with policy `Local` one on another node too.
     Of(Site),
-    /// With a backend on the client's own ENI, on another one, and on another node.
+    /// With the backends [`Site::SPREAD`].
     Spread,
     /// The same, where a client stays with its backend.
     Sticky,
@@ -123,6 +127,7 @@ pub(crate) struct Scene {
 fn settings() -> Value {
     json!({
         "datapath": {"path": "stack"},
+        "masquerade": {"metadata": "primary"},
         "services": {"cidrs": ["172.20.0.0/16", "fd5e::/108"]},
     })
 }
@@ -153,7 +158,9 @@ impl Scene {
         // tests run on has the other.
         let node = &scene.fabric.node;
         for device in ["nodelocaldns", "pod-id-link0"] {
-            node.ip(&format!("link add {device} type bridge\nlink set {device} up"))?;
+            node.ip(&format!(
+                "link add {device} type bridge\nlink set {device} up"
+            ))?;
         }
         for family in Family::ALL {
             for site in added {
@@ -187,15 +194,14 @@ impl Scene {
     }
 
     fn add_services(&mut self, family: Family) -> Result<()> {
-        let spread = [Site::Pod(0, 1), Site::Pod(1, 1), Site::Peer].to_vec();
         let mut wanted: Vec<_> = Site::BACKENDS
             .iter()
             .map(|site| (Which::Of(*site), Policy::Cluster, vec![*site]))
             .collect();
         let here = Site::BACKENDS.iter().filter(|site| site.is_here());
         wanted.extend(here.map(|site| (Which::Of(*site), Policy::Local, vec![*site, Site::Peer])));
-        wanted.push((Which::Spread, Policy::Cluster, spread.clone()));
-        wanted.push((Which::Sticky, Policy::Cluster, spread));
+        wanted.push((Which::Spread, Policy::Cluster, Site::SPREAD.to_vec()));
+        wanted.push((Which::Sticky, Policy::Cluster, Site::SPREAD.to_vec()));
         wanted.push((Which::Empty, Policy::Cluster, Vec::new()));
         let first = match family {
             Family::V4 => 100,
@@ -278,9 +284,41 @@ impl Scene {
             Site::Metadata => fabric.world()?.at(world::Site::Metadata, family),
             Site::LocalDns | Site::ClusterDns | Site::Identity => Place {
                 netns: &fabric.node,
-                address: site.added_to_node(family).context("an address of the node")?,
+                address: site
+                    .added_to_node(family)
+                    .context("an address of the node")?,
             },
         })
+    }
+
+    /// Has everybody forget what their ways take.
+    pub(crate) fn forget_routes(&self) -> Result<()> {
+        self.forget_pods_routes()?;
+        forget_routes(&self.fabric.node)?;
+        forget_routes(self.place(Site::Internet, Family::V4)?.netns)
+    }
+
+    /// Has pods forget it.
+    pub(crate) fn forget_pods_routes(&self) -> Result<()> {
+        let pods = self.pods.iter();
+        pods.map(|(_, pod)| &pod.netns).try_for_each(forget_routes)
+    }
+
+    /// Starts the agent anew with another policy for the instance metadata service.
+    pub(crate) fn set_metadata(&mut self, policy: &str) -> Result<()> {
+        self.fabric
+            .agent
+            .set("/masquerade/metadata", &json!(policy))?;
+        self.fabric.start_agent()
+    }
+
+    /// Lets pods' addresses leave the VPC as they are.
+    pub(crate) fn allow_untranslated(&mut self) -> Result<()> {
+        let pods = self.pods.iter();
+        let addresses: Vec<_> = pods
+            .flat_map(|(_, pod)| Family::ALL.map(|family| pod.address(family).into()))
+            .collect();
+        self.fabric.allow_untranslated(&addresses)
     }
 
     /// Where a load balancer in the VPC is asked for a pod.
@@ -325,4 +363,12 @@ impl Scene {
 pub(crate) fn host_port(eni: u8, index: usize) -> u16 {
     let index = u16::try_from(index).unwrap_or(u16::MAX);
     FIRST_HOST_PORT + 10 * u16::from(eni) + index
+}
+
+/// Has a namespace forget what its ways take.
+fn forget_routes(netns: &Netns) -> Result<()> {
+    for family in ["-4", "-6"] {
+        netns.run(&format!("ip {family} route flush cache"))?;
+    }
+    Ok(())
 }

@@ -55,7 +55,8 @@ impl Column {
                         Err(error) => Cell::Failed(format!("{error:#}")),
                     },
                 };
-                self.cells.insert((name.to_owned(), family, transport), cell);
+                self.cells
+                    .insert((name.to_owned(), family, transport), cell);
             }
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -249,11 +249,7 @@ fn serve_udp(socket: &UdpSocket, manner: &Manner, stop: &AtomicBool) {
             if let Some(clients) = &manner.clients {
                 clients.known().seen.insert(from);
             }
-            let mut reply = if manner.tells {
-                line(from)
-            } else {
-                Vec::new()
-            };
+            let mut reply = if manner.tells { line(from) } else { Vec::new() };
             reply.extend_from_slice(&buffer[..length]);
             // A reply that cannot be sent is missed by who waits for it.
             let _missed = socket.send_to(&reply, from);
