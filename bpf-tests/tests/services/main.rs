@@ -26,7 +26,7 @@ use cases::Case;
 use lasting::{Event, Lasting};
 use model::Transport;
 use rules::Kind;
-use scene::Scene;
+use scene::{Scene, Setting};
 use table::Column;
 use towpath::intent::Family;
 
@@ -52,10 +52,10 @@ fn ask(column: &mut Column, scene: &Scene, case: Case) {
     );
 }
 
-/// Every case with one backend of rules.
-fn everything(kind: Kind) {
-    let mut scene = Scene::new(kind).unwrap();
-    let mut column = Column::new(kind);
+/// Every case with one backend of rules, on one path.
+fn everything(setting: Setting) {
+    let mut scene = Scene::new(setting).unwrap();
+    let mut column = Column::new(setting);
     let every = |_: Family, _: Transport| None;
     for case in Case::ALL.into_iter().chain(Case::BESIDE) {
         ask(&mut column, &scene, case);
@@ -78,7 +78,7 @@ fn everything(kind: Kind) {
         |family, _| special::expired(&scene, family),
     );
     for all in [0, 1, 2] {
-        sieve::set_rp_filter(&scene, kind, all).unwrap();
+        sieve::set_rp_filter(&scene, setting.kind, all).unwrap();
         column.row(
             &format!("rp_filter {all}"),
             |family, _| (family == Family::V6).then_some("IPv4 only"),
@@ -115,35 +115,32 @@ fn everything(kind: Kind) {
         only(Transport::Tcp, "HTTP only"),
         |family, _| special::metadata_blocked(&scene, family),
     );
-    println!("{}", scene.fabric.node.run("conntrack -S").unwrap());
-    println!(
-        "{}",
-        scene
-            .fabric
-            .node
-            .run("nft list chain ip kube-proxy filter-forward")
-            .unwrap()
-    );
     column.finish();
+    special::nothing_invalid(&scene).unwrap();
     scene.fabric.finish().unwrap();
 }
 
 #[test]
 fn iptables_legacy() {
-    everything(Kind::IptablesLegacy);
+    everything(Setting::direct(Kind::IptablesLegacy));
 }
 
 #[test]
 fn iptables_nft() {
-    everything(Kind::IptablesNft);
+    everything(Setting::direct(Kind::IptablesNft));
 }
 
 #[test]
 fn nftables() {
-    everything(Kind::Nftables);
+    everything(Setting::direct(Kind::Nftables));
 }
 
 #[test]
 fn kube_proxy() {
-    everything(Kind::KubeProxy);
+    everything(Setting::direct(Kind::KubeProxy));
+}
+
+#[test]
+fn path_stack() {
+    everything(Setting::STACK);
 }

@@ -19,13 +19,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [
-        Self::IptablesLegacy,
-        Self::IptablesNft,
-        Self::Nftables,
-        Self::KubeProxy,
-    ];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::IptablesLegacy => "iptables-legacy",

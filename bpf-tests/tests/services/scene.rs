@@ -124,20 +124,71 @@ pub(crate) struct Scene {
     pub(crate) fabric: Fabric,
 }
 
-fn settings() -> Value {
+/// How pods' packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Path {
+    /// Past the host's stack, but for what it has to translate.
+    Direct,
+    /// All of them through the host's stack.
+    Stack,
+}
+
+/// Who makes the rules, and how pods' packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Setting {
+    pub(crate) path: Path,
+    pub(crate) kind: Kind,
+}
+
+impl Setting {
+    /// Those that are tested: where all packets take the stack, rules differ in nothing of ours.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::direct(Kind::IptablesLegacy),
+        Self::direct(Kind::IptablesNft),
+        Self::direct(Kind::Nftables),
+        Self::direct(Kind::KubeProxy),
+        Self::STACK,
+    ];
+
+    pub(crate) const STACK: Self = Self {
+        path: Path::Stack,
+        kind: Kind::Nftables,
+    };
+
+    pub(crate) const fn direct(kind: Kind) -> Self {
+        Self {
+            path: Path::Direct,
+            kind,
+        }
+    }
+
+    pub(crate) fn name(self) -> String {
+        let kind = self.kind.name();
+        match self.path {
+            Path::Direct => kind.to_owned(),
+            Path::Stack => format!("{kind}, stack"),
+        }
+    }
+}
+
+fn settings(path: Path) -> Value {
+    let path = match path {
+        Path::Direct => "direct",
+        Path::Stack => "stack",
+    };
     json!({
-        "datapath": {"path": "stack"},
+        "datapath": {"path": path},
         "masquerade": {"metadata": "primary"},
         "services": {"cidrs": ["172.20.0.0/16", "fd5e::/108"]},
     })
 }
 
 impl Scene {
-    /// Makes it, with rules of one kind.
-    pub(crate) fn new(kind: Kind) -> Result<Self> {
+    /// Makes it.
+    pub(crate) fn new(setting: Setting) -> Result<Self> {
         let mut fabric = Fabric::ready(&Spec {
             mtu: MTU,
-            ..Spec::with_world(settings())
+            ..Spec::with_world(settings(setting.path))
         })?;
         let mut pods = Vec::new();
         for eni in [0, 1] {
@@ -186,7 +237,7 @@ impl Scene {
         let served = Family::ALL.map(|family| scene.served(family));
         let served = served.into_iter().collect::<Result<Vec<_>>>()?;
         scene.add_load_balancers()?;
-        let rules = kind.install(&scene.fabric, &served)?;
+        let rules = setting.kind.install(&scene.fabric, &served)?;
         Ok(Self {
             _rules: rules,
             ..scene

@@ -231,3 +231,18 @@ pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
     // The node itself is not a pod.
     ask_once(scene, Site::Node, to, Transport::Tcp).map(drop)
 }
+
+/// Connection tracking has called no packet INVALID: that is what it makes of a connection of which
+/// it has seen one half, and what rules like kube-proxy's drop.
+pub(crate) fn nothing_invalid(scene: &Scene) -> Result<()> {
+    let statistics = scene.fabric.node.run("conntrack -S")?;
+    let words = statistics.split_whitespace();
+    let counts: Vec<_> = words
+        .filter_map(|word| word.strip_prefix("invalid="))
+        .collect();
+    ensure!(
+        !counts.is_empty() && counts.iter().all(|count| *count == "0"),
+        "{statistics}"
+    );
+    Ok(())
+}

@@ -7,7 +7,7 @@ use anyhow::Result;
 use towpath::intent::Family;
 
 use crate::model::Transport;
-use crate::rules::Kind;
+use crate::scene::Setting;
 
 /// What became of a cell.
 #[derive(Clone, Debug)]
@@ -18,21 +18,21 @@ enum Cell {
     Without(&'static str),
 }
 
-/// The cells of one backend of rules.
+/// The cells of one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    kind: Kind,
+    setting: Setting,
     rows: Vec<String>,
     cells: BTreeMap<(String, Family, Transport), Cell>,
 }
 
 /// The columns of this run so far.
-static COLUMNS: Mutex<BTreeMap<Kind, Column>> = Mutex::new(BTreeMap::new());
+static COLUMNS: Mutex<BTreeMap<Setting, Column>> = Mutex::new(BTreeMap::new());
 
 impl Column {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(setting: Setting) -> Self {
         Self {
-            kind,
+            setting,
             rows: Vec::new(),
             cells: BTreeMap::new(),
         }
@@ -66,8 +66,27 @@ impl Column {
     /// # Panics
     /// When a cell is empty or failed.
     pub(crate) fn finish(self) {
-        let kind = self.kind;
         println!("{}", text(&[&self]));
+        let faults = self.faults();
+        let setting = self.setting;
+        let mut columns = COLUMNS.lock().unwrap_or_else(PoisonError::into_inner);
+        columns.insert(setting, self);
+        let all: Vec<_> = columns.values().collect();
+        if all.len() == Setting::ALL.len() {
+            println!("{}", text(&all));
+        }
+        drop(columns);
+        assert!(
+            faults.is_empty(),
+            "{}: {} cells failed:\n{}",
+            setting.name(),
+            faults.len(),
+            faults.join("\n")
+        );
+    }
+
+    /// The cells that are empty or failed.
+    fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for row in &self.rows {
             for family in Family::ALL {
@@ -81,20 +100,7 @@ impl Column {
                 }
             }
         }
-        let mut columns = COLUMNS.lock().unwrap_or_else(PoisonError::into_inner);
-        columns.insert(kind, self);
-        let all: Vec<_> = columns.values().collect();
-        if all.len() == Kind::ALL.len() {
-            println!("{}", text(&all));
-        }
-        drop(columns);
-        assert!(
-            faults.is_empty(),
-            "{}: {} cells failed:\n{}",
-            kind.name(),
-            faults.len(),
-            faults.join("\n")
-        );
+        faults
     }
 }
 
@@ -110,7 +116,7 @@ fn text(columns: &[&Column]) -> String {
     let mut first = format!("{:width$}", "");
     let mut second = format!("{:width$}", "case");
     for column in columns {
-        first += &format!("  {:<18}", column.kind.name());
+        first += &format!("  {:<18}", column.setting.name());
         second += "  tcp4 udp4 tcp6 udp6";
     }
     let mut lines = vec![first.trim_end().to_owned(), second];
