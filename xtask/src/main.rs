@@ -1,11 +1,13 @@
 //! Every developer command of Towpath. `cargo xtask help` lists them.
 
 mod artifacts;
+mod cache;
 mod console;
 mod demo;
 mod ebpf;
 mod follow;
 mod lint;
+mod mirror;
 mod process;
 mod setup;
 mod test;
@@ -32,7 +34,7 @@ enum Command {
     BuildEbpf(ebpf::Options),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
-    /// Run the test suites: unit, bpf, netns, masq, vm (all but unit need root).
+    /// Run the test suites: unit, bpf, netns, masq, services, vm (all but unit need root).
     Test(test::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
     Lint,
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Setup => {
-            setup::ensure(&setup::Need::ALL)?;
+            setup::ensure(&setup::Need::ALWAYS)?;
             console::note("setup: everything is there");
             Ok(ExitCode::SUCCESS)
         }

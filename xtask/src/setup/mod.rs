@@ -1,6 +1,7 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
 mod debian;
+mod kube_proxy;
 mod requirement;
 mod toolchain;
 
@@ -8,6 +9,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
+pub(crate) use kube_proxy::kube_proxy;
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +22,13 @@ pub(crate) enum Need {
     Tests,
     /// The emulator, and what makes an image for it.
     Vm,
+    /// The compiler of kube-proxy.
+    KubeProxy,
 }
 
 impl Need {
-    /// Every need.
-    pub(crate) const ALL: [Self; 4] = [Self::Build, Self::Lint, Self::Tests, Self::Vm];
+    /// What is needed whatever the user's cache holds.
+    pub(crate) const ALWAYS: [Self; 4] = [Self::Build, Self::Lint, Self::Tests, Self::Vm];
 }
 
 /// Makes sure that everything for `needs` is there; installs what is missing where that is

@@ -4,6 +4,7 @@ mod libtest;
 mod runner;
 mod suite;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -32,6 +33,9 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
+/// Names kube-proxy's binary to the suite `services`.
+const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
+
 /// What became of a suite.
 struct Outcome {
     suite: Suite,
@@ -51,6 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         needs.push(Need::Vm);
     }
     setup::ensure(&needs)?;
+    // Before the suite's time begins.
+    let kube_proxy = suites
+        .contains(&Suite::Services)
+        .then(setup::kube_proxy)
+        .transpose()?;
     let metadata = Metadata::read()?;
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
@@ -65,7 +74,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     let outcomes: Vec<_> = suites
         .into_iter()
-        .map(|suite| run_suite(suite, &executables, &debug_log, options))
+        .map(|suite| {
+            run_suite(
+                suite,
+                &executables,
+                &debug_log,
+                kube_proxy.as_deref(),
+                options,
+            )
+        })
         .collect();
     Ok(summarise(&outcomes))
 }
@@ -107,6 +124,7 @@ fn run_suite(
     suite: Suite,
     executables: &[Executable],
     debug_log: &[Executable],
+    kube_proxy: Option<&Path>,
     options: &Options,
 ) -> Outcome {
     note(&format!("test: suite {suite}"));
@@ -116,6 +134,10 @@ fn run_suite(
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
         Suite::Bpf => runner.run(executables) + run_debug_log(debug_log, options),
         Suite::Netns | Suite::Masq => runner.run(executables),
+        Suite::Services => match kube_proxy {
+            Some(binary) => runner.with_file(KUBE_PROXY, binary).run(executables),
+            None => runner.run(executables),
+        },
         Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Counts::FAILURE

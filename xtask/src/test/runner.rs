@@ -1,6 +1,7 @@
 //! Running a suite's test programs, one after the other.
 
 use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ pub(super) struct Runner<'a> {
     suite: Suite,
     full: bool,
     arguments: &'a [String],
+    environment: Option<(&'static str, PathBuf)>,
     deadline: Instant,
 }
 
@@ -28,8 +30,15 @@ impl<'a> Runner<'a> {
             suite,
             full,
             arguments,
+            environment: None,
             deadline: Instant::now() + time_limit(full),
         }
+    }
+
+    /// Has the test programs find a file by a variable of their environment.
+    pub(super) fn with_file(mut self, variable: &'static str, file: &Path) -> Self {
+        self.environment = Some((variable, file.to_owned()));
+        self
     }
 
     /// Runs the suite's programs among `executables`.
@@ -48,6 +57,7 @@ impl<'a> Runner<'a> {
                 command
                     .current_dir(&built.folder)
                     .env("CARGO_MANIFEST_DIR", &built.folder)
+                    .envs(self.environment.clone())
                     .args(self.arguments)
                     .args(selection)
                     .args(self.extra_arguments());
@@ -64,8 +74,12 @@ impl<'a> Runner<'a> {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
         match self.suite {
-            Suite::Netns | Suite::Masq if !self.arguments.iter().any(told) => &["--show-output"],
-            Suite::Netns | Suite::Masq | Suite::Unit | Suite::Bpf | Suite::Vm => &[],
+            Suite::Netns | Suite::Masq | Suite::Services if !self.arguments.iter().any(told) => {
+                &["--show-output"]
+            }
+            Suite::Netns | Suite::Masq | Suite::Services | Suite::Unit | Suite::Bpf | Suite::Vm => {
+                &[]
+            }
         }
     }
 
@@ -129,6 +143,7 @@ mod tests {
             suite: Suite::Unit,
             full: false,
             arguments: &[],
+            environment: None,
             deadline: Instant::now() + limit,
         };
         runner.watch("a script", Command::new("sh").args(["-c", script]))

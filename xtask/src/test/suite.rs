@@ -18,6 +18,8 @@ pub(crate) enum Suite {
     Netns,
     /// Masquerade in network namespaces, and the kernel's own as the oracle.
     Masq,
+    /// Services beside it, by kube-proxy and by rules like its own.
+    Services,
     /// The programs and the agent on other kernels, in virtual machines.
     Vm,
 }
@@ -44,6 +46,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "programs*", Suite::Bpf),
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
+    ("bpf-tests", "test", "services", Suite::Services),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
 ];
@@ -55,7 +58,14 @@ const MASQ: [&str; 4] = ["masq_", "nat_commands::", "nat_restart::", "path_stack
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 5] = [Self::Unit, Self::Bpf, Self::Netns, Self::Masq, Self::Vm];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Unit,
+        Self::Bpf,
+        Self::Netns,
+        Self::Masq,
+        Self::Services,
+        Self::Vm,
+    ];
 
     /// Which tests of a program this suite runs, as arguments of the program; `None` where it runs
     /// none. `arguments` are the user's: who names tests has them looked for in the whole program,
@@ -77,7 +87,7 @@ impl Suite {
         match self {
             Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
             Self::Masq => Some(MASQ.to_vec()),
-            Self::Unit | Self::Bpf | Self::Vm => None,
+            Self::Unit | Self::Bpf | Self::Services | Self::Vm => None,
         }
     }
 
@@ -99,7 +109,7 @@ impl Suite {
     pub(crate) fn needs_root(self) -> bool {
         match self {
             Self::Unit => false,
-            Self::Bpf | Self::Netns | Self::Masq | Self::Vm => true,
+            Self::Bpf | Self::Netns | Self::Masq | Self::Services | Self::Vm => true,
         }
     }
 }
@@ -111,6 +121,7 @@ impl fmt::Display for Suite {
             Self::Bpf => "bpf",
             Self::Netns => "netns",
             Self::Masq => "masq",
+            Self::Services => "services",
             Self::Vm => "vm",
         })
     }

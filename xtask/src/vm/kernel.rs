@@ -1,15 +1,15 @@
 //! The kernels of the matrix, fetched once into the user's cache folder.
 
-use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::mirror::Mirror;
 use super::module::{self, file_name};
+use crate::cache::Cache;
 use crate::console::note;
+use crate::mirror::Mirror;
 use crate::process;
 
 /// A kernel of the matrix.
@@ -72,8 +72,8 @@ pub(super) struct Files {
 impl Kernel {
     /// The kernel's files: from the cache, else from the mirror.
     pub(super) fn fetch(&self) -> Result<Files> {
-        let cache = cache_folder()?;
-        let folder = cache.join(self.name);
+        let cache = cache()?;
+        let folder = cache.place(self.name);
         if let Some(files) = Files::find(&folder) {
             return Ok(files);
         }
@@ -84,20 +84,13 @@ impl Kernel {
             self.suite,
             folder.display()
         ));
-        let work = cache.join(format!("{}.partial", self.name));
-        remove(&work)?;
-        fs::create_dir_all(&work)?;
-        self.download(&work)?;
-        // Whole or not at all: a cache that a stopped run left half full would be taken for good.
-        remove(&folder)?;
-        fs::rename(work.join("result"), &folder)?;
-        remove(&work)?;
+        cache.fill(self.name, |work| self.download(work))?;
         Files::find(&folder).context("the fetched kernel lacks a file")
     }
 
     fn download(&self, work: &Path) -> Result<()> {
         let (packages, root, result) = (work.join("deb"), work.join("root"), work.join("result"));
-        for folder in [&packages, &root, &result] {
+        for folder in [&packages, &root] {
             fs::create_dir_all(folder)?;
         }
         Mirror::open(self.suite, &work.join("apt"))?.download(self.package, &packages)?;
@@ -139,29 +132,9 @@ impl Files {
     }
 }
 
-/// Waits until no other run uses the cache; the lock ends with the file that is returned.
-pub(super) fn lock_cache() -> Result<File> {
-    let cache = cache_folder()?;
-    fs::create_dir_all(&cache)?;
-    let file = File::create(cache.join("lock"))?;
-    file.lock().context("cannot lock the cache of kernels")?;
-    Ok(file)
-}
-
-fn cache_folder() -> Result<PathBuf> {
-    let base = match env::var_os("XDG_CACHE_HOME") {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
-    };
-    Ok(base.join("towpath").join("kernels"))
-}
-
-fn remove(folder: &Path) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)
-            .with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
-    Ok(())
+/// The cache of kernels.
+pub(super) fn cache() -> Result<Cache> {
+    Cache::open("kernels")
 }
 
 /// Every regular file below `root`; links are not followed.

@@ -6,7 +6,6 @@
 mod guest;
 mod image;
 mod kernel;
-mod mirror;
 mod module;
 
 use anyhow::{Context as _, Result};
@@ -19,7 +18,7 @@ use kernel::KERNELS;
 /// Runs the guest's test programs on every kernel; one kernel's failure does not stop the others.
 pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
     // One run at a time: another would share the cache, and the cores would be too few for both.
-    let _lock = kernel::lock_cache()?;
+    let _lock = kernel::cache()?.lock()?;
     let programs = guest::programs(executables)?;
     let image = image::Image::new(&programs, executables)?;
     let mut counts = Counts::default();

@@ -1,11 +1,12 @@
 //! A server that sends back what it gets, over TCP and UDP or over SCTP, and if asked tells whom it
-//! saw.
+//! saw, and speaks unasked.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -29,6 +30,33 @@ pub struct Echo {
     listener: Arc<TcpListener>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    clients: Option<Arc<Clients>>,
+}
+
+/// What a server says unasked.
+pub(super) const UNASKED: &[u8] = b"unasked";
+
+/// Whom a server has seen.
+#[derive(Debug, Default)]
+struct Clients(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    seen: HashSet<SocketAddr>,
+    open: HashMap<SocketAddr, TcpStream>,
+}
+
+impl Clients {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a server behaves beside sending back what it gets.
+#[derive(Clone, Debug)]
+struct Manner {
+    tells: bool,
+    clients: Option<Arc<Clients>>,
 }
 
 impl Echo {
@@ -37,7 +65,7 @@ impl Echo {
     /// # Errors
     /// When the namespace does not have the address.
     pub fn start(at: Place) -> Result<Self> {
-        Self::serve(at, 0, false)
+        Self::serve(at, 0, false, None)
     }
 
     /// Serves on a port of an address, or on a free one for port 0. Each connection begins with a
@@ -47,7 +75,16 @@ impl Echo {
     /// # Errors
     /// When the namespace does not have the address, or the port is taken.
     pub fn telling(at: Place, port: u16) -> Result<Self> {
-        Self::serve(at, port, true)
+        Self::serve(at, port, true, None)
+    }
+
+    /// As [`Self::telling`]; besides, it remembers its clients, and keeps their connections, so that
+    /// it can speak first.
+    ///
+    /// # Errors
+    /// As [`Self::telling`].
+    pub fn speaking(at: Place, port: u16) -> Result<Self> {
+        Self::serve(at, port, true, Some(Arc::default()))
     }
 
     /// The same over SCTP alone.
@@ -60,17 +97,22 @@ impl Echo {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = {
             let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
-            thread::spawn(move || serve_streams(&listener, true, &stop))
+            let manner = Manner {
+                tells: true,
+                clients: None,
+            };
+            thread::spawn(move || serve_streams(&listener, &manner, &stop))
         };
         Ok(Self {
             address,
             listener,
             stop,
             threads: vec![thread],
+            clients: None,
         })
     }
 
-    fn serve(at: Place, port: u16, tells: bool) -> Result<Self> {
+    fn serve(at: Place, port: u16, tells: bool, clients: Option<Arc<Clients>>) -> Result<Self> {
         let (listener, socket) = at
             .netns
             .enter(|| {
@@ -82,20 +124,54 @@ impl Echo {
             .with_context(|| format!("cannot serve on {} of {}", at.address, at.netns.name()))?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
+        let manner = Manner {
+            tells,
+            clients: clients.clone(),
+        };
         let tcp = {
             let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
-            thread::spawn(move || serve_streams(&listener, tells, &stop))
+            let manner = manner.clone();
+            thread::spawn(move || serve_streams(&listener, &manner, &stop))
         };
         let udp = {
             let stop = Arc::clone(&stop);
-            thread::spawn(move || serve_udp(&socket, tells, &stop))
+            thread::spawn(move || serve_udp(&socket, &manner, &stop))
         };
         Ok(Self {
             address,
             listener,
             stop,
             threads: vec![tcp, udp],
+            clients,
         })
+    }
+
+    /// Whether a client, by the address that the server sees, has come by TCP or by UDP.
+    ///
+    /// # Errors
+    /// When the server does not remember its clients.
+    pub fn has_seen(&self, client: SocketAddr) -> Result<bool> {
+        Ok(self.clients()?.known().seen.contains(&client))
+    }
+
+    /// Says something unasked on a client's connection: [`super::Session::hear`] is its other end.
+    ///
+    /// # Errors
+    /// When the server does not know such a client, or the connection is gone.
+    pub fn speak(&self, client: SocketAddr) -> Result<()> {
+        let known = self.clients()?.known();
+        let mut stream = known
+            .open
+            .get(&client)
+            .with_context(|| format!("{} has no connection of {client}", self.address))?;
+        stream.write_all(UNASKED)?;
+        Ok(())
+    }
+
+    fn clients(&self) -> Result<&Clients> {
+        self.clients
+            .as_deref()
+            .context("this server does not remember its clients")
     }
 
     /// Where it serves.
@@ -116,7 +192,7 @@ impl Drop for Echo {
     }
 }
 
-fn serve_streams(listener: &TcpListener, tells: bool, stop: &AtomicBool) {
+fn serve_streams(listener: &TcpListener, manner: &Manner, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -124,9 +200,20 @@ fn serve_streams(listener: &TcpListener, tells: bool, stop: &AtomicBool) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_ended) => return,
         };
+        if let (Some(clients), Ok(stream)) = (&manner.clients, stream.try_clone()) {
+            let mut known = clients.known();
+            known.seen.insert(peer);
+            known.open.insert(peer, stream);
+        }
+        let manner = manner.clone();
         let connection = thread::Builder::new().stack_size(STACK);
         // A client whose thread cannot be made sees its connection end.
-        let _ended = connection.spawn(move || echo(stream, tells.then_some(peer)));
+        let _ended = connection.spawn(move || {
+            echo(stream, manner.tells.then_some(peer));
+            if let Some(clients) = &manner.clients {
+                clients.known().open.remove(&peer);
+            }
+        });
     }
 }
 
@@ -155,11 +242,14 @@ fn echo(mut stream: TcpStream, tell: Option<SocketAddr>) {
     }
 }
 
-fn serve_udp(socket: &UdpSocket, tells: bool, stop: &AtomicBool) {
+fn serve_udp(socket: &UdpSocket, manner: &Manner, stop: &AtomicBool) {
     let mut buffer = vec![0; 64 * 1024];
     while !stop.load(Ordering::Relaxed) {
         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-            let mut reply = if tells { line(from) } else { Vec::new() };
+            if let Some(clients) = &manner.clients {
+                clients.known().seen.insert(from);
+            }
+            let mut reply = if manner.tells { line(from) } else { Vec::new() };
             reply.extend_from_slice(&buffer[..length]);
             // A reply that cannot be sent is missed by who waits for it.
             let _missed = socket.send_to(&reply, from);

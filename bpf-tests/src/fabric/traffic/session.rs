@@ -1,10 +1,11 @@
 //! Clients of a server that tells whom it sees: over TCP, UDP and SCTP, from ports of one's choice.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::echo::UNASKED;
 use super::exchange::{PATIENCE, connect_from_port, there_and_back};
 use super::sctp;
 use crate::fabric::Place;
@@ -80,6 +81,18 @@ impl Session {
     pub fn bulk(&mut self, bytes: usize) -> Result<()> {
         there_and_back(self.stream.get_ref().try_clone()?, &mut self.stream, bytes)
             .with_context(|| format!("{}: {bytes} bytes there and back", self.label))
+    }
+
+    /// Takes what the server says unasked: [`super::Echo::speak`] is its other end.
+    ///
+    /// # Errors
+    /// When the connection is gone, or not that comes in time.
+    pub fn hear(&mut self) -> Result<()> {
+        let mut said = vec![0; UNASKED.len()];
+        let heard = self.stream.read_exact(&mut said);
+        heard.with_context(|| format!("{}: the server speaks first", self.label))?;
+        ensure!(said == UNASKED, "{}: other bytes came", self.label);
+        Ok(())
     }
 }
 

@@ -22,14 +22,14 @@ struct Addresses {
 }
 
 /// Package lists of one suite, in a folder of their own.
-pub(super) struct Mirror {
+pub(crate) struct Mirror {
     configuration: PathBuf,
     suite: String,
 }
 
 impl Mirror {
     /// Fetches the package lists of `suite` (such as `trixie-backports`) into `folder`.
-    pub(super) fn open(suite: &str, folder: &Path) -> Result<Self> {
+    pub(crate) fn open(suite: &str, folder: &Path) -> Result<Self> {
         let addresses = Addresses::of_this_machine()?;
         let address = if suite.ends_with("-security") {
             addresses.security
@@ -46,7 +46,10 @@ impl Mirror {
         }
         fs::write(
             folder.join("etc/sources.list"),
-            format!("deb [signed-by={KEYRING}] {address} {suite} main\n"),
+            format!(
+                "deb [signed-by={KEYRING}] {address} {suite} main\n\
+                 deb-src [signed-by={KEYRING}] {address} {suite} main\n"
+            ),
         )?;
         let configuration = folder.join("apt.conf");
         let root = folder.display();
@@ -73,7 +76,7 @@ impl Mirror {
     }
 
     /// Downloads a kernel into `folder`: `package`, or what it stands for.
-    pub(super) fn download(&self, package: &str, folder: &Path) -> Result<()> {
+    pub(crate) fn download(&self, package: &str, folder: &Path) -> Result<()> {
         let mut open = vec![package.to_owned()];
         let mut parts: Vec<String> = Vec::new();
         while let Some(name) = open.pop() {
@@ -98,6 +101,17 @@ impl Mirror {
         )
     }
 
+    /// Downloads the newest source package of a name into `folder`, as it is.
+    pub(crate) fn download_source(&self, package: &str, folder: &Path) -> Result<()> {
+        process::run(self.command("apt-get").current_dir(folder).args([
+            "--quiet",
+            "source",
+            "--download-only",
+            "--only-source",
+            package,
+        ]))
+    }
+
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("APT_CONFIG", &self.configuration);
@@ -110,7 +124,7 @@ impl Addresses {
     fn of_this_machine() -> Result<Self> {
         let mut text = fs::read_to_string("/etc/apt/sources.list").unwrap_or_default();
         let files = fs::read_dir("/etc/apt/sources.list.d").context(
-            "kernels come from this machine's Debian mirror, but it has no package sources",
+            "tests fetch from this machine's Debian mirror, but it has no package sources",
         )?;
         for file in files {
             let path = file?.path();
@@ -135,7 +149,7 @@ impl Addresses {
         };
         let (Some(main), Some(security)) = (of(false), of(true)) else {
             bail!(
-                "kernels come from this machine's Debian mirror, but its package sources name no \
+                "tests fetch from this machine's Debian mirror, but its package sources name no \
                  Debian release with security updates"
             );
         };

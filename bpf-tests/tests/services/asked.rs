@@ -1,0 +1,116 @@
+//! One client that asks, and everything that has to be right about its answers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result, ensure};
+use bpf_tests::fabric::traffic::{Asker, Session};
+use towpath::intent::Family;
+
+use crate::model::Transport;
+use crate::scene::{Scene, Site};
+
+/// Bytes of a stream, each way: many windows.
+const BULK: usize = 1 << 20;
+/// Bytes of a datagram that no link takes whole, so that it is fragmented.
+const LARGE: usize = 4000;
+/// Bytes of a small one.
+const SMALL: usize = 7;
+/// Exchanges beside those.
+const EXCHANGES: usize = 3;
+
+/// Whom a server has to see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// The client, by its own address and port.
+    Client,
+    /// The node, by an address of its own, which netfilter chooses.
+    Node,
+    /// This address: a translation of ours.
+    Address(IpAddr),
+}
+
+/// A client that asks an address and port, and the server that has to answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) client: Site,
+    pub(crate) to: SocketAddr,
+    pub(crate) server: Site,
+    pub(crate) source: Source,
+}
+
+impl Asked {
+    fn family(&self) -> Family {
+        Family::of(self.to.ip())
+    }
+
+    /// What is asked, for a message.
+    pub(crate) fn label(&self, transport: Transport) -> String {
+        format!(
+            "{} from {:?} to {}, which {:?} serves",
+            transport.name(),
+            self.client,
+            self.to,
+            self.server
+        )
+    }
+
+    /// Opens a connection, and sees that the right server has the right client.
+    pub(crate) fn open(&self, scene: &Scene) -> Result<Session> {
+        let session = Session::open(scene.place(self.client, self.family())?, 0, self.to)?;
+        self.check(scene, session.own()?, session.seen())?;
+        Ok(session)
+    }
+
+    /// Has the client ask and the server answer, in small and in large.
+    pub(crate) fn carry(&self, scene: &Scene, transport: Transport) -> Result<()> {
+        let label = || self.label(transport);
+        match transport {
+            Transport::Tcp => {
+                let mut session = self.open(scene).with_context(label)?;
+                for _ in 0..EXCHANGES {
+                    session.exchange().with_context(label)?;
+                }
+                session.bulk(BULK).with_context(label)
+            }
+            Transport::Udp => {
+                let place = scene.place(self.client, self.family())?;
+                let asker = Asker::open(place, 0, self.to)?;
+                let own = asker.socket().local_addr()?;
+                for bytes in [SMALL, LARGE, SMALL] {
+                    let seen = asker.ask(bytes).with_context(label)?;
+                    self.check(scene, own, seen).with_context(label)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the server that answered is the right one, and saw whom it has to.
+    fn check(&self, scene: &Scene, own: SocketAddr, seen: SocketAddr) -> Result<()> {
+        let family = self.family();
+        match self.source {
+            Source::Client => ensure!(seen == own, "{own} was seen as {seen}"),
+            Source::Address(address) => {
+                ensure!(
+                    seen.ip() == address,
+                    "{own} was seen as {seen}, not as {address}"
+                );
+            }
+            Source::Node => {
+                let node = [0, 1].map(|eni| scene.node_address(eni, family));
+                let node = node.into_iter().collect::<Result<Vec<_>>>()?;
+                ensure!(
+                    node.contains(&seen.ip()),
+                    "{own} was seen as {seen}, not as any of {node:?}"
+                );
+            }
+        }
+        let server = scene.server(self.server, family)?;
+        ensure!(
+            server.has_seen(seen)?,
+            "another server than {:?} answered {seen}",
+            self.server
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Connections of every case that stay open while the agent is killed, and while its programs are
+//! replaced. Then both sides speak, the server first.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bpf_tests::fabric::Fabric;
+use bpf_tests::fabric::state::tcx_ids;
+use bpf_tests::fabric::traffic::Session;
+use towpath::intent::Family;
+
+use crate::asked::Asked;
+use crate::cases::Case;
+use crate::model::Transport;
+use crate::scene::Scene;
+
+/// A connection that is open, or why it is not.
+type Opened = (Case, Family, Asked, Result<Session>);
+
+/// The connections of all cases.
+#[derive(Debug)]
+pub(crate) struct Lasting(Vec<Opened>);
+
+impl Lasting {
+    /// Opens every connection of every case.
+    pub(crate) fn open(scene: &Scene) -> Result<Self> {
+        let mut open = Vec::new();
+        for case in Case::ALL.into_iter().chain(Case::BESIDE) {
+            for family in Family::ALL {
+                for asked in case.asked(scene, family)? {
+                    open.push((case, family, asked, asked.open(scene)));
+                }
+            }
+        }
+        Ok(Self(open))
+    }
+
+    /// Both sides of a case's connections speak, the server first.
+    pub(crate) fn speak(&mut self, scene: &Scene, case: Case, family: Family) -> Result<()> {
+        let mut spoken = 0;
+        let wanted = |(c, f, ..): &&mut Opened| (*c, *f) == (case, family);
+        for (_, _, asked, session) in self.0.iter_mut().filter(wanted) {
+            let label = || asked.label(Transport::Tcp);
+            let session = match session {
+                Ok(session) => session,
+                Err(error) => bail!("{}: never opened: {error:#}", label()),
+            };
+            let server = scene.server(asked.server, family)?;
+            let mut speak = || -> Result<()> {
+                server.speak(session.seen())?;
+                session.hear()?;
+                session.exchange()
+            };
+            speak().with_context(label)?;
+            spoken += 1;
+        }
+        ensure!(spoken > 0, "{} has no connection", case.name());
+        Ok(())
+    }
+}
+
+/// The programs at the ENIs and at the pods' devices.
+fn programs(fabric: &Fabric) -> Result<Vec<Vec<u32>>> {
+    let pods = fabric.pods().iter().map(|pod| pod.host_device());
+    let enis = fabric.enis.iter().map(|eni| eni.device());
+    enis.chain(pods)
+        .map(|device| tcx_ids(&fabric.node, &device))
+        .collect()
+}
+
+/// What a node's connections have to outlive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The agent is killed, and starts again.
+    Kill,
+    /// The agent is replaced in order, and its programs with it.
+    Replacement,
+}
+
+impl Event {
+    pub(crate) const ALL: [Self; 2] = [Self::Kill, Self::Replacement];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "after a kill",
+            Self::Replacement => "after a replacement",
+        }
+    }
+
+    pub(crate) fn happen(self, fabric: &mut Fabric) -> Result<()> {
+        let before = programs(fabric)?;
+        match self {
+            Self::Kill => fabric.agent.kill()?,
+            Self::Replacement => drop(fabric.agent.stop()?),
+        }
+        fabric.start_agent()?;
+        let after = programs(fabric)?;
+        let is_replaced = before.iter().zip(&after).all(|(old, new)| old != new);
+        ensure!(is_replaced, "programs are replaced: {before:?}, {after:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! What a node serves, whoever renders it into rules.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use towpath::intent::Family;
+
+/// Port of every service.
+pub(crate) const SERVICE_PORT: u16 = 80;
+/// Port of every backend.
+pub(crate) const BACKEND_PORT: u16 = 8080;
+/// Port of DNS (RFC 1035 section 4.2).
+pub(crate) const DNS_PORT: u16 = 53;
+/// The first of the node ports; Kubernetes gives out 30000 to 32767.
+const FIRST_NODE_PORT: u16 = 30_000;
+/// How long a client stays with its backend, in seconds: Kubernetes' default.
+pub(crate) const STICKY_SECONDS: u32 = 10_800;
+
+/// What service NAT tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl Transport {
+    pub(crate) const ALL: [Self; 2] = [Self::Tcp, Self::Udp];
+
+    /// As iptables and nft call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// Which backends answer what comes from outside of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Policy {
+    /// Any; the client is masqueraded.
+    Cluster,
+    /// The node's own; the client keeps its address.
+    Local,
+}
+
+/// One place that serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backend {
+    pub(crate) address: IpAddr,
+    /// Whether it is on this node.
+    pub(crate) here: bool,
+}
+
+/// A service of one family, over both transports.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) number: u16,
+    pub(crate) address: IpAddr,
+    pub(crate) policy: Policy,
+    /// Whether a client stays with the backend that it had.
+    pub(crate) sticky: bool,
+    pub(crate) backends: Vec<Backend>,
+}
+
+impl Service {
+    pub(crate) fn name(&self) -> String {
+        let family = match self.family() {
+            Family::V4 => "v4",
+            Family::V6 => "v6",
+        };
+        format!("service-{family}-{}", self.number)
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        Family::of(self.address)
+    }
+
+    pub(crate) fn node_port(&self) -> u16 {
+        FIRST_NODE_PORT + self.number
+    }
+}
+
+/// A port of the node that is a pod's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPort {
+    pub(crate) port: u16,
+    pub(crate) pod: IpAddr,
+}
+
+/// Everything that a node serves in one family.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) family: Family,
+    pub(crate) services: Vec<Service>,
+    pub(crate) host_ports: Vec<HostPort>,
+    /// The node's own addresses, which node ports are asked for by.
+    pub(crate) node: Vec<IpAddr>,
+    /// The addresses that the node-local DNS cache serves on, which it takes out of connection
+    /// tracking.
+    pub(crate) local_dns: Vec<IpAddr>,
+}
+
+/// An address as one CIDR.
+pub(crate) fn host(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}

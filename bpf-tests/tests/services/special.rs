@@ -1,0 +1,248 @@
+//! Cases that are more than questions and answers.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bpf_tests::fabric::counters;
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::traffic::{Asker, Session};
+use bpf_tests::fabric::world::Link;
+use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
+use towpath::intent::Family;
+
+use crate::asked::{Asked, Source};
+use crate::cases::{Backend, CLIENTS, Case};
+use crate::model::{Policy, SERVICE_PORT, Transport};
+use crate::scene::{MTU, Scene, Site, Which};
+
+/// Clients that choose a backend by chance, until each has been chosen: that it needs more has a
+/// chance below one in 10^30.
+const CHANCES: usize = 200;
+/// Questions of one client that all have to go to one backend.
+const STICKY: usize = 8;
+/// What a link takes that is narrower than all others.
+const NARROW: u32 = 1380;
+/// How long a packet may be under way, or its end take to be told.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Asks once, and returns the client as the server sees it.
+fn ask_once(
+    scene: &Scene,
+    client: Site,
+    to: SocketAddr,
+    transport: Transport,
+) -> Result<SocketAddr> {
+    let place = scene.place(client, Family::of(to.ip()))?;
+    match transport {
+        Transport::Tcp => Ok(Session::open(place, 0, to)?.seen()),
+        Transport::Udp => Asker::open(place, 0, to)?.ask(1),
+    }
+}
+
+/// Whether an error says that somebody refused.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let by_io = cause.downcast_ref().and_then(io::Error::raw_os_error);
+        let by_nix = cause.downcast_ref::<Errno>().map(|errno| *errno as i32);
+        let code = by_io.or(by_nix);
+        // The kernel tells a socket of its own that its packet was rejected.
+        [libc::ECONNREFUSED, libc::EPERM].map(Some).contains(&code)
+    })
+}
+
+/// A service without backends refuses, and says so at once.
+pub(crate) fn refused(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    let service = scene.service(Which::Empty, Policy::Cluster, family)?;
+    let cluster_ip = SocketAddr::new(service.address, SERVICE_PORT);
+    let mut asked: Vec<_> = CLIENTS.map(|client| (client, cluster_ip)).to_vec();
+    asked.push((Site::Node, cluster_ip));
+    for eni in [0, 1] {
+        let node_port = SocketAddr::new(scene.node_address(eni, family)?, service.node_port());
+        let clients = [Site::Peer, Site::Outside].iter().chain(&CLIENTS);
+        asked.extend(clients.map(|client| (*client, node_port)));
+    }
+    for (client, to) in asked {
+        match ask_once(scene, client, to, transport) {
+            Ok(_) => bail!("{client:?} has an answer of {to}"),
+            Err(error) if is_refusal(&error) => {}
+            Err(error) => return Err(error.context(format!("{client:?} is refused by {to}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The backend that answered a client.
+fn backend(
+    scene: &Scene,
+    which: Which,
+    client: Site,
+    transport: Transport,
+    family: Family,
+) -> Result<Site> {
+    let service = scene.service(which, Policy::Cluster, family)?;
+    let to = SocketAddr::new(service.address, SERVICE_PORT);
+    let seen = ask_once(scene, client, to, transport)?;
+    for site in Site::SPREAD {
+        if scene.server(site, family)?.has_seen(seen)? {
+            return Ok(site);
+        }
+    }
+    bail!("none of the service's backends has answered {seen}")
+}
+
+/// Each of several backends has its share.
+pub(crate) fn spread(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    for client in CLIENTS {
+        let mut missing = Site::SPREAD.to_vec();
+        for _ in 0..CHANCES {
+            let chosen = backend(scene, Which::Spread, client, transport, family)?;
+            missing.retain(|site| *site != chosen);
+            if missing.is_empty() {
+                break;
+            }
+        }
+        ensure!(missing.is_empty(), "{client:?} never met {missing:?}");
+    }
+    Ok(())
+}
+
+/// A client stays with its backend.
+pub(crate) fn sticky(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    for client in CLIENTS {
+        let first = backend(scene, Which::Sticky, client, transport, family)?;
+        for _ in 0..STICKY {
+            let next = backend(scene, Which::Sticky, client, transport, family)?;
+            ensure!(next == first, "{client:?} went from {first:?} to {next:?}");
+        }
+    }
+    Ok(())
+}
+
+/// A link beyond the VPC that takes less is discovered: the error about it passes rules that drop
+/// what belongs to no connection.
+pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Result<()> {
+    let fabric = &scene.fabric;
+    for link in [Link::Far, Link::Near] {
+        scene.forget_routes()?;
+        fabric.set_world_mtu(link, NARROW)?;
+        let asked = Case::ClusterIp(Backend::External).asked(scene, family)?;
+        let direct = asked.iter().map(|service| {
+            let internet = scene.place(Site::Internet, family)?.address;
+            let to = SocketAddr::new(internet, Site::Internet.port());
+            Ok(Asked { to, ..*service })
+        });
+        let direct = direct.collect::<Result<Vec<_>>>()?;
+        let carried = asked.iter().chain(&direct).try_for_each(|asked| {
+            if transport == Transport::Udp {
+                // Both ends have to know it before: a datagram that is lost is not sent again. The
+                // client forgets, and is told anew by what no link but the narrow one would refuse.
+                asked.carry(scene, Transport::Tcp)?;
+                scene.forget_pods_routes()?;
+                let place = scene.place(asked.client, family)?;
+                let asker = Asker::open(place, 0, asked.to)?;
+                asker.ask(usize::try_from(NARROW)? + 20)?;
+            }
+            asked.carry(scene, transport)
+        });
+        fabric.set_world_mtu(link, MTU)?;
+        carried.with_context(|| format!("{link:?} takes {NARROW}"))?;
+    }
+    scene.forget_routes()
+}
+
+/// A packet whose TTL runs out has an answer, from the node and from a router beyond it.
+pub(crate) fn expired(scene: &Scene, family: Family) -> Result<()> {
+    let mut asked = Vec::new();
+    for case in [
+        Case::ClusterIp(Backend::OtherNode),
+        Case::ClusterIp(Backend::External),
+    ] {
+        asked.extend(case.asked(scene, family)?);
+    }
+    for server in [Site::Peer, Site::Internet] {
+        let to = SocketAddr::new(scene.place(server, family)?.address, server.port());
+        asked.extend(CLIENTS.map(|client| Asked {
+            client,
+            to,
+            server,
+            source: Source::Client,
+        }));
+    }
+    for Asked { client, to, .. } in asked {
+        for ttl in [1, 2] {
+            let told = expire(scene, client, to, ttl);
+            told.with_context(|| format!("a TTL of {ttl} from {client:?} to {to}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends a datagram with a TTL that runs out, and waits until that is told.
+fn expire(scene: &Scene, client: Site, to: SocketAddr, ttl: i32) -> Result<()> {
+    let place = scene.place(client, Family::of(to.ip()))?;
+    let socket = place.netns.enter(|| {
+        let socket = UdpSocket::bind((place.address, 0))?;
+        match to {
+            SocketAddr::V4(_) => {
+                setsockopt(&socket, sockopt::Ipv4Ttl, &ttl)?;
+                setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
+            }
+            SocketAddr::V6(_) => {
+                setsockopt(&socket, sockopt::Ipv6Ttl, &ttl)?;
+                setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
+            }
+        }
+        socket.connect(to)?;
+        Ok(socket)
+    })?;
+    socket.set_read_timeout(Some(SOON))?;
+    socket.send(&[7])?;
+    let told = socket.recv(&mut [0; 64]);
+    let code = told.as_ref().err().and_then(io::Error::raw_os_error);
+    ensure!(code == Some(Errno::EHOSTUNREACH as i32), "{told:?}");
+    Ok(())
+}
+
+/// The instance metadata service is out of pods' reach: their packets are dropped with the reason.
+pub(crate) fn metadata_blocked(scene: &Scene, family: Family) -> Result<()> {
+    const QUICK: Duration = Duration::from_millis(100);
+    let count = || -> Result<u64> {
+        let counters = counters::read(&scene.fabric)?;
+        let counters = counters.into_iter();
+        let blocked = counters.filter(|((_, outcome), _)| outcome == "metadata-blocked");
+        Ok(blocked.map(|(_, packets)| packets).sum())
+    };
+    let address = scene.place(Site::Metadata, family)?.address;
+    let to = SocketAddr::new(address, Site::Metadata.port());
+    for client in CLIENTS {
+        let before = count()?;
+        let place = scene.place(client, family)?;
+        let connected = place
+            .netns
+            .enter(|| Ok(TcpStream::connect_timeout(&to, QUICK)?));
+        ensure!(connected.is_err(), "{client:?} has reached {to}");
+        eventually(SOON, "the drop is counted", || {
+            check(count()? > before, || format!("still {before}"))
+        })?;
+    }
+    // The node itself is not a pod.
+    ask_once(scene, Site::Node, to, Transport::Tcp).map(drop)
+}
+
+/// Connection tracking has called no packet INVALID: that is what it makes of a connection of which
+/// it has seen one half, and what rules like kube-proxy's drop.
+pub(crate) fn nothing_invalid(scene: &Scene) -> Result<()> {
+    let statistics = scene.fabric.node.run("conntrack -S")?;
+    let words = statistics.split_whitespace();
+    let counts: Vec<_> = words
+        .filter_map(|word| word.strip_prefix("invalid="))
+        .collect();
+    ensure!(
+        !counts.is_empty() && counts.iter().all(|count| *count == "0"),
+        "{statistics}"
+    );
+    Ok(())
+}
