@@ -112,7 +112,7 @@ impl Programs {
         }
         let hook = match program {
             Program::FromEndpoint | Program::FromNetwork => TcAttachType::Ingress,
-            Program::ToNetwork => TcAttachType::Egress,
+            Program::ToNetwork | Program::ToEndpoint => TcAttachType::Egress,
         };
         classifier(&mut self.ebpf, program)?
             .attach(device, hook)

@@ -20,6 +20,8 @@ pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
 pub const METADATA_POLICY: &str = "METADATA_POLICY";
 /// Whether all pod traffic takes the host's stack (`u32`, 0 or 1).
 pub const PATH_STACK: &str = "PATH_STACK";
+/// Whether flows that the host's stack carries are noted and looked up (`u32`, 0 or 1).
+pub const SERVICE_NAT: &str = "SERVICE_NAT";
 /// Translated flows that one endpoint may have (`u32`).
 pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
 /// Most inbound flows of one endpoint (`u32`).
@@ -127,6 +129,8 @@ pub mod program {
     pub const FROM_NETWORK: &str = "from_network";
     /// TC egress of an ENI: what the stack sends to the VPC.
     pub const TO_NETWORK: &str = "to_network";
+    /// TC egress of an endpoint's host-side device: what the stack sends to the pod.
+    pub const TO_ENDPOINT: &str = "to_endpoint";
     /// Removes flows that user space found; run from user space, attached nowhere.
     pub const REAPER: &str = "reaper";
 }

@@ -26,11 +26,18 @@ pub enum Program {
     FromNetwork = 1,
     /// What ENIs send.
     ToNetwork = 2,
+    /// What the stack sends to pods.
+    ToEndpoint = 3,
 }
 
 impl Program {
     /// Every program.
-    pub const ALL: [Self; 3] = [Self::FromEndpoint, Self::FromNetwork, Self::ToNetwork];
+    pub const ALL: [Self; 4] = [
+        Self::FromEndpoint,
+        Self::FromNetwork,
+        Self::ToNetwork,
+        Self::ToEndpoint,
+    ];
 
     /// The program's name, as in the object.
     #[must_use]
@@ -39,6 +46,7 @@ impl Program {
             Self::FromEndpoint => crate::config::program::FROM_ENDPOINT,
             Self::FromNetwork => crate::config::program::FROM_NETWORK,
             Self::ToNetwork => crate::config::program::TO_NETWORK,
+            Self::ToEndpoint => crate::config::program::TO_ENDPOINT,
         }
     }
 
@@ -83,11 +91,17 @@ pub enum NatStat {
     Failed = 11,
     /// Inbound flows that could not be noted. The reaper wakes as well.
     InboundFailed = 12,
+    /// Flows of the stack noted.
+    StackNoted = 13,
+    /// Flows of the stack removed.
+    StackRemoved = 14,
+    /// Flows of the stack that could not be noted. The reaper wakes as well.
+    StackFailed = 15,
 }
 
 impl NatStat {
     /// Every one.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::Allocated,
         Self::Kept,
         Self::Host,
@@ -101,6 +115,9 @@ impl NatStat {
         Self::TriesMore,
         Self::Failed,
         Self::InboundFailed,
+        Self::StackNoted,
+        Self::StackRemoved,
+        Self::StackFailed,
     ];
 
     /// The slot in `NAT_STATS`.

@@ -121,4 +121,20 @@ faults! {
     HostNotMoved,
     /// What is marked as done is looked at once more.
     DoneIgnored,
+    /// What the stack carries for an exception's sake is noted as the stack's flow.
+    ExceptionNoted,
+    /// What goes both ways for long is not taken for a stream.
+    StreamIgnored,
+    /// A packet of a flow of the stack goes past it.
+    StackPassed,
+    /// What answers a flow of the stack gets the owner's mark.
+    StackMark,
+    /// A full table of the stack's flows lets packets pass without a note.
+    StackFullPassed,
+    /// What is translated on its way from the stack goes past it on its way back.
+    StackReturnPassed,
+    /// A datagram's first piece goes another way than the later one that came before it.
+    ReorderedPassed,
+    /// An ICMP error about a flow of the stack goes past it.
+    StackErrorPassed,
 }

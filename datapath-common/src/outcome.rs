@@ -97,6 +97,18 @@ outcomes! {
         /// Sent out of the ENI that has the address of the host which the packet carries: the stack
         /// had chosen another one.
         HostMoved = 24, "host-moved";
+        /// Handed to the stack: the packet is of a flow that takes the stack both ways, because
+        /// service NAT there may have translated it.
+        StackFlow = 25, "stack-flow";
+        /// Translated back and handed to the stack, for the same reason.
+        StackFlowReturned = 26, "stack-flow-returned";
+        /// Handed to the stack, which puts the fragments of a datagram in order: a later one came
+        /// before the first.
+        Reordered = 27, "fragments-reordered";
+        /// Passed on to the pod by the stack, and noted as a flow that takes the stack both ways.
+        Noted = 28, "noted";
+        /// Passed on to the pod by the stack: nothing is to be noted of it.
+        ToPod = 29, "to-pod";
     }
 }
 
@@ -146,6 +158,8 @@ outcomes! {
         ServiceNotTranslated = 83, "service-not-translated";
         /// The endpoint has as many inbound flows as its quota allows.
         InboundQuotaExceeded = 84, "inbound-quota-exceeded";
+        /// The table of flows that take the stack both ways is full.
+        StackFull = 85, "stack-full";
     }
 }
 

@@ -10,6 +10,10 @@ pub const DATA: u8 = 1 << 1;
 pub const FIN: u8 = 1 << 2;
 /// A TCP RST has passed.
 pub const RST: u8 = 1 << 3;
+/// A packet has passed more than two seconds after a flow without connections began, and after both
+/// sides had spoken: from then on conntrack takes it for a stream (`nf_conntrack_udp_packet` in
+/// `net/netfilter/nf_conntrack_proto_udp.c`). Only notes of `STACK` have it.
+pub const STREAM: u8 = 1 << 4;
 
 /// Flags of a TCP header (RFC 9293 section 3.1).
 pub mod tcp {

@@ -14,12 +14,13 @@ use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Mapping, PRIMARY, Sender, Tables};
+use crate::nat::{self, Mapping, PRIMARY, Sender, Side, Tables};
 use crate::packet::Packet;
 use crate::redirect;
-use crate::rewrite::{Side, rewrite};
+use crate::rewrite::{Side as Place, rewrite};
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
+use crate::way::Way;
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ struct Leaving<'a> {
     ip: &'a Ip,
     sender: Sender,
     question: Question,
+    /// Whether it may be of a translated flow, whatever policy says of new ones.
+    may_be_translated: bool,
 }
 
 /// How a packet leaves.
@@ -45,6 +48,8 @@ enum Action {
     Translate(Ports, Mapping),
     /// The same for an ICMP error and the packet that it quotes.
     TranslateError(Mapping),
+    /// Through the host's stack.
+    Take(Way),
 }
 
 /// Sends a pod's packet out. Its destination is none of this node.
@@ -80,19 +85,25 @@ pub(crate) fn leave<F: Tables>(
             metadata: settings::metadata_policy(),
             opening: Opening::Portless,
         },
+        may_be_translated: true,
     };
-    let (exit, verdict) = match action::<F>(packet, leaving)? {
+    let (exit, verdict) = match action::<F>(packet, leaving, origin)? {
         Action::Keep(verdict) => (owner, verdict),
         Action::Translate(ports, mapping) => {
             let (exit, snat) = exit::<F>(mapping.eni)?;
-            rewrite::<F>(packet, &ports, Side::Source, snat, mapping.port)?;
+            rewrite::<F>(packet, &ports, Place::Source, snat, mapping.port)?;
             (exit, Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
             let (exit, snat) = exit::<F>(mapping.eni)?;
-            let (side, port, outer) = (Side::Destination, mapping.port, Some(Side::Source));
+            let (side, port, outer) = (Place::Destination, mapping.port, Some(Place::Source));
             icmp_error::rewrite_error::<F>(packet, side, snat, port, outer)?;
             (exit, Verdict::Translated)
+        }
+        Action::Take(way) => {
+            // It is none that a packet of this action has.
+            let verdict = way.take(packet, source.eni());
+            return verdict.ok_or(DropReason::HelperFailed);
         }
     };
     out::<F>(packet, exit, origin, verdict)
@@ -114,7 +125,11 @@ pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
 
 /// Decides how a packet leaves.
 #[inline(always)]
-fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Action, DropReason> {
+fn action<F: Tables>(
+    packet: &mut Packet,
+    mut leaving: Leaving<'_>,
+    origin: Origin,
+) -> Result<Action, DropReason> {
     let ip = leaving.ip;
     if fault::has(Fault::SkipIgnored) {
         leaving.question.skip_pool = false;
@@ -123,7 +138,12 @@ fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Ac
     match ruling {
         Ruling::Drop(reason) => return Err(reason),
         // No look-up where it cannot change the outcome.
-        Ruling::Untranslated(_) if !nat::may_be_exempt() => return Ok(Action::Keep(Verdict::Eni)),
+        Ruling::Untranslated(_) if !nat::may_be_exempt() => {
+            if !settings::notes_stack() {
+                return Ok(Action::Keep(Verdict::Eni));
+            }
+            leaving.may_be_translated = false;
+        }
         Ruling::Translated(Exit::Primary) => {
             if !fault::has(Fault::MetadataExit) {
                 leaving.sender.policy = PRIMARY;
@@ -134,7 +154,7 @@ fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Ac
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => match (transport::read::<F>(packet, ip), ruling) {
             (Ok(Transport::Ports(ports)), _) => ports,
-            (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling),
+            (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
             (Ok(Transport::None), _) => return unknown(&leaving),
             // Cut short, it belongs to no translated flow; what becomes of it else is not for us.
             (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
@@ -142,22 +162,36 @@ fn action<F: Tables>(packet: &mut Packet, mut leaving: Leaving<'_>) -> Result<Ac
         },
         Piece::Later => match (fragment::recall(ip), ruling) {
             (Some(ports), _) => ports,
+            (None, _) if goes_by_notes(origin) => {
+                return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
+            }
             (None, Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
             (None, _) => return Err(DropReason::FragmentUnknown),
         },
     };
+    if goes_by_notes(origin) && fragment::is_reordered(ip) {
+        return Ok(Action::Take(Way::Reordered));
+    }
     fragment::note(ip, &ports)?;
-    with_ports::<F>(packet, leaving, ports)
+    with_ports::<F>(packet, leaving, ports, origin)
 }
 
-/// Decides on a packet with ports.
+/// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind
+/// it else.
+#[inline(always)]
+fn goes_by_notes(origin: Origin) -> bool {
+    settings::notes_stack() && matches!(origin, Origin::Pod)
+}
+
+/// Decides on a packet with ports, and has its flow noted if the stack carries it.
 #[inline(always)]
 fn with_ports<F: Tables>(
     packet: &Packet,
-    mut leaving: Leaving<'_>,
+    leaving: Leaving<'_>,
     ports: Ports,
+    origin: Origin,
 ) -> Result<Action, DropReason> {
-    let (ip, sender, flags) = (leaving.ip, leaving.sender, ports.tcp_flags);
+    let (ip, sender) = (leaving.ip, leaving.sender);
     let tuple = PodTuple::new(
         ports.protocol,
         ip.source,
@@ -165,27 +199,67 @@ fn with_ports<F: Tables>(
         ip.destination,
         ports.destination,
     );
-    if let Some(mapping) = nat::known::<F>(&tuple, sender, flags) {
+    let action = of_flow::<F>(packet, leaving, &tuple, ports, origin)?;
+    let is_noted =
+        settings::notes_stack() && matches!(origin, Origin::Stack) && !packet.is_exception();
+    match action {
+        Action::Keep(_) if is_noted => {
+            let sender = Sender {
+                policy: sender.owner,
+                ..sender
+            };
+            nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Pod)?;
+        }
+        Action::Translate(_, mapping) if is_noted => {
+            nat::take_stack::<F>(&tuple, sender, mapping)?;
+        }
+        Action::Keep(_) | Action::Translate(..) | Action::TranslateError(_) | Action::Take(_) => {}
+    }
+    Ok(action)
+}
+
+/// Decides on a packet by its flow.
+#[inline(always)]
+fn of_flow<F: Tables>(
+    packet: &Packet,
+    mut leaving: Leaving<'_>,
+    tuple: &PodTuple,
+    ports: Ports,
+    origin: Origin,
+) -> Result<Action, DropReason> {
+    let (sender, flags) = (leaving.sender, ports.tcp_flags);
+    if leaving.may_be_translated
+        && let Some(mapping) = nat::known::<F>(tuple, sender, flags)
+    {
         return Ok(Action::Translate(ports, mapping));
+    }
+    if goes_by_notes(origin)
+        && let Some(eni) = nat::stack_known(tuple, sender, flags, Side::Pod)
+        && !fault::has(Fault::StackPassed)
+    {
+        return Ok(Action::Take(Way::Stack(eni)));
+    }
+    if !leaving.may_be_translated {
+        return Ok(Action::Keep(Verdict::Eni));
     }
     leaving.question.opening = ports.opening;
     // A translated flow stays one, whatever the remote sends to the pod's own address.
-    if let Some(mapping) = nat::known_elsewhere::<F>(&tuple, sender, flags) {
+    if let Some(mapping) = nat::known_elsewhere::<F>(tuple, sender, flags) {
         return Ok(Action::Translate(ports, mapping));
     }
-    if nat::inbound::known(&tuple, sender.endpoint, flags) {
+    if nat::inbound::known(tuple, sender.endpoint, flags) {
         leaving.question.flow = KnownFlow::Inbound;
     }
     match decide(&leaving.question) {
         Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
         Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
         Decision::NoteInbound => {
-            nat::note_inbound::<F>(&tuple, sender, flags)?;
+            nat::note_inbound::<F>(tuple, sender, flags)?;
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
             let (_, snat) = exit::<F>(sender.policy)?;
-            let mapping = nat::open::<F>(packet, &tuple, sender, snat, flags)?;
+            let mapping = nat::open::<F>(packet, tuple, sender, snat, flags)?;
             Ok(Action::Translate(ports, mapping))
         }
         // Its flow would have been found above.
@@ -201,6 +275,7 @@ fn error<F: Tables>(
     packet: &Packet,
     mut leaving: Leaving<'_>,
     ruling: Ruling,
+    origin: Origin,
 ) -> Result<Action, DropReason> {
     leaving.question.opening = Opening::Belongs;
     let ip = leaving.ip;
@@ -215,6 +290,12 @@ fn error<F: Tables>(
         let tuple = inner.answered();
         if let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender) {
             return Ok(Action::TranslateError(mapping));
+        }
+        if goes_by_notes(origin)
+            && let Some(eni) = nat::peek_stack(&tuple, leaving.sender)
+            && !fault::has(Fault::StackErrorPassed)
+        {
+            return Ok(Action::Take(Way::Stack(eni)));
         }
         if nat::inbound::peek(&tuple, leaving.sender.endpoint) {
             leaving.question.flow = KnownFlow::Inbound;

@@ -36,16 +36,31 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
         .map_err(|_errno| DropReason::HelperFailed)
 }
 
+/// Notes that a later piece of a datagram came before the first one: all of them take the host's
+/// stack, which puts them in order.
+#[inline(always)]
+pub(crate) fn reorder(ip: &Ip) -> Result<(), DropReason> {
+    FRAGMENTS
+        .insert(
+            key(ip),
+            Datagram::reordered(clock::now()),
+            u64::from(BPF_ANY),
+        )
+        .map_err(|_errno| DropReason::HelperFailed)
+}
+
+/// Whether a first piece is of a datagram of which a later one came before.
+#[inline(always)]
+pub(crate) fn is_reordered(ip: &Ip) -> bool {
+    ip.fragment == Piece::First
+        && !fault::has(Fault::ReorderedPassed)
+        && find(ip).is_some_and(|datagram| datagram.reordered != 0)
+}
+
 /// The ports of the datagram that a later fragment is of.
 #[inline(always)]
 pub(crate) fn recall(ip: &Ip) -> Option<Ports> {
-    // SAFETY: when the entry makes way for another at this very moment, the ports of another
-    // datagram are read, and this fragment goes where its receiver drops it.
-    let datagram = unsafe { FRAGMENTS.get(key(ip)) }?;
-    let is_over = clock::now().wrapping_sub(datagram.seen) > clock::seconds(LIFETIME);
-    if is_over && !fault::has(Fault::FragmentForEver) {
-        return None;
-    }
+    let datagram = find(ip).filter(|datagram| datagram.reordered == 0)?;
     Some(Ports {
         protocol: datagram.protocol,
         source: datagram.source_port,
@@ -54,6 +69,16 @@ pub(crate) fn recall(ip: &Ip) -> Option<Ports> {
         // It opens nothing: what the first fragment was not let through for, this is not either.
         opening: Opening::Belongs,
     })
+}
+
+/// What is known of a datagram.
+#[inline(always)]
+fn find(ip: &Ip) -> Option<&'static Datagram> {
+    // SAFETY: when the entry makes way for another at this very moment, the ports of another
+    // datagram are read, and this fragment goes where its receiver drops it.
+    let datagram = unsafe { FRAGMENTS.get(key(ip)) }?;
+    let is_over = clock::now().wrapping_sub(datagram.seen) > clock::seconds(LIFETIME);
+    (!is_over || fault::has(Fault::FragmentForEver)).then_some(datagram)
 }
 
 #[inline(always)]

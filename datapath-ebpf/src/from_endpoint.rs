@@ -11,9 +11,10 @@ use crate::family::{Family, Ip, V4, V6};
 use crate::fault;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::Tables;
+use crate::nat::{Side, Tables};
 use crate::packet::Packet;
 use crate::settings;
+use crate::way;
 use crate::work;
 
 /// Decides on a frame from a pod.
@@ -47,6 +48,12 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Ok(to_stack(packet, mark, Verdict::LinkLocal));
     }
     if let Some(destination) = maps::address(ip.destination) {
+        // Netfilter may have put an address of the host in the place of a client's, whose answers
+        // leave by the ENI that it came by.
+        let way = way::of::<F>(packet, source, Side::Pod)?;
+        if let Some(verdict) = way.take(packet, source.eni()) {
+            return Ok(verdict);
+        }
         if !destination.is_endpoint() {
             return Ok(to_stack(packet, mark, Verdict::Host));
         }

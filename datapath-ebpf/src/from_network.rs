@@ -14,11 +14,12 @@ use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Inside, PRIMARY, Sender, Tables};
+use crate::nat::{self, Inside, PRIMARY, Sender, Side as Direction, Tables};
 use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
+use crate::way::{self, Way};
 use crate::work;
 
 /// Decides on a frame from an ENI.
@@ -74,8 +75,43 @@ fn to_endpoint<F: Tables>(
     if owner != packet.ifindex() && !fault::has(Fault::AnyEni) {
         return Err(DropReason::WrongEni);
     }
+    let mark = ingress_mark(endpoint.eni());
+    match way::of::<F>(packet, endpoint, Direction::Outside)? {
+        Way::Direct => {}
+        Way::Stack(_) => {
+            packet.set_mark(mark);
+            return Ok(Verdict::StackFlow);
+        }
+        Way::Reordered => {
+            packet.set_mark(mark.exception());
+            return Ok(Verdict::Reordered);
+        }
+    }
     inbound::<F>(packet, ip, endpoint)?;
-    into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Verdict::Local)
+    into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
+}
+
+/// How a packet that is for a pod came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// With the pod's own address.
+    Own,
+    /// With a translation address.
+    Translated,
+    /// With that, and of a flow that takes the stack.
+    OfStack,
+}
+
+impl Arrival {
+    /// That of an answer to a translated flow.
+    #[inline(always)]
+    fn of(inside: Inside) -> Self {
+        if inside.stack && settings::notes_stack() {
+            Self::OfStack
+        } else {
+            Self::Translated
+        }
+    }
 }
 
 /// Delivers to a pod, or hands to the stack what cannot be, or all where that is the way.
@@ -85,22 +121,28 @@ fn into_pod<F: Tables>(
     ip: &Ip,
     endpoint: &AddressEntry,
     eni: u8,
-    verdict: Verdict,
+    arrival: Arrival,
 ) -> Result<Verdict, DropReason> {
     if settings::takes_stack() {
         packet.set_mark(ingress_mark(eni));
-        return Ok(if matches!(verdict, Verdict::Returned) {
-            Verdict::StackReturned
-        } else {
-            Verdict::Stack
+        return Ok(match arrival {
+            Arrival::Own => Verdict::Stack,
+            Arrival::Translated | Arrival::OfStack => Verdict::StackReturned,
         });
+    }
+    if matches!(arrival, Arrival::OfStack) {
+        packet.set_mark(ingress_mark(eni));
+        return Ok(Verdict::StackFlowReturned);
     }
     if let Some(exception) = deliver::exception(packet, ip, endpoint.mtu())? {
         packet.set_mark(ingress_mark(eni).exception());
         return Ok(exception);
     }
     deliver::to_endpoint::<F>(packet, endpoint)?;
-    Ok(verdict)
+    Ok(match arrival {
+        Arrival::Own => Verdict::Local,
+        Arrival::Translated | Arrival::OfStack => Verdict::Returned,
+    })
 }
 
 /// Notes what is opened from a source that the pod's own packets to it would be translated for,
@@ -203,7 +245,7 @@ fn answer<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, D
     }
     let endpoint = endpoint(inside)?;
     rewrite::<F>(packet, &ports, Side::Destination, inside.pod, inside.port)?;
-    into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
+    into_pod::<F>(packet, ip, endpoint, eni, Arrival::of(inside))
 }
 
 /// Translates back an ICMP error about a translated flow: the packet that it quotes is one that we
@@ -236,7 +278,7 @@ fn error<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, Dr
     let endpoint = endpoint(inside)?;
     let (side, port, outer) = (Side::Source, inside.port, Some(Side::Destination));
     icmp_error::rewrite_error::<F>(packet, side, inside.pod, port, outer)?;
-    into_pod::<F>(packet, ip, endpoint, eni, Verdict::Returned)
+    into_pod::<F>(packet, ip, endpoint, eni, Arrival::of(inside))
 }
 
 /// The endpoint whose flow it is. The next one with the address has no part in it.

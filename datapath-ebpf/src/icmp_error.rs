@@ -56,6 +56,18 @@ impl Inner {
         )
     }
 
+    /// The flow of a quoted packet that went to the outside, as its sender sees it.
+    #[inline(always)]
+    pub(crate) fn sent(&self) -> PodTuple {
+        PodTuple::new(
+            self.protocol,
+            self.source,
+            self.source_port,
+            self.destination,
+            self.destination_port,
+        )
+    }
+
     /// The address and port of a side.
     #[inline(always)]
     fn of(&self, side: Side) -> (Addr, u16) {

@@ -25,9 +25,11 @@ mod reaper;
 mod redirect;
 mod rewrite;
 mod settings;
+mod to_endpoint;
 mod to_network;
 mod transport;
 mod verdict;
+mod way;
 mod work;
 
 use aya_ebpf::bindings::TC_ACT_UNSPEC;
@@ -63,6 +65,14 @@ fn to_network(ctx: TcContext) -> i32 {
     }
     let result = to_network::run(&mut packet);
     verdict::finish(Program::ToNetwork, &packet, result)
+}
+
+/// What the stack sends to a pod: TC egress of the host-side device of an endpoint.
+#[classifier]
+fn to_endpoint(ctx: TcContext) -> i32 {
+    let mut packet = Packet::new(ctx);
+    let result = to_endpoint::run(&mut packet);
+    verdict::finish(Program::ToEndpoint, &packet, result)
 }
 
 /// Removes flows that user space found idle: run from there, attached nowhere.

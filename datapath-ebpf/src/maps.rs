@@ -7,10 +7,10 @@ use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{
-    Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, Datagram, DatagramKey,
-    DestinationClass, EniEntry, Flow, FlowKey, Inbound, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS,
-    MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, PodTuple, PortBlock,
-    PortBlockKey, Quota,
+    Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK,
+    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, MAX_ADDRESSES,
+    MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note,
+    PodTuple, PortBlock, PortBlockKey, Quota,
 };
 use datapath_common::counter::{self, Counter};
 
@@ -76,7 +76,12 @@ pub(crate) static QUOTA: HashMap<u32, Quota, { MAX_QUOTA as usize }, NO_PREALLOC
 
 /// Flows opened from the outside.
 #[btf_map]
-pub(crate) static INBOUND: HashMap<PodTuple, Inbound, { DEFAULT_INBOUND as usize }, NO_PREALLOC> =
+pub(crate) static INBOUND: HashMap<PodTuple, Note, { DEFAULT_INBOUND as usize }, NO_PREALLOC> =
+    HashMap::new();
+
+/// Flows that take the host's stack both ways.
+#[btf_map]
+pub(crate) static STACK: HashMap<PodTuple, Note, { DEFAULT_STACK as usize }, NO_PREALLOC> =
     HashMap::new();
 
 /// Fragmented datagrams.

@@ -48,6 +48,12 @@ impl Mark {
         mark & MARK_MASK.load() != 0
     }
 
+    /// Whether a packet's whole mark says that the stack carries it for an exception's sake.
+    #[inline(always)]
+    pub(crate) fn is_exception(mark: u32) -> bool {
+        mark & MARK_EXCEPTION.load() != 0 && !fault::has(Fault::ExceptionNoted)
+    }
+
     /// This mark, for a packet that the stack must answer, fragment or take apart.
     #[inline(always)]
     pub(crate) fn exception(self) -> Self {

@@ -101,6 +101,12 @@ impl Packet {
         Mark::is_done(field!(self, mark))
     }
 
+    /// Whether the stack carries the packet for an exception's sake.
+    #[inline(always)]
+    pub(crate) fn is_exception(&self) -> bool {
+        Mark::is_exception(field!(self, mark))
+    }
+
     /// Whether the mark has bits of ours.
     #[inline(always)]
     pub(crate) fn is_marked(&self) -> bool {

@@ -3,12 +3,12 @@
 //! Attached nowhere: user space runs it (`BPF_PROG_TEST_RUN`) with a request for packet data, as
 //! `datapath_common::abi` lays it out.
 
-use datapath_common::abi::{REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind};
+use datapath_common::abi::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 use datapath_common::counter::NatStat;
 
 use crate::family::{V4, V6};
 use crate::nat::retire::retire;
-use crate::nat::{inbound, stats};
+use crate::nat::{inbound, stack, stats};
 use crate::packet::Packet;
 
 /// Removes what the request names, and gives how many that were.
@@ -17,16 +17,15 @@ pub(crate) fn run(packet: &Packet) -> i32 {
     let Ok(header) = packet.copy::<ReapHeader>(0) else {
         return 0;
     };
-    let is_inbound = header.kind == ReapKind::Inbound as u8;
     let mut removed = 0;
     for index in 0..REAP_BATCH {
         if index >= usize::from(header.count) {
             break;
         }
-        let is_gone = if is_inbound {
-            inbound_flow(packet, index)
-        } else {
+        let is_gone = if header.kind == ReapKind::Flows as u8 {
             flow(packet, index)
+        } else {
+            noted(packet, index, header.kind == ReapKind::Stack as u8)
         };
         removed += i32::from(is_gone);
     }
@@ -52,10 +51,14 @@ fn flow(packet: &Packet, index: usize) -> bool {
 }
 
 #[inline(always)]
-fn inbound_flow(packet: &Packet, index: usize) -> bool {
-    let offset = size_of::<ReapHeader>() + index * size_of::<ReapInbound>();
-    let Ok(item) = packet.copy::<ReapInbound>(offset) else {
+fn noted(packet: &Packet, index: usize, is_stack: bool) -> bool {
+    let offset = size_of::<ReapHeader>() + index * size_of::<ReapNote>();
+    let Ok(item) = packet.copy::<ReapNote>(offset) else {
         return false;
     };
-    inbound::retire(&item.key, item.last_seen)
+    if is_stack {
+        stack::retire(&item.key, item.last_seen)
+    } else {
+        inbound::retire(&item.key, item.last_seen)
+    }
 }

@@ -13,6 +13,16 @@ static METADATA_POLICY: Global<u32> = Global::new(MetadataPolicy::Primary as u32
 #[unsafe(no_mangle)]
 static PATH_STACK: Global<u32> = Global::new(0);
 
+#[unsafe(no_mangle)]
+static SERVICE_NAT: Global<u32> = Global::new(0);
+
+/// Whether flows that the host's stack carries are noted and looked up, so that both directions take
+/// the same way.
+#[inline(always)]
+pub(crate) fn notes_stack() -> bool {
+    SERVICE_NAT.load() != 0
+}
+
 /// Whether all pod traffic takes the host's stack.
 #[inline(always)]
 pub(crate) fn takes_stack() -> bool {

@@ -3,7 +3,7 @@
 //! Pods' packets come this way when the stack had to answer for them, fragment them or look at
 //! their options; the host's own share the ENIs' addresses with translation, and so the ports.
 
-use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
+use datapath_common::abi::{AddressEntry, DestinationClass, HOST, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type};
 use datapath_common::masquerade::Opening;
@@ -154,7 +154,7 @@ fn claim<F: Tables>(
     );
     fragment::note(ip, ports)?;
     let sender = Sender {
-        endpoint: nat::HOST,
+        endpoint: HOST,
         policy: eni,
         owner: eni,
     };

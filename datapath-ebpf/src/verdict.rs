@@ -54,6 +54,11 @@ fn code(verdict: Verdict) -> i32 {
         | Verdict::HostReturned
         | Verdict::Stack
         | Verdict::StackReturned
+        | Verdict::StackFlow
+        | Verdict::StackFlowReturned
+        | Verdict::Reordered
+        | Verdict::Noted
+        | Verdict::ToPod
         | Verdict::Carried
         | Verdict::CarriedTranslated => TC_ACT_UNSPEC,
     }

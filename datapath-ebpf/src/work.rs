@@ -144,6 +144,7 @@ pub(crate) fn reason(number: u32) -> DropReason {
     const QUOTA_EXCEEDED: u32 = DropReason::QuotaExceeded as u32;
     const INBOUND_FULL: u32 = DropReason::InboundFull as u32;
     const INBOUND_QUOTA: u32 = DropReason::InboundQuotaExceeded as u32;
+    const STACK_FULL: u32 = DropReason::StackFull as u32;
     const SCTP_PORT_TAKEN: u32 = DropReason::SctpPortTaken as u32;
     const TRUNCATED: u32 = DropReason::Truncated as u32;
     const NO_FLOW: u32 = DropReason::NoFlow as u32;
@@ -154,6 +155,7 @@ pub(crate) fn reason(number: u32) -> DropReason {
         QUOTA_EXCEEDED => DropReason::QuotaExceeded,
         INBOUND_FULL => DropReason::InboundFull,
         INBOUND_QUOTA => DropReason::InboundQuotaExceeded,
+        STACK_FULL => DropReason::StackFull,
         NO_FLOW => DropReason::NoFlow,
         SCTP_PORT_TAKEN => DropReason::SctpPortTaken,
         TRUNCATED => DropReason::Truncated,

@@ -83,6 +83,7 @@ pub(crate) fn intent() -> Intent {
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
             masquerade: MasqueradeSettings::default(),
+            service_nat: false,
             ports: [PortSlice::NONE; PortSlice::MAX],
         },
         policy: Policy::default(),

@@ -198,6 +198,9 @@ pub struct Settings {
     pub host_addresses: BTreeSet<IpAddr>,
     /// What is masqueraded, and how.
     pub masquerade: MasqueradeSettings,
+    /// Whether flows are noted that the host's stack carries, because service NAT there may have
+    /// translated them.
+    pub service_nat: bool,
     /// The ports that translation may use; the host's automatic ports keep off them.
     pub ports: [PortSlice; PortSlice::MAX],
 }

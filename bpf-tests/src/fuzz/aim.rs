@@ -50,7 +50,7 @@ impl Aim<'_> {
         let sent = match program {
             Program::FromEndpoint => self.of_pod(),
             Program::FromNetwork => self.of_vpc(),
-            Program::ToNetwork => self.of_stack(),
+            Program::ToNetwork | Program::ToEndpoint => self.of_stack(),
         };
         let mut frame = framed(sent.macs, &sent.spec.packet(self.random));
         mutate(self.random, &mut frame);

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, Quota,
-    inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, NatControl, Note, PodTuple, Quota, inbound_quota,
+    map,
 };
 
 use super::aim::{PORTS, REMOTE_PORTS};
@@ -210,7 +210,7 @@ impl Planter<'_> {
         let of = self.world.pod(inside.pod).map_or(0, |pod| pod.identity());
         let endpoint = self.endpoint(of);
         let inward = pick(self.random, &[0, 0, 2, 4, 8, 14]);
-        let mut value = Inbound::new(&pod_tuple(&inside), last_seen, endpoint, shown);
+        let mut value = Note::new(&pod_tuple(&inside), last_seen, endpoint, shown);
         value.progress_in = inward;
         self.tables.inbound.put(&pod_tuple(&inside), &value)?;
         let flow = state::FromOutside {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
     inbound_quota, map,
 };
 
@@ -21,7 +21,7 @@ pub(super) struct Tables {
     moved: [Table<PodTuple, Moved>; 2],
     blocks: Table<PortBlockKey, PortBlock>,
     pub(super) quota: Table<u32, Quota>,
-    pub(super) inbound: Table<PodTuple, Inbound>,
+    pub(super) inbound: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
-use towpath::bpf::DatapathSettings;
+use towpath::bpf::{DatapathSettings, Path};
 
 use crate::model::world::{Marks, Metadata, Settings};
 
@@ -94,7 +94,12 @@ impl Variant {
             masquerade_v4: true,
             masquerade_v6: self.masquerade_v6,
             metadata: self.metadata,
-            path_stack: self.path_stack,
+            path: if self.path_stack {
+                Path::Stack
+            } else {
+                Path::Direct
+            },
+            stack: self.inbound,
             slices,
             flows_v4: self.capacity,
             flows_v6: self.capacity,

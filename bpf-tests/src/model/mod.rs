@@ -133,6 +133,7 @@ pub fn predict(
         Program::FromEndpoint => passage.pod_sends(),
         Program::FromNetwork => passage.eni_receives(),
         Program::ToNetwork => passage.stack_sends(),
+        Program::ToEndpoint => Ok((Verdict::ToPod, Way::Pass)),
     };
     match decided {
         Ok((verdict, way)) => Ok(Answer {

@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Inbound, Moved, PodTuple, PortBlock, PortBlockKey, Quota,
-    REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind, map,
+    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
+    REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::config;
 use towpath::bpf::NatTables;
@@ -47,7 +47,7 @@ impl Reaper {
     pub fn inbound(&self, flows: &[(PodTuple, u64)]) -> Result<u32> {
         let items: Vec<_> = flows
             .iter()
-            .map(|(key, last_seen)| ReapInbound {
+            .map(|(key, last_seen)| ReapNote {
                 key: *key,
                 last_seen: *last_seen,
             })
@@ -120,7 +120,7 @@ impl Programs {
         for moved in [map::MOVED_V4, map::MOVED_V6] {
             self.table::<PodTuple, Moved>(moved)?.clear()?;
         }
-        self.table::<PodTuple, Inbound>(map::INBOUND)?.clear()?;
+        self.table::<PodTuple, Note>(map::INBOUND)?.clear()?;
         self.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS)?
             .clear()?;
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;

@@ -3,7 +3,7 @@
 use bpf_tests::packet::Body;
 use datapath_common::counter::Program;
 use datapath_common::outcome::Verdict;
-use towpath::bpf::DatapathSettings;
+use towpath::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table};
 use crate::world::*;
@@ -101,15 +101,16 @@ fn moved(net: &Net) -> Vec<Case> {
 }
 
 pub(crate) fn tables() -> Vec<Table> {
-    let table = |path_stack, of: fn(&Net) -> Vec<Case>| Table {
-        settings: DatapathSettings {
-            path_stack,
-            ..settings()
-        },
+    let table = |path, of: fn(&Net) -> Vec<Case>| Table {
+        settings: DatapathSettings { path, ..settings() },
         prepare: |_| {},
         cases: [V4, V6].iter().flat_map(of).collect(),
     };
-    vec![table(true, stack), table(false, moved), table(true, moved)]
+    vec![
+        table(Path::Stack, stack),
+        table(Path::Direct, moved),
+        table(Path::Stack, moved),
+    ]
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bpf_tests::packet::Body;
 use bpf_tests::testrun::Programs;
-use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple, Quota, inbound_quota, map};
+use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, Quota, inbound_quota, map};
 use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -132,7 +132,7 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
             3000_u16.to_be(),
         );
         run(&mut programs, vec![asks(&net, OTHER)]);
-        let notes = programs.table::<PodTuple, Inbound>(map::INBOUND).unwrap();
+        let notes = programs.table::<PodTuple, Note>(map::INBOUND).unwrap();
         let note = notes.get(&tuple).unwrap().unwrap();
         assert_eq!(note.endpoint, OTHER.ifindex);
         let quotas = programs.table::<u32, Quota>(map::QUOTA).unwrap();

@@ -7,7 +7,7 @@ use bpf_tests::testrun;
 use bpf_tests::testrun::reaper::Reaper;
 use bpf_tests::testrun::tables::{Plain, Table};
 use datapath_common::abi::{
-    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Inbound, Moved,
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
     PodTuple, Quota, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// Flows from the outside.
-    pub(crate) fn inbound(&self) -> Table<PodTuple, Inbound> {
+    pub(crate) fn inbound(&self) -> Table<PodTuple, Note> {
         self.table(map::INBOUND)
     }
 

@@ -39,11 +39,11 @@ impl DatagramKey {
     }
 }
 
-/// Value of `FRAGMENTS`: what the first fragment told.
+/// Value of `FRAGMENTS`: what the first fragment told, or that it has not come yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Datagram {
-    /// When the first fragment passed, in jiffies.
+    /// When the first fragment passed, or the one that came before it, in jiffies.
     pub seen: u64,
     /// Source port, as it lies in the packet.
     pub source_port: u16,
@@ -51,8 +51,10 @@ pub struct Datagram {
     pub destination_port: u16,
     /// Protocol of the datagram.
     pub protocol: u8,
-    reserved: u8,
-    reserved_lane: u16,
+    /// Not 0 for a datagram of which a later piece came first, and told no ports: the host's stack is
+    /// to put its pieces in order.
+    pub reordered: u8,
+    reserved: u16,
 }
 
 impl Datagram {
@@ -65,8 +67,18 @@ impl Datagram {
             source_port,
             destination_port,
             protocol,
+            reordered: 0,
             reserved: 0,
-            reserved_lane: 0,
+        }
+    }
+
+    /// A value for a datagram whose first piece has not come yet.
+    #[inline(always)]
+    #[must_use]
+    pub const fn reordered(seen: u64) -> Self {
+        Self {
+            reordered: 1,
+            ..Self::new(seen, 0, 0, 0)
         }
     }
 }

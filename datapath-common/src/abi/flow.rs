@@ -99,7 +99,8 @@ pub struct Flow {
     echo_protocol: u8,
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
-    reserved: u8,
+    /// Not 0 for a flow whose packets take the host's stack on the inside of translation.
+    pub stack: u8,
 }
 
 impl Flow {
@@ -121,7 +122,7 @@ impl Flow {
             echo_eni: key.eni,
             echo_protocol: key.protocol,
             dead: 0,
-            reserved: 0,
+            stack: 0,
         }
     }
 

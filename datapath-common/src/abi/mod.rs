@@ -9,7 +9,7 @@ mod datagram;
 mod destination;
 mod eni;
 mod flow;
-mod inbound;
+mod note;
 mod quota;
 mod reap;
 
@@ -22,13 +22,13 @@ pub use flow::{
     Flow, FlowKey, Moved, NatControl, PORTS_PER_BLOCK, PodTuple, PortBlock, PortBlockKey,
     bpf_spin_lock,
 };
-pub use inbound::Inbound;
-pub use quota::{Quota, endpoint_of_quota, inbound_quota};
-pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind};
+pub use note::Note;
+pub use quota::{HOST, Quota, endpoint_of_quota, inbound_quota};
+pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Names of the maps in the ELF object and below the pin folder.
 pub mod map {
@@ -56,8 +56,10 @@ pub mod map {
     /// Identity of an endpoint (`u32`, 0 for the host), or [`super::inbound_quota`] of it ->
     /// [`super::Quota`].
     pub const QUOTA: &str = "QUOTA";
-    /// [`super::PodTuple`] -> [`super::Inbound`]: flows opened from the outside.
+    /// [`super::PodTuple`] -> [`super::Note`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
+    /// [`super::PodTuple`] -> [`super::Note`]: flows that take the host's stack both ways.
+    pub const STACK: &str = "STACK";
     /// [`super::DatagramKey`] -> [`super::Datagram`]: fragmented datagrams.
     pub const FRAGMENTS: &str = "FRAGMENTS";
     /// One slot, [`super::NatControl`]. Written by user space.
@@ -65,7 +67,7 @@ pub mod map {
     /// [`crate::counter::NatStat`] -> per-CPU `u64`.
     pub const NAT_STATS: &str = "NAT_STATS";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 15] = [
+    pub const PINNED: [&str; 16] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -78,6 +80,7 @@ pub mod map {
         PORT_BLOCKS,
         QUOTA,
         INBOUND,
+        STACK,
         FRAGMENTS,
         NAT_CONTROL,
         NAT_STATS,
@@ -98,6 +101,10 @@ pub const DEFAULT_FLOWS_V4: u32 = 262_144;
 pub const DEFAULT_FLOWS_V6: u32 = 65_536;
 /// Default capacity of `INBOUND`; a setting.
 pub const DEFAULT_INBOUND: u32 = 65_536;
+/// Capacity of `STACK` where the kernel does not say how many connections it tracks: the kernel's own
+/// choice for a machine with 4 GiB or more (`nf_conntrack_init_start` in
+/// `net/netfilter/nf_conntrack_core.c`).
+pub const DEFAULT_STACK: u32 = 262_144;
 /// Translated flows that one endpoint may have by default: two thirds of the ports that one
 /// destination can be reached by. A setting.
 pub const DEFAULT_FLOWS_PER_ENDPOINT: u32 = 16_384;

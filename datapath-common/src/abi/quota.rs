@@ -4,6 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::bpf_spin_lock;
 
+/// The identity of the host among endpoints.
+pub const HOST: u32 = 0;
+
 /// Key of `QUOTA` for the inbound flows of an endpoint; that of its translated flows is its identity
 /// itself, which never has this bit.
 #[inline(always)]

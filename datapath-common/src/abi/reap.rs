@@ -19,8 +19,10 @@ pub const REAP_BATCH: usize = 64;
 pub enum ReapKind {
     /// [`ReapFlow`].
     Flows = 0,
-    /// [`ReapInbound`].
+    /// [`ReapNote`] of `INBOUND`.
     Inbound = 1,
+    /// [`ReapNote`] of `STACK`.
+    Stack = 2,
 }
 
 /// Head of a request.
@@ -66,10 +68,10 @@ impl ReapFlow {
     pub const ALWAYS: u64 = u64::MAX;
 }
 
-/// An inbound flow to remove.
+/// A note to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct ReapInbound {
+pub struct ReapNote {
     /// Which.
     pub key: PodTuple,
     /// As for [`ReapFlow`].
@@ -77,4 +79,4 @@ pub struct ReapInbound {
 }
 
 const _: () = assert!(size_of::<ReapHeader>() == 16);
-const _: () = assert!(size_of::<ReapHeader>() + REAP_BATCH * size_of::<ReapInbound>() < 3200);
+const _: () = assert!(size_of::<ReapHeader>() + REAP_BATCH * size_of::<ReapNote>() < 3200);

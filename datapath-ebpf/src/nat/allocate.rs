@@ -4,6 +4,7 @@
 //! they would take more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
+use datapath_common::abi::HOST;
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
@@ -117,7 +118,7 @@ fn count<F: Tables>(request: &Request, port: u16) {
     if port == request.tuple.pod_port {
         stats::count::<F>(NatStat::Kept);
     }
-    if request.endpoint == quota::HOST {
+    if request.endpoint == HOST {
         stats::count::<F>(NatStat::Host);
     }
     let tries = attempt().map_or(0, |attempt| attempt.tries);

@@ -4,13 +4,13 @@ use core::hint;
 use core::ptr;
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::abi::{Addr, Flow, FlowKey, PortBlock, PortBlockKey};
+use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
 use datapath_common::progress;
 
+use super::blocks;
 use super::host_socket::{self, SocketTuple};
 use super::request::Request;
 use super::tables::{Refusal, Table as _, Tables};
-use super::{blocks, quota};
 use crate::clock;
 use crate::maps::ATTEMPT;
 use crate::work::global;
@@ -71,7 +71,7 @@ impl Attempt {
         attempt.snat = unsafe { ptr::read_volatile(&raw const request.snat) };
         attempt.tries = 0;
         attempt.pod_port = tuple.pod_port;
-        attempt.is_host = request.endpoint == quota::HOST;
+        attempt.is_host = request.endpoint == HOST;
         attempt.has_no_room = false;
         Some(())
     }

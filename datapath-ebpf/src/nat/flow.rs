@@ -148,6 +148,23 @@ fn alive<F: Tables>(request: &Request, mapping: Mapping) -> bool {
         .is_some_and(|flow| is_owned_by(flow, tuple, *endpoint) && is_alive(flow, &key))
 }
 
+/// Notes that a flow's answers take the stack.
+#[inline(always)]
+pub(super) fn take_stack<F: Tables>(request: &Request, mapping: Mapping) {
+    let key = key(&request.tuple, mapping);
+    let Some(flow) = F::flows().find(&key) else {
+        return;
+    };
+    if is_owned_by(flow, &request.tuple, request.endpoint) && is_alive(flow, &key) {
+        // SAFETY: `flow` is a map's value, which stays readable and writable while the program runs.
+        unsafe {
+            if ptr::read_volatile(&raw const (*flow).stack) == 0 {
+                ptr::write_volatile(&raw mut (*flow).stack, 1);
+            }
+        }
+    }
+}
+
 /// Whether a flow has this tuple's inside, and is this endpoint's.
 #[inline(always)]
 pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) -> bool {
@@ -188,6 +205,7 @@ fn inside(flow: *const Flow) -> Inside {
             flow.pod_port
         },
         endpoint: flow.endpoint,
+        stack: flow.stack != 0 && !fault::has(Fault::StackReturnPassed),
     }
 }
 

@@ -14,21 +14,24 @@ mod host_socket;
 pub(crate) mod inbound;
 mod lock;
 mod moved;
+mod note;
 pub(crate) mod ports;
 mod quota;
 mod request;
 pub(crate) mod retire;
 mod search;
+pub(crate) mod stack;
 pub(crate) mod stats;
 mod tables;
 
-use datapath_common::abi::Addr;
+use datapath_common::abi::{Addr, HOST};
 
 pub(crate) use flow::{answered, known, peek_answered};
+pub(crate) use note::Side;
 pub(crate) use ports::in_range;
-pub(crate) use quota::HOST;
 pub(crate) use request::{
-    Request, is_own_port_free, known_elsewhere, note_inbound, open, peek, see_inbound,
+    Request, ask, is_own_port_free, known_elsewhere, note_inbound, note_stack, open, peek,
+    peek_stack, see_inbound, stack_asked, stack_known, stack_quoted, take_stack,
 };
 pub(crate) use tables::Tables;
 
@@ -90,6 +93,8 @@ pub(crate) struct Inside {
     pub(crate) port: u16,
     /// Whose it is: the pod's identity, or [`HOST`].
     pub(crate) endpoint: u32,
+    /// Whether its packets take the host's stack.
+    pub(crate) stack: bool,
 }
 
 impl Inside {

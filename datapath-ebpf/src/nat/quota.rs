@@ -4,7 +4,7 @@ use core::ptr;
 
 use aya_ebpf::Global;
 use datapath_common::abi::{
-    DEFAULT_FLOWS_OF_HOST, DEFAULT_FLOWS_PER_ENDPOINT, DEFAULT_INBOUND_PER_ENDPOINT, Quota,
+    DEFAULT_FLOWS_OF_HOST, DEFAULT_FLOWS_PER_ENDPOINT, DEFAULT_INBOUND_PER_ENDPOINT, HOST, Quota,
     inbound_quota,
 };
 use datapath_common::fault::Fault;
@@ -23,9 +23,6 @@ static INBOUND_PER_ENDPOINT: Global<u32> = Global::new(DEFAULT_INBOUND_PER_ENDPO
 
 #[unsafe(no_mangle)]
 static FLOWS_OF_HOST: Global<u32> = Global::new(DEFAULT_FLOWS_OF_HOST);
-
-/// The endpoint that is the host.
-pub(crate) const HOST: u32 = 0;
 
 /// Counts one translated flow more, unless the endpoint has as many as it may have.
 #[inline(always)]

@@ -7,8 +7,10 @@ use datapath_common::outcome::DropReason;
 use super::allocate::{First, first, settle};
 use super::search::search;
 use super::tables::Tables;
-use super::{Mapping, Sender, flow, inbound};
+use super::{Mapping, Sender, Side, flow, inbound, stack};
+use crate::family::Ip;
 use crate::packet::Packet;
+use crate::transport::Ports;
 use crate::work::{self, global, reason, work};
 
 /// A flow to find or to open.
@@ -96,10 +98,94 @@ pub(crate) fn see_inbound<F: Tables>(
     work::from_number(inbound_seen::<F>())
 }
 
+/// The ENI whose mark the packets of an endpoint's flow get that takes the host's stack; `None` for a
+/// flow of which there is no such note. Keeps it alive.
+#[inline(always)]
+pub(crate) fn stack_known(
+    tuple: &PodTuple,
+    sender: Sender,
+    tcp_flags: u8,
+    side: Side,
+) -> Option<u8> {
+    write(tuple, sender, tcp_flags).ok()?;
+    eni_from_register(stack_found(side.to_register()))
+}
+
+/// The same, leaving the note as it is.
+#[inline(always)]
+pub(crate) fn peek_stack(tuple: &PodTuple, sender: Sender) -> Option<u8> {
+    write(tuple, sender, 0).ok()?;
+    eni_from_register(stack_peeked())
+}
+
+/// Notes an endpoint's flow that takes the host's stack. The ENI whose mark the pod's packets are to
+/// get is the sender's policy.
+#[inline(always)]
+pub(crate) fn note_stack(
+    tuple: &PodTuple,
+    sender: Sender,
+    tcp_flags: u8,
+    side: Side,
+) -> Result<(), DropReason> {
+    write(tuple, sender, tcp_flags)?;
+    work::from_number(stack_noted(side.to_register()))
+}
+
+/// Has a translated flow's answers take the stack, which has carried a packet of it.
+#[inline(always)]
+pub(crate) fn take_stack<F: Tables>(
+    tuple: &PodTuple,
+    sender: Sender,
+    mapping: Mapping,
+) -> Result<(), DropReason> {
+    write(tuple, sender, 0)?;
+    work::from_number(stack_taken::<F>(Mapping::to_register(Some(mapping))))
+}
+
 /// Whether no flow has the inside port itself, of what [`open`] could not open.
 #[inline(always)]
 pub(crate) fn is_own_port_free<F: Tables>() -> bool {
     own_port_is_free::<F>() != 0
+}
+
+/// Writes of whom the next question is.
+#[inline(always)]
+pub(crate) fn ask(sender: Sender) -> Result<(), DropReason> {
+    let request = work()?.request();
+    // SAFETY: as in `write`.
+    let request = unsafe { &mut *request };
+    request.endpoint = sender.endpoint;
+    request.eni = sender.policy;
+    request.owner = sender.owner;
+    Ok(())
+}
+
+/// [`stack_known`] for the packet with this header, of the sender that was written.
+#[inline(always)]
+pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<u8> {
+    let request = work().ok()?.request();
+    // SAFETY: as in `write`.
+    let request = unsafe { &mut *request };
+    let (pod, remote) = match side {
+        Side::Pod => (
+            (ip.source, ports.source),
+            (ip.destination, ports.destination),
+        ),
+        Side::Outside => (
+            (ip.destination, ports.destination),
+            (ip.source, ports.source),
+        ),
+    };
+    request.tuple = PodTuple::new(ports.protocol, pod.0, pod.1, remote.0, remote.1);
+    request.tcp_flags = ports.tcp_flags;
+    stack::known(request, side)
+}
+
+/// [`peek_stack`] for the flow that an ICMP error quotes, of the sender that was written. What a pod
+/// receives quotes what it has sent, and the other way round; a pod has no say in another's flows.
+#[inline(always)]
+pub(crate) fn stack_quoted(side: Side) -> Option<u8> {
+    eni_from_register(stack_of_quoted(side.to_register()))
 }
 
 /// Writes what every request has.
@@ -134,10 +220,70 @@ global! {
     inbound_noted() = nat_inbound_v4, nat_inbound_v6: run_note_inbound;
     #[doc = "0."]
     inbound_seen() = nat_inbound_seen_v4, nat_inbound_seen_v6: run_see_inbound;
+    #[doc = "0."]
+    stack_taken(mapping: u32) = nat_take_stack_v4, nat_take_stack_v6: run_take_stack;
     #[doc = "1, or 0 if a flow has the port."]
     own_port_is_free() = nat_own_port_free_v4, nat_own_port_free_v6: run_own_port_free;
     #[doc = "A mapping as a register, or the number of the reason why there is none."]
     settled(result: u32) = nat_settle_v4, nat_settle_v6: run_settle;
+}
+
+/// An ENI's number and one more; 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_found(side: u32) -> u32 {
+    eni_to_register(work().ok().and_then(|work| {
+        let request = work::read(work.request());
+        stack::known(request, Side::from_register(side))
+    }))
+}
+
+/// An ENI's number and one more; 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_peeked() -> u32 {
+    eni_to_register(
+        work()
+            .ok()
+            .and_then(|work| stack::peek(work::read(work.request()))),
+    )
+}
+
+/// An ENI's number and one more; 0 for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_of_quoted(side: u32) -> u32 {
+    eni_to_register(work().ok().and_then(|work| {
+        let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
+        let (tuple, is_own) = match Side::from_register(side) {
+            Side::Pod => (inner.answered(), inner.destination == ip.source),
+            Side::Outside => (inner.sent(), inner.source == ip.destination),
+        };
+        // SAFETY: as in `write`.
+        let request = unsafe { &mut *work.request() };
+        request.tuple = tuple;
+        if is_own { stack::peek(request) } else { None }
+    }))
+}
+
+/// 0, or the number of the reason why it could not be noted.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn stack_noted(side: u32) -> u32 {
+    work::to_number(work().and_then(|work| {
+        let request = work::read(work.request());
+        stack::note(request, Side::from_register(side))
+    }))
+}
+
+#[inline(always)]
+fn eni_to_register(eni: Option<u8>) -> u32 {
+    eni.map_or(0, |eni| u32::from(eni) + 1)
+}
+
+#[inline(always)]
+fn eni_from_register(register: u32) -> Option<u8> {
+    u8::try_from(register.checked_sub(1)?).ok()
 }
 
 #[inline(always)]
@@ -169,6 +315,16 @@ fn run_see_inbound<F: Tables>() -> u32 {
     if let Ok(work) = work() {
         let request = work::read(work.request());
         inbound::seen(&request.tuple, request.endpoint, request.tcp_flags);
+    }
+    0
+}
+
+#[inline(always)]
+fn run_take_stack<F: Tables>(mapping: u32) -> u32 {
+    if let Ok(work) = work()
+        && let Some(mapping) = Mapping::from_register(mapping)
+    {
+        flow::take_stack::<F>(work::read(work.request()), mapping);
     }
     0
 }

@@ -166,6 +166,7 @@ impl<K: Host> Actor<K> {
             self.drop_dead();
             let restored = self.store.restore(self.intent.endpoints.values());
             self.unsaved = restored.err().map(|error| format!("{error:#}"));
+            self.intent.settings.service_nat = self.reconciler.kernel_mut().keeps_notes();
             let pass = self.reconciler.pass(&self.intent).await;
             if pass.applied > 0 {
                 tracing::info!(
@@ -178,6 +179,9 @@ impl<K: Host> Actor<K> {
                 for failure in &pass.failures {
                     tracing::warn!(step = failure.step, error = failure.error, "step failed");
                 }
+            }
+            if pass.remaining == 0 && pass.failures.is_empty() {
+                self.reconciler.kernel_mut().settled();
             }
             self.pass = pass;
             self.tell_sweeper();

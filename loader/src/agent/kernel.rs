@@ -13,6 +13,8 @@ use serde_json::Value;
 use super::facts::Facts;
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
+use super::service_nat::ServiceNat;
+use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, ForeignProgram};
 use crate::faults::{self, Point};
 use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
@@ -41,6 +43,15 @@ pub(super) trait Host: Kernel {
     /// What the kernel was found to have, by name.
     fn features(&self) -> Result<BTreeMap<String, Value>>;
 
+    /// Whether flows are noted that the host's stack carries; looks for reasons to begin with it.
+    fn keeps_notes(&mut self) -> bool;
+
+    /// Says that a pass left nothing to do.
+    fn settled(&mut self);
+
+    /// How it is about service NAT.
+    fn service_nat(&self) -> ServiceNatStatus;
+
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
@@ -54,6 +65,7 @@ pub(super) struct HostKernel {
     datapath: Datapath,
     reservation: Reservation,
     watch: PolicyWatch,
+    service_nat: ServiceNat,
     hidden: BTreeSet<EndpointId>,
     facts: Option<Facts>,
     /// Whether steps were applied since the last observation.
@@ -66,12 +78,14 @@ impl HostKernel {
         datapath: Datapath,
         reservation: Reservation,
         watch: PolicyWatch,
+        service_nat: ServiceNat,
     ) -> Self {
         Self {
             netlink,
             datapath,
             reservation,
             watch,
+            service_nat,
             hidden: BTreeSet::new(),
             facts: None,
             in_plan: false,
@@ -127,6 +141,11 @@ impl Kernel for HostKernel {
             | StepKind::AddNeighbour(_)
             | StepKind::DeleteNeighbour(_) => self.netlink.apply(&step.kind).await?,
         }
+        if let StepKind::PutMapEntry(MapEntry::Address(address, entry)) = &step.kind
+            && entry.is_endpoint()
+        {
+            self.service_nat.known(*address);
+        }
         faults::reach(Point::Applied(name));
         Ok(())
     }
@@ -156,6 +175,18 @@ impl Host for HostKernel {
     fn features(&self) -> Result<BTreeMap<String, Value>> {
         let features = serde_json::to_value(self.datapath.features())?;
         Ok(serde_json::from_value(features)?)
+    }
+
+    fn keeps_notes(&mut self) -> bool {
+        self.service_nat.look(&mut self.datapath)
+    }
+
+    fn settled(&mut self) {
+        self.service_nat.settled();
+    }
+
+    fn service_nat(&self) -> ServiceNatStatus {
+        self.service_nat.status()
     }
 
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {

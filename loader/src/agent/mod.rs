@@ -15,6 +15,7 @@ mod policy;
 mod report;
 mod reservation;
 mod run;
+mod service_nat;
 mod store;
 
 pub use cleanup::{CleanUp, cleanup};

@@ -98,6 +98,12 @@ fn meaning(stat: NatStat) -> (&'static str, &'static str) {
             "inbound-failed",
             "Flows from the outside that could not be noted.",
         ),
+        NatStat::StackNoted => ("stack-noted", "Flows of the host's stack noted."),
+        NatStat::StackRemoved => ("stack-removed", "Flows of the host's stack removed."),
+        NatStat::StackFailed => (
+            "stack-failed",
+            "Flows of the host's stack that could not be noted.",
+        ),
     }
 }
 

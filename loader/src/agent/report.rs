@@ -170,6 +170,7 @@ impl<K: Host> Actor<K> {
                 foreign_programs,
             },
             nat: self.nat_status(),
+            service_nat: self.reconciler.kernel().service_nat(),
             leftovers,
             sysctls: sysctls
                 .map(sysctl)

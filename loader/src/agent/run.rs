@@ -14,14 +14,17 @@ use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
 use super::policy::{PolicyFiles, PolicyWatch};
 use super::reservation::Reservation;
+use super::service_nat::ServiceNat;
 use super::store::Store;
 use crate::api::{Handle, Server, ServerLimits};
-use crate::bpf::{self, Datapath};
+use crate::bpf::{self, Datapath, ForNat};
 use crate::config::Config;
+use crate::conntrack;
 use crate::faults;
 use crate::nat;
 use crate::netlink::Netlink;
 use crate::node;
+use crate::service_nat::KernelTracker;
 
 /// Folder of the endpoint records in the state folder.
 pub(super) const ENDPOINTS: &str = "endpoints";
@@ -45,11 +48,24 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let store = Store::open(&state.join(ENDPOINTS))?;
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
-    let told = config.datapath_settings();
+    let mut told = config.datapath_settings();
+    let mut service_nat = ServiceNat::new(config.services.nat, told.path);
+    if service_nat.is_on() {
+        told.path = bpf::Path::ServiceNat;
+    }
+    // 0 means no limit.
+    if let Some(most) = conntrack::timeouts().max.filter(|most| *most > 0) {
+        told.stack = most;
+    }
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
-    let (tables, switch) = datapath
+    let ForNat {
+        tables,
+        switch,
+        notes,
+    } = datapath
         .take_nat()
         .context("take the maps of translation")?;
+    service_nat.start(notes);
     let nat = nat::Handle::new(Arc::new(switch))?;
     match nat::renew(&tables, told.ports()) {
         Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
@@ -61,7 +77,9 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
     }
     let lifetimes = config.nat.lifetimes.lifetimes();
-    let _sweeper = nat::start(tables, lifetimes, nat::Limits::of(&told), nat.clone())?;
+    let limits = nat::Limits::of(&told);
+    let tracker = Box::new(KernelTracker::default());
+    let _sweeper = nat::start(tables, lifetimes, limits, tracker, nat.clone())?;
     let reservation = Reservation::new(state);
     if let Err(error) = reservation.drop_stale(&settings.ports) {
         tracing::warn!("ports stay reserved that are not needed any more: {error:#}");
@@ -77,7 +95,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let server = Server::bind(socket, ServerLimits::default())?;
     let (handle, commands) = Handle::new(Handle::PATIENCE);
     let actor = Actor::new(
-        HostKernel::new(netlink, datapath, reservation, watch),
+        HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,

@@ -16,6 +16,7 @@ mod foreign;
 mod jiffies;
 mod maps;
 mod nat;
+mod notes;
 mod object;
 mod pins;
 mod settings;
@@ -38,7 +39,8 @@ pub use features::Features;
 pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
-pub use settings::{DatapathSettings, Globals};
+pub use notes::StackNotes;
+pub use settings::{DatapathSettings, Globals, Path};
 pub use sys::Direction;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
@@ -68,12 +70,23 @@ pub enum AttachMode {
     Clsact,
 }
 
+/// What the care for flows takes of the datapath.
+pub struct ForNat {
+    /// The maps of translation.
+    pub tables: NatTables,
+    /// The switch for exempt packets.
+    pub switch: NatSwitch,
+    /// The notes of the host's stack.
+    pub notes: StackNotes,
+}
+
 /// The loaded datapath.
 ///
 /// Dropping it changes nothing in the kernel: attached programs keep running with their maps.
 pub struct Datapath {
     maps: maps::Maps,
-    nat: Option<(NatTables, NatSwitch)>,
+    nat: Option<ForNat>,
+    settings: DatapathSettings,
     attachments: attach::Attachments,
     features: Features,
     #[cfg(feature = "debug-log")]
@@ -104,12 +117,16 @@ impl Datapath {
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;
         let reaper = programs.reaper()?;
-        let nat_switch = NatSwitch::new(&ebpf)?;
-        let nat = NatTables::new(&mut ebpf, reaper, jiffies_per_second()?)?;
+        let nat = ForNat {
+            switch: NatSwitch::new(&ebpf)?,
+            notes: StackNotes::new(&ebpf)?,
+            tables: NatTables::new(&mut ebpf, reaper, jiffies_per_second()?)?,
+        };
         let maps = maps::Maps::take(&mut ebpf)?;
         Ok(Self {
             maps,
-            nat: Some((nat, nat_switch)),
+            nat: Some(nat),
+            settings: settings.clone(),
             attachments: attach::Attachments::new(features.attach, pins, programs),
             features,
             #[cfg(feature = "debug-log")]
@@ -173,8 +190,25 @@ impl Datapath {
         counters::read(&self.maps.counters)
     }
 
-    /// The maps of translation, for whoever sweeps them; none the second time.
-    pub fn take_nat(&mut self) -> Option<(NatTables, NatSwitch)> {
+    /// Loads programs that keep notes of the host's stack. Those that run go on until
+    /// [`Self::apply`] replaces them: to the next look they are not current any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses a program; then nothing has changed.
+    pub fn keep_notes(&mut self) -> Result<()> {
+        let settings = DatapathSettings {
+            path: Path::ServiceNat,
+            ..self.settings.clone()
+        };
+        let mut ebpf = object::load(OBJECT, self.attachments.pins(), &settings)?;
+        let programs = object::Programs::load(&mut ebpf)?;
+        self.attachments.replace(programs);
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// What the care for flows takes; none the second time.
+    pub fn take_nat(&mut self) -> Option<ForNat> {
         self.nat.take()
     }
 

@@ -5,8 +5,8 @@ use aya::Ebpf;
 use aya::maps::{Map, MapData, PerCpuArray};
 use aya_obj::generated::{BPF_EXIST, BPF_F_LOCK, BPF_NOEXIST};
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Inbound, Moved, NatControl, PodTuple, PortBlock,
-    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapInbound, ReapKind, map,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
+    PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::counter::NatStat;
 use zerocopy::{Immutable, IntoBytes};
@@ -17,7 +17,7 @@ use super::jiffies::Jiffies;
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
 use crate::intent::Family;
-use crate::nat::{Capacities, NatCounters, Switch, Tables};
+use crate::nat::{Capacities, NatCounters, NoteKind, Switch, Tables};
 
 /// One table for each family.
 struct PerFamily<T> {
@@ -38,7 +38,8 @@ impl<T> PerFamily<T> {
 pub struct NatTables {
     flows: PerFamily<Table<FlowKey, Flow>>,
     moved: PerFamily<Table<PodTuple, Moved>>,
-    inbound: Table<PodTuple, Inbound>,
+    inbound: Table<PodTuple, Note>,
+    stack: Table<PodTuple, Note>,
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
     addresses: Table<Addr, AddressEntry>,
@@ -62,7 +63,8 @@ fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
     }
 }
 
-fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
+/// A map of an object, if its keys and values have the size of these types.
+pub(super) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table<K, V>> {
     let data = data(ebpf, name)?;
     let info = data
         .info()
@@ -122,6 +124,7 @@ impl NatTables {
                 v6: table(ebpf, map::MOVED_V6)?,
             },
             inbound: table(ebpf, map::INBOUND)?,
+            stack: table(ebpf, map::STACK)?,
             blocks: table(ebpf, map::PORT_BLOCKS)?,
             quotas: table(ebpf, map::QUOTA)?,
             addresses: table(ebpf, map::ADDRESSES)?,
@@ -132,6 +135,7 @@ impl NatTables {
                 flows_v4: capacity(ebpf, map::FLOWS_V4)?,
                 flows_v6: capacity(ebpf, map::FLOWS_V6)?,
                 inbound: capacity(ebpf, map::INBOUND)?,
+                stack: capacity(ebpf, map::STACK)?,
             },
             reaper,
             clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
@@ -214,8 +218,12 @@ impl Tables for NatTables {
         flow.with_context(reading(flows_name(family)))
     }
 
-    fn inbound(&self, show: &mut dyn FnMut(&PodTuple, &Inbound)) -> Result<()> {
-        self.inbound.each(show).with_context(reading(map::INBOUND))
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
+        let (table, name) = match kind {
+            NoteKind::Inbound => (&self.inbound, map::INBOUND),
+            NoteKind::Stack => (&self.stack, map::STACK),
+        };
+        table.each(show).with_context(reading(name))
     }
 
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
@@ -314,7 +322,11 @@ impl Tables for NatTables {
         self.reap(ReapKind::Flows, flows)
     }
 
-    fn reap_inbound(&self, flows: &[ReapInbound]) -> Result<u64> {
-        self.reap(ReapKind::Inbound, flows)
+    fn reap_notes(&self, kind: NoteKind, notes: &[ReapNote]) -> Result<u64> {
+        let kind = match kind {
+            NoteKind::Inbound => ReapKind::Inbound,
+            NoteKind::Stack => ReapKind::Stack,
+        };
+        self.reap(kind, notes)
     }
 }

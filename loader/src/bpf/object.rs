@@ -76,7 +76,10 @@ fn loss(name: &str) -> Option<&'static str> {
     match name {
         map::FLOWS_V4 | map::FLOWS_V6 => Some("the translated flows of this family break"),
         map::MOVED_V4 | map::MOVED_V6 => Some("translated flows off their own port break"),
-        map::INBOUND => Some("answers to UDP and ICMP from the outside may be translated"),
+        map::INBOUND => {
+            Some("answers to connections from the outside may be translated, or dropped")
+        }
+        map::STACK => Some("connections by service NAT break that conntrack does not tell of"),
         map::COUNTERS | map::NAT_STATS => Some("the counters start at 0"),
         _follows => None,
     }
@@ -99,9 +102,16 @@ pub(super) fn check_adoption(
         if !path.exists() {
             continue;
         }
-        let wanted = Shape::of_object(wanted, settings.capacity(name));
+        let mut wanted = Shape::of_object(wanted, settings.capacity(name));
         let differences = match MapInfo::from_pin(&path) {
-            Ok(info) => Shape::of_kernel(&info).differences(wanted),
+            Ok(info) => {
+                let is = Shape::of_kernel(&info);
+                // As large as conntrack's table was when it was made: no reason to lose what it has.
+                if name == map::STACK {
+                    wanted.max_entries = is.max_entries;
+                }
+                is.differences(wanted)
+            }
             Err(error) => vec![format!("it cannot be opened as a map: {error}")],
         };
         if differences.is_empty() {

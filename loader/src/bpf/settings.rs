@@ -7,6 +7,19 @@ use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
 
+/// Which way pod traffic takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    /// Past the host's stack wherever that is not needed.
+    #[default]
+    Direct,
+    /// The same, but flows that the stack carries are noted, and take it both ways: service NAT may
+    /// have translated them.
+    ServiceNat,
+    /// Through the stack, both ways: there is nothing to note.
+    Stack,
+}
+
 /// What the programs are told when they are loaded, and the capacities of their maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatapathSettings {
@@ -18,8 +31,8 @@ pub struct DatapathSettings {
     pub masquerade_v6: bool,
     /// What becomes of packets to the instance metadata service.
     pub metadata: MetadataPolicy,
-    /// Whether all pod traffic takes the host's stack.
-    pub path_stack: bool,
+    /// Which way pod traffic takes.
+    pub path: Path,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
     /// Most translated IPv4 flows.
@@ -28,6 +41,8 @@ pub struct DatapathSettings {
     pub flows_v6: u32,
     /// Most flows from the outside.
     pub inbound: u32,
+    /// Most flows of the host's stack.
+    pub stack: u32,
     /// Most translated flows of one endpoint.
     pub flows_per_endpoint: u32,
     /// Most flows from the outside of one endpoint.
@@ -60,13 +75,14 @@ impl DatapathSettings {
     }
 
     /// The capacities that are settings.
-    fn capacities(&self) -> [(&'static str, u32); 5] {
+    fn capacities(&self) -> [(&'static str, u32); 6] {
         [
             (map::FLOWS_V4, self.flows_v4),
             (map::MOVED_V4, self.flows_v4),
             (map::FLOWS_V6, self.flows_v6),
             (map::MOVED_V6, self.flows_v6),
             (map::INBOUND, self.inbound),
+            (map::STACK, self.stack),
         ]
     }
 }
@@ -79,11 +95,12 @@ impl Default for DatapathSettings {
             masquerade_v4: true,
             masquerade_v6: false,
             metadata: MetadataPolicy::default(),
-            path_stack: false,
+            path: Path::default(),
             slices: [PortSlice::DEFAULT, none, none, none],
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,
+            stack: abi::DEFAULT_STACK,
             flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
             inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
             flows_of_host: abi::DEFAULT_FLOWS_OF_HOST,
@@ -94,9 +111,9 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 12],
+    words: [(&'static str, u32); 13],
     slices: [u32; PortSlice::MAX],
-    capacities: [(&'static str, u32); 5],
+    capacities: [(&'static str, u32); 6],
 }
 
 impl Globals {
@@ -115,7 +132,11 @@ impl Globals {
                 (config::MASQUERADE_V4, settings.masquerade_v4.into()),
                 (config::MASQUERADE_V6, settings.masquerade_v6.into()),
                 (config::METADATA_POLICY, settings.metadata as u32),
-                (config::PATH_STACK, settings.path_stack.into()),
+                (config::PATH_STACK, (settings.path == Path::Stack).into()),
+                (
+                    config::SERVICE_NAT,
+                    (settings.path == Path::ServiceNat).into(),
+                ),
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
                 (config::FLOWS_OF_HOST, settings.flows_of_host),

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 38] = [
+pub(super) const HELP: [(&str, &str); 39] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -74,6 +74,11 @@ pub(super) const HELP: [(&str, &str); 38] = [
     (
         "services.addresses",
         "External and load balancer addresses of services, as the CIDRs.",
+    ),
+    (
+        "services.nat",
+        "Whether the answers of services' backends take the host's stack, where kube-proxy's rules \
+         translate them back: auto (as soon as NAT rules are seen, and until the agent ends), on, off.",
     ),
     (
         "masquerade.ipv4",

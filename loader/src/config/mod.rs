@@ -9,8 +9,9 @@ mod tests;
 mod values;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::{Path as FilePath, PathBuf};
 
+use datapath_common::abi::DEFAULT_STACK;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
@@ -18,7 +19,7 @@ pub use self::explain::{Row, Source};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode,
+    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode, ServiceNat,
     ServicesSection,
 };
 pub use self::values::{
@@ -26,7 +27,7 @@ pub use self::values::{
     UnicastAddr,
 };
 pub use crate::bpf::AttachMode;
-use crate::bpf::{BpfOptions, DatapathSettings};
+use crate::bpf::{BpfOptions, DatapathSettings, Path};
 use crate::document::{self, FileError, ReadError, nullable};
 use crate::intent::Settings;
 
@@ -118,9 +119,9 @@ impl Config {
     ///
     /// # Errors
     /// When the file cannot be read, or a key or value is not allowed.
-    pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
+    pub fn load(path: Option<&FilePath>) -> Result<Self, ConfigError> {
         let explicit = path.is_some();
-        let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
+        let path = path.unwrap_or(FilePath::new(Self::DEFAULT_PATH));
         let text = match document::read_file(path) {
             Ok(text) => text,
             Err(reason) if reason.is_missing() && !explicit => return Ok(Self::default()),
@@ -162,7 +163,13 @@ impl Config {
         let flows = &self.nat.flows;
         DatapathSettings {
             mark: self.datapath.mark_mask.layout(),
-            path_stack: self.datapath.path == PathMode::Stack,
+            path: match (self.datapath.path, self.services.nat) {
+                (PathMode::Stack, _any) => Path::Stack,
+                (PathMode::Direct, ServiceNat::On) => Path::ServiceNat,
+                // What is looked for, the agent looks for.
+                (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => Path::Direct,
+            },
+            stack: DEFAULT_STACK,
             slices: self.nat.ports.slices(),
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),
@@ -189,6 +196,8 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
             masquerade: self.masquerade.settings(),
+            // The agent tells with every pass.
+            service_nat: false,
             ports: self.nat.ports.slices(),
         }
     }

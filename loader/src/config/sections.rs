@@ -90,6 +90,21 @@ pub struct ServicesSection {
     /// External and load balancer addresses of services.
     #[serde(deserialize_with = "crate::document::nullable")]
     pub addresses: BTreeSet<UnicastAddr>,
+    /// Whether flows are noted that the host's stack carries, so that both directions take it.
+    pub nat: ServiceNat,
+}
+
+/// Whether the host translates what services are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceNat {
+    /// As soon as rules are seen that do, and until the agent ends.
+    #[default]
+    Auto,
+    /// It does.
+    On,
+    /// It does not.
+    Off,
 }
 
 /// What is logged: this level and the more severe ones.

@@ -176,11 +176,13 @@ impl OneEndpoint<'_> {
         if self.endpoint.addresses.iter().any(IpAddr::is_ipv6) {
             builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
         }
-        let hook = Hook {
-            ifindex,
-            program: Program::FromEndpoint,
-        };
-        self.put(builder, Object::Attachment(hook));
+        let notes = builder.intent.settings.service_nat;
+        let programs = [Program::FromEndpoint]
+            .into_iter()
+            .chain(notes.then_some(Program::ToEndpoint));
+        for program in programs {
+            self.put(builder, Object::Attachment(Hook { ifindex, program }));
+        }
         Some(device)
     }
 

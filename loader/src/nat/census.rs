@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use datapath_common::progress::Phase;
 use serde::{Deserialize, Serialize};
 
-use super::tables::Capacities;
+use super::tables::{Capacities, NoteKind};
 use crate::intent::Family;
 
 /// Whose a flow is.
@@ -18,6 +18,8 @@ pub enum FlowKind {
     Host,
     /// Opened from the outside, not translated.
     Inbound,
+    /// Through the host's stack both ways, not translated by us.
+    Stack,
 }
 
 impl FlowKind {
@@ -28,6 +30,16 @@ impl FlowKind {
             Self::Pod => "pod",
             Self::Host => "host",
             Self::Inbound => "inbound",
+            Self::Stack => "stack",
+        }
+    }
+
+    /// Of a note.
+    #[must_use]
+    pub fn of_note(kind: NoteKind) -> Self {
+        match kind {
+            NoteKind::Inbound => Self::Inbound,
+            NoteKind::Stack => Self::Stack,
         }
     }
 
@@ -65,13 +77,19 @@ impl Census {
     /// Entries of a family's map of translated flows.
     #[must_use]
     pub fn translated(&self, family: Family) -> u64 {
-        self.sum(|of, kind| of == family && kind != FlowKind::Inbound)
+        self.sum(|of, kind| of == family && matches!(kind, FlowKind::Pod | FlowKind::Host))
     }
 
     /// Entries of the map of flows from the outside.
     #[must_use]
     pub fn inbound(&self) -> u64 {
         self.sum(|_, kind| kind == FlowKind::Inbound)
+    }
+
+    /// Entries of the map of flows of the host's stack.
+    #[must_use]
+    pub fn stack(&self) -> u64 {
+        self.sum(|_, kind| kind == FlowKind::Stack)
     }
 
     fn sum(&self, wanted: impl Fn(Family, FlowKind) -> bool) -> u64 {
@@ -90,6 +108,8 @@ pub struct Used {
     pub flows_v6: u64,
     /// Flows from the outside.
     pub inbound: u64,
+    /// Flows of the host's stack.
+    pub stack: u64,
 }
 
 impl Used {
@@ -100,6 +120,7 @@ impl Used {
             flows_v4: census.translated(Family::V4),
             flows_v6: census.translated(Family::V6),
             inbound: census.inbound(),
+            stack: census.stack(),
         }
     }
 
@@ -111,6 +132,7 @@ impl Used {
             (self.flows_v4, capacities.flows_v4),
             (self.flows_v6, capacities.flows_v6),
             (self.inbound, capacities.inbound),
+            (self.stack, capacities.stack),
         ]
         .into_iter()
         .map(|(used, room)| used as f64 / f64::from(room.max(1)))
@@ -132,23 +154,27 @@ mod tests {
         census.count(Family::V6, FlowKind::Pod, Phase::Closed);
         census.count(Family::V4, FlowKind::Inbound, Phase::Opening);
         census.count(Family::V6, FlowKind::Inbound, Phase::Opening);
+        census.count(Family::V4, FlowKind::Stack, Phase::Established);
         let used = Used::of(&census);
         let wanted = Used {
             flows_v4: 4,
             flows_v6: 1,
             inbound: 2,
+            stack: 1,
         };
         assert_eq!(used, wanted);
-        let level = |flows_v4, flows_v6, inbound| {
+        let level = |flows_v4, flows_v6, inbound, stack| {
             let capacities = Capacities {
                 flows_v4,
                 flows_v6,
                 inbound,
+                stack,
             };
             format!("{:.2}", used.fill(&capacities))
         };
-        assert_eq!(level(8, 100, 100), "0.50");
-        assert_eq!(level(100, 2, 100), "0.50");
-        assert_eq!(level(100, 100, 4), "0.50");
+        assert_eq!(level(8, 100, 100, 100), "0.50");
+        assert_eq!(level(100, 2, 100, 100), "0.50");
+        assert_eq!(level(100, 100, 4, 100), "0.50");
+        assert_eq!(level(100, 100, 100, 2), "0.50");
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
-use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
+use super::lifetimes::{Lifetimes, flow_phase, note_phase};
+use super::tables::NoteKind;
+use super::tracker::StackLifetimes;
 
 /// The programs note a packet's time at most this often, so a flow may have been busy for so long
 /// after its last time.
@@ -22,6 +24,8 @@ const HALF_OPEN_PRESSED: Duration = Duration::from_secs(10);
 pub struct Judge<'a> {
     /// How long flows may be idle.
     pub lifetimes: &'a Lifetimes,
+    /// How long notes of the host's stack may be.
+    pub stack: &'a StackLifetimes,
     /// The time, in jiffies.
     pub now: u64,
     /// Jiffies in a second.
@@ -43,15 +47,23 @@ impl Judge<'_> {
     /// How long a translated flow may be idle at this moment.
     #[must_use]
     pub fn lifetime(&self, key: &FlowKey, flow: &Flow) -> Duration {
-        let lifetime = self.lifetimes.of_flow(key, flow);
-        self.pressed(lifetime, key.protocol, flow_phase(key, flow))
+        let mut lifetime = self.lifetimes.of_flow(key, flow);
+        let phase = flow_phase(key, flow);
+        if flow.stack != 0 {
+            // Conntrack has it as well, whose answers are lost without the translation.
+            lifetime = lifetime.max(self.stack.of(key.protocol, phase));
+        }
+        self.pressed(lifetime, key.protocol, phase)
     }
 
-    /// How long a flow from the outside may be idle at this moment.
+    /// How long a noted flow may be idle at this moment.
     #[must_use]
-    pub fn inbound_lifetime(&self, tuple: &PodTuple, inbound: &Inbound) -> Duration {
-        let lifetime = self.lifetimes.of_inbound(tuple, inbound);
-        let phase = inbound_phase(tuple, inbound);
+    pub fn note_lifetime(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Duration {
+        let phase = note_phase(kind, tuple, note);
+        let lifetime = match kind {
+            NoteKind::Inbound => self.lifetimes.of_inbound(tuple, note),
+            NoteKind::Stack => self.stack.of(tuple.protocol, phase),
+        };
         let is_half_open = tuple.protocol == protocol::TCP && phase == Phase::Opening;
         if self.is_pressed && is_half_open {
             return lifetime.min(HALF_OPEN_PRESSED);
@@ -74,27 +86,39 @@ impl Judge<'_> {
         self.idle(flow.last_seen) >= self.lifetime(key, flow) + GRAIN
     }
 
-    /// Whether a flow from the outside has been idle for too long.
+    /// Whether a noted flow has been idle for too long.
     #[must_use]
-    pub fn is_inbound_over(&self, tuple: &PodTuple, inbound: &Inbound) -> bool {
-        self.idle(inbound.last_seen) >= self.inbound_lifetime(tuple, inbound) + GRAIN
+    pub fn is_note_over(&self, kind: NoteKind, tuple: &PodTuple, note: &Note) -> bool {
+        self.idle(note.last_seen) >= self.note_lifetime(kind, tuple, note) + GRAIN
+    }
+
+    /// Whether conntrack is to be asked before a note goes that has been idle for too long. A closed
+    /// connection has nothing to lose where room is short, and UDP's notes outlive its entries.
+    #[must_use]
+    pub fn is_to_be_asked(&self, tuple: &PodTuple, note: &Note) -> bool {
+        let phase = note_phase(NoteKind::Stack, tuple, note);
+        tuple.protocol == protocol::TCP && !(self.is_pressed && phase == Phase::Closed)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use datapath_common::abi::Addr;
     use datapath_common::progress::{DATA, FIN, SYN};
 
     use super::*;
 
     const HERTZ: u32 = 250;
+    static STACK: LazyLock<StackLifetimes> = LazyLock::new(StackLifetimes::default);
     const REMOTE: Addr = Addr::from_v4_word(0x0101_0101);
     const POD: Addr = Addr::from_v4_word(0x0a00_0001);
 
     fn judge(now: u64, is_pressed: bool, lifetimes: &Lifetimes) -> Judge<'_> {
         Judge {
             lifetimes,
+            stack: &STACK,
             now,
             jiffies_per_second: HERTZ,
             is_pressed,
@@ -138,11 +162,11 @@ mod tests {
         let lifetimes = Lifetimes::default();
         let over = |progress: (u8, u8), is_pressed| {
             let tuple = PodTuple::new(protocol::TCP, POD, 1, REMOTE, 2);
-            let mut inbound = Inbound::new(&tuple, 0, 7, progress.0);
+            let mut inbound = Note::new(&tuple, 0, 7, progress.0);
             inbound.progress_in = progress.1;
             let seconds = (0..10_000).find(|seconds| {
                 let judge = judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
-                judge.is_inbound_over(&tuple, &inbound)
+                judge.is_note_over(NoteKind::Inbound, &tuple, &inbound)
             });
             seconds.unwrap()
         };
@@ -159,6 +183,10 @@ mod tests {
         assert_eq!(judge.idle(150), Duration::ZERO);
         assert_eq!(judge.idle(0), Duration::from_millis(400));
         let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
-        assert!(!judge.is_inbound_over(&tuple, &Inbound::new(&tuple, u64::MAX, 7, 0)));
+        assert!(!judge.is_note_over(
+            NoteKind::Inbound,
+            &tuple,
+            &Note::new(&tuple, u64::MAX, 7, 0)
+        ));
     }
 }

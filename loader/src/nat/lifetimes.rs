@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use datapath_common::abi::{Flow, FlowKey, Inbound, PodTuple};
+use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
 use datapath_common::headers::protocol;
-use datapath_common::progress::{FIN, Phase, RST, phase};
+use datapath_common::progress::{FIN, Phase, RST, STREAM, phase};
+
+use super::tables::NoteKind;
 
 /// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
 const WELL_KNOWN: u16 = 1024;
@@ -71,7 +73,7 @@ impl Lifetimes {
 
     /// How long a flow from the outside may be idle.
     #[must_use]
-    pub fn of_inbound(&self, tuple: &PodTuple, inbound: &Inbound) -> Duration {
+    pub fn of_inbound(&self, tuple: &PodTuple, inbound: &Note) -> Duration {
         let phase = inbound_phase(tuple, inbound);
         match tuple.protocol {
             protocol::TCP => self.tcp(phase),
@@ -96,10 +98,33 @@ pub(super) fn flow_phase(key: &FlowKey, flow: &Flow) -> Phase {
     phase(key.protocol, flow.progress_out, flow.progress_in)
 }
 
+/// How far a noted flow has come.
+#[must_use]
+pub(super) fn note_phase(kind: NoteKind, tuple: &PodTuple, note: &Note) -> Phase {
+    match kind {
+        NoteKind::Inbound => inbound_phase(tuple, note),
+        NoteKind::Stack => stack_phase(tuple, note),
+    }
+}
+
+/// How far a flow of the host's stack has come: what it shows is seen in both directions. Without
+/// connections it is established once conntrack takes it for a stream.
+fn stack_phase(tuple: &PodTuple, note: &Note) -> Phase {
+    let (out, inward) = (note.progress_out, note.progress_in);
+    if tuple.protocol == protocol::TCP {
+        return phase(tuple.protocol, out, inward);
+    }
+    if (out | inward) & STREAM == 0 {
+        Phase::Opening
+    } else {
+        Phase::Established
+    }
+}
+
 /// How far a flow from the outside has come. Segments with data from the outside are not looked at,
 /// so that a side speaks shows by the other one's acknowledgement; how each side ends it is known.
 #[must_use]
-pub(super) fn inbound_phase(tuple: &PodTuple, inbound: &Inbound) -> Phase {
+fn inbound_phase(tuple: &PodTuple, inbound: &Note) -> Phase {
     let (out, inward) = (inbound.progress_out, inbound.progress_in);
     let both = (out | inward) & !(FIN | RST);
     phase(tuple.protocol, out | both, inward | both)
@@ -123,9 +148,9 @@ mod tests {
         Lifetimes::default().of_flow(&key, &flow).as_secs()
     }
 
-    fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, Inbound) {
+    fn from_outside(protocol: u8, progress: (u8, u8)) -> (PodTuple, Note) {
         let tuple = PodTuple::new(protocol, POD, 80_u16.to_be(), REMOTE, 4000_u16.to_be());
-        let mut inbound = Inbound::new(&tuple, 0, 7, progress.0);
+        let mut inbound = Note::new(&tuple, 0, 7, progress.0);
         inbound.progress_in = progress.1;
         (tuple, inbound)
     }

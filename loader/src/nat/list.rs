@@ -1,16 +1,14 @@
 //! Listing and flushing flows.
 
 use anyhow::{Context as _, Result};
-use datapath_common::abi::{
-    Addr, Flow, FlowKey, Inbound, PodTuple, REAP_BATCH, ReapFlow, ReapInbound,
-};
+use datapath_common::abi::{Addr, Flow, FlowKey, Note, PodTuple, REAP_BATCH, ReapFlow, ReapNote};
 
 use super::census::{FlowKind, phase_name};
 use super::judge::Judge;
-use super::lifetimes::{flow_phase, inbound_phase};
+use super::lifetimes::{flow_phase, note_phase};
 use super::protocols;
 use super::sweep::Sweeper;
-use super::tables::Tables;
+use super::tables::{NoteKind, Tables};
 use crate::api::types::{FlowFilter, NatFlow, NatFlows, NatFlushed};
 use crate::intent::Family;
 
@@ -67,11 +65,13 @@ pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Res
             }
         })?;
     }
-    tables.inbound(&mut |tuple, inbound| {
-        if wanted.takes(tuple.pod, tuple.remote, tuple.protocol) {
-            add(&|| from_outside(&judge, tuple, inbound));
-        }
-    })?;
+    for kind in [NoteKind::Inbound, NoteKind::Stack] {
+        tables.notes(kind, &mut |tuple, note| {
+            if wanted.takes(tuple.pod, tuple.remote, tuple.protocol) {
+                add(&|| noted(&judge, kind, tuple, note));
+            }
+        })?;
+    }
     for flow in &mut list.flows {
         let Some(eni) = flow.eni.map(|eni| tables.eni(eni)).transpose()?.flatten() else {
             continue;
@@ -107,13 +107,13 @@ fn translated(judge: &Judge<'_>, family: Family, key: &FlowKey, flow: &Flow) -> 
     }
 }
 
-fn from_outside(judge: &Judge<'_>, tuple: &PodTuple, inbound: &Inbound) -> NatFlow {
-    let idle = judge.idle(inbound.last_seen);
-    let lifetime = judge.inbound_lifetime(tuple, inbound);
+fn noted(judge: &Judge<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> NatFlow {
+    let idle = judge.idle(note.last_seen);
+    let lifetime = judge.note_lifetime(kind, tuple, note);
     NatFlow {
         family: family_name(Family::of(tuple.pod.into())).to_owned(),
         protocol: protocols::name(tuple.protocol),
-        kind: FlowKind::Inbound,
+        kind: FlowKind::of_note(kind),
         pod: tuple.pod.into(),
         pod_port: u16::from_be(tuple.pod_port),
         eni: None,
@@ -121,16 +121,22 @@ fn from_outside(judge: &Judge<'_>, tuple: &PodTuple, inbound: &Inbound) -> NatFl
         translated_port: None,
         remote: tuple.remote.into(),
         remote_port: u16::from_be(tuple.remote_port),
-        phase: phase_name(inbound_phase(tuple, inbound)).to_owned(),
+        phase: phase_name(note_phase(kind, tuple, note)).to_owned(),
         idle_seconds: idle.as_secs(),
         expires_seconds: lifetime.saturating_sub(idle).as_secs(),
     }
 }
 
-/// Removes the flows that a filter takes, busy ones too.
-pub(super) fn flush<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Result<NatFlushed> {
+/// Removes the flows that a filter takes, busy ones too; of the host's stack what conntrack has no
+/// entry of: it would translate a connection, and its answers would go past it.
+pub(super) fn flush<T: Tables>(
+    sweeper: &mut Sweeper<T>,
+    filter: &FlowFilter,
+) -> Result<NatFlushed> {
     let wanted = Wanted::of(filter)?;
-    let tables = &sweeper.tables;
+    let Sweeper {
+        tables, tracker, ..
+    } = sweeper;
     let last_seen = ReapFlow::ALWAYS;
     let mut removed = 0;
     for family in Family::ALL {
@@ -143,13 +149,24 @@ pub(super) fn flush<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Res
         })?;
         removed += tables.reap_flows(&flows)?;
     }
-    let mut flows = Vec::new();
-    tables.inbound(&mut |tuple, _inbound| {
-        if wanted.takes(tuple.pod, tuple.remote, tuple.protocol) {
-            let key = *tuple;
-            flows.push(ReapInbound { key, last_seen });
+    for kind in [NoteKind::Inbound, NoteKind::Stack] {
+        let mut notes = Vec::new();
+        tables.notes(kind, &mut |tuple, _note| {
+            if wanted.takes(tuple.pod, tuple.remote, tuple.protocol) {
+                let key = *tuple;
+                notes.push(ReapNote { key, last_seen });
+            }
+        })?;
+        if kind == NoteKind::Stack {
+            let mut unknown = Vec::new();
+            for note in notes {
+                if !tracker.has(&note.key)? {
+                    unknown.push(note);
+                }
+            }
+            notes = unknown;
         }
-    })?;
-    removed += tables.reap_inbound(&flows)?;
+        removed += tables.reap_notes(kind, &notes)?;
+    }
     Ok(NatFlushed { removed })
 }

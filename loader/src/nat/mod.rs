@@ -24,6 +24,7 @@ mod runner;
 mod stats;
 mod sweep;
 mod tables;
+mod tracker;
 
 pub use census::{Census, FlowKind, Used};
 pub use handle::{Answer, Handle, Switch};
@@ -36,4 +37,5 @@ pub use report::Report;
 pub use runner::{Running, start};
 pub use stats::status;
 pub use sweep::{Exemptions, Surroundings, Sweep, Sweeper};
-pub use tables::{Capacities, NatCounters, Tables};
+pub use tables::{Capacities, NatCounters, NoteKind, Tables};
+pub use tracker::{StackLifetimes, Tracker};

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Result, bail};
 use datapath_common::abi::{
-    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Inbound, Moved,
-    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapInbound,
+    Addr, AddressEntry, EndpointAddress, EniAddresses, EniEntry, Flow, FlowKey, Moved, Note,
+    PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote,
 };
 use datapath_common::counter::NatStat;
 use datapath_common::ports;
 
-use super::tables::{Capacities, NatCounters, Tables};
+use super::tables::{Capacities, NatCounters, NoteKind, Tables};
+use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
 
 /// What the maps hold.
@@ -20,7 +21,10 @@ pub(super) struct Maps {
     pub(super) now: u64,
     pub(super) flows: BTreeMap<FlowKey, Flow>,
     pub(super) moved: BTreeMap<PodTuple, Moved>,
-    pub(super) inbound: BTreeMap<PodTuple, Inbound>,
+    pub(super) inbound: BTreeMap<PodTuple, Note>,
+    pub(super) stack: BTreeMap<PodTuple, Note>,
+    /// What conntrack has.
+    pub(super) tracked: Vec<PodTuple>,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
     pub(super) quotas: BTreeMap<u32, u32>,
     pub(super) addresses: BTreeMap<Addr, AddressEntry>,
@@ -50,6 +54,11 @@ impl Model {
 
     pub(super) fn maps(&self) -> MutexGuard<'_, Maps> {
         self.0.lock().unwrap()
+    }
+
+    /// Conntrack, as the model has it.
+    pub(super) fn tracker(&self) -> Box<dyn Tracker> {
+        Box::new(self.clone())
     }
 
     fn working(&self) -> Result<MutexGuard<'_, Maps>> {
@@ -84,6 +93,13 @@ impl Maps {
         self.addresses.insert(pod, entry);
     }
 
+    fn notes(&mut self, kind: NoteKind) -> &mut BTreeMap<PodTuple, Note> {
+        match kind {
+            NoteKind::Inbound => &mut self.inbound,
+            NoteKind::Stack => &mut self.stack,
+        }
+    }
+
     fn retire(&mut self, item: &ReapFlow) -> bool {
         let Some(flow) = self.flows.get_mut(&item.key) else {
             return false;
@@ -110,6 +126,16 @@ fn is_of(family: Family, address: Addr) -> bool {
     address.is_v4() == (family == Family::V4)
 }
 
+impl Tracker for Model {
+    fn lifetimes(&mut self) -> StackLifetimes {
+        StackLifetimes::default()
+    }
+
+    fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
+        Ok(self.working()?.tracked.contains(tuple))
+    }
+}
+
 impl Tables for Model {
     fn now(&self) -> Result<u64> {
         Ok(self.working()?.now)
@@ -124,6 +150,7 @@ impl Tables for Model {
             flows_v4: 100,
             flows_v6: 100,
             inbound: 100,
+            stack: 100,
         }
     }
 
@@ -143,10 +170,10 @@ impl Tables for Model {
         Ok(self.working()?.flows.get(key).copied())
     }
 
-    fn inbound(&self, show: &mut dyn FnMut(&PodTuple, &Inbound)) -> Result<()> {
-        let inbound = self.working()?.inbound.clone();
-        for (tuple, value) in &inbound {
-            show(tuple, value);
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
+        let notes = self.working()?.notes(kind).clone();
+        for (tuple, note) in &notes {
+            show(tuple, note);
         }
         Ok(())
     }
@@ -230,13 +257,13 @@ impl Tables for Model {
         Ok(u64::try_from(removed)?)
     }
 
-    fn reap_inbound(&self, flows: &[ReapInbound]) -> Result<u64> {
+    fn reap_notes(&self, kind: NoteKind, notes: &[ReapNote]) -> Result<u64> {
         let mut maps = self.working()?;
-        let before = maps.inbound.len();
-        for item in flows {
-            maps.inbound.remove(&item.key);
+        let before = maps.notes(kind).len();
+        for item in notes {
+            maps.notes(kind).remove(&item.key);
         }
-        Ok(u64::try_from(before - maps.inbound.len())?)
+        Ok(u64::try_from(before - maps.notes(kind).len())?)
     }
 }
 

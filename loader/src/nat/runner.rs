@@ -14,6 +14,7 @@ use super::pace::{POLL, Watch};
 use super::quota::Limits;
 use super::sweep::Sweeper;
 use super::tables::{NatCounters, Tables};
+use super::tracker::Tracker;
 use super::{list, stats};
 use crate::intent::Family;
 
@@ -42,10 +43,11 @@ pub fn start<T: Tables + 'static>(
     tables: T,
     lifetimes: Lifetimes,
     limits: Limits,
+    tracker: Box<dyn Tracker>,
     handle: Handle,
 ) -> Result<Running> {
     let mut runner = Runner {
-        sweeper: Sweeper::new(tables, lifetimes, limits),
+        sweeper: Sweeper::new(tables, lifetimes, limits, tracker),
         handle: handle.clone(),
         last: None,
     };
@@ -153,11 +155,15 @@ impl<T: Tables> Runner<T> {
             since(made).saturating_sub(since(removed))
         };
         let flows = |family| grown(NatStat::Allocated, NatStat::Removed, family);
-        let inbound = |family| grown(NatStat::InboundNoted, NatStat::InboundRemoved, family);
+        let noted = |made, removed| {
+            let of = |family| grown(made, removed, family);
+            of(Family::V4) + of(Family::V6)
+        };
         let used = Used {
             flows_v4: last.used.flows_v4 + flows(Family::V4),
             flows_v6: last.used.flows_v6 + flows(Family::V6),
-            inbound: last.used.inbound + inbound(Family::V4) + inbound(Family::V6),
+            inbound: last.used.inbound + noted(NatStat::InboundNoted, NatStat::InboundRemoved),
+            stack: last.used.stack + noted(NatStat::StackNoted, NatStat::StackRemoved),
         };
         self.handle.set_report(|report| {
             report.used = used;
@@ -174,11 +180,11 @@ impl<T: Tables> Runner<T> {
         })
     }
 
-    fn serve(&self, request: Request) {
+    fn serve(&mut self, request: Request) {
         match request {
             Request::List(filter, answer) => answer(list::flows(&self.sweeper, &filter)),
             Request::Flush(filter, answer) => {
-                let flushed = list::flush(&self.sweeper, &filter);
+                let flushed = list::flush(&mut self.sweeper, &filter);
                 if let Ok(flushed) = &flushed {
                     self.handle
                         .set_report(|report| report.flushed += flushed.removed);
@@ -206,7 +212,8 @@ impl<T: Tables> Runner<T> {
 /// Flows of either kind that could not be made.
 fn failures(counters: &NatCounters) -> u64 {
     let sum = |stat| counters.sum(stat);
-    sum(NatStat::Failed).wrapping_add(sum(NatStat::InboundFailed))
+    let notes = sum(NatStat::InboundFailed).wrapping_add(sum(NatStat::StackFailed));
+    sum(NatStat::Failed).wrapping_add(notes)
 }
 
 #[cfg(test)]

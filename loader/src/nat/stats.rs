@@ -8,12 +8,12 @@ use datapath_common::abi::Addr;
 use datapath_common::counter::NatStat;
 
 use super::census::{Census, FlowKind, phase_name};
-use super::lifetimes::{flow_phase, inbound_phase};
+use super::lifetimes::{flow_phase, note_phase};
 use super::list::family_name;
 use super::protocols;
 use super::report::Report;
 use super::sweep::Sweeper;
-use super::tables::{NatCounters, Tables};
+use super::tables::{NatCounters, NoteKind, Tables};
 use crate::api::types::{
     DestinationUse, FlowCount, LastSweep, MapUse, NatFamily, NatStats, NatStatus, Tries,
 };
@@ -38,10 +38,13 @@ pub(super) fn stats<T: Tables>(sweeper: &Sweeper<T>, report: &Report) -> Result<
             *used.entry(destination).or_default() += 1;
         })?;
     }
-    tables.inbound(&mut |tuple, inbound| {
-        let family = Family::of(tuple.pod.into());
-        census.count(family, FlowKind::Inbound, inbound_phase(tuple, inbound));
-    })?;
+    for kind in [NoteKind::Inbound, NoteKind::Stack] {
+        tables.notes(kind, &mut |tuple, note| {
+            let family = Family::of(tuple.pod.into());
+            let phase = note_phase(kind, tuple, note);
+            census.count(family, FlowKind::of_note(kind), phase);
+        })?;
+    }
     let counters = tables.counters()?;
     Ok(NatStats {
         families: Family::ALL
@@ -80,6 +83,8 @@ fn done(counters: &NatCounters, family: Family) -> NatFamily {
         removed: of(NatStat::Removed),
         inbound_noted: of(NatStat::InboundNoted),
         inbound_removed: of(NatStat::InboundRemoved),
+        stack_noted: of(NatStat::StackNoted),
+        stack_removed: of(NatStat::StackRemoved),
         failed: of(NatStat::Failed),
         tries: tries
             .into_iter()
@@ -122,6 +127,7 @@ pub fn status(report: &Report) -> NatStatus {
             ("ipv4", used.flows_v4, room.flows_v4),
             ("ipv6", used.flows_v6, room.flows_v6),
             ("inbound", used.inbound, room.inbound),
+            ("stack", used.stack, room.stack),
         ]
         .map(|(name, used, room)| MapUse {
             name: name.to_owned(),

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapInbound, inbound_quota};
+use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapNote, inbound_quota};
 
 use super::blocks::Blocks;
 use super::census::{Census, FlowKind};
 use super::judge::Judge;
-use super::lifetimes::{Lifetimes, flow_phase, inbound_phase};
+use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::moved::Moves;
 use super::quota::{Limits, Quotas};
-use super::tables::Tables;
+use super::tables::{NoteKind, Tables};
+use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
 
 /// What policy says now of flows that were made under another one.
@@ -85,17 +86,28 @@ pub struct Sweeper<T> {
     pub lifetimes: Lifetimes,
     /// How much there may be.
     pub limits: Limits,
+    /// What conntrack knows.
+    pub tracker: Box<dyn Tracker>,
+    /// How long notes of the host's stack may be idle, as of the last sweep.
+    stack: StackLifetimes,
     quotas: Quotas,
     moves: Moves,
 }
 
 impl<T: Tables> Sweeper<T> {
     /// A sweeper of these maps.
-    pub fn new(tables: T, lifetimes: Lifetimes, limits: Limits) -> Self {
+    pub fn new(
+        tables: T,
+        lifetimes: Lifetimes,
+        limits: Limits,
+        mut tracker: Box<dyn Tracker>,
+    ) -> Self {
         Self {
             tables,
             lifetimes,
             limits,
+            stack: tracker.lifetimes(),
+            tracker,
             quotas: Quotas::default(),
             moves: Moves::default(),
         }
@@ -108,6 +120,7 @@ impl<T: Tables> Sweeper<T> {
     pub fn judge(&self, is_pressed: bool) -> Result<Judge<'_>> {
         Ok(Judge {
             lifetimes: &self.lifetimes,
+            stack: &self.stack,
             now: self.tables.now()?,
             jiffies_per_second: self.tables.jiffies_per_second(),
             is_pressed,
@@ -124,12 +137,15 @@ impl<T: Tables> Sweeper<T> {
             is_pressed,
             ..Sweep::default()
         };
+        self.stack = self.tracker.lifetimes();
         let mut blocks = Blocks::read(&self.tables)?;
         let mut counts = HashMap::new();
         for family in Family::ALL {
             self.flows(family, around, &mut sweep, &mut blocks, &mut counts)?;
         }
-        self.inbound(around, &mut sweep, &mut counts)?;
+        for kind in [NoteKind::Inbound, NoteKind::Stack] {
+            self.notes(kind, around, &mut sweep, &mut counts)?;
+        }
         let used = counts
             .iter()
             .map(|(key, flows)| self.limits.used(*key, *flows));
@@ -184,33 +200,46 @@ impl<T: Tables> Sweeper<T> {
         Ok(())
     }
 
-    fn inbound(
-        &self,
+    fn notes(
+        &mut self,
+        kind: NoteKind,
         around: &Surroundings,
         sweep: &mut Sweep,
         counts: &mut HashMap<u32, u32>,
     ) -> Result<()> {
         let judge = self.judge(sweep.is_pressed)?;
         let mut pods = Pods::new(&self.tables, around);
-        let (mut over, mut gone) = (Vec::new(), Vec::new());
-        self.tables.inbound(&mut |tuple, inbound| {
+        let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        self.tables.notes(kind, &mut |tuple, note| {
             let key = *tuple;
-            if judge.is_inbound_over(tuple, inbound) {
-                let last_seen = inbound.last_seen;
-                over.push(ReapInbound { key, last_seen });
-            } else if pods.has_lost(tuple.pod, inbound.endpoint) {
+            if judge.is_note_over(kind, tuple, note) {
+                let last_seen = note.last_seen;
+                let item = ReapNote { key, last_seen };
+                if kind == NoteKind::Stack && judge.is_to_be_asked(tuple, note) {
+                    asked.push(item);
+                } else {
+                    over.push(item);
+                }
+            } else if pods.has_lost(tuple.pod, note.endpoint) {
                 let last_seen = ReapFlow::ALWAYS;
-                gone.push(ReapInbound { key, last_seen });
+                gone.push(ReapNote { key, last_seen });
             } else {
                 let family = Family::of(tuple.pod.into());
-                let phase = inbound_phase(tuple, inbound);
-                sweep.census.count(family, FlowKind::Inbound, phase);
-                *counts.entry(inbound_quota(inbound.endpoint)).or_default() += 1;
+                let phase = note_phase(kind, tuple, note);
+                sweep.census.count(family, FlowKind::of_note(kind), phase);
+                if kind == NoteKind::Inbound {
+                    *counts.entry(inbound_quota(note.endpoint)).or_default() += 1;
+                }
             }
         })?;
         pods.finish()?;
-        sweep.reaped += self.tables.reap_inbound(&over)?;
-        sweep.gone += self.tables.reap_inbound(&gone)?;
+        for item in asked {
+            if !self.tracker.has(&item.key)? {
+                over.push(item);
+            }
+        }
+        sweep.reaped += self.tables.reap_notes(kind, &over)?;
+        sweep.gone += self.tables.reap_notes(kind, &gone)?;
         Ok(())
     }
 }

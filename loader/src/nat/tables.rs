@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Addr, AddressEntry, EniEntry, Flow, FlowKey, Inbound, Moved, PodTuple, PortBlock, PortBlockKey,
-    ReapFlow, ReapInbound,
+    Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey,
+    ReapFlow, ReapNote,
 };
 use datapath_common::counter::NatStat;
 
@@ -18,6 +18,8 @@ pub struct Capacities {
     pub flows_v6: u32,
     /// Flows from the outside.
     pub inbound: u32,
+    /// Flows of the host's stack.
+    pub stack: u32,
 }
 
 impl Capacities {
@@ -29,6 +31,15 @@ impl Capacities {
             Family::V6 => self.flows_v6,
         }
     }
+}
+
+/// Of which flows notes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteKind {
+    /// Those opened from the outside.
+    Inbound,
+    /// Those that take the host's stack both ways.
+    Stack,
 }
 
 /// What translation has done since the map was made, summed over the CPUs.
@@ -100,11 +111,11 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn flow(&self, family: Family, key: &FlowKey) -> Result<Option<Flow>>;
 
-    /// Shows every flow from the outside.
+    /// Shows every note of a kind.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn inbound(&self, show: &mut dyn FnMut(&PodTuple, &Inbound)) -> Result<()>;
+    fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()>;
 
     /// Shows where every flow is that did not get its first candidate port.
     ///
@@ -178,9 +189,9 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn reap_flows(&self, flows: &[ReapFlow]) -> Result<u64>;
 
-    /// Hands flows from the outside to the reaper; how many it removed.
+    /// Hands notes of a kind to the reaper; how many it removed.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn reap_inbound(&self, flows: &[ReapInbound]) -> Result<u64>;
+    fn reap_notes(&self, kind: NoteKind, notes: &[ReapNote]) -> Result<u64>;
 }

@@ -4,7 +4,7 @@ use std::io;
 
 /// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RequestError {
+pub(crate) enum RequestError {
     /// The kernel said no.
     #[error("{}{}", io::Error::from_raw_os_error(*errno), suffix(reason.as_deref()))]
     Refused {
@@ -26,7 +26,7 @@ fn suffix(reason: Option<&str>) -> String {
 
 impl RequestError {
     /// The error number of a refusal.
-    pub(super) fn errno(&self) -> Option<i32> {
+    pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
             Self::Socket(_) => None,

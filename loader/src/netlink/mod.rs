@@ -8,6 +8,7 @@ mod endpoint;
 mod errno;
 mod events;
 mod leftovers;
+pub(crate) mod netfilter;
 mod netns;
 mod observe;
 mod socket;
@@ -17,8 +18,10 @@ use anyhow::{Context, bail};
 use futures_util::Stream;
 use netlink_packet_route::AddressFamily;
 
+pub(crate) use self::errno::RequestError;
 use self::events::Watched;
 use self::socket::Socket;
+pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
 use crate::intent::Family;
 use crate::kernel::{Observed, StepKind};

@@ -7,8 +7,8 @@ use std::io;
 
 use netlink_packet_core::{
     ErrorMessage, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
-    NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-    NlasIterator,
+    NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use rtnetlink::sys::{Socket as Inner, SocketAddr, protocols::NETLINK_ROUTE};
@@ -17,14 +17,14 @@ use tokio::io::unix::AsyncFd;
 use super::errno::RequestError;
 
 /// The kernel's end of every netlink socket.
-const KERNEL: u32 = 0;
+pub(super) const KERNEL: u32 = 0;
 /// How often a dump is read before one that the kernel calls inconsistent is made do with.
-const DUMP_ATTEMPTS: u32 = 4;
+pub(super) const DUMP_ATTEMPTS: u32 = 4;
 /// Length of a netlink message's header (`struct nlmsghdr`).
 const HEADER: usize = 16;
 /// Room for a datagram. The kernel fills up to 32 KiB of what the reader offers (`netlink_recvmsg`
 /// in `net/netlink/af_netlink.c`).
-const DATAGRAM: usize = 64 * 1024;
+pub(super) const DATAGRAM: usize = 64 * 1024;
 /// `NLMSGERR_ATTR_MSG` in include/uapi/linux/netlink.h: the reason as text.
 const ATTRIBUTE_REASON: u16 = 1;
 
@@ -127,14 +127,7 @@ impl Socket {
             }
         }
         self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.send(&bytes).await?;
+        self.send(&request(message, flags, self.sequence)).await?;
         self.unanswered = Some(self.sequence);
         self.answer(self.sequence).await
     }
@@ -177,37 +170,81 @@ impl Socket {
 impl Answer {
     /// Takes one message; returns how the request ended when it is the last one.
     fn take(&mut self, bytes: &[u8], sequence: u32) -> Option<Result<(), RequestError>> {
-        let header = NetlinkBuffer::new_checked(bytes).ok()?;
-        if header.sequence_number() != sequence {
-            return None;
-        }
-        self.interrupted |= header.flags() & NLM_F_DUMP_INTR != 0;
-        let last = matches!(header.message_type(), NLMSG_DONE | NLMSG_ERROR);
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
-            Ok(message) => match message.payload {
-                NetlinkPayload::InnerMessage(inner) => {
-                    self.messages.push(inner);
-                    None
-                }
-                NetlinkPayload::Done(done) => Some(refusal(done.code, None)),
-                NetlinkPayload::Error(error) => {
-                    let reason = reason(&error, message.header.flags);
-                    Some(refusal(error.raw_code(), reason))
-                }
-                _ => None,
-            },
-            Err(error) if last => Some(Err(io::Error::other(error).into())),
-            Err(error) => {
-                // With every look at the kernel, twice a second: too often for a warning.
-                tracing::debug!(
-                    message_type = header.message_type(),
-                    %error,
-                    "a netlink message was left out: it cannot be decoded"
-                );
+        let piece = piece(bytes, sequence)?;
+        self.interrupted |= piece.interrupted;
+        match piece.content {
+            Content::Message(message) => {
+                self.messages.push(message);
                 None
             }
+            Content::Nothing => None,
+            Content::End(end) => Some(end),
         }
     }
+}
+
+/// One message of an answer.
+pub(super) struct Piece<T> {
+    /// Whether what is dumped changed meanwhile.
+    pub(super) interrupted: bool,
+    /// What it says.
+    pub(super) content: Content<T>,
+}
+
+/// What one message of an answer says.
+pub(super) enum Content<T> {
+    /// An object.
+    Message(T),
+    /// Nothing that can be used.
+    Nothing,
+    /// How the request ended.
+    End(Result<(), RequestError>),
+}
+
+/// A request's bytes.
+pub(super) fn request<T: NetlinkSerializable>(message: T, flags: u16, sequence: u32) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags;
+    header.sequence_number = sequence;
+    let mut request = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    bytes
+}
+
+/// Decodes one message; `None` when it belongs to another request.
+pub(super) fn piece<T: NetlinkDeserializable>(bytes: &[u8], sequence: u32) -> Option<Piece<T>> {
+    let header = NetlinkBuffer::new_checked(bytes).ok()?;
+    if header.sequence_number() != sequence {
+        return None;
+    }
+    let last = matches!(header.message_type(), NLMSG_DONE | NLMSG_ERROR);
+    let content = match NetlinkMessage::<T>::deserialize(bytes) {
+        Ok(message) => match message.payload {
+            NetlinkPayload::InnerMessage(inner) => Content::Message(inner),
+            NetlinkPayload::Done(done) => Content::End(refusal(done.code, None)),
+            NetlinkPayload::Error(error) => {
+                let reason = reason(&error, message.header.flags);
+                Content::End(refusal(error.raw_code(), reason))
+            }
+            _ => Content::Nothing,
+        },
+        Err(error) if last => Content::End(Err(io::Error::other(error).into())),
+        Err(error) => {
+            // With every look at the kernel, twice a second: too often for a warning.
+            tracing::debug!(
+                message_type = header.message_type(),
+                %error,
+                "a netlink message was left out: it cannot be decoded"
+            );
+            Content::Nothing
+        }
+    };
+    Some(Piece {
+        interrupted: header.flags() & NLM_F_DUMP_INTR != 0,
+        content,
+    })
 }
 
 fn refusal(code: i32, reason: Option<String>) -> Result<(), RequestError> {

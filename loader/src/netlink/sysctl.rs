@@ -126,6 +126,13 @@ pub fn automatic_ports() -> Option<PortList> {
     Some(PortList::new([(first, last)]))
 }
 
+/// A number that netfilter has as a sysctl; none where the part of the kernel is missing.
+pub(crate) fn netfilter(name: &str) -> Option<u32> {
+    read(&Path::new("/proc/sys/net/netfilter").join(name))?
+        .parse()
+        .ok()
+}
+
 fn read(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned())

@@ -107,8 +107,12 @@ impl Addition {
                     Some(Attachment::Dead) | None => false,
                 };
                 match (hook.program, runs) {
-                    (Program::FromEndpoint, false) => Self::EndpointAttachment,
-                    (Program::FromEndpoint, true) => Self::EndpointReplacement,
+                    (Program::FromEndpoint | Program::ToEndpoint, false) => {
+                        Self::EndpointAttachment
+                    }
+                    (Program::FromEndpoint | Program::ToEndpoint, true) => {
+                        Self::EndpointReplacement
+                    }
                     (Program::FromNetwork | Program::ToNetwork, false) => Self::EniAttachment,
                     (Program::FromNetwork | Program::ToNetwork, true) => Self::EniReplacement,
                 }
@@ -206,7 +210,7 @@ impl Removal {
             Object::Rule(_) => Self::Rule,
             Object::Neighbour(_) => Self::Neighbour,
             Object::Attachment(hook) => match hook.program {
-                Program::FromEndpoint => Self::EndpointAttachment,
+                Program::FromEndpoint | Program::ToEndpoint => Self::EndpointAttachment,
                 Program::FromNetwork | Program::ToNetwork => Self::EniAttachment,
             },
         }

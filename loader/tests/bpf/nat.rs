@@ -15,10 +15,11 @@ use datapath_common::abi::{
 use datapath_common::headers::protocol;
 use datapath_common::ports;
 use towpath::api::types::FlowFilter;
-use towpath::bpf::{AttachMode, DatapathSettings, NatSwitch, NatTables};
+use towpath::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
 use towpath::intent::Family;
 use towpath::kernel::{MapEntry, StepKind};
 use towpath::nat::{self, Exemptions, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
+use towpath::service_nat::KernelTracker;
 
 use crate::world::{World, in_world};
 
@@ -68,9 +69,9 @@ fn nat(world: &World) -> (NatTables, NatSwitch) {
     });
     let entry = MapEntry::Address(IpAddr::from([10, 0, 1, 20]), entry);
     datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
-    let nat = datapath.take_nat().unwrap();
+    let ForNat { tables, switch, .. } = datapath.take_nat().unwrap();
     assert!(datapath.take_nat().is_none());
-    nat
+    (tables, switch)
 }
 
 /// Puts flows in as the datapath does, all of them idle for so long.
@@ -101,6 +102,7 @@ fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
         tables,
         Lifetimes::default(),
         Limits::of(&DatapathSettings::default()),
+        Box::new(KernelTracker::default()),
     )
 }
 
@@ -175,6 +177,7 @@ fn a_sweep_of_full_maps_is_quick() {
             sweeper,
             lifetimes,
             Limits::of(&DatapathSettings::default()),
+            Box::new(KernelTracker::default()),
             handle.clone(),
         )
         .unwrap();
@@ -319,6 +322,7 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
             tables,
             lifetimes,
             Limits::of(&DatapathSettings::default()),
+            Box::new(KernelTracker::default()),
             handle.clone(),
         )
         .unwrap();

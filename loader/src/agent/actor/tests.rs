@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::agent::facts::Facts;
+use crate::api::types::ServiceNatStatus;
 use crate::api::types::{Attachment, HealthState};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::ForeignProgram;
@@ -54,6 +55,16 @@ impl Host for ModelHost {
 
     fn events(&self) -> Result<BoxStream<'static, ()>> {
         Ok(futures_util::stream::pending().boxed())
+    }
+
+    fn keeps_notes(&mut self) -> bool {
+        false
+    }
+
+    fn settled(&mut self) {}
+
+    fn service_nat(&self) -> ServiceNatStatus {
+        ServiceNatStatus::default()
     }
 
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {

@@ -20,4 +20,4 @@ pub use nat::{
     DestinationUse, FlowCount, FlowFilter, FlowKind, LastSweep, MapUse, NatFamily, NatFlow,
     NatFlows, NatFlushed, NatStats, NatStatus, Tries,
 };
-pub use status::{DatapathStatus, DocumentStatus, Repairs, Status, SysctlStatus};
+pub use status::{DatapathStatus, DocumentStatus, Repairs, ServiceNatStatus, Status, SysctlStatus};

@@ -116,6 +116,10 @@ pub struct NatFamily {
     pub inbound_noted: u64,
     /// Flows from the outside removed.
     pub inbound_removed: u64,
+    /// Flows of the host's stack noted.
+    pub stack_noted: u64,
+    /// Flows of the host's stack removed.
+    pub stack_removed: u64,
     /// Allocations that failed.
     pub failed: u64,
     /// Allocations by the number of ports that were tried.

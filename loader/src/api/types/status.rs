@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{EniStatus, Health, NatStatus};
 use crate::bpf::ForeignProgram;
+use crate::config::ServiceNat;
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
 
@@ -36,6 +37,9 @@ pub struct Status {
     pub datapath: DatapathStatus,
     /// Translated flows.
     pub nat: NatStatus,
+    /// Flows of the host's service NAT.
+    #[serde(default)]
+    pub service_nat: ServiceNatStatus,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
     /// Sysctls that concern us.
@@ -72,6 +76,22 @@ pub struct DatapathStatus {
     pub features: BTreeMap<String, Value>,
     /// Programs of others on our hooks.
     pub foreign_programs: Vec<ForeignProgram>,
+}
+
+/// Whether flows of the host's service NAT are noted, so that both directions take its stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ServiceNatStatus {
+    /// The setting.
+    pub mode: ServiceNat,
+    /// Whether they are.
+    pub notes: bool,
+    /// What was seen of service NAT, where the setting has it looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    /// What went wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A sysctl that concerns us.

@@ -38,7 +38,7 @@ pub enum Mechanism {
 pub fn direction(program: Program) -> Direction {
     match program {
         Program::FromEndpoint | Program::FromNetwork => Direction::Ingress,
-        Program::ToNetwork => Direction::Egress,
+        Program::ToNetwork | Program::ToEndpoint => Direction::Egress,
     }
 }
 
@@ -69,6 +69,11 @@ impl Attachments {
             pins,
             programs,
         }
+    }
+
+    /// Has other programs take the place of those that were loaded.
+    pub(super) fn replace(&mut self, programs: Programs) {
+        self.programs = programs;
     }
 
     pub(super) fn pins(&self) -> &Pins {

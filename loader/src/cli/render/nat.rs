@@ -114,6 +114,8 @@ fn family_lines(name: &str, done: &NatFamily) -> String {
         removed,
         inbound_noted,
         inbound_removed,
+        stack_noted,
+        stack_removed,
         failed,
         tries,
     } = done;
@@ -124,7 +126,7 @@ fn family_lines(name: &str, done: &NatFamily) -> String {
     format!(
         "{name}: {allocated} allocated ({kept} kept their port, {host} of the host), {failed} \
          failed, {removed} removed; from outside {inbound_noted} noted, {inbound_removed} \
-         removed\n  ports tried: {}\n",
+         removed; of the stack {stack_noted} noted, {stack_removed} removed\n  ports tried: {}\n",
         tries.join(", ")
     )
 }

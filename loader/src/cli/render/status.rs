@@ -5,9 +5,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{lists, nat};
-use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
+use crate::api::types::{
+    DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
+};
 use crate::bpf::Position;
 use crate::cli::table::{Paint, Table, Tone, one_line};
+use crate::config::ServiceNat;
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
@@ -22,6 +25,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         endpoints_not_ready,
         datapath,
         nat: translation,
+        service_nat,
         leftovers,
         sysctls,
         repairs,
@@ -58,6 +62,10 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         line(Tone::Bad, &format!("  {owner}: {reason}"));
     }
     line(Tone::Plain, &nat::summary(translation));
+    line(Tone::Plain, &service_nat_line(service_nat));
+    if let Some(error) = &service_nat.error {
+        line(Tone::Bad, &format!("  {error}"));
+    }
     line(Tone::Plain, &repair_line(repairs));
 
     out += "\nENIs\n";
@@ -104,6 +112,27 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         }
     }
     out
+}
+
+fn service_nat_line(status: &ServiceNatStatus) -> String {
+    let ServiceNatStatus {
+        mode,
+        notes,
+        evidence,
+        error: _,
+    } = status;
+    let notes = if *notes {
+        "its flows take the stack both ways"
+    } else {
+        "its flows are not looked for"
+    };
+    let why = match (mode, evidence) {
+        (ServiceNat::Auto, Some(evidence)) => format!("seen: {evidence}"),
+        (ServiceNat::Auto, None) => "nothing seen of it".to_owned(),
+        (ServiceNat::On, _) => "services.nat is on".to_owned(),
+        (ServiceNat::Off, _) => "services.nat is off".to_owned(),
+    };
+    format!("Service NAT: {notes} ({why})")
 }
 
 fn document_line(document: &DocumentStatus) -> String {
@@ -222,6 +251,7 @@ mod tests {
                 }],
             },
             nat: crate::api::types::NatStatus::default(),
+            service_nat: ServiceNatStatus::default(),
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),

@@ -48,7 +48,14 @@ impl Bench {
     fn start(&mut self) {
         let lifetimes = Lifetimes::default();
         let limits = Limits::of(&crate::bpf::DatapathSettings::default());
-        let running = start(self.model.clone(), lifetimes, limits, self.handle.clone());
+        let tracker = self.model.tracker();
+        let running = start(
+            self.model.clone(),
+            lifetimes,
+            limits,
+            tracker,
+            self.handle.clone(),
+        );
         self.running = Some(running.unwrap());
     }
 

@@ -1,6 +1,6 @@
 //! Sweeps of model maps.
 
-use datapath_common::abi::{FlowKey, Inbound, Moved, PodTuple};
+use datapath_common::abi::{FlowKey, Moved, Note, PodTuple};
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, SYN};
 
@@ -24,7 +24,9 @@ fn key(port: u16) -> FlowKey {
 }
 
 fn sweeper() -> Sweeper<Model> {
-    let sweeper = Sweeper::new(Model::new(), Lifetimes::default(), LIMITS);
+    let model = Model::new();
+    let tracker = model.tracker();
+    let sweeper = Sweeper::new(model, Lifetimes::default(), LIMITS, tracker);
     sweeper.tables.maps().add_endpoint(POD, ENDPOINT);
     sweeper
 }
@@ -96,10 +98,10 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
         // The host's.
         maps.open(key(50_003), REMOTE, 0, 0);
         maps.inbound
-            .insert(inbound, Inbound::new(&inbound, START, ENDPOINT + 1, 0));
+            .insert(inbound, Note::new(&inbound, START, ENDPOINT + 1, 0));
         let earlier = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
         maps.inbound
-            .insert(earlier, Inbound::new(&earlier, START, ENDPOINT - 1, 0));
+            .insert(earlier, Note::new(&earlier, START, ENDPOINT - 1, 0));
     }
     // The datapath does not know OTHER, and nobody has said which endpoints there are to be.
     let sweep = sweeper.sweep(&Surroundings::default(), false).unwrap();
@@ -129,11 +131,9 @@ fn notes_from_outside_go_when_they_are_idle() {
     {
         let mut maps = sweeper.tables.maps();
         maps.inbound
-            .insert(note(1), Inbound::new(&note(1), START - 3_100, ENDPOINT, 0));
-        maps.inbound.insert(
-            note(2),
-            Inbound::new(&note(2), START - 3_100, ENDPOINT, DATA),
-        );
+            .insert(note(1), Note::new(&note(1), START - 3_100, ENDPOINT, 0));
+        maps.inbound
+            .insert(note(2), Note::new(&note(2), START - 3_100, ENDPOINT, DATA));
     }
     assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().reaped, 1);
     let left: Vec<_> = sweeper.tables.maps().inbound.keys().copied().collect();
@@ -202,7 +202,7 @@ fn flows_from_outside_have_a_count_of_their_own() {
         maps.quotas.insert(ENDPOINT, 1);
         for port in 1..=3 {
             maps.inbound
-                .insert(note(port), Inbound::new(&note(port), START, ENDPOINT, 0));
+                .insert(note(port), Note::new(&note(port), START, ENDPOINT, 0));
         }
     }
     let around = around(&[POD]);
@@ -227,7 +227,7 @@ fn the_fullest_quota_is_told() {
         "the host's"
     );
     for port in 1..=3 {
-        let value = Inbound::new(&note(port), START, ENDPOINT, 0);
+        let value = Note::new(&note(port), START, ENDPOINT, 0);
         sweeper.tables.maps().inbound.insert(note(port), value);
     }
     assert!(

@@ -1,37 +1,48 @@
-//! Flows from the outside: value of `INBOUND`.
+//! Notes of flows that are not translated: value of `INBOUND` and `STACK`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::flow::{PodTuple, bpf_spin_lock, fold};
 
-/// Value of `INBOUND`: a flow that was opened from outside the exempt destinations, and whose
-/// answers are not translated.
+/// A note of a flow: of one that was opened from outside the exempt destinations, and whose answers
+/// are not translated (`INBOUND`), or of one that takes the host's stack both ways, because service
+/// NAT there may have translated it (`STACK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Inbound {
+pub struct Note {
     /// When its last packet passed, in jiffies.
     pub last_seen: u64,
     /// Guards `dead`, and `last_seen` of a flow that has been idle.
     pub lock: bpf_spin_lock,
     /// What packets from the pod have shown; bits of [`crate::progress`].
     pub progress_out: u8,
-    /// What packets from the outside have shown, of TCP alone; bits of [`crate::progress`].
+    /// What packets to the pod have shown, in `INBOUND` of TCP alone; bits of [`crate::progress`].
     pub progress_in: u8,
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
     echo_protocol: u8,
     /// Whose it is, and whose quota it counts for: [`super::AddressEntry::identity`] of the endpoint.
     pub endpoint: u32,
+    /// When it was made: the low word of the jiffies.
+    pub made: u32,
     echo_pod: u32,
     echo_remote: u32,
     echo_pod_port: u16,
     echo_remote_port: u16,
+    /// Number of the ENI whose mark the pod's packets get (`STACK`).
+    pub eni: u8,
+    reserved: u8,
+    reserved_lane: u16,
 }
 
-impl Inbound {
+impl Note {
     /// A value.
     #[inline(always)]
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the low word of the time is kept"
+    )]
     pub const fn new(tuple: &PodTuple, now: u64, endpoint: u32, progress_out: u8) -> Self {
         Self {
             last_seen: now,
@@ -41,10 +52,14 @@ impl Inbound {
             dead: 0,
             echo_protocol: tuple.protocol,
             endpoint,
+            made: now as u32,
             echo_pod: fold(tuple.pod),
             echo_remote: fold(tuple.remote),
             echo_pod_port: tuple.pod_port,
             echo_remote_port: tuple.remote_port,
+            eni: 0,
+            reserved: 0,
+            reserved_lane: 0,
         }
     }
 
@@ -60,4 +75,4 @@ impl Inbound {
     }
 }
 
-const _: () = assert!(size_of::<Inbound>() == 32);
+const _: () = assert!(size_of::<Note>() == 40);

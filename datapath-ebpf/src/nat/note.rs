@@ -1,0 +1,155 @@
+//! Notes of flows that are not translated: what those opened from the outside and those of the host's
+//! stack have in common.
+
+use core::ptr;
+
+use datapath_common::abi::{Note, PodTuple, ReapFlow};
+use datapath_common::fault::Fault;
+use datapath_common::progress;
+
+use super::lock::{lock, unlock};
+use super::tables::Table;
+use crate::clock;
+use crate::fault;
+
+/// From which side a packet is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Pod,
+    Outside,
+}
+
+impl Side {
+    /// As one register.
+    #[inline(always)]
+    pub(crate) fn to_register(self) -> u32 {
+        u32::from(matches!(self, Self::Outside))
+    }
+
+    /// What [`Self::to_register`] gave.
+    #[inline(always)]
+    pub(crate) fn from_register(register: u32) -> Self {
+        if register == 0 {
+            Self::Pod
+        } else {
+            Self::Outside
+        }
+    }
+}
+
+/// Gives an endpoint the flow that the former one with its address has left behind; whose it was.
+///
+/// In place, and not by removing it: only the reaper removes.
+#[inline(always)]
+pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option<u32> {
+    // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
+    unsafe {
+        lock(&raw mut (*found).lock);
+        let former = ptr::read_volatile(&raw const (*found).endpoint);
+        let is_left_behind = is_alive(found, tuple) && former != to.endpoint;
+        if is_left_behind {
+            ptr::write_volatile(&raw mut (*found).endpoint, to.endpoint);
+            ptr::write_volatile(&raw mut (*found).last_seen, to.last_seen);
+            ptr::write_volatile(&raw mut (*found).made, to.made);
+            ptr::write_volatile(&raw mut (*found).progress_out, to.progress_out);
+            ptr::write_volatile(&raw mut (*found).progress_in, to.progress_in);
+            ptr::write_volatile(&raw mut (*found).eni, to.eni);
+        }
+        unlock(&raw mut (*found).lock);
+        is_left_behind.then_some(former)
+    }
+}
+
+/// Whether a flow is this endpoint's.
+#[inline(always)]
+pub(super) fn is_owned_by(found: *const Note, endpoint: u32) -> bool {
+    // SAFETY: a map's value stays readable while the program runs.
+    let of = unsafe { ptr::read_volatile(&raw const (*found).endpoint) };
+    of == endpoint || fault::has(Fault::FormerPodsFlow)
+}
+
+/// Whether a value is the flow of its tuple still.
+#[inline(always)]
+pub(super) fn is_alive(found: *const Note, tuple: &PodTuple) -> bool {
+    // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow clears
+    // it together with the rest.
+    unsafe { ptr::read_volatile(&raw const (*found).dead) == 0 && (*found).is_of(tuple) }
+}
+
+/// Removes the flow of a tuple, if its last packet passed at `last_seen`, or in any case
+/// ([`ReapFlow::ALWAYS`]). Tells whose it was, if it did.
+#[inline(always)]
+pub(super) fn retire(
+    table: &impl Table<PodTuple, Note>,
+    tuple: &PodTuple,
+    last_seen: u64,
+) -> Option<u32> {
+    let found = table.find(tuple)?;
+    // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
+    let (is_mine, endpoint) = unsafe {
+        lock(&raw mut (*found).lock);
+        let is_idle = last_seen == ReapFlow::ALWAYS
+            || last_seen == ptr::read_volatile(&raw const (*found).last_seen);
+        let is_mine = is_idle && is_alive(found, tuple);
+        let endpoint = ptr::read_volatile(&raw const (*found).endpoint);
+        if is_mine {
+            ptr::write_volatile(&raw mut (*found).dead, 1);
+        }
+        unlock(&raw mut (*found).lock);
+        (is_mine, endpoint)
+    };
+    is_mine.then(|| {
+        table.forget(tuple);
+        endpoint
+    })
+}
+
+/// Keeps an endpoint's flow alive, as [`super::flow`] does it, with what a side shows; tells whether
+/// it lives.
+#[inline(always)]
+pub(super) fn refresh(
+    found: *mut Note,
+    tuple: &PodTuple,
+    endpoint: u32,
+    (side, shown): (Side, u8),
+) -> bool {
+    if !is_owned_by(found, endpoint) {
+        return false;
+    }
+    let now = clock::now();
+    // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
+    // Others write it at the same time; every field is read and written once, as a word.
+    unsafe {
+        let last_seen = ptr::read_volatile(&raw const (*found).last_seen);
+        if now.saturating_sub(last_seen) >= clock::seconds(1) {
+            lock(&raw mut (*found).lock);
+            let lives = is_alive(found, tuple);
+            if lives {
+                ptr::write_volatile(&raw mut (*found).last_seen, now);
+            }
+            unlock(&raw mut (*found).lock);
+            if !lives {
+                return false;
+            }
+        } else if !(*found).is_of(tuple) {
+            return false;
+        }
+        let out = ptr::read_volatile(&raw const (*found).progress_out);
+        let inward = ptr::read_volatile(&raw const (*found).progress_in);
+        let (out_after, inward_after) = match side {
+            Side::Outside => (out, inward | shown),
+            // The pod's SYN begins anew what stood there.
+            Side::Pod if shown & progress::SYN != 0 => (shown, 0),
+            // A pod that goes on has not believed the reset.
+            Side::Pod if shown & progress::RST == 0 => (out | shown, inward & !progress::RST),
+            Side::Pod => (out | shown, inward),
+        };
+        if out_after != out {
+            ptr::write_volatile(&raw mut (*found).progress_out, out_after);
+        }
+        if inward_after != inward {
+            ptr::write_volatile(&raw mut (*found).progress_in, inward_after);
+        }
+    }
+    true
+}

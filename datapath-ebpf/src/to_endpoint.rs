@@ -1,0 +1,98 @@
+//! What the stack sends to a pod, after its NAT.
+//!
+//! What came from elsewhere is noted, so that the pod's answers take the stack too: only there are
+//! they translated back.
+
+use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
+use datapath_common::headers::{Ethernet, ether_type};
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::family::{Ip, Piece, V4, V6};
+use crate::maps;
+use crate::nat::{self, PRIMARY, Sender, Side, Tables};
+use crate::packet::Packet;
+use crate::settings;
+use crate::transport::{self, Ports, Transport};
+use crate::work;
+
+/// Decides on a frame to a pod.
+#[inline(always)]
+pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    // An exception's flow goes past the stack. What the stack itself says to a pod needs no note:
+    // answers to the host take the stack in any case.
+    if !settings::notes_stack() || packet.is_exception() {
+        return Ok(Verdict::ToPod);
+    }
+    // A fragment that the stack makes of an IPv6 packet has lost its device, but not its mark.
+    if packet.ingress_ifindex() == 0 && !packet.is_marked() {
+        return Ok(Verdict::FromHost);
+    }
+    match packet.header::<Ethernet>(0)?.ether_type.get() {
+        ether_type::IPV4 => ip::<V4>(packet),
+        ether_type::IPV6 => ip::<V6>(packet),
+        _ => Ok(Verdict::ToPod),
+    }
+}
+
+/// Decides on an IP packet to a pod.
+#[inline(always)]
+fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    let Ok(ip) = F::parse(packet) else {
+        return Ok(Verdict::ToPod);
+    };
+    let ip = work::keep(ip)?;
+    let Some(pod) = maps::address(ip.destination).filter(|entry| is_of(entry, packet)) else {
+        return Ok(Verdict::ToPod);
+    };
+    // A service's answer is translated back already, and what the pod sends to a service takes the
+    // stack without a note.
+    if maps::destination(ip.source).contains(DestinationClass::SERVICE) {
+        return Ok(Verdict::ToPod);
+    }
+    let Some(ports) = ports::<F>(packet, ip) else {
+        return Ok(Verdict::ToPod);
+    };
+    let tuple = PodTuple::new(
+        ports.protocol,
+        ip.destination,
+        ports.destination,
+        ip.source,
+        ports.source,
+    );
+    let sender = Sender {
+        endpoint: pod.identity(),
+        policy: ingress(packet, pod),
+        owner: pod.eni(),
+    };
+    nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Outside)?;
+    Ok(Verdict::Noted)
+}
+
+/// Whether an address is one of the endpoint's that the device is of.
+#[inline(always)]
+fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
+    entry.is_endpoint() && entry.ifindex() == packet.ifindex()
+}
+
+/// The ports of a packet of a flow. A later fragment's flow has been noted with the first.
+#[inline(always)]
+fn ports<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+    match ip.fragment {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+            Ok(Transport::Ports(ports)) => Some(ports),
+            Ok(Transport::Error | Transport::None) | Err(_) => None,
+        },
+        Piece::Later => None,
+    }
+}
+
+/// Number of the ENI that received a packet, or of the pod's own for what came from elsewhere: the
+/// answer leaves by it.
+#[inline(always)]
+fn ingress(packet: &Packet, pod: &AddressEntry) -> u8 {
+    let device = packet.ingress_ifindex();
+    if maps::eni(PRIMARY).is_some_and(|primary| primary.ifindex() == device) {
+        return PRIMARY;
+    }
+    maps::secondary_eni(device).unwrap_or(pod.eni())
+}

@@ -1,0 +1,143 @@
+//! Which way a packet of a pod takes, or one to a pod: past the host's stack, or through it, where
+//! service NAT may have translated its flow.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::AddressEntry;
+use datapath_common::fault::Fault;
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::family::Piece;
+use crate::fault;
+use crate::fragment;
+use crate::icmp_error;
+use crate::mark::Mark;
+use crate::nat::{self, Sender, Side, Tables};
+use crate::packet::Packet;
+use crate::settings;
+use crate::transport::{self, Transport};
+use crate::work::{self, global, reason, work};
+
+/// Which way a packet takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// Past the host's stack.
+    Direct,
+    /// Through it, as its flow. The pod's packets get the mark of this ENI.
+    Stack(u8),
+    /// Through it, which is to put the pieces of a datagram in order.
+    Reordered,
+}
+
+/// The way of a packet of a pod, or of one to it, that is not translated. The IP header is the one
+/// that is kept.
+#[inline(always)]
+pub(crate) fn of<F: Tables>(
+    packet: &Packet,
+    pod: &AddressEntry,
+    side: Side,
+) -> Result<Way, DropReason> {
+    if !settings::notes_stack() {
+        return Ok(Way::Direct);
+    }
+    nat::ask(sender(pod))?;
+    match decided::<F>(packet.skb(), side.to_register()) {
+        DIRECT => Ok(Way::Direct),
+        REORDERED => Ok(Way::Reordered),
+        ERROR => Ok(of_error::<F>(packet, side)),
+        number if number >= STACK => Ok(Way::Stack((number & 0xff) as u8)),
+        number => Err(reason(number)),
+    }
+}
+
+// Answers of `decided`; below them are the numbers of drop reasons.
+const DIRECT: u32 = 0x100;
+const REORDERED: u32 = 0x101;
+const ERROR: u32 = 0x102;
+/// And the number of the ENI.
+const STACK: u32 = 0x200;
+
+global! {
+    #[doc = "The way of a packet with ports, of the sender that was written."]
+    decided(skb: *mut __sk_buff, side: u32) = way_v4, way_v6: run_decided;
+}
+
+#[inline(always)]
+fn run_decided<F: Tables>(skb: *mut __sk_buff, side: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    match decide::<F>(&mut packet, Side::from_register(side)) {
+        Ok(number) => number,
+        Err(reason) => reason as u32,
+    }
+}
+
+#[inline(always)]
+fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
+    let ip = work::read(work()?.ip());
+    let ports = match ip.fragment {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+            Ok(Transport::Ports(ports)) => ports,
+            Ok(Transport::Error) => return Ok(ERROR),
+            // What has no ports service NAT does not translate.
+            Ok(Transport::None) | Err(_) => return Ok(DIRECT),
+        },
+        Piece::Later => match fragment::recall(ip) {
+            Some(ports) => ports,
+            None => return fragment::reorder(ip).map(|()| REORDERED),
+        },
+    };
+    if fragment::is_reordered(ip) {
+        return Ok(REORDERED);
+    }
+    fragment::note(ip, &ports)?;
+    let eni = nat::stack_asked(ip, &ports, side);
+    Ok(match eni {
+        Some(eni) if !fault::has(Fault::StackPassed) => STACK | u32::from(eni),
+        Some(_) | None => DIRECT,
+    })
+}
+
+/// The way of an ICMP error: that of the flow that it quotes.
+#[inline(always)]
+fn of_error<F: Tables>(packet: &Packet, side: Side) -> Way {
+    let Ok(Some(_inner)) = icmp_error::inner::<F>(packet) else {
+        return Way::Direct;
+    };
+    match nat::stack_quoted(side) {
+        Some(eni) if !fault::has(Fault::StackErrorPassed) => Way::Stack(eni),
+        Some(_) | None => Way::Direct,
+    }
+}
+
+impl Way {
+    /// Hands what a pod sends to the stack, if that is its way. What the stack is to put in order
+    /// gets the mark of the owner ENI.
+    #[inline(always)]
+    pub(crate) fn take(self, packet: &mut Packet, owner: u8) -> Option<Verdict> {
+        match self {
+            Self::Direct => None,
+            Self::Stack(eni) => {
+                let eni = if fault::has(Fault::StackMark) {
+                    owner
+                } else {
+                    eni
+                };
+                packet.set_mark(Mark::eni(eni));
+                Some(Verdict::StackFlow)
+            }
+            Self::Reordered => {
+                packet.set_mark(Mark::eni(owner).exception());
+                Some(Verdict::Reordered)
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn sender(pod: &AddressEntry) -> Sender {
+    Sender {
+        endpoint: pod.identity(),
+        policy: pod.eni(),
+        owner: pod.eni(),
+    }
+}

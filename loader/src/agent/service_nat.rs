@@ -1,0 +1,136 @@
+//! Whether notes of the host's stack are kept, and their renewal.
+
+use std::net::IpAddr;
+
+use anyhow::Result;
+
+use crate::api::types::ServiceNatStatus;
+use crate::bpf::{Datapath, Path, StackNotes};
+use crate::config::ServiceNat as Mode;
+use crate::service_nat::{Detector, Evidence, Renewal};
+
+/// Whether notes of the host's stack are kept.
+pub(super) struct ServiceNat {
+    mode: Mode,
+    detector: Detector,
+    /// What was seen; none before.
+    evidence: Option<Evidence>,
+    is_on: bool,
+    notes: Option<StackNotes>,
+    /// Flows of pods that the datapath does not know yet, until a pass leaves nothing to do.
+    renewal: Option<Renewal>,
+    /// What went wrong last, which was logged then.
+    error: Option<String>,
+}
+
+impl ServiceNat {
+    /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
+    pub(super) fn new(mode: Mode, path: Path) -> Self {
+        let mut this = Self {
+            mode: if path == Path::Stack { Mode::Off } else { mode },
+            detector: Detector::default(),
+            evidence: None,
+            is_on: false,
+            notes: None,
+            renewal: None,
+            error: None,
+        };
+        this.is_on = this.is_wanted();
+        this
+    }
+
+    /// Whether notes are kept.
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Takes where notes are kept, and notes what conntrack tells of, before a packet meets programs
+    /// that look for notes.
+    pub(super) fn start(&mut self, notes: StackNotes) {
+        self.notes = Some(notes);
+        if self.is_on {
+            self.renew();
+        }
+    }
+
+    /// Looks whether notes are to be kept from now on; then the programs are loaded anew, for the next
+    /// plan to put in the place of those that run. Once on, they stay so.
+    pub(super) fn look(&mut self, datapath: &mut Datapath) -> bool {
+        if !self.is_on && self.is_wanted() {
+            match datapath.keep_notes() {
+                Ok(()) => {
+                    self.is_on = true;
+                    let evidence = self.evidence.as_ref().map(ToString::to_string);
+                    tracing::info!(evidence, "flows of service NAT are noted from now on");
+                    self.renew();
+                }
+                Err(error) => self.failed(&error),
+            }
+        }
+        self.is_on
+    }
+
+    /// Notes the flows of a pod that the datapath has come to know.
+    pub(super) fn known(&mut self, pod: IpAddr) {
+        if let (Some(renewal), Some(notes)) = (&mut self.renewal, &self.notes)
+            && let Err(error) = renewal.known(notes, pod)
+        {
+            self.failed(&error);
+        }
+    }
+
+    /// Says that a pass left nothing to do: the programs run that note flows. What began since the
+    /// last look at conntrack is noted as well.
+    pub(super) fn settled(&mut self) {
+        if self.renewal.is_some() {
+            self.renew();
+            self.renewal = None;
+        }
+    }
+
+    /// For the status.
+    pub(super) fn status(&self) -> ServiceNatStatus {
+        ServiceNatStatus {
+            mode: self.mode,
+            notes: self.is_on,
+            evidence: self.evidence.as_ref().map(ToString::to_string),
+            error: self.error.clone(),
+        }
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        match self.mode {
+            Mode::On => true,
+            Mode::Off => false,
+            Mode::Auto => {
+                match self.detector.evidence() {
+                    Ok(evidence) => self.evidence = evidence,
+                    Err(error) => self.failed(&error),
+                }
+                self.evidence.is_some()
+            }
+        }
+    }
+
+    fn renew(&mut self) {
+        let Some(notes) = &self.notes else {
+            return;
+        };
+        let renewal: Result<Renewal> = Renewal::begin(notes);
+        match renewal {
+            Ok(renewal) => {
+                self.renewal = Some(renewal);
+                self.error = None;
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        if self.error.as_ref() != Some(&error) {
+            tracing::warn!("connections of service NAT may not be noted: {error}");
+            self.error = Some(error);
+        }
+    }
+}

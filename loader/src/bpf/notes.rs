@@ -1,0 +1,53 @@
+//! The map of notes of the host's stack, for whoever renews them.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result};
+use aya::Ebpf;
+use aya_obj::generated::BPF_NOEXIST;
+use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
+
+use super::jiffies::Jiffies;
+use super::nat::table;
+use super::sys::table::Table;
+use crate::service_nat::Notes;
+
+/// The map of notes, and what else it takes to make one.
+pub struct StackNotes {
+    stack: Table<PodTuple, Note>,
+    addresses: Table<Addr, AddressEntry>,
+    clock: Jiffies,
+}
+
+impl StackNotes {
+    /// The maps of an object.
+    ///
+    /// # Errors
+    /// When a map is missing or cannot be examined.
+    pub fn new(ebpf: &Ebpf) -> Result<Self> {
+        Ok(Self {
+            stack: table(ebpf, map::STACK)?,
+            addresses: table(ebpf, map::ADDRESSES)?,
+            clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
+        })
+    }
+}
+
+impl Notes for StackNotes {
+    fn now(&self) -> Result<u64> {
+        self.clock.now().context("cannot read jiffies")
+    }
+
+    fn address(&self, address: IpAddr) -> Result<Option<AddressEntry>> {
+        self.addresses
+            .get(&Addr::from(address), 0)
+            .context("cannot read the map ADDRESSES")
+    }
+
+    fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
+        match self.stack.put(tuple, note, BPF_NOEXIST.into()) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            other => other.context("cannot write the map STACK"),
+        }
+    }
+}

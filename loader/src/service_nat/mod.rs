@@ -1,0 +1,112 @@
+//! Whether the host does NAT for services: whether there is anything that could change where a
+//! pod's packet goes (`services.nat: auto`).
+//!
+//! Looked for is what has to be there before a single rule can act, not the rules: a chain or table
+//! of NAT before routing. So it is cheap, needs no knowledge of kube-proxy's ways, and errs to the
+//! side of "yes". A nat table of the older iptables is there as one, so masquerade alone makes it
+//! seen too, and so does `iptables-legacy -t nat -L`.
+
+mod chains;
+mod notes;
+mod renewal;
+mod tracker;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+
+use self::chains::Asked;
+pub use self::notes::{is_translated, note};
+pub use self::renewal::{Notes, Renewal};
+pub use self::tracker::KernelTracker;
+
+/// What was seen, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence(String);
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Looks for NAT again and again.
+#[derive(Debug, Default)]
+pub struct Detector {
+    /// Whether the kernel said that it has no `nf_tables`.
+    lacks_nf_tables: bool,
+}
+
+/// Not `/proc/net`, which is of the namespace of the process's first thread.
+const PROC_NET: &str = "/proc/thread-self/net";
+
+/// The older iptables' lists of tables, and the program that one sees them with.
+const LEGACY: [(&str, &str); 2] = [
+    ("ip_tables_names", "iptables-legacy"),
+    ("ip6_tables_names", "ip6tables-legacy"),
+];
+
+/// Where `nf_tables` shows once it is loaded, where it is a module.
+const NF_TABLES_MODULE: &str = "/sys/module/nf_tables";
+
+impl Detector {
+    /// Looks in the network namespace of the calling thread; the first thing that is found.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, but not where it lacks a part: then that part does no NAT.
+    pub fn evidence(&mut self) -> anyhow::Result<Option<Evidence>> {
+        for (file, program) in LEGACY {
+            if proc_net(file)?.is_some_and(|names| has_nat_table(&names)) {
+                return Ok(Some(Evidence(format!("{program} table nat"))));
+            }
+        }
+        if proc_net("ip_vs")?.is_some_and(|services| has_virtual_service(&services)) {
+            return Ok(Some(Evidence("IPVS".to_owned())));
+        }
+        Ok(self.chain()?.map(Evidence))
+    }
+
+    fn chain(&mut self) -> anyhow::Result<Option<String>> {
+        // Each question would have the kernel start modprobe again.
+        if self.lacks_nf_tables && !Path::new(NF_TABLES_MODULE).exists() {
+            return Ok(None);
+        }
+        let asked = chains::first_nat_chain().context("read the chains of nftables")?;
+        self.lacks_nf_tables = matches!(asked, Asked::NoNfTables);
+        Ok(match asked {
+            Asked::Found(chain) => Some(chain),
+            Asked::NoNfTables | Asked::None => None,
+        })
+    }
+}
+
+/// A file of the calling thread's network namespace; none where the part of the kernel is missing.
+fn proc_net(name: &str) -> anyhow::Result<Option<String>> {
+    let path = Path::new(PROC_NET).join(name);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    }
+}
+
+/// Whether a list of tables, one in each line, names `nat`.
+fn has_nat_table(names: &str) -> bool {
+    names.lines().any(|name| name == "nat")
+}
+
+/// Whether IPVS has a service. Its file begins with a heading as soon as the module is there;
+/// services begin with their protocol, their real servers with an arrow (`ip_vs_info_seq_show` in
+/// `net/netfilter/ipvs/ip_vs_ctl.c`).
+fn has_virtual_service(services: &str) -> bool {
+    services.lines().any(|line| {
+        let word = line.split_whitespace().next();
+        word.is_some_and(|word| ["TCP", "UDP", "SCTP", "FWM"].contains(&word))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Conntrack, for the sweeper of notes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use datapath_common::abi::PodTuple;
+
+use crate::conntrack::{Conntrack, Timeouts, Tuple, timeouts};
+use crate::nat::{StackLifetimes, Tracker};
+
+/// The kernel's conntrack. Where there is none, it has no entry.
+#[derive(Default)]
+pub struct KernelTracker {
+    /// Open once it could be opened.
+    conntrack: Option<Conntrack>,
+}
+
+impl Tracker for KernelTracker {
+    fn lifetimes(&mut self) -> StackLifetimes {
+        lifetimes(&timeouts())
+    }
+
+    fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
+        if self.conntrack.is_none() {
+            match Conntrack::open() {
+                Ok(conntrack) => self.conntrack = Some(conntrack),
+                Err(error) => {
+                    tracing::debug!("notes go by their age alone: {error:#}");
+                    return Ok(false);
+                }
+            }
+        }
+        let Some(conntrack) = &mut self.conntrack else {
+            return Ok(false);
+        };
+        let pod = SocketAddr::new(tuple.pod.into(), u16::from_be(tuple.pod_port));
+        let remote = SocketAddr::new(tuple.remote.into(), u16::from_be(tuple.remote_port));
+        // The pod may be the side that asks or the one that answers, and conntrack knows each side
+        // by the addresses that it sends with.
+        for (source, destination) in [(pod, remote), (remote, pod)] {
+            let tuple = Tuple {
+                protocol: tuple.protocol,
+                source,
+                destination,
+            };
+            if conntrack.has(&tuple)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// How long notes live where conntrack's entries live so long: never shorter.
+fn lifetimes(timeouts: &Timeouts) -> StackLifetimes {
+    let Timeouts { tcp, .. } = timeouts;
+    let least = StackLifetimes::default();
+    let longest = |all: &[Duration]| all.iter().copied().max().unwrap_or_default();
+    StackLifetimes {
+        tcp_opening: longest(&[tcp.syn_sent, tcp.syn_recv]),
+        tcp_established: tcp.established,
+        tcp_closing: longest(&[tcp.fin_wait, tcp.close_wait, tcp.last_ack]),
+        tcp_closed: longest(&[tcp.time_wait, tcp.close, tcp.last_ack]),
+        udp: least.udp.max(timeouts.udp),
+        udp_stream: least.udp_stream.max(timeouts.udp_stream),
+        icmp: least.icmp,
+        other: timeouts.sctp_established.unwrap_or(timeouts.generic),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_live_no_shorter_than_conntracks_entries() {
+        let seconds = Duration::from_secs;
+        let mut live = timeouts();
+        live.tcp.established = seconds(86_400);
+        live.tcp.close_wait = seconds(3_600);
+        live.udp = seconds(30);
+        live.udp_stream = seconds(300);
+        let notes = lifetimes(&live);
+        assert_eq!(notes.tcp_established, seconds(86_400));
+        assert_eq!(notes.tcp_closing, seconds(3_600));
+        assert_eq!(notes.udp, seconds(40));
+        assert_eq!(notes.udp_stream, seconds(300));
+        assert!(notes.tcp_opening >= live.tcp.syn_sent);
+        assert!(notes.tcp_closed >= live.tcp.time_wait);
+    }
+}

@@ -1,0 +1,123 @@
+//! What of the host's NAT is seen, made by each program that makes it.
+
+use towpath::service_nat::Detector;
+
+use crate::host::{in_netns, run};
+
+/// What is seen in the calling thread's namespace, in words; the same by a new detector and by one
+/// that has looked before.
+fn seen(detector: &mut Detector) -> Option<String> {
+    let words = |detector: &mut Detector| {
+        let evidence = detector.evidence().expect("look");
+        evidence.map(|evidence| evidence.to_string())
+    };
+    let again = words(detector);
+    assert_eq!(words(&mut Detector::default()), again);
+    again
+}
+
+fn nft(line: &str) {
+    run(&format!("nft {line}"));
+}
+
+#[test]
+fn chains_of_nftables_count_by_their_type_and_hook() {
+    in_netns(async |_| {
+        let mut detector = Detector::default();
+        assert_eq!(seen(&mut detector), None);
+        nft("add table ip kube-proxy");
+        for chain in [
+            "services",
+            "filtering { type filter hook prerouting priority 0 ; }",
+            "routing { type route hook output priority 0 ; }",
+            "outbound { type nat hook postrouting priority srcnat ; }",
+            "inbound { type nat hook input priority 100 ; }",
+        ] {
+            nft(&format!("add chain ip kube-proxy {chain}"));
+            assert_eq!(seen(&mut detector), None, "{chain}");
+        }
+        nft("add rule ip kube-proxy outbound masquerade");
+        assert_eq!(seen(&mut detector), None);
+        nft(
+            "add chain ip kube-proxy nat-prerouting { type nat hook prerouting priority dstnat ; }",
+        );
+        assert_eq!(
+            seen(&mut detector).as_deref(),
+            Some("nftables chain ip kube-proxy nat-prerouting (type nat, hook prerouting)")
+        );
+        nft("delete chain ip kube-proxy nat-prerouting");
+        assert_eq!(seen(&mut detector), None);
+        for family in ["ip6", "inet"] {
+            nft(&format!("add table {family} proxy"));
+            nft(&format!(
+                "add chain {family} proxy out {{ type nat hook output priority -100 ; }}"
+            ));
+            let expected = format!("nftables chain {family} proxy out (type nat, hook output)");
+            assert_eq!(seen(&mut detector), Some(expected));
+            nft(&format!("delete table {family} proxy"));
+        }
+        assert_eq!(seen(&mut detector), None);
+    });
+}
+
+#[test]
+fn the_newer_iptables_counts_by_its_chains() {
+    for (program, family, address) in [
+        ("iptables-nft", "ip", "10.2.0.2"),
+        ("ip6tables-nft", "ip6", "fd02::2"),
+    ] {
+        in_netns(async move |_| {
+            let mut detector = Detector::default();
+            run(&format!("{program} -t nat -L -n"));
+            assert_eq!(seen(&mut detector), None, "only looked at");
+            run(&format!("{program} -t nat -A POSTROUTING -j MASQUERADE"));
+            assert_eq!(seen(&mut detector), None, "masquerade alone");
+            run(&format!("{program} -A FORWARD -j ACCEPT"));
+            assert_eq!(seen(&mut detector), None, "no NAT");
+            let rule = format!("-p tcp --dport 80 -j DNAT --to-destination {address}");
+            run(&format!("{program} -t nat -A PREROUTING {rule}"));
+            let expected =
+                format!("nftables chain {family} nat PREROUTING (type nat, hook prerouting)");
+            assert_eq!(seen(&mut detector), Some(expected));
+        });
+    }
+}
+
+#[test]
+fn the_older_iptables_counts_by_its_table() {
+    for (program, address) in [
+        ("iptables-legacy", "10.2.0.2"),
+        ("ip6tables-legacy", "fd02::2"),
+    ] {
+        in_netns(async move |_| {
+            let mut detector = Detector::default();
+            run(&format!("{program} -A FORWARD -j ACCEPT"));
+            assert_eq!(seen(&mut detector), None, "no NAT");
+            let rule = format!("-p tcp --dport 80 -j DNAT --to-destination {address}");
+            run(&format!("{program} -t nat -A PREROUTING {rule}"));
+            assert_eq!(seen(&mut detector), Some(format!("{program} table nat")));
+        });
+    }
+}
+
+#[test]
+fn rules_that_change_all_the_time_are_no_error() {
+    in_netns(async |_| {
+        nft("add table inet busy");
+        for number in 0..400 {
+            nft(&format!("add chain inet busy quiet-{number}"));
+        }
+        let netns = std::fs::File::open("/proc/thread-self/ns/net").expect("the namespace");
+        let changes = std::thread::spawn(move || {
+            nix::sched::setns(netns, nix::sched::CloneFlags::CLONE_NEWNET).expect("enter it");
+            for number in 0..20 {
+                nft(&format!("add chain inet busy more-{number}"));
+            }
+        });
+        let mut detector = Detector::default();
+        while !changes.is_finished() {
+            assert_eq!(seen(&mut detector), None);
+        }
+        changes.join().expect("the changes");
+    });
+}
