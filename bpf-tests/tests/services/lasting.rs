@@ -1,8 +1,11 @@
-//! Connections of every case that stay open while the agent is killed, and while its programs are
-//! replaced. Then both sides speak, the server first.
+//! Connections of every case that stay open while the agent is killed, while its programs are
+//! replaced, and while it looks for idle flows. Then both sides speak, the server first.
+
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bpf_tests::fabric::Fabric;
+use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::state::tcx_ids;
 use bpf_tests::fabric::traffic::Session;
 use towpath::intent::Family;
@@ -73,15 +76,33 @@ pub(crate) enum Event {
     Kill,
     /// The agent is replaced in order, and its programs with it.
     Replacement,
+    /// The agent looks for flows that have been idle for longer than connection tracking would keep
+    /// new ones now. It still has these, so they have to stay.
+    Idle,
 }
 
+/// How long connection tracking keeps an open connection (`net.netfilter`), and by default, in
+/// seconds (`nf_conntrack_proto_tcp.c`).
+const ESTABLISHED: &str = "netfilter/nf_conntrack_tcp_timeout_established";
+const DEFAULT: &str = "432000";
+/// What is asked for meanwhile, in seconds, and by how much it has to be exceeded: when a packet came
+/// is known to a second.
+const SHORT: u64 = 10;
+const MARGIN: u64 = 2;
+/// An acknowledgement may come so late (`TCP_DELACK_MAX` is 200 ms), and would shorten what connection
+/// tracking has.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long may pass until the agent has looked.
+const LOOKED: Duration = Duration::from_secs(60);
+
 impl Event {
-    pub(crate) const ALL: [Self; 2] = [Self::Kill, Self::Replacement];
+    pub(crate) const ALL: [Self; 3] = [Self::Kill, Self::Replacement, Self::Idle];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kill => "after a kill",
             Self::Replacement => "after a replacement",
+            Self::Idle => "after a flush of idle flows",
         }
     }
 
@@ -90,6 +111,7 @@ impl Event {
         match self {
             Self::Kill => fabric.agent.kill()?,
             Self::Replacement => drop(fabric.agent.stop()?),
+            Self::Idle => return idle(fabric),
         }
         fabric.start_agent()?;
         let after = programs(fabric)?;
@@ -97,4 +119,23 @@ impl Event {
         ensure!(is_replaced, "programs are replaced: {before:?}, {after:?}");
         Ok(())
     }
+}
+
+/// Waits until the agent has looked for idle flows when all connections were idle for long enough.
+fn idle(fabric: &Fabric) -> Result<()> {
+    let node = &fabric.node;
+    let spoken = Instant::now();
+    eventually(LOOKED, "no acknowledgement is due", || {
+        check(spoken.elapsed() > QUIET, || "it is".to_owned())
+    })?;
+    node.sysctls(&[(ESTABLISHED, &SHORT.to_string())])?;
+    let start = Instant::now();
+    eventually(LOOKED, "the agent looks for idle flows", || {
+        let stats = fabric.agent.ask("GET", "/v1/nat/stats", None)?;
+        let last = &stats["sweeper"]["last-sweep"]["seconds-ago"];
+        let last = last.as_u64().with_context(|| stats.to_string())?;
+        let idle = start.elapsed().as_secs().saturating_sub(last);
+        check(idle > SHORT + MARGIN, || format!("after {idle} s"))
+    })?;
+    node.sysctls(&[(ESTABLISHED, DEFAULT)])
 }

@@ -9,6 +9,7 @@
 mod api_server;
 mod asked;
 mod cases;
+mod collision;
 mod iptables;
 mod kube_proxy;
 mod lasting;
@@ -115,8 +116,10 @@ fn everything(setting: Setting) {
         only(Transport::Tcp, "HTTP only"),
         |family, _| special::metadata_blocked(&scene, family),
     );
+    collision::happens(&scene, setting.path).unwrap();
     column.finish();
     special::nothing_invalid(&scene).unwrap();
+    collision::happens(&scene, setting.path).unwrap();
     scene.fabric.finish().unwrap();
 }
 

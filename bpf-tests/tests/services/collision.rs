@@ -1,0 +1,64 @@
+//! One client port that asks a pod by its own address, and by a service that has it as backend. On
+//! the direct path netfilter knows nothing of the first flow, and cannot keep the second one apart
+//! from it: there is no mechanism against that, and the documentation says so.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bpf_tests::fabric::traffic::Session;
+use towpath::intent::Family;
+
+use crate::model::{Policy, SERVICE_PORT};
+use crate::scene::{Path, Scene, Site, Which};
+
+/// The client and the pod that it asks in two ways: on ENIs of their own.
+const CLIENT: Site = Site::Pod(0, 0);
+const SERVER: Site = Site::Pod(1, 1);
+/// The client's port, which no other test has.
+const PORT: u16 = 23_456;
+/// How long an answer may take.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What happens is what is documented.
+pub(crate) fn happens(scene: &Scene, path: Path) -> Result<()> {
+    for family in Family::ALL {
+        let pod = SocketAddr::new(scene.place(SERVER, family)?.address, SERVER.port());
+        let service = scene.service(Which::Of(SERVER), Policy::Cluster, family)?;
+        let service = SocketAddr::new(service.address, SERVICE_PORT);
+        by_tcp(scene, path, pod, service)?;
+        by_udp(scene, path, pod, service)?;
+    }
+    Ok(())
+}
+
+fn by_tcp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Result<()> {
+    let client = scene.place(CLIENT, Family::of(pod.ip()))?;
+    let mut direct = Session::open(client, PORT, pod)?;
+    direct.exchange()?;
+    let second = Session::open(client, PORT, service);
+    let first = direct.exchange();
+    eprintln!(
+        "{path:?} tcp {:?} {first:?}",
+        second.as_ref().map(|s| s.seen())
+    );
+    Ok(())
+}
+
+fn by_udp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Result<()> {
+    let client = scene.place(CLIENT, Family::of(pod.ip()))?;
+    let socket = client
+        .netns
+        .enter(|| Ok(UdpSocket::bind((client.address, PORT))?))?;
+    socket.set_read_timeout(Some(SOON))?;
+    let ask = |to: SocketAddr| -> Result<SocketAddr> {
+        socket.send_to(&[7], to)?;
+        let (_, from) = socket.recv_from(&mut [0; 256])?;
+        Ok(from)
+    };
+    let first = ask(pod);
+    let second = ask(service);
+    let third = ask(pod);
+    eprintln!("{path:?} udp {first:?} {second:?} {third:?}");
+    Ok(())
+}
