@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use towpath::intent::Family;
 
 use crate::masq::{internet, scene, snat};
-use crate::support::{CHANGE, get, within};
+use crate::support::{CHANGE, get, nothing_differs, within};
 
 const SERVICE_PORT: u16 = 80;
 const NODE_PORT: u16 = 30_080;
@@ -122,6 +122,17 @@ fn lose(folder: &Path, wanted: fn(&str) -> bool) {
     }
 }
 
+/// Has there be a rule of service NAT, and waits for the agent to see it and for its programs to run.
+fn wait_for_notes(fabric: &Fabric) {
+    let nowhere = SocketAddr::new([192, 0, 2, 1].into(), 1);
+    serve(fabric, nowhere.ip(), nowhere.port(), nowhere);
+    within(CHANGE, "notes", || {
+        let status = notes(fabric);
+        check(status["notes"] == true, || status.to_string())?;
+        nothing_differs(fabric)
+    });
+}
+
 fn notes(fabric: &Fabric) -> Value {
     get(fabric, "/v1/status")["service-nat"].clone()
 }
@@ -131,9 +142,9 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     let (mut fabric, pods) = scene(services("auto"));
     assert_eq!(notes(&fabric), json!({"mode": "auto", "notes": false}));
     assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    wait_for_notes(&fabric);
     let mut talks = talks(&fabric, &pods);
     let status = notes(&fabric);
-    assert_eq!(status["notes"], true, "{status}");
     let evidence = status["evidence"].as_str().unwrap();
     assert!(evidence.contains("chain inet services pre"), "{evidence}");
     assert_eq!(at_egress(&fabric, &pods[0]), 1);
@@ -147,6 +158,25 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     fabric.start_agent().unwrap();
     assert_eq!(notes(&fabric), json!({"mode": "off", "notes": false}));
     assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    fabric.finish().unwrap();
+}
+
+/// Where the programs are filters, and the configuration names no services.
+#[test]
+fn node_ports_are_answered_by_clsact_and_without_service_addresses() {
+    let (fabric, pods) = scene(json!({"datapath": {"attach": "clsact"}}));
+    wait_for_notes(&fabric);
+    for family in Family::ALL {
+        for pod in &pods {
+            let asked = SocketAddr::new(snat(&fabric, 1, family), NODE_PORT);
+            let outside = fabric.host(Host::Outside, family);
+            fabric.node.run("nft flush ruleset").unwrap();
+            Talk::open(&fabric, outside, asked, pod.at(family)).goes_on("at once");
+        }
+    }
+    let status = notes(&fabric);
+    let warning = status["warning"].as_str().unwrap();
+    assert!(warning.contains("services.cidrs"), "{status}");
     fabric.finish().unwrap();
 }
 

@@ -49,7 +49,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
-    let mut service_nat = ServiceNat::new(config.services.nat, told.path);
+    let services = &settings.services;
+    let mut service_nat = ServiceNat::new(config.services.nat, told.path, !services.is_empty());
     if service_nat.is_on() {
         told.path = bpf::Path::ServiceNat;
     }

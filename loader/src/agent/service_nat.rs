@@ -9,9 +9,15 @@ use crate::bpf::{Datapath, Path, StackNotes};
 use crate::config::ServiceNat as Mode;
 use crate::service_nat::{Detector, Evidence, Renewal};
 
+/// What pods miss where the configuration names no services.
+const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: what pods send to a \
+    service's own address leaves the node instead of being translated (node ports and host ports work)";
+
 /// Whether notes of the host's stack are kept.
 pub(super) struct ServiceNat {
     mode: Mode,
+    /// Whether the configuration names services.
+    knows_services: bool,
     detector: Detector,
     /// What was seen; none before.
     evidence: Option<Evidence>,
@@ -25,8 +31,9 @@ pub(super) struct ServiceNat {
 
 impl ServiceNat {
     /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
-    pub(super) fn new(mode: Mode, path: Path) -> Self {
+    pub(super) fn new(mode: Mode, path: Path, knows_services: bool) -> Self {
         let mut this = Self {
+            knows_services,
             mode: if path == Path::Stack { Mode::Off } else { mode },
             detector: Detector::default(),
             evidence: None,
@@ -94,6 +101,7 @@ impl ServiceNat {
             mode: self.mode,
             notes: self.is_on,
             evidence: self.evidence.as_ref().map(ToString::to_string),
+            warning: (self.is_on && !self.knows_services).then(|| NO_SERVICES.to_owned()),
             error: self.error.clone(),
         }
     }

@@ -89,6 +89,9 @@ pub struct ServiceNatStatus {
     /// What was seen of service NAT, where the setting has it looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
+    /// What does not work for want of a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -63,6 +63,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     line(Tone::Plain, &nat::summary(translation));
     line(Tone::Plain, &service_nat_line(service_nat));
+    if let Some(warning) = &service_nat.warning {
+        line(Tone::Warning, &format!("  {warning}"));
+    }
     if let Some(error) = &service_nat.error {
         line(Tone::Bad, &format!("  {error}"));
     }
@@ -119,6 +122,7 @@ fn service_nat_line(status: &ServiceNatStatus) -> String {
         mode,
         notes,
         evidence,
+        warning: _,
         error: _,
     } = status;
     let notes = if *notes {
