@@ -29,5 +29,6 @@ pub mod object;
 pub mod plan;
 pub mod recognise;
 pub mod reconcile;
+pub mod traces;
 pub mod types;
 pub mod view;

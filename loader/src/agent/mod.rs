@@ -16,6 +16,7 @@ mod report;
 mod reservation;
 mod run;
 mod store;
+mod traces;
 
 pub use cleanup::{CleanUp, cleanup};
 pub use lock::Lock;

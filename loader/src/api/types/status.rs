@@ -10,6 +10,7 @@ use super::{EniStatus, Health, NatStatus};
 use crate::bpf::ForeignProgram;
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
+use crate::traces::Trace;
 
 /// The agent's state: the answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,10 @@ pub struct Status {
     pub datapath: DatapathStatus,
     /// Translated flows.
     pub nat: NatStatus,
+    /// What network managers left on ENIs. Shown, never touched; none of it makes the node less
+    /// ready by itself.
+    #[serde(default)]
+    pub traces: Vec<Trace>,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
     /// Sysctls that concern us.

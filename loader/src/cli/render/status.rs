@@ -22,6 +22,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         endpoints_not_ready,
         datapath,
         nat: translation,
+        traces,
         leftovers,
         sysctls,
         repairs,
@@ -91,6 +92,23 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
                     sysctl.name.clone(),
                     sysctl.effective.clone(),
                     sysctl.effect.clone().unwrap_or_default(),
+                ],
+            );
+        }
+        out += &table.render(paint);
+    }
+    if !traces.is_empty() {
+        out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
+        let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
+        for trace in traces {
+            table.row(
+                Tone::Warning,
+                [
+                    trace.eni.to_string(),
+                    trace.device.clone(),
+                    trace.object.clone(),
+                    trace.protocol.clone().unwrap_or_default(),
+                    trace.hint.clone(),
                 ],
             );
         }
@@ -182,6 +200,8 @@ mod tests {
     use crate::bpf::{ForeignProgram, Mechanism};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
+    use crate::traces::{Trace, TraceKind};
+    use crate::types::EniNumber;
 
     #[test]
     fn what_is_wrong_comes_first() {
@@ -222,6 +242,14 @@ mod tests {
                 }],
             },
             nat: crate::api::types::NatStatus::default(),
+            traces: vec![Trace {
+                eni: EniNumber(1),
+                device: "ens6".into(),
+                kind: TraceKind::DefaultRoute,
+                object: "default via 10.0.1.1 metric 1024".into(),
+                protocol: Some("dhcp".into()),
+                hint: "make the device unmanaged".into(),
+            }],
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),
@@ -270,6 +298,10 @@ eth0    ingress    policy   7   before ours
 Sysctls that concern us
 NAME                          VALUE  EFFECT
 net.ipv4.conf.eth1.rp_filter  1      strict
+
+Traces of network managers (shown, never touched; deploy/host keeps them away)
+ENI  DEVICE  WHAT                              PROTOCOL  MEANS
+1    ens6    default via 10.0.1.1 metric 1024  dhcp      make the device unmanaged
 
 Left behind by other CNIs (shown, never touched)
 rule 512
