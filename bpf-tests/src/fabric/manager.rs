@@ -218,6 +218,25 @@ impl Manager {
         .map(drop)
     }
 
+    /// What systemd-networkd says of a device: `configured`, `unmanaged` …
+    ///
+    /// # Errors
+    /// When it has not seen the device.
+    pub fn state_of(&self, node: &Netns, device: &str) -> Result<String> {
+        let shown = node.ip_json(&format!("link show dev {device}"))?;
+        let process = self.processes.0.last().context("it does not run")?.id();
+        // `networkctl list` reads the file of this name of the machine instead.
+        let path = format!(
+            "/proc/{process}/root/run/systemd/netif/links/{}",
+            shown[0]["ifindex"]
+        );
+        let text = fs::read_to_string(&path).context(path)?;
+        let state = text
+            .lines()
+            .find_map(|line| line.strip_prefix("ADMIN_STATE="));
+        Ok(state.context("a state")?.to_owned())
+    }
+
     /// What the manager wrote.
     #[must_use]
     pub fn log(&self) -> String {

@@ -57,6 +57,7 @@ mod nat_commands;
 mod nat_restart;
 mod neighbours;
 mod options;
+mod order;
 mod path_stack;
 mod repair;
 mod replacement;

@@ -1,17 +1,13 @@
 //! What the tests of network managers share.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::Value;
 
-use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within, within_counted};
-
-/// How long everything of a node may be away that a manager takes away at once. A manager takes its
-/// time over it, so the last of it goes later than the first.
-pub(crate) const HEAL_ALL: Duration = Duration::from_secs(3);
+use crate::support::{
+    CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,
+};
 
 /// A fabric, the devices of which have the names of a Nitro instance. The agent is not started.
 #[track_caller]
@@ -69,7 +65,7 @@ pub(crate) fn healed(fabric: &Fabric, what: &str, rules: u64) {
         "{what}: all is back after {} ms: {repairs}",
         time.as_millis()
     );
-    assert!(time < HEAL_ALL, "{what}: all is back only after {time:?}");
+    assert!(time < HEAL, "{what}: all is back only after {time:?}");
 }
 
 /// Each pod, one on each ENI, is reached and reaches by its own.
