@@ -33,15 +33,14 @@ mkdir -p /run/systemd/netif/links /run/systemd/netif/leases /run/systemd/netif/l
 chown -R systemd-network:systemd-network /run/systemd/netif
 exec /lib/systemd/systemd-networkd";
 
-/// Runs NetworkManager, `$2`, with the files in the folder `$1` and libraries from `$3`.
+/// Runs NetworkManager, `$2`, with the files in the folder `$1`. `--debug` has it log where we read.
 const NETWORK_MANAGER_SCRIPT: &str = "\
 mount --bind \"$1\" /mnt
 mount -t sysfs -o ro sysfs /sys
 mount -t tmpfs tmpfs /var/lib
 mount -t tmpfs tmpfs /run
 mkdir -p /run/NetworkManager /var/lib/NetworkManager
-export LD_LIBRARY_PATH=\"$3\"
-exec \"$2\" --no-daemon --config=/mnt/NetworkManager.conf --config-dir=/mnt/conf.d";
+exec \"$2\" --debug --config=/mnt/NetworkManager.conf --config-dir=/mnt/conf.d";
 
 /// NetworkManager's main configuration: it touches neither names nor resolvers of the machine.
 const NETWORK_MANAGER_CONF: &str = "\
@@ -50,6 +49,8 @@ plugins=keyfile
 dns=none
 hostname-mode=none
 no-auto-default=*
+[logging]
+level=INFO
 [keyfile]
 path=/mnt/system-connections
 ";
@@ -104,13 +105,7 @@ impl Manager {
     /// # Errors
     /// When it is not there, or does not come up.
     pub fn network_manager(fabric: &Fabric, files: &[(&str, String)]) -> Result<Self> {
-        let unpacked = unpacked()?;
-        let daemon = unpacked.join("usr/sbin/NetworkManager");
-        anyhow::ensure!(
-            daemon.exists(),
-            "{} is missing: `cargo xtask setup` unpacks it there",
-            daemon.display()
-        );
+        let daemon = network_manager_binary()?;
         let mut manager = Self::prepare(fabric, "NetworkManager")?;
         let run = manager.folder.join("run");
         write_files(
@@ -118,12 +113,7 @@ impl Manager {
             &[("NetworkManager.conf", NETWORK_MANAGER_CONF.into())],
         )?;
         write_files(&run, files)?;
-        let libraries = unpacked.join("libraries");
-        manager.spawn(
-            &fabric.node,
-            NETWORK_MANAGER_SCRIPT,
-            &[&run, &daemon, &libraries],
-        )?;
+        manager.spawn(&fabric.node, NETWORK_MANAGER_SCRIPT, &[&run, &daemon])?;
         eventually(START, "NetworkManager is up", || {
             let log = manager.log();
             check(log.contains("startup complete"), || log.clone())
@@ -270,13 +260,21 @@ pub fn shipped(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// Where `cargo xtask setup` unpacks what must not be installed: its service would start.
-fn unpacked() -> Result<PathBuf> {
+/// `NetworkManager`: the machine's, or what `cargo xtask setup` has unpacked. It must not be
+/// installed for a test, for its service would start.
+fn network_manager_binary() -> Result<PathBuf> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(folder) => PathBuf::from(folder),
         None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
     };
-    Ok(cache.join("towpath/unpacked/network-manager"))
+    let unpacked = cache.join("towpath/unpacked/network-manager/usr/sbin/NetworkManager");
+    [PathBuf::from("/usr/sbin/NetworkManager"), unpacked.clone()]
+        .into_iter()
+        .find(|path| path.exists())
+        .with_context(|| {
+            let unpacked = unpacked.display();
+            format!("{unpacked} is missing: `cargo xtask setup` unpacks it there")
+        })
 }
 
 /// The VPC's DHCP server for an ENI. It ends with this value.

@@ -27,6 +27,7 @@ mod flows;
 mod kills;
 mod manager_networkd;
 mod manager_nm;
+mod manager_udev;
 mod managers;
 mod masq;
 mod masq_address;

@@ -1,8 +1,11 @@
 //! NetworkManager, the real one, on a node with a secondary ENI.
 
-use bpf_tests::fabric::Spec;
+use std::sync::Arc;
+
+use anyhow::Context as _;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::manager::{DhcpServer, Manager, shipped};
+use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::json;
 use towpath::intent::Family;
 
@@ -17,67 +20,88 @@ fn profile(device: &str, ipv4: &str) -> String {
     )
 }
 
-#[test]
-fn network_manager_on_an_eni_is_outlived_and_named_and_the_drop_ins_keep_it_off() {
+/// A node on which NetworkManager runs, with profiles for both ENIs and these files beside them,
+/// before the agent does: as where an ENI is attached while it runs. Then a pod on each ENI.
+fn scene(more: &[(&'static str, String)]) -> (Fabric, Manager, DhcpServer, [Arc<Pod>; 2]) {
     let mut fabric = renamed(&Spec::default());
-    let _server = DhcpServer::start(&fabric, 1).unwrap();
-    fabric.start_agent().unwrap();
-    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
-    let own = fabric.eni(0).unwrap().own_address(Family::V4).unwrap();
-    let v6 = fabric.eni(0).unwrap().own_address(Family::V6).unwrap();
-    let primary = profile(
-        "ens5",
-        &format!("method=manual\naddress1={own}/24,10.0.0.1"),
-    )
-    .replace(
+    let server = DhcpServer::start(&fabric, 1).unwrap();
+    let own = |family| fabric.eni(0).unwrap().own_address(family).unwrap();
+    let (v4, v6) = (own(Family::V4), own(Family::V6));
+    let by_dhcp = profile("ens6", "method=auto");
+    let primary = profile("ens5", &format!("method=manual\naddress1={v4}/24,10.0.0.1")).replace(
         "method=link-local",
         &format!("method=manual\naddress1={v6}/128,fe80:ec2::1"),
     );
-    let files = [
+    let mut files = vec![
         ("system-connections/ens5.nmconnection", primary),
-        (
-            "system-connections/ens6.nmconnection",
-            profile("ens6", "method=auto"),
-        ),
+        ("system-connections/ens6.nmconnection", by_dhcp),
     ];
+    files.extend(more.iter().cloned());
     let manager = Manager::network_manager(&fabric, &files).unwrap();
-    within(CHANGE * 2, "what it did is named", || {
+    within(CHANGE, "the primary is set up", || {
+        let log = manager.log();
+        check(log.contains(&taken("ens5")), || log.clone())
+    });
+    fabric.start_agent().unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    (fabric, manager, server, pods)
+}
+
+/// What NetworkManager says of a device that it set up.
+fn taken(device: &str) -> String {
+    format!("device ({device}): Activation: successful")
+}
+
+#[test]
+fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
+    let (fabric, manager, _server, pods) = scene(&[]);
+    within(CHANGE, "what it did is named", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
-        named(&status, 1, "address", "10.0.1.10/24", None)?;
+        let log = || manager.log();
+        named(&status, 1, "address", "10.0.1.10/24", None).with_context(log)?;
         named(&status, 1, "default-route", "via 10.0.1.1", Some("dhcp"))?;
+        named(&status, 1, "connected-route", "10.0.1.0/24", Some("kernel"))?;
         let state = &status["health"]["state"];
         check(state == "ready", || status["health"].to_string())
     });
     takes(&fabric, &pods);
-    println!("{}", get(&fabric, "/v1/status")["repairs"]);
-    drop(manager);
-
-    let clean = "addr del 10.0.1.10/24 dev ens6\nlink set ens6 down\nlink set ens6 up";
-    fabric.node.ip(clean).unwrap();
-    within(CHANGE, "everything is there", || nothing_differs(&fabric));
-    let file = "NetworkManager/conf.d/50-towpath.conf";
-    let files = files
-        .into_iter()
-        .chain([("conf.d/50-towpath.conf", shipped(file).unwrap())]);
-    let files: Vec<_> = files.collect();
-    let manager = Manager::network_manager(&fabric, &files).unwrap();
-    within(CHANGE * 2, "the primary is set up", || {
-        let log = manager.log();
-        let count = log.matches("device (ens5): Activation: successful").count();
-        check(count == 2, || log.clone())
+    // It sets the device up anew: a client that asks for it could be anybody.
+    let before = get(&fabric, "/v1/status")["repairs"]["total"].clone();
+    fabric
+        .node
+        .ip("link set ens6 down\nlink set ens6 up")
+        .unwrap();
+    within(CHANGE, "all of ours is back", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        check(status["repairs"]["total"] != before, || before.to_string())?;
+        nothing_differs(&fabric)
     });
+    takes(&fabric, &pods);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn the_drop_in_keeps_network_manager_off() {
+    let name = "conf.d/50-towpath.conf";
+    let text = shipped(&format!("NetworkManager/{name}")).unwrap();
+    let (fabric, manager, _server, pods) = scene(&[(name, text)]);
+    takes(&fabric, &pods);
     let log = manager.log();
-    let second = log.rsplit("is starting...").next().unwrap_or_default();
     let others = [
         "ens6".to_owned(),
         pods[0].host_device(),
         pods[1].host_device(),
     ];
     for device in others {
-        let taken = format!("device ({device}): Activation: starting");
-        assert!(!second.contains(&taken), "{second}");
+        assert!(
+            log.contains(&format!("({device}): new Veth device")),
+            "{log}"
+        );
+        assert!(
+            !log.contains(&format!("device ({device}): state change")),
+            "{log}"
+        );
     }
     assert_eq!(get(&fabric, "/v1/status")["traces"], json!([]));
-    takes(&fabric, &pods);
     fabric.finish().unwrap();
 }

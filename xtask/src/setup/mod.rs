@@ -3,6 +3,7 @@
 mod debian;
 mod requirement;
 mod toolchain;
+mod unpacked;
 
 use anyhow::{Result, bail};
 use datapath_build::Toolchain;
@@ -50,6 +51,9 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
     if needs.contains(&Need::Build) {
         toolchain::ensure_compiler()?;
         toolchain::ensure_linker()?;
+    }
+    if needs.contains(&Need::Tests) {
+        unpacked::ensure_network_manager()?;
     }
     if needs.contains(&Need::Lint) {
         toolchain::ensure_component("clippy")?;

@@ -78,6 +78,14 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "/lib/systemd/systemd-networkd", "systemd"),
     tool(Need::Tests, "dbus-daemon", "dbus-daemon"),
     tool(Need::Tests, "busybox", "busybox-static"),
+    // Libraries of NetworkManager, which is unpacked and not installed.
+    tool(Need::Tests, "/usr/share/doc/libndp0", "libndp0"),
+    tool(
+        Need::Tests,
+        "/usr/share/doc/libcurl3-gnutls",
+        "libcurl3-gnutls",
+    ),
+    tool(Need::Tests, "/usr/share/doc/libglib2.0-0", "libglib2.0-0"),
     tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),
