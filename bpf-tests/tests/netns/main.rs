@@ -59,6 +59,7 @@ mod nat_restart;
 mod neighbours;
 mod options;
 mod order;
+mod path_cost;
 mod path_stack;
 mod repair;
 mod replacement;
