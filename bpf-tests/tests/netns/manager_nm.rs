@@ -10,7 +10,7 @@ use serde_json::json;
 use towpath::intent::Family;
 
 use crate::managers::{named, renamed, takes};
-use crate::support::{CHANGE, get, nothing_differs, within};
+use crate::support::{CHANGE, get, nothing_differs, within, within_counted};
 
 /// A profile of an Ethernet device, as a desktop or an installer makes one for every device.
 fn profile(device: &str, ipv4: &str) -> String {
@@ -76,6 +76,11 @@ fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
         check(status["repairs"]["total"] != before, || before.to_string())?;
         nothing_differs(&fabric)
     });
+    let away = within_counted(CHANGE * 6, "its link-local address is back", || {
+        let shown = fabric.node.run("ip -6 addr show dev ens6 scope link")?;
+        check(shown.contains("fe80"), || manager.log())
+    });
+    println!("ens6 had no link-local address for {away:?}");
     takes(&fabric, &pods);
     fabric.finish().unwrap();
 }

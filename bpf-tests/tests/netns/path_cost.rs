@@ -1,6 +1,10 @@
 //! What `datapath.path: stack` costs: both ways side by side, in one run on one machine. Figures are
 //! shown and never judged, for a shared machine's are worth little by themselves.
 
+use std::time::{Duration, Instant};
+
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::traffic::{Asker, Echo};
 use serde_json::json;
 use towpath::intent::Family;
 
@@ -10,16 +14,26 @@ use crate::masq_tools::{Iperf, iperf};
 /// Measurements of each path, one after the other in turn.
 const ROUNDS: usize = 3;
 
-/// What is measured: what it is called, iperf3's options, and the figure in its report.
-const MEASURES: [(&str, &[&str], &str); 2] = [
-    ("TCP, bit/s", &["-t", "1"], "/sum_received/bits_per_second"),
-    // Small packets as fast as they can be sent: what arrives is what the path carries.
-    (
-        "UDP of 64 bytes, packets/s",
-        &["-u", "-b", "0", "-l", "64", "-w", "2M", "-t", "1"],
-        "/sum/packets",
-    ),
-];
+/// How long each takes.
+const TIME: Duration = Duration::from_secs(1);
+
+/// Bits a second of one TCP connection.
+fn stream(from: Place, to: Place) -> f64 {
+    let report = iperf(from, to, &["-t", "1"]);
+    report["sum_received"]["bits_per_second"].as_f64().unwrap()
+}
+
+/// Small datagrams a second that are sent and come back, one after the other.
+fn round_trips(from: Place, to: Place) -> f64 {
+    let server = Echo::telling(to, 0).unwrap();
+    let asker = Asker::open(from, 0, server.address()).unwrap();
+    let (start, mut answers) = (Instant::now(), 0_u32);
+    while start.elapsed() < TIME {
+        asker.ask(7).unwrap();
+        answers += 1;
+    }
+    f64::from(answers) / start.elapsed().as_secs_f64()
+}
 
 fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -34,14 +48,13 @@ fn both_paths_side_by_side() {
         let peer = fabric.peer(Family::V4);
         (peer, Iperf::start(peer))
     });
-    for (what, options, figure) in MEASURES {
+    let measures: [(_, fn(Place, Place) -> f64); 2] =
+        [("TCP, bit/s", stream), ("UDP, round trips/s", round_trips)];
+    for (what, measure) in measures {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             for ((scene, (peer, _)), figures) in scenes.iter().zip(&peers).zip(&mut figures) {
-                let report = iperf(scene.1[1].at(Family::V4), *peer, options);
-                let lost = report["sum"]["lost_packets"].as_f64().unwrap_or(0.0);
-                let sent = report.pointer(figure).and_then(|value| value.as_f64());
-                figures.push(sent.unwrap() - lost);
+                figures.push(measure(scene.1[1].at(Family::V4), *peer));
             }
         }
         let [direct, stack] = figures.map(median);
