@@ -24,6 +24,8 @@ const PROTOCOL_KERNEL: u8 = 2;
 pub enum TraceKind {
     /// Another MAC on the device that had the ENI's.
     Mac,
+    /// A secondary ENI with IPv6 for pods has no link-local address.
+    NoLinkLocal,
     /// An address on a secondary ENI that is not the ENI's own.
     Address,
     /// An address that the VPC gives to an ENI or to its pods, on a device that it is not for.
@@ -46,6 +48,10 @@ impl TraceKind {
             Self::Mac => {
                 "the ENI cannot be told by its MAC: set the MAC back; udev: MACAddressPolicy=none, \
                  NetworkManager: cloned-mac-address=preserve"
+            }
+            Self::NoLinkLocal => {
+                "the kernel cannot ask for the IPv6 gateway, so pods' IPv6 stands still: make the \
+                 device unmanaged"
             }
             Self::Address => {
                 "the node's ARP there may have it for sender: make the device unmanaged"
@@ -126,6 +132,10 @@ pub fn traces(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
             protocol: protocol.map(protocol_name),
             hint: kind.hint().to_owned(),
         };
+        if lacks_link_local(placed.eni, link.ifindex, seen.addresses) {
+            let object = "no IPv6 link-local address".to_owned();
+            found.insert(on(TraceKind::NoLinkLocal, object, None));
+        }
         for net in foreign_addresses(placed.eni, link.ifindex, seen.addresses) {
             found.insert(on(TraceKind::Address, net.to_string(), None));
         }
@@ -164,6 +174,18 @@ fn foreign_addresses<'a>(
             IpNet::V4(_) => true,
             IpNet::V6(net) => !net.addr().is_unicast_link_local() && net.prefix_len() < 128,
         })
+}
+
+/// Whether somebody took the link-local address of a secondary ENI that has IPv6 for pods: the
+/// kernel gives every device that is up one, unless a manager does so itself.
+fn lacks_link_local(eni: &Eni, ifindex: u32, addresses: &BTreeSet<(u32, IpNet)>) -> bool {
+    let is_link_local = |net: &IpNet| match net {
+        IpNet::V4(_) => false,
+        IpNet::V6(net) => net.addr().is_unicast_link_local(),
+    };
+    let mut there = addresses.iter().filter(|(at, _)| *at == ifindex);
+    let has_v6 = eni.blocks.iter().any(|block| block.addr().is_ipv6());
+    has_v6 && !eni.number.is_primary() && !there.any(|(_, net)| is_link_local(net))
 }
 
 /// Addresses that the VPC gives to an ENI or its pods, where they should not be: pods' on any

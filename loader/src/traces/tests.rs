@@ -154,6 +154,20 @@ fn what_a_dhcp_client_does_to_a_secondary_eni_is_named() {
     );
 }
 
+#[test]
+fn a_link_local_address_that_is_gone_is_named_where_pods_need_it() {
+    let mut host = Host::new();
+    let gone: IpNet = "fe80::1/64".parse().unwrap();
+    host.addresses.retain(|(_, net)| *net != gone);
+    let object = "no IPv6 link-local address";
+    let named = trace(TraceKind::NoLinkLocal, (1, "eth1"), object, None);
+    assert_eq!(host.traces(), [named]);
+    for eni in &mut host.enis {
+        eni.blocks.retain(|block| block.addr().is_ipv4());
+    }
+    assert_eq!(host.traces(), []);
+}
+
 /// A pod's address that `amazon-ec2-net-utils` puts on the ENI, one on the primary, and the ENI's
 /// own on a device that is not its own.
 #[test]
