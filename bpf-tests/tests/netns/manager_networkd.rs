@@ -2,6 +2,7 @@
 //! it takes both ENIs by DHCP.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::manager::{DhcpServer, Manager, shipped};
@@ -31,6 +32,9 @@ UseHostname=no
 UseDNS=no
 ";
 
+/// The own address of ENI 1.
+const OWN: &str = "10.0.1.10";
+
 /// Protocol of our rules and routes that systemd-networkd takes for foreign, unlike the kernel's.
 fn settings() -> Value {
     json!({"kernel": {"route-protocol": 118}})
@@ -59,6 +63,37 @@ fn ec2(fabric: &Fabric) -> Vec<(&'static str, String)> {
     vec![
         ("network/70-ens5.network", format!("{primary}{v6}")),
         ("network/80-ec2.network", EC2.to_owned()),
+    ]
+}
+
+/// amazon-ec2-net-utils configures an ENI by files for systemd-networkd: a table of its own for each,
+/// rules for each address, and every address on the device, the pods' too (`create_if_overrides`,
+/// `create_rules` and `create_ipv4_aliases` in its `lib.sh`, version 2.3). Its units need systemd and
+/// the instance metadata service; these are the files that they write for ENI 1 with a pod's address.
+fn net_utils(pod: IpAddr) -> [(&'static str, String); 4] {
+    let mut policy = String::new();
+    for address in [OWN.to_owned(), pod.to_string()] {
+        let _infallible = write!(
+            policy,
+            "[RoutingPolicyRule]\nFrom={address}\nPriority=10001\nTable=10001\n"
+        );
+    }
+    let eni = "\
+[Match]
+MACAddress=06:7e:00:00:00:01
+[DHCPv4]
+RouteMetric=522
+RouteTable=10001
+[Route]
+Gateway=_dhcp4
+Table=10001
+";
+    let alias = format!("[Address]\nAddress={pod}/32\nAddPrefixRoute=false\n");
+    [
+        ("network/70-ens6.network", EC2.to_owned()),
+        ("network/70-ens6.network.d/eni.conf", eni.to_owned()),
+        ("network/70-ens6.network.d/ec2net_alias.conf", alias),
+        ("network/70-ens6.network.d/ec2net_policy_4.conf", policy),
     ]
 }
 
@@ -129,6 +164,7 @@ fn the_drop_ins_keep_networkd_off() {
     let shipped = names.map(|name| (name, shipped(&format!("systemd/{name}")).unwrap()));
     let mut files = ec2(&fabric);
     files.extend(shipped);
+    files.extend(net_utils(pods[1].address(Family::V4)));
     // What a careless user has for every device.
     files.push((
         "network/90-all.network",
@@ -161,47 +197,19 @@ fn the_drop_ins_keep_networkd_off() {
     fabric.finish().unwrap();
 }
 
-/// amazon-ec2-net-utils configures an ENI by files for systemd-networkd: a table of its own for each,
-/// rules for each address, and every address on the device, the pods' too (`create_if_overrides`,
-/// `create_rules` and `create_ipv4_aliases` in its `lib.sh`, version 2.3). Its units need systemd and
-/// the instance metadata service; these are the files that they write.
 #[test]
 fn what_amazon_ec2_net_utils_writes_takes_nothing_from_pods_and_is_named() {
     let (fabric, pods, _servers) = scene();
     let pod = pods[1].address(Family::V4);
-    let addresses = ["10.0.1.10".to_owned(), pod.to_string()];
-    let mut policy = String::new();
-    for address in &addresses {
-        let _infallible = write!(
-            policy,
-            "[RoutingPolicyRule]\nFrom={address}\nPriority=10001\nTable=10001\n"
-        );
-    }
-    let eni = "\
-[Match]
-MACAddress=06:7e:00:00:00:01
-[DHCPv4]
-RouteMetric=522
-RouteTable=10001
-[Route]
-Gateway=_dhcp4
-Table=10001
-";
-    let alias = format!("[Address]\nAddress={pod}/32\nAddPrefixRoute=false\n");
     let mut files = ec2(&fabric);
-    files.extend([
-        ("network/70-ens6.network", EC2.to_owned()),
-        ("network/70-ens6.network.d/eni.conf", eni.to_owned()),
-        ("network/70-ens6.network.d/ec2net_alias.conf", alias),
-        ("network/70-ens6.network.d/ec2net_policy_4.conf", policy),
-    ]);
+    files.extend(net_utils(pod));
     let manager = Manager::networkd(&fabric, &files).unwrap();
     leased(&fabric, "ens6");
     within(CHANGE, "what it did is named", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
         named(&status, 1, "claim", &format!("{pod}/32"), None)?;
         named(&status, 1, "default-route", "table 10001", None)?;
-        for address in &addresses {
+        for address in [OWN.to_owned(), pod.to_string()] {
             let rule = format!("rule 10001: from {address}/32 lookup 10001");
             named(&status, 1, "rule", &rule, Some("static"))?;
         }
