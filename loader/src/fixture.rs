@@ -120,6 +120,7 @@ pub(crate) fn plug(observed: &mut Observed, link: Link) {
         (Family::V4, "arp_announce", "0"),
         (Family::V4, "send_redirects", "1"),
         (Family::V6, "accept_ra", "1"),
+        (Family::V6, "addr_gen_mode", "1"),
     ] {
         let sysctl = Sysctl {
             family,

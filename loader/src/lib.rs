@@ -31,5 +31,6 @@ pub mod plan;
 pub mod recognise;
 pub mod reconcile;
 pub mod service_nat;
+pub mod traces;
 pub mod types;
 pub mod view;

@@ -24,6 +24,13 @@ pub const TABLE_ENI_BASE: u32 = 10;
 /// Cilium's tables and the pod table.
 pub const ENI_MAX: u8 = 62;
 
+/// Whether a table is one of ours: the pod table, or that of an ENI number that we use.
+#[must_use]
+pub fn is_our_table(table: u32) -> bool {
+    let last = TABLE_ENI_BASE + u32::from(ENI_MAX);
+    table == TABLE_PODS || (TABLE_ENI_BASE..=last).contains(&table)
+}
+
 /// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;

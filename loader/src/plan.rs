@@ -21,7 +21,7 @@ use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
 use crate::masquerade::PortList;
 use crate::object::{Object, ObjectKey};
-use crate::recognise::{Owned, finished_device, recognise};
+use crate::recognise::{Owned, intact_device, recognise};
 use crate::types::EndpointId;
 use crate::view::{ObjectState, OwnedObject, View};
 
@@ -122,14 +122,14 @@ struct Here<'a> {
     /// The rules by their key: a rule's protocol is no part of what it does, and the kernel
     /// refuses a second rule that differs in nothing else.
     rules: BTreeSet<ObjectKey>,
-    /// The endpoints whose device is there and finished.
+    /// The endpoints whose device is there and whole.
     devices: BTreeSet<EndpointId>,
 }
 
 impl<'a> Here<'a> {
     fn new(observed: &'a Observed) -> Self {
         let rules = observed.rules.iter().map(|rule| Object::Rule(*rule).key());
-        let finished = observed.links.values().filter_map(finished_device);
+        let finished = observed.links.values().filter_map(intact_device);
         Self {
             observed,
             rules: rules.collect(),

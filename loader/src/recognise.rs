@@ -114,11 +114,21 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
     owned
 }
 
-/// The endpoint whose host-side device this is: by kind, name and MAC.
+/// The endpoint whose host-side device this is: by kind and name, and by MAC or, where somebody
+/// changed that, by group.
 #[must_use]
 pub fn endpoint_device(link: &Link) -> Option<EndpointId> {
-    EndpointId::from_device(&link.name)
-        .filter(|id| link.kind == LinkKind::Veth && link.mac == Some(id.host_mac()))
+    EndpointId::from_device(&link.name).filter(|id| {
+        let ours = link.mac == Some(id.host_mac()) || link.group == numbers::DEVICE_GROUP;
+        link.kind == LinkKind::Veth && ours
+    })
+}
+
+/// The endpoint whose host-side device this is, if the device is finished and has the MAC that the
+/// pod sends to.
+#[must_use]
+pub fn intact_device(link: &Link) -> Option<EndpointId> {
+    finished_device(link).filter(|id| link.mac == Some(id.host_mac()))
 }
 
 /// The endpoint whose host-side device this is, if the device is finished.

@@ -20,6 +20,7 @@ pub mod eventually;
 mod foreign;
 mod gateway;
 pub mod layout;
+pub mod manager;
 mod netns;
 mod node;
 mod outside;

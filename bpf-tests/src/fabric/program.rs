@@ -1,5 +1,5 @@
-//! A program of somebody else: it does nothing, passes every packet on, and the kernel counts how
-//! often it ran.
+//! A program of somebody else: it does one thing with every packet, and the kernel counts how often
+//! it ran.
 
 use std::ffi::CString;
 use std::fs;
@@ -22,9 +22,40 @@ const BPF_TCX_INGRESS: u32 = 46;
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_AFTER: u32 = 1 << 4;
 const BPF_STATS_RUN_TIME: u32 = 0;
+// Verdicts: include/uapi/linux/pkt_cls.h.
+const TC_ACT_OK: u32 = 0;
+const TC_ACT_SHOT: u32 = 2;
 
-/// `r0 = -1; exit`: `TCX_NEXT`, which is `TC_ACT_UNSPEC` too.
-const PASS: [u64; 2] = [0xffff_ffff_0000_00b7, 0x0000_0000_0000_0095];
+/// What a program does with every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// It passes it on.
+    Pass,
+    /// It drops it.
+    Drop,
+    /// It hands it to the stack, past every program behind.
+    Accept,
+    /// It gives it a mark and passes it on.
+    Mark(u32),
+}
+
+impl Deed {
+    /// The program: instructions as include/uapi/linux/bpf.h has them.
+    fn instructions(self) -> Vec<u64> {
+        // `r0 = verdict; exit`. What passes on is TCX_NEXT, which is TC_ACT_UNSPEC too.
+        let end = |verdict: u32| [u64::from(verdict) << 32 | 0xb7, 0x95];
+        match self {
+            Self::Pass => end(u32::MAX).into(),
+            Self::Drop => end(TC_ACT_SHOT).into(),
+            Self::Accept => end(TC_ACT_OK).into(),
+            // `r2 = mark; *(u32 *)(r1 + offsetof(struct __sk_buff, mark)) = r2`.
+            Self::Mark(mark) => [u64::from(mark) << 32 | 0x02b7, 0x0008_2163]
+                .into_iter()
+                .chain(end(u32::MAX))
+                .collect(),
+        }
+    }
+}
 
 /// Where a TCX program goes among those that are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +66,9 @@ pub enum Position {
     Last,
 }
 
-/// A program that passes everything on.
+/// A program of somebody else.
 #[derive(Debug)]
-pub struct PassProgram {
+pub struct ForeignProgram {
     fd: OwnedFd,
     pin: PathBuf,
     link: Option<OwnedFd>,
@@ -120,12 +151,13 @@ fn descriptor(fd: &OwnedFd) -> Result<u32> {
     Ok(u32::try_from(fd.as_raw_fd())?)
 }
 
-impl PassProgram {
+impl ForeignProgram {
     /// Loads the program under a name and pins it to a folder on a bpffs.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn load(name: &str, folder: &Path) -> Result<Self> {
+    pub fn load(name: &str, folder: &Path, deed: Deed) -> Result<Self> {
+        let instructions = deed.instructions();
         let license = CString::new("GPL")?;
         let mut prog_name = [0; 16];
         for (slot, byte) in prog_name.iter_mut().take(15).zip(name.bytes()) {
@@ -135,8 +167,8 @@ impl PassProgram {
             BPF_PROG_LOAD,
             &ProgLoad {
                 prog_type: BPF_PROG_TYPE_SCHED_CLS,
-                insn_cnt: u32::try_from(PASS.len())?,
-                insns: PASS.as_ptr() as u64,
+                insn_cnt: u32::try_from(instructions.len())?,
+                insns: instructions.as_ptr() as u64,
                 license: license.as_ptr() as u64,
                 prog_name,
                 ..ProgLoad::default()
@@ -215,7 +247,7 @@ impl PassProgram {
     }
 }
 
-impl Drop for PassProgram {
+impl Drop for ForeignProgram {
     fn drop(&mut self) {
         // The whole bpffs may have gone before.
         let _gone = fs::remove_file(&self.pin);

@@ -1,6 +1,6 @@
 //! `towpath cleanup` removes everything of ours, and nothing else.
 
-use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
@@ -36,7 +36,8 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
     };
     let mut fabric = Fabric::create(&spec).unwrap();
     fabric.node.ip(FOREIGN).unwrap();
-    let mut foreign = PassProgram::load("foreign", &fabric.pin_root().with_file_name("")).unwrap();
+    let mut foreign =
+        ForeignProgram::load("foreign", &fabric.pin_root().with_file_name(""), Deed::Pass).unwrap();
     foreign
         .attach_tcx(&fabric.node, "eth1", Position::First)
         .unwrap();

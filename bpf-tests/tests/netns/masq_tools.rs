@@ -49,10 +49,10 @@ fn curl_gets_and_sends() {
 }
 
 /// An iperf3 server; it ends with this value.
-struct Iperf(Child);
+pub(crate) struct Iperf(Child);
 
 impl Iperf {
-    fn start(at: Place) -> Self {
+    pub(crate) fn start(at: Place) -> Self {
         let mut server = at.netns.command("iperf3");
         server
             .args(["-s", "-B", &at.address.to_string()])
@@ -75,7 +75,7 @@ impl Drop for Iperf {
 }
 
 /// What an iperf3 client reports at its end. The server refuses one while it ends the one before.
-fn iperf(from: Place, to: Place, options: &[&str]) -> Value {
+pub(crate) fn iperf(from: Place, to: Place, options: &[&str]) -> Value {
     let what = format!("iperf3 {options:?}");
     within(Duration::from_secs(10), &what, || {
         let mut client = from.netns.command("iperf3");

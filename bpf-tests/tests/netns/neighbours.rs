@@ -1,6 +1,6 @@
 //! Programs of others on our hooks.
 
-use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use crate::support::{End, PEER, carry, carry_all, get};
 const ENI: &str = "eth1";
 
 struct Foreign {
-    before: PassProgram,
-    after: PassProgram,
+    before: ForeignProgram,
+    after: ForeignProgram,
 }
 
 /// More packets than there are frames of ARP, which pass too, beside them.
@@ -36,7 +36,7 @@ fn passed_on(fabric: &Fabric, pod: &Pod) {
 /// working.
 fn all_see_packets(fabric: &mut Fabric, on_pod: &Foreign, on_eni: &Foreign) {
     let pod = fabric.pods()[0].clone();
-    let runs = |program: &PassProgram| program.runs().unwrap();
+    let runs = |program: &ForeignProgram| program.runs().unwrap();
     for restarted in [false, true] {
         if restarted {
             fabric.agent.stop().unwrap();
@@ -81,8 +81,8 @@ fn tcx_programs_before_and_after_ours() {
     let folder = fabric.pin_root().with_file_name("");
     let place = |device: &str, name: &str| {
         let mut foreign = Foreign {
-            before: PassProgram::load(&format!("{name}_before"), &folder).unwrap(),
-            after: PassProgram::load(&format!("{name}_after"), &folder).unwrap(),
+            before: ForeignProgram::load(&format!("{name}_before"), &folder, Deed::Pass).unwrap(),
+            after: ForeignProgram::load(&format!("{name}_after"), &folder, Deed::Pass).unwrap(),
         };
         foreign
             .before
@@ -121,8 +121,8 @@ fn tc_filters(settings: Value, before: u16, after: u16, both: bool) {
     let folder = fabric.pin_root().with_file_name("");
     let place = |device: &str, name: &str| {
         let foreign = Foreign {
-            before: PassProgram::load(&format!("{name}_before"), &folder).unwrap(),
-            after: PassProgram::load(&format!("{name}_after"), &folder).unwrap(),
+            before: ForeignProgram::load(&format!("{name}_before"), &folder, Deed::Pass).unwrap(),
+            after: ForeignProgram::load(&format!("{name}_after"), &folder, Deed::Pass).unwrap(),
         };
         // With clsact the qdisc is there: ours hangs at it.
         let _there = fabric

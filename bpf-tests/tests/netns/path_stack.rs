@@ -90,17 +90,54 @@ fn everything_goes_through_it_and_where_it_should() {
     fabric.finish().unwrap();
 }
 
-/// A rule in the way, as a policy engine has it. Past the stack it does nothing.
+/// By what a policy engine writes its rules.
+#[derive(Clone, Copy, Debug)]
+enum Engine {
+    Nft,
+    IptablesNft,
+    IptablesLegacy,
+}
+
+impl Engine {
+    const ALL: [Self; 3] = [Self::Nft, Self::IptablesNft, Self::IptablesLegacy];
+
+    /// Refuses what is forwarded to a TCP port, or no longer does.
+    fn refuse(self, fabric: &Fabric, family: Family, port: u16, on: bool) {
+        let backend = match self {
+            Self::Nft if on => {
+                nft(fabric, "add table inet guard");
+                nft(
+                    fabric,
+                    "add chain inet guard forward { type filter hook forward priority filter ; }",
+                );
+                let rule = format!("tcp dport {port} reject with tcp reset");
+                return nft(fabric, &format!("add rule inet guard forward {rule}"));
+            }
+            Self::Nft => return nft(fabric, "delete table inet guard"),
+            Self::IptablesNft => "nft",
+            Self::IptablesLegacy => "legacy",
+        };
+        let program = match family {
+            Family::V4 => "iptables",
+            Family::V6 => "ip6tables",
+        };
+        let change = if on { "-I" } else { "-D" };
+        let line = format!(
+            "{program}-{backend} -w {change} FORWARD -p tcp --dport {port} \
+             -j REJECT --reject-with tcp-reset"
+        );
+        fabric.node.run(&line).unwrap();
+    }
+}
+
+/// A rule in the way, as a policy engine has it. Past the stack it does nothing. What it does not
+/// refuse leaves by the right ENI, and masqueraded.
 #[test]
 fn a_rule_of_netfilter_takes_effect() {
     for (path, takes_effect) in [("stack", true), ("direct", false)] {
         let (fabric, [pod, other]) = scene(through(path));
-        nft(&fabric, "add table inet guard");
-        nft(
-            &fabric,
-            "add chain inet guard forward { type filter hook forward priority filter ; }",
-        );
-        for family in Family::ALL {
+        let each = |engine| Family::ALL.map(|family| (engine, family));
+        for (engine, family) in Engine::ALL.into_iter().flat_map(each) {
             for server in [
                 other.at(family),
                 fabric.host(Host::Peer, family),
@@ -108,15 +145,19 @@ fn a_rule_of_netfilter_takes_effect() {
             ] {
                 let server = Echo::telling(server, 0).unwrap();
                 let to = server.address();
-                let rule = format!(
-                    "add rule inet guard forward tcp dport {} reject with tcp reset",
-                    to.port()
-                );
-                assert!(Session::open(pod.at(family), 0, to).is_ok());
-                nft(&fabric, &rule);
-                let opened = Session::open(pod.at(family), 0, to);
-                assert_eq!(opened.is_err(), takes_effect, "{path} to {to}");
+                let opens = || Session::open(pod.at(family), 0, to).is_ok();
+                assert!(opens(), "{path} to {to} before {engine:?}");
+                engine.refuse(&fabric, family, to.port(), true);
+                assert_eq!(opens(), !takes_effect, "{path} to {to} with {engine:?}");
+                let spared = Echo::telling(internet(&fabric, family), 0).unwrap();
+                let session = Session::open(pod.at(family), 0, spared.address()).unwrap();
+                assert_eq!(session.seen().ip(), snat(&fabric, 0, family), "{engine:?}");
+                engine.refuse(&fabric, family, to.port(), false);
+                assert!(opens(), "{path} to {to} after {engine:?}");
             }
+        }
+        for (pod, eni) in [pod, other].iter().zip([0, 1]) {
+            translated(&fabric, pod, eni);
         }
         fabric.finish().unwrap();
     }

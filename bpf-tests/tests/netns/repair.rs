@@ -41,6 +41,7 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         Damage::Sysctl("ipv4/conf/eth1/arp_announce".into(), "0"),
         Damage::Sysctl("ipv4/conf/all/send_redirects".into(), "1"),
         Damage::Sysctl("ipv6/conf/eth1/accept_ra".into(), "1"),
+        Damage::Sysctl("ipv6/conf/eth1/addr_gen_mode".into(), "1"),
         Damage::Sysctl("ipv4/ip_forward".into(), "0"),
         Damage::Sysctl("ipv6/conf/all/forwarding".into(), "0"),
         Damage::DeleteMapEntry("DESTINATIONS", Entry::First),

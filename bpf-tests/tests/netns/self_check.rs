@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::program::{PassProgram, Position};
+use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
@@ -78,9 +78,9 @@ fn neighbour_discovery_and_mld_are_not_foreign() {
 fn a_program_of_somebody_else_sees_packets_at_every_place() {
     let fabric = Fabric::create(&Spec::default()).unwrap();
     let (node, folder) = (&fabric.node, fabric.pin_root().with_file_name(""));
-    let mut first = PassProgram::load("first", &folder).unwrap();
-    let mut last = PassProgram::load("last", &folder).unwrap();
-    let filter = PassProgram::load("filter", &folder).unwrap();
+    let mut first = ForeignProgram::load("first", &folder, Deed::Pass).unwrap();
+    let mut last = ForeignProgram::load("last", &folder, Deed::Pass).unwrap();
+    let filter = ForeignProgram::load("filter", &folder, Deed::Pass).unwrap();
     last.attach_tcx(node, "eth0", Position::Last).unwrap();
     first.attach_tcx(node, "eth0", Position::First).unwrap();
     node.run("tc qdisc add dev eth0 clsact").unwrap();

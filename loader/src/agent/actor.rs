@@ -21,7 +21,7 @@ use crate::masquerade::Policy;
 use crate::nat;
 use crate::node::NodeSource;
 use crate::reconcile::{Pass, Reconciler};
-use crate::types::EndpointId;
+use crate::types::{EndpointId, EniNumber};
 
 /// The owner of the node's state.
 pub(super) struct Actor<K> {
@@ -40,6 +40,8 @@ pub(super) struct Actor<K> {
     /// Why a record that somebody removed could not be written again.
     pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
+    /// The device that each ENI was seen on last.
+    pub(super) last_devices: BTreeMap<EniNumber, u32>,
     pub(super) started: Instant,
     /// The sweeper of translated flows.
     pub(super) nat: nat::Handle,
@@ -74,6 +76,7 @@ impl<K: Host> Actor<K> {
             corrupt,
             unsaved: None,
             pass: Pass::default(),
+            last_devices: BTreeMap::new(),
             started: Instant::now(),
             nat,
             pacer: Pacer::new(),
@@ -184,6 +187,7 @@ impl<K: Host> Actor<K> {
                 self.reconciler.kernel_mut().settled();
             }
             self.pass = pass;
+            self.note_devices();
             self.tell_sweeper();
         }
         self.pacer.passed(Timer::now(), self.pass.next_due);

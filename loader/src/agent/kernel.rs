@@ -18,7 +18,7 @@ use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, ForeignProgram};
 use crate::faults::{self, Point};
 use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, Others};
 use crate::object::Object;
 use crate::types::EndpointId;
 
@@ -55,8 +55,8 @@ pub(super) trait Host: Kernel {
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
-    /// What other CNIs left behind.
-    fn leftovers(&mut self) -> impl Future<Output = Result<Vec<String>>> + Send;
+    /// What others have in the kernel; of their routes, those out of these devices.
+    fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
 }
 
 /// The kernel of the node.
@@ -195,7 +195,7 @@ impl Host for HostKernel {
             .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
     }
 
-    async fn leftovers(&mut self) -> Result<Vec<String>> {
-        self.netlink.leftovers().await
+    async fn others(&mut self, devices: &BTreeSet<u32>) -> Result<Others> {
+        self.netlink.others(devices).await
     }
 }

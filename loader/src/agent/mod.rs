@@ -17,6 +17,7 @@ mod reservation;
 mod run;
 mod service_nat;
 mod store;
+mod traces;
 
 pub use cleanup::{CleanUp, cleanup};
 pub use lock::Lock;

@@ -1,11 +1,9 @@
 //! What the agent says of itself and the node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
-use ipnet::IpNet;
 
 use super::actor::Actor;
 use super::kernel::Host;
@@ -17,7 +15,7 @@ use crate::api::types::{
 };
 use crate::api::{ApiError, ErrorCode};
 use crate::intent::Eni;
-use crate::netlink;
+use crate::netlink::{self, Others};
 use crate::reconcile::RepairWar;
 use crate::view::Readiness;
 
@@ -58,11 +56,6 @@ impl<K: Host> Actor<K> {
     fn eni(&self, eni: &Eni) -> EniStatus {
         let view = self.pass.view.enis.get(&eni.number);
         let device = view.and_then(|view| view.device.as_ref());
-        // An excluded ENI belongs to somebody else, with all that is on it.
-        let in_use = view.filter(|view| !matches!(view.readiness, Readiness::Excluded { .. }));
-        let strangers = in_use
-            .and_then(|view| view.device.as_ref())
-            .map_or_else(Vec::new, |device| self.strangers(eni, device.ifindex));
         let used = self.intent.endpoints.values();
         let used = used.flat_map(|endpoint| &endpoint.addresses);
         EniStatus {
@@ -80,25 +73,8 @@ impl<K: Host> Actor<K> {
                 || Readiness::not_ready("not looked at yet"),
                 |view| view.readiness.clone(),
             ),
-            notes: notes(eni, &strangers),
+            notes: notes(eni),
         }
-    }
-
-    /// Addresses that somebody else put on a secondary ENI's device.
-    fn strangers(&self, eni: &Eni, ifindex: u32) -> Vec<IpNet> {
-        if eni.number.is_primary() {
-            return Vec::new();
-        }
-        let ours = IpNet::from(IpAddr::from(eni.primary_address));
-        let facts = self.reconciler.kernel().facts();
-        let nets = facts.into_iter().flat_map(|facts| &facts.nets);
-        nets.filter(|(holder, net)| *holder == ifindex && *net != ours)
-            .map(|(_, net)| *net)
-            .filter(|net| match net.addr() {
-                IpAddr::V4(_) => true,
-                IpAddr::V6(ip) => !ip.is_unicast_link_local(),
-            })
-            .collect()
     }
 
     /// The counters, in the order of programs and outcomes.
@@ -116,6 +92,7 @@ impl<K: Host> Actor<K> {
     pub(super) async fn status(&mut self) -> Status {
         let mut unknown = Vec::new();
         let hooks = self.hooks();
+        let devices = self.eni_devices();
         let kernel = self.reconciler.kernel_mut();
         let mut known = |what: &str, error: anyhow::Error| {
             unknown.push(format!("{what} could not be read: {error:#}"));
@@ -128,9 +105,9 @@ impl<K: Host> Actor<K> {
             known("kernel features", error);
             BTreeMap::new()
         });
-        let leftovers = kernel.leftovers().await.unwrap_or_else(|error| {
-            known("leftovers of other CNIs", error);
-            Vec::new()
+        let others = kernel.others(&devices).await.unwrap_or_else(|error| {
+            known("rules and routes of others", error);
+            Others::default()
         });
         let enis = self.enis();
         let devices: Vec<_> = enis
@@ -171,7 +148,8 @@ impl<K: Host> Actor<K> {
             },
             nat: self.nat_status(),
             service_nat: self.reconciler.kernel().service_nat(),
-            leftovers,
+            traces: self.traces(&others),
+            leftovers: others.leftovers,
             sysctls: sysctls
                 .map(sysctl)
                 .chain(masquerade::reserved_ports())
@@ -285,19 +263,10 @@ impl<K: Host> Actor<K> {
 }
 
 /// What is worth knowing about an ENI, and does no harm to pods.
-fn notes(eni: &Eni, strangers: &[IpNet]) -> Vec<String> {
+fn notes(eni: &Eni) -> Vec<String> {
     let own_address = eni.use_primary_address && !eni.number.is_primary();
     let note = "use-primary-address: its own address is a pod's to have, and not on the device";
-    let mut notes: Vec<_> = own_address.then(|| note.to_owned()).into_iter().collect();
-    if !strangers.is_empty() {
-        let list: Vec<_> = strangers.iter().map(ToString::to_string).collect();
-        notes.push(format!(
-            "somebody else put {} on it: a DHCP client, systemd-networkd or NetworkManager, whose \
-             routes may take the host's own packets there; make the ENI unmanaged",
-            list.join(", ")
-        ));
-    }
-    notes
+    own_address.then(|| note.to_owned()).into_iter().collect()
 }
 
 fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {

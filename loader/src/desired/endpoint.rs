@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni, highest_number};
+use super::node::HostAddress;
 use crate::intent::{Endpoint, Family, Intent};
 use crate::kernel::{
     Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
@@ -51,7 +52,7 @@ pub(super) fn lost_owners(
 pub(super) fn add(
     builder: &mut Builder<'_>,
     enis: &Enis<'_>,
-    hosts: &BTreeMap<IpAddr, String>,
+    hosts: &BTreeMap<IpAddr, HostAddress>,
     lost: &BTreeMap<IpAddr, EniNumber>,
 ) -> BTreeMap<EndpointId, EndpointView> {
     let intent = builder.intent;
@@ -76,9 +77,11 @@ pub(super) fn add(
         let named = by_name.get(id.device().as_str()).copied();
         let device = of.add_device(builder, named);
         for &address in &endpoint.addresses {
-            if let Some(place) = hosts.get(&address) {
+            if let Some(HostAddress { place, yields }) = hosts.get(&address) {
                 of.fail(format!("address {address} is the host's, {place}"));
-                continue;
+                if !yields {
+                    continue;
+                }
             }
             let holder = *holders.entry(address).or_insert(id);
             if holder != id {

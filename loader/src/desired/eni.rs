@@ -132,6 +132,9 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
     builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
     if has_blocks(eni, Family::V6) {
         builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");
+        // Network managers turn link-local addresses off (1), and without one the kernel cannot ask
+        // for the gateway.
+        builder.sysctl(scope, Family::V6, of, "addr_gen_mode", "0");
     }
     if !eni.use_primary_address {
         let net = IpNet::from(IpAddr::V4(eni.primary_address));

@@ -1,6 +1,6 @@
 //! What the node as a whole needs in the kernel, whatever ENIs and endpoints it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use datapath_common::abi::AddressEntry;
@@ -116,15 +116,27 @@ fn add_blocks(builder: &mut Builder<'_>) {
     }
 }
 
+/// An address that the host's stack answers for.
+pub(super) struct HostAddress {
+    /// Where it comes from.
+    pub(super) place: String,
+    /// Whether it is an endpoint's all the same.
+    pub(super) yields: bool,
+}
+
 /// Adds the addresses that the host's stack answers for, and says where each comes from.
 ///
 /// Those that are about to be put on a device count already. The loopback's count too, so that a
 /// packet to one ends in the stack and not in the VPC. IPv6 link-local ones do not: they mean
 /// nothing without their link.
+///
+/// An endpoint's address that somebody put on a device stays the endpoint's: who copies the
+/// addresses that the cloud gives an ENI to its device, as amazon-ec2-net-utils does, must not cut
+/// off the pods that run.
 pub(super) fn add_host_addresses(
     builder: &mut Builder<'_>,
     exits: &Exits,
-) -> BTreeMap<IpAddr, String> {
+) -> BTreeMap<IpAddr, HostAddress> {
     let link_local = |net: &IpNet| match net {
         IpNet::V4(_) => false,
         IpNet::V6(net) => net.addr().is_unicast_link_local(),
@@ -142,6 +154,8 @@ pub(super) fn add_host_addresses(
         | Object::MapEntry(_)
         | Object::Attachment(_) => None,
     });
+    let desired: Vec<_> = desired.collect();
+    let ours: BTreeSet<IpAddr> = desired.iter().map(|address| address.net.addr()).collect();
     let on_devices = builder.observed.addresses.iter().chain(desired);
     let mut hosts: BTreeMap<IpAddr, String> = on_devices
         .filter(|address| !link_local(&address.net))
@@ -160,7 +174,23 @@ pub(super) fn add_host_addresses(
         let name = || format!("the translation address of ENI {number}");
         hosts.entry(*address).or_insert_with(name);
     }
-    for address in hosts.keys() {
+    let intent = builder.intent;
+    let of_endpoints = intent.endpoints.values().flat_map(|e| &e.addresses);
+    let of_endpoints: BTreeSet<&IpAddr> = of_endpoints.collect();
+    let is_the_hosts = |address: &IpAddr| {
+        ours.contains(address)
+            || translation.contains_key(address)
+            || intent.settings.host_addresses.contains(address)
+            || intent.node.addresses.contains(address)
+    };
+    let hosts: BTreeMap<IpAddr, HostAddress> = hosts
+        .into_iter()
+        .map(|(address, place)| {
+            let yields = of_endpoints.contains(&address) && !is_the_hosts(&address);
+            (address, HostAddress { place, yields })
+        })
+        .collect();
+    for (address, _) in hosts.iter().filter(|(_, host)| !host.yields) {
         let number = translation.get(address);
         let entry = number.map_or(AddressEntry::host(), |number| {
             AddressEntry::translation(number.0)

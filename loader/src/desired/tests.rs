@@ -148,6 +148,16 @@ fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
         Some(AddressEntry::host())
     );
 
+    // Nobody but a stranger says so: the pod that has it keeps it, and the reason shows.
+    intent.settings.host_addresses.clear();
+    let robbed = super::desired(&intent, &observed);
+    assert_eq!(
+        robbed.endpoints[&id("a")].readiness,
+        Readiness::not_ready("address 10.0.0.20 is the host's, on docker0")
+    );
+    let kept = entry(&observed, &intent, "10.0.0.20").unwrap();
+    assert!(kept.is_endpoint(), "{kept:?}");
+
     intent.endpoints = [endpoint("a", &["10.0.1.65"]), endpoint("b", &["10.0.1.65"])]
         .map(|e| (e.id(), e))
         .into();

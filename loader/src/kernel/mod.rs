@@ -10,8 +10,8 @@ mod observed;
 mod step;
 
 pub use objects::{
-    Action, Address, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop, Route, Rule,
-    Selector, Sysctl, SysctlScope,
+    Action, Address, ForeignRoute, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop,
+    Route, Rule, Selector, Sysctl, SysctlScope,
 };
 pub use observed::{Attachment, Observed};
 pub use step::{Scope, Step, StepKind};

@@ -82,6 +82,23 @@ pub struct Route {
     pub protocol: u8,
 }
 
+/// A route of a table that is not ours, reduced to what tells whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ForeignRoute {
+    /// Its table.
+    pub table: u32,
+    /// Its destination.
+    pub destination: IpNet,
+    /// Its metric.
+    pub metric: u32,
+    /// The router that it leads to, if it leads to one.
+    pub gateway: Option<IpAddr>,
+    /// The device that it leads out of.
+    pub ifindex: u32,
+    /// The routing protocol number it carries.
+    pub protocol: u8,
+}
+
 /// What a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Selector {

@@ -28,19 +28,30 @@ use super::{apply, observe, sysctl};
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, LinkKind, Neighbour, NextHop, Route};
 use crate::numbers;
+use crate::recognise::{finished_device, intact_device};
 use crate::types::MacAddr;
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
 const TABLE_MAIN: u32 = 254;
 
 /// Makes an endpoint's devices and everything inside its namespace. What an earlier attempt left
-/// is removed first; when anything fails, all of it goes again.
+/// is removed first; when anything fails, all of it goes again. A finished device that lacks nothing
+/// but its MAC gets that back: the pod keeps its interface.
 pub(super) async fn create(
     host: &mut Socket,
     endpoint: &Endpoint,
     protocol: u8,
 ) -> anyhow::Result<()> {
     let id = endpoint.id();
+    let there = observe::by_name(host, &id.device())
+        .await
+        .with_context(|| format!("look for a device {}", id.device()))?;
+    if let Some(link) = there
+        && finished_device(&link) == Some(id)
+        && intact_device(&link).is_none()
+    {
+        return apply::links::set_mac(host, link.ifindex, id.host_mac()).await;
+    }
     let netns = NetNs::open(&endpoint.netns)?;
     let inner = netns.run(socket::connect).await?;
     let mut pod = inner

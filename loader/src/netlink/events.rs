@@ -21,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 use super::observe;
 use super::socket::{connect, messages, receive, register};
 use crate::kernel::Neighbour;
+use crate::numbers;
 
 const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,
@@ -135,7 +136,7 @@ fn concerns_us(datagram: &[u8], watched: &Watched) -> bool {
 }
 
 fn is_our_route(route: &RouteMessage) -> bool {
-    observe::is_our_table(observe::route_table(route))
+    numbers::is_our_table(observe::route_table(route))
 }
 
 /// Whether an entry is permanent, or was when we last looked.

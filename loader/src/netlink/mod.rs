@@ -7,12 +7,14 @@ mod apply;
 mod endpoint;
 mod errno;
 mod events;
-mod leftovers;
 pub(crate) mod netfilter;
 mod netns;
 mod observe;
+mod others;
 mod socket;
 mod sysctl;
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use futures_util::Stream;
@@ -20,6 +22,7 @@ use netlink_packet_route::AddressFamily;
 
 pub(crate) use self::errno::RequestError;
 use self::events::Watched;
+pub use self::others::Others;
 use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
@@ -115,12 +118,13 @@ impl Netlink {
         events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
     }
 
-    /// What other CNIs left behind in the rule lists, as text. Nothing of it is ever touched.
+    /// What others have in the kernel beside us; of their routes, those out of `devices`. Nothing of
+    /// it is ever touched.
     ///
     /// # Errors
-    /// When the rules cannot be read.
-    pub async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
-        leftovers::list(&mut self.socket).await
+    /// When the rules or routes cannot be read.
+    pub async fn others(&mut self, devices: &BTreeSet<u32>) -> anyhow::Result<Others> {
+        others::list(&mut self.socket, devices).await
     }
 }
 

@@ -194,6 +194,7 @@ fn devices_by_kind_name_and_mac() {
         },
         Link {
             mac: Some(mac(5)),
+            group: 0,
             ..pod.clone()
         },
         Link {
@@ -202,11 +203,19 @@ fn devices_by_kind_name_and_mac() {
         },
         Link {
             name: id("b").device(),
-            ..pod
+            group: 0,
+            ..pod.clone()
         },
     ] {
         assert_eq!(endpoint_device(&foreign), None, "{foreign:?}");
     }
+    let changed = Link {
+        mac: Some(mac(5)),
+        ..pod
+    };
+    assert_eq!(endpoint_device(&changed), Some(id("a")), "by its group");
+    assert_eq!(finished_device(&changed), Some(id("a")));
+    assert_eq!(intact_device(&changed), None);
 }
 
 #[test]
@@ -231,6 +240,8 @@ fn a_device_is_finished_by_its_group_or_because_it_is_up() {
     }
     let foreign = Link {
         mac: Some(mac(5)),
+        group: 0,
+        up: true,
         ..pod_link(100, "a")
     };
     assert_eq!(finished_device(&foreign), None);

@@ -13,6 +13,7 @@ use crate::kernel::{
 use crate::masquerade::PortList;
 use crate::numbers;
 use crate::object::Object;
+use crate::recognise::{finished_device, intact_device};
 
 /// A kernel in memory.
 pub(crate) struct ModelKernel {
@@ -93,6 +94,15 @@ impl ModelKernel {
 
     fn create(&mut self, endpoint: &Endpoint) {
         let id = endpoint.id();
+        let mut links = self.state.links.values_mut();
+        let old = links.find(|link| link.name == id.device());
+        if let Some(link) = old
+            && finished_device(link) == Some(id)
+            && intact_device(link).is_none()
+        {
+            link.mac = Some(id.host_mac());
+            return;
+        }
         let old = self.state.links.values().find(|l| l.name == id.device());
         if let Some(ifindex) = old.map(|link| link.ifindex) {
             self.unplug(ifindex);

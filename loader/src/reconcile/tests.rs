@@ -9,7 +9,7 @@ use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Selector, StepKind};
 use crate::numbers;
 use crate::object::ObjectKind;
-use crate::types::EniNumber;
+use crate::types::{EniNumber, MacAddr};
 use crate::view::{ObjectState, Readiness};
 
 /// A reconciler of a model kernel, with a clock that stands still until it is moved.
@@ -257,6 +257,21 @@ fn a_pod_whose_device_is_unfinished_or_gone_gets_a_new_one() {
     }
     let repairs = bench.reconciler.repairs();
     assert_eq!(repairs.by_kind[&ObjectKind::Device], 2);
+}
+
+/// Nothing of the endpoint goes meanwhile, so that its packets go on.
+#[test]
+fn a_pods_device_gets_its_mac_back_and_keeps_all_that_is_on_it() {
+    let mut bench = Bench::settled();
+    let before = bench.kernel().state.clone();
+    let other = Some(MacAddr([2, 0, 0, 0, 0, 0x99]));
+    bench.kernel().state.links.get_mut(&100).unwrap().mac = other;
+    let pass = bench.pass();
+    assert!(pass.is_clean(), "{:?}", pass.failures);
+    assert_eq!(pass.applied, 1);
+    assert_eq!(bench.kernel().state, before);
+    let repairs = bench.reconciler.repairs();
+    assert_eq!(repairs.by_kind, [(ObjectKind::Device, 1)].into());
 }
 
 #[test]

@@ -77,12 +77,13 @@ fn mtu_up_and_delete_work_whatever_a_device_is_called() {
 }
 
 /// Everything that we manage on a device.
-const OF_DEVICE: [(Family, &str, &str); 5] = [
+const OF_DEVICE: [(Family, &str, &str); 6] = [
     (Family::V4, "rp_filter", "2"),
     (Family::V4, "arp_ignore", "1"),
     (Family::V4, "arp_announce", "2"),
     (Family::V4, "send_redirects", "0"),
     (Family::V6, "accept_ra", "0"),
+    (Family::V6, "addr_gen_mode", "0"),
 ];
 
 fn folder(family: Family) -> &'static str {

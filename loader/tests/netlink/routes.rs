@@ -1,9 +1,10 @@
 //! Routes of our tables.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::json;
-use towpath::kernel::{NextHop, Route, StepKind};
+use towpath::kernel::{ForeignRoute, NextHop, Route, StepKind};
 
 use crate::host::{PROTOCOL, apply_twice, attempt, in_netns, ip, ip_routes, observe, veth};
 
@@ -271,5 +272,37 @@ fn a_strangers_second_gateway_does_not_hide_ours_for_long() {
             apply_twice(netlink, StepKind::AddRoute(route)).await;
             assert!(observe(netlink).await.routes.contains(&route));
         }
+    });
+}
+
+#[test]
+fn routes_of_others_are_listed_by_device_and_ours_are_not() {
+    in_netns(async |netlink| {
+        let (one, other) = (veth(netlink, "one").await, veth(netlink, "other").await);
+        ip("addr add 10.0.1.10/24 dev one");
+        ip("route add default via 10.0.1.1 dev one proto dhcp metric 1024");
+        ip("route add default via 10.0.1.1 dev one table 11");
+        ip("route add 192.0.2.0/24 dev other");
+        ip("route add 198.51.100.0/24 proto static nexthop via 10.0.1.2 dev one nexthop dev other");
+        let found = netlink.others(&BTreeSet::from([one])).await.unwrap().routes;
+        let route = |net: &str, gateway: Option<&str>, metric, protocol| ForeignRoute {
+            table: 254,
+            destination: net.parse().unwrap(),
+            metric,
+            gateway: gateway.map(|gateway| gateway.parse().unwrap()),
+            ifindex: one,
+            protocol,
+        };
+        let expected = [
+            route("0.0.0.0/0", Some("10.0.1.1"), 1024, 16),
+            route("10.0.1.0/24", None, 0, 2),
+            route("198.51.100.0/24", Some("10.0.1.2"), 0, 4),
+        ];
+        let v4: Vec<_> = found
+            .into_iter()
+            .filter(|r| r.destination.addr().is_ipv4())
+            .collect();
+        assert_eq!(v4, expected);
+        assert_ne!(one, other);
     });
 }

@@ -1,5 +1,7 @@
 //! Policy routing rules.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use towpath::intent::Family;
 use towpath::kernel::{Action, Rule, Selector, StepKind};
@@ -202,7 +204,9 @@ fn leftovers_of_other_cnis_are_listed_and_ours_are_not() {
         for rule in ours(Family::V4) {
             apply_twice(netlink, StepKind::AddRule(rule)).await;
         }
-        assert_eq!(netlink.leftovers().await.unwrap(), Vec::<String>::new());
+        let none = BTreeSet::new();
+        let others = netlink.others(&none).await.unwrap();
+        assert_eq!(others.leftovers, Vec::<String>::new());
         for line in [
             "priority 20 to 10.0.1.99 table main",
             "priority 111 from 10.0.1.99 to 10.0.0.0/16 table 11",
@@ -214,9 +218,9 @@ fn leftovers_of_other_cnis_are_listed_and_ours_are_not() {
         ] {
             ip(&format!("rule add {line}"));
         }
-        let leftovers = netlink.leftovers().await.unwrap();
+        let others = netlink.others(&none).await.unwrap();
         assert_eq!(
-            leftovers,
+            others.leftovers,
             [
                 "Cilium: IPv4 rule 20: from all to 10.0.1.99/32 lookup 254",
                 "Cilium: IPv4 rule 109: from all fwmark 0x80/0x80 lookup 254",

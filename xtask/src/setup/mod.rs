@@ -4,6 +4,7 @@ mod debian;
 mod kube_proxy;
 mod requirement;
 mod toolchain;
+mod unpacked;
 
 use anyhow::{Result, bail};
 use datapath_build::Toolchain;
@@ -54,6 +55,9 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
     if needs.contains(&Need::Build) {
         toolchain::ensure_compiler()?;
         toolchain::ensure_linker()?;
+    }
+    if needs.contains(&Need::Tests) {
+        unpacked::ensure_network_manager()?;
     }
     if needs.contains(&Need::Lint) {
         toolchain::ensure_component("clippy")?;

@@ -21,6 +21,7 @@ use crate::bpf::ForeignProgram;
 use crate::fixture;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
 mod records;
@@ -83,8 +84,8 @@ impl Host for ModelHost {
         Ok(Vec::new())
     }
 
-    async fn leftovers(&mut self) -> Result<Vec<String>> {
-        Ok(Vec::new())
+    async fn others(&mut self, _devices: &BTreeSet<u32>) -> Result<Others> {
+        Ok(Others::default())
     }
 }
 
@@ -369,13 +370,14 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
 }
 
 #[tokio::test]
-async fn addresses_of_others_on_an_eni_are_named() {
+async fn addresses_of_others_on_an_eni_are_named_and_make_it_no_less_ready() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let devices = actor.pass.view.enis.values();
     let devices: Vec<_> = devices.filter_map(|eni| eni.device.clone()).collect();
     assert!(devices.len() > 1);
-    assert!(actor.enis().iter().all(|eni| eni.notes.is_empty()));
+    let before = actor.status().await;
+    assert_eq!(before.traces, []);
     for device in &devices {
         let net = "10.0.77.77/24".parse().unwrap();
         let ifindex = device.ifindex;
@@ -383,10 +385,12 @@ async fn addresses_of_others_on_an_eni_are_named() {
         state.addresses.insert(Address { ifindex, net });
     }
     actor.run_pass().await;
-    for eni in actor.enis() {
-        let named = eni.notes.iter().any(|note| note.contains("10.0.77.77/24"));
-        assert_eq!(named, !eni.number.is_primary(), "{eni:?}");
-    }
+    let after = actor.status().await;
+    let named: BTreeSet<_> = after.traces.iter().map(|trace| trace.eni).collect();
+    let secondary = after.enis.iter().map(|eni| eni.number);
+    let secondary: BTreeSet<_> = secondary.filter(|number| !number.is_primary()).collect();
+    assert_eq!(named, secondary, "{:?}", after.traces);
+    assert_eq!(after.health, before.health);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::bpf::ForeignProgram;
 use crate::config::ServiceNat;
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
+use crate::traces::Trace;
 
 /// The agent's state: the answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ pub struct Status {
     /// Flows of the host's service NAT.
     #[serde(default)]
     pub service_nat: ServiceNatStatus,
+    /// What network managers left on ENIs. Shown, never touched; none of it makes the node less
+    /// ready by itself.
+    #[serde(default)]
+    pub traces: Vec<Trace>,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
     /// Sysctls that concern us.

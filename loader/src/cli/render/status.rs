@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::{lists, nat};
 use crate::api::types::{
     DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
+    SysctlStatus,
 };
-use crate::bpf::Position;
+use crate::bpf::{ForeignProgram, Position};
 use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::config::ServiceNat;
 
@@ -26,6 +27,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         datapath,
         nat: translation,
         service_nat,
+        traces,
         leftovers,
         sysctls,
         repairs,
@@ -77,31 +79,24 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     out += &kernel(datapath, paint);
     if !datapath.foreign_programs.is_empty() {
         out += "\nPrograms of others on our hooks\n";
-        let mut table = Table::new(["DEVICE", "DIRECTION", "PROGRAM", "ID", "RUNS"]);
-        for program in &datapath.foreign_programs {
-            table.row(
-                Tone::Plain,
-                [
-                    program.device.clone(),
-                    program.direction.name().to_owned(),
-                    program.name.clone().unwrap_or_else(|| program.kind.clone()),
-                    program.id.map(|id| id.to_string()).unwrap_or_default(),
-                    position(program.position).to_owned(),
-                ],
-            );
-        }
-        out += &table.render(paint);
+        out += &foreign_programs(&datapath.foreign_programs, paint);
     }
     if !sysctls.is_empty() {
         out += "\nSysctls that concern us\n";
-        let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
-        for sysctl in sysctls {
+        out += &sysctl_table(sysctls, paint);
+    }
+    if !traces.is_empty() {
+        out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
+        let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
+        for trace in traces {
             table.row(
-                Tone::Plain,
+                Tone::Warning,
                 [
-                    sysctl.name.clone(),
-                    sysctl.effective.clone(),
-                    sysctl.effect.clone().unwrap_or_default(),
+                    trace.eni.to_string(),
+                    trace.device.clone(),
+                    trace.object.clone(),
+                    trace.protocol.clone().unwrap_or_default(),
+                    trace.hint.clone(),
                 ],
             );
         }
@@ -115,6 +110,40 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         }
     }
     out
+}
+
+/// Programs of others on our hooks.
+fn foreign_programs(programs: &[ForeignProgram], paint: Paint) -> String {
+    let mut table = Table::new(["DEVICE", "DIRECTION", "PROGRAM", "ID", "RUNS"]);
+    for program in programs {
+        table.row(
+            Tone::Plain,
+            [
+                program.device.clone(),
+                program.direction.name().to_owned(),
+                program.name.clone().unwrap_or_else(|| program.kind.clone()),
+                program.id.map(|id| id.to_string()).unwrap_or_default(),
+                position(program.position).to_owned(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// Sysctls that concern us.
+fn sysctl_table(sysctls: &[SysctlStatus], paint: Paint) -> String {
+    let mut table = Table::new(["NAME", "VALUE", "EFFECT"]);
+    for sysctl in sysctls {
+        table.row(
+            Tone::Plain,
+            [
+                sysctl.name.clone(),
+                sysctl.effective.clone(),
+                sysctl.effect.clone().unwrap_or_default(),
+            ],
+        );
+    }
+    table.render(paint)
 }
 
 fn service_nat_line(status: &ServiceNatStatus) -> String {
@@ -215,6 +244,8 @@ mod tests {
     use crate::bpf::{ForeignProgram, Mechanism};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
+    use crate::traces::{Trace, TraceKind};
+    use crate::types::EniNumber;
 
     #[test]
     fn what_is_wrong_comes_first() {
@@ -256,6 +287,14 @@ mod tests {
             },
             nat: crate::api::types::NatStatus::default(),
             service_nat: ServiceNatStatus::default(),
+            traces: vec![Trace {
+                eni: EniNumber(1),
+                device: "ens6".into(),
+                kind: TraceKind::DefaultRoute,
+                object: "default via 10.0.1.1 metric 1024".into(),
+                protocol: Some("dhcp".into()),
+                hint: "make the device unmanaged".into(),
+            }],
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),
@@ -305,6 +344,10 @@ eth0    ingress    policy   7   before ours
 Sysctls that concern us
 NAME                          VALUE  EFFECT
 net.ipv4.conf.eth1.rp_filter  1      strict
+
+Traces of network managers (shown, never touched; deploy/host keeps them away)
+ENI  DEVICE  WHAT                              PROTOCOL  MEANS
+1    ens6    default via 10.0.1.1 metric 1024  dhcp      make the device unmanaged
 
 Left behind by other CNIs (shown, never touched)
 rule 512

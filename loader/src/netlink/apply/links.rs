@@ -11,6 +11,7 @@ use netlink_packet_route::link::{
 
 use super::super::errno::deleted;
 use super::super::socket::Socket;
+use crate::types::MacAddr;
 
 /// How long the kernel may take to activate a device, on a node where hundreds are made at once.
 const ACTIVATION: Duration = Duration::from_secs(5);
@@ -29,6 +30,21 @@ pub(in crate::netlink) async fn set_mtu(
         .change(RouteNetlinkMessage::SetLink(message), 0)
         .await
         .with_context(|| format!("set the MTU of device {ifindex} to {mtu}"))
+}
+
+/// Sets a device's Ethernet address.
+pub(in crate::netlink) async fn set_mac(
+    socket: &mut Socket,
+    ifindex: u32,
+    mac: MacAddr,
+) -> anyhow::Result<()> {
+    let mut message = of(ifindex);
+    let address = LinkAttribute::Address(mac.0.to_vec());
+    message.attributes.push(address);
+    socket
+        .change(RouteNetlinkMessage::SetLink(message), 0)
+        .await
+        .with_context(|| format!("set the MAC of device {ifindex} to {mac}"))
 }
 
 /// Sets a device up.

@@ -165,6 +165,7 @@ fn device_sysctls(message: &LinkMessage) -> Vec<(Sysctl, String)> {
                     if let AfSpecInet6::DevConf(conf) = part {
                         push(Family::V6, "accept_ra", conf.accept_ra);
                         push(Family::V6, "disable_ipv6", conf.disable_ipv6);
+                        push(Family::V6, "addr_gen_mode", conf.addr_gen_mode);
                     }
                 }
             }

@@ -15,7 +15,7 @@ use crate::kernel::Observed;
 
 pub(super) use self::links::{by_index, by_name};
 pub(super) use self::neighbours::address as neighbour_address;
-pub(super) use self::routes::{is_ours as is_our_table, table as route_table};
+pub(super) use self::routes::{foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
 
 /// Reads everything but maps and attachments.

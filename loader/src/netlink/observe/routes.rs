@@ -13,14 +13,8 @@ use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
 use crate::intent::Family;
-use crate::kernel::{NextHop, Route};
+use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
-
-/// Whether a table is one of ours: the pod table, or that of an ENI number that we use.
-pub(in crate::netlink) fn is_ours(table: u32) -> bool {
-    let last = numbers::TABLE_ENI_BASE + u32::from(numbers::ENI_MAX);
-    table == numbers::TABLE_PODS || (numbers::TABLE_ENI_BASE..=last).contains(&table)
-}
 
 /// Every route of our tables in both families; shapes that we never make are left out.
 ///
@@ -29,11 +23,8 @@ pub(in crate::netlink) fn is_ours(table: u32) -> bool {
 pub(super) async fn list(socket: &mut Socket) -> Result<BTreeSet<Route>, RequestError> {
     let mut routes = BTreeSet::new();
     for family in Family::ALL {
-        let mut request = RouteMessage::default();
-        request.header.address_family = address_family(family);
-        for message in socket.dump(RouteNetlinkMessage::GetRoute(request)).await? {
-            if let RouteNetlinkMessage::NewRoute(message) = message
-                && is_ours(table(&message))
+        for message in dump(socket, family).await? {
+            if numbers::is_our_table(table(&message))
                 && let Some(route) = parse(&message)
             {
                 routes.insert(route);
@@ -41,6 +32,77 @@ pub(super) async fn list(socket: &mut Socket) -> Result<BTreeSet<Route>, Request
         }
     }
     Ok(routes)
+}
+
+/// Every unicast route out of these devices in tables that are not ours, both families.
+pub(in crate::netlink) async fn foreign(
+    socket: &mut Socket,
+    devices: &BTreeSet<u32>,
+) -> Result<BTreeSet<ForeignRoute>, RequestError> {
+    let mut routes = BTreeSet::new();
+    for family in Family::ALL {
+        for message in dump(socket, family).await? {
+            if !numbers::is_our_table(table(&message)) {
+                let found = parse_foreign(&message, family).into_iter();
+                routes.extend(found.filter(|route| devices.contains(&route.ifindex)));
+            }
+        }
+    }
+    Ok(routes)
+}
+
+async fn dump(socket: &mut Socket, family: Family) -> Result<Vec<RouteMessage>, RequestError> {
+    let mut request = RouteMessage::default();
+    request.header.address_family = address_family(family);
+    let messages = socket.dump(RouteNetlinkMessage::GetRoute(request)).await?;
+    let routes = messages.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewRoute(route) => Some(route),
+        _ => None,
+    });
+    Ok(routes.collect())
+}
+
+/// A route of others, once for each device that it leads out of; empty where it is not unicast, as
+/// the kernel's own of table local.
+fn parse_foreign(message: &RouteMessage, family: Family) -> Vec<ForeignRoute> {
+    let header = &message.header;
+    if header.kind != RouteType::Unicast || header.flags.contains(RouteFlags::Cloned) {
+        return Vec::new();
+    }
+    let mut destination = family.default_route();
+    let mut metric = 0;
+    let (mut gateway, mut device) = (None, None);
+    let mut hops = Vec::new();
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => {
+                let net = ip(address)
+                    .and_then(|address| IpNet::new(address, header.destination_prefix_length).ok());
+                destination = net.unwrap_or(destination);
+            }
+            RouteAttribute::Priority(value) => metric = *value,
+            RouteAttribute::Oif(ifindex) => device = Some(*ifindex),
+            RouteAttribute::Gateway(address) => gateway = ip(address),
+            RouteAttribute::MultiPath(list) => hops.extend(list.iter().map(|hop| {
+                let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
+                    RouteAttribute::Gateway(address) => ip(address),
+                    _ => None,
+                });
+                (gateway, hop.interface_index)
+            })),
+            _ => {}
+        }
+    }
+    hops.extend(device.map(|ifindex| (gateway, ifindex)));
+    let route = |(gateway, ifindex)| ForeignRoute {
+        table: table(message),
+        destination,
+        metric,
+        gateway,
+        ifindex,
+        protocol: header.protocol.into(),
+    };
+    hops.into_iter().map(route).collect()
 }
 
 /// The route's table. The header has eight bits for it; the attribute, where there is one, has all.

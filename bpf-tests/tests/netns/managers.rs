@@ -1,0 +1,81 @@
+//! What the tests of network managers share.
+
+use anyhow::Context as _;
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::{Fabric, Pod, Spec};
+use serde_json::Value;
+
+use crate::support::{
+    CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,
+};
+
+/// A fabric, the devices of which have the names of a Nitro instance. The agent is not started.
+#[track_caller]
+pub(crate) fn renamed(spec: &Spec) -> Fabric {
+    let fabric = Fabric::create(spec).unwrap();
+    fabric
+        .node
+        .ip("link set eth0 name ens5\nlink set eth1 name ens6")
+        .unwrap();
+    fabric
+}
+
+/// Repairs of a kind so far.
+pub(crate) fn repairs_of(status: &Value, kind: &str) -> u64 {
+    status["repairs"]["by-kind"][kind].as_u64().unwrap_or(0)
+}
+
+/// The status names something of others on an ENI.
+///
+/// # Errors
+/// When it does not: all that it names.
+pub(crate) fn named(
+    status: &Value,
+    eni: u8,
+    kind: &str,
+    object: &str,
+    protocol: Option<&str>,
+) -> anyhow::Result<()> {
+    let traces = status["traces"].as_array().context("no traces")?;
+    let found = traces.iter().any(|trace| {
+        trace["eni"] == eni
+            && trace["kind"] == kind
+            && trace["object"]
+                .as_str()
+                .is_some_and(|text| text.contains(object))
+            && protocol.is_none_or(|protocol| trace["protocol"] == protocol)
+            && trace["hint"].as_str().is_some_and(|hint| !hint.is_empty())
+    });
+    check(found, || format!("no {kind} {object} among {traces:#?}"))
+}
+
+/// Waits until everything of ours is there again, rules were repaired at least so often in all, and
+/// it all was counted.
+#[track_caller]
+pub(crate) fn healed(fabric: &Fabric, what: &str, rules: u64) {
+    let time = within_counted(CHANGE, what, || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        check(repairs_of(&status, "rule") >= rules, || {
+            status["repairs"].to_string()
+        })?;
+        nothing_differs(fabric)
+    });
+    let repairs = get(fabric, "/v1/status")["repairs"].clone();
+    println!(
+        "{what}: all is back after {} ms: {repairs}",
+        time.as_millis()
+    );
+    assert!(time < HEAL, "{what}: all is back only after {time:?}");
+}
+
+/// Each pod, one on each ENI, is reached and reaches by its own.
+#[track_caller]
+pub(crate) fn takes(fabric: &Fabric, pods: &[std::sync::Arc<Pod>; 2]) {
+    within(CHANGE, "everything is there", || nothing_differs(fabric));
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        carry_all(fabric, End::Pod(pod), PEER, &[eni]);
+        carry_all(fabric, PEER, End::Pod(pod), &[eni]);
+        carry_all(fabric, End::Node, End::Pod(pod), &[]);
+    }
+    carry_all(fabric, End::Pod(&pods[0]), End::Pod(&pods[1]), &[]);
+}
