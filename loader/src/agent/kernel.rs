@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::facts::Facts;
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
-use crate::bpf::{Datapath, ForeignProgram};
+use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
 use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::Netlink;
@@ -40,6 +40,9 @@ pub(super) trait Host: Kernel {
 
     /// What the kernel was found to have, by name.
     fn features(&self) -> Result<BTreeMap<String, Value>>;
+
+    /// What the kernel was found to lack.
+    fn missing_features(&self) -> Vec<MissingFeature>;
 
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
@@ -156,6 +159,10 @@ impl Host for HostKernel {
     fn features(&self) -> Result<BTreeMap<String, Value>> {
         let features = serde_json::to_value(self.datapath.features())?;
         Ok(serde_json::from_value(features)?)
+    }
+
+    fn missing_features(&self) -> Vec<MissingFeature> {
+        self.datapath.features().missing()
     }
 
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {

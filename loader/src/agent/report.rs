@@ -128,6 +128,7 @@ impl<K: Host> Actor<K> {
             known("kernel features", error);
             BTreeMap::new()
         });
+        let missing_features = kernel.missing_features();
         let leftovers = kernel.leftovers().await.unwrap_or_else(|error| {
             known("leftovers of other CNIs", error);
             Vec::new()
@@ -167,6 +168,7 @@ impl<K: Host> Actor<K> {
                 .collect(),
             datapath: DatapathStatus {
                 features,
+                missing_features,
                 foreign_programs,
             },
             nat: self.nat_status(),

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use attach::{Mechanism, direction};
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
-pub use features::Features;
+pub use features::{Features, MissingFeature};
 pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};

@@ -16,7 +16,7 @@ use super::*;
 use crate::agent::facts::Facts;
 use crate::api::types::{Attachment, HealthState};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::bpf::ForeignProgram;
+use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::fixture;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
@@ -66,6 +66,10 @@ impl Host for ModelHost {
 
     fn features(&self) -> Result<BTreeMap<String, Value>> {
         Ok(BTreeMap::new())
+    }
+
+    fn missing_features(&self) -> Vec<MissingFeature> {
+        Vec::new()
     }
 
     fn foreign_programs(&self, _devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {

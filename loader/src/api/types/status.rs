@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{EniStatus, Health, NatStatus};
-use crate::bpf::ForeignProgram;
+use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
 
@@ -70,6 +70,9 @@ pub struct DocumentStatus {
 pub struct DatapathStatus {
     /// What the kernel was found to have, by name.
     pub features: BTreeMap<String, Value>,
+    /// What it lacks of what we use, and what follows from that.
+    #[serde(default)]
+    pub missing_features: Vec<MissingFeature>,
     /// Programs of others on our hooks.
     pub foreign_programs: Vec<ForeignProgram>,
 }

@@ -64,6 +64,11 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     out += &lists::enis(enis, paint);
     out += "\nKernel\n";
     out += &kernel(datapath, paint);
+    for feature in &datapath.missing_features {
+        let text = format!("Missing: {}: {}", feature.name, feature.consequence);
+        out += &paint.text(Tone::Warning, &one_line(&text));
+        out.push('\n');
+    }
     if !datapath.foreign_programs.is_empty() {
         out += "\nPrograms of others on our hooks\n";
         let mut table = Table::new(["DEVICE", "DIRECTION", "PROGRAM", "ID", "RUNS"]);
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
     use crate::api::types::SysctlStatus;
     use crate::bpf::Direction;
-    use crate::bpf::{ForeignProgram, Mechanism};
+    use crate::bpf::{ForeignProgram, Mechanism, MissingFeature};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
 
@@ -205,10 +210,14 @@ mod tests {
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
             datapath: DatapathStatus {
                 features: BTreeMap::from([
-                    ("tcx".into(), true.into()),
+                    ("tcx".into(), false.into()),
                     ("kernel".into(), "6.18".into()),
                     ("jit".into(), Value::Null),
                 ]),
+                missing_features: vec![MissingFeature {
+                    name: "tcx".into(),
+                    consequence: "programs are filters".into(),
+                }],
                 foreign_programs: vec![ForeignProgram {
                     device: "eth0".into(),
                     ifindex: 2,
@@ -261,7 +270,8 @@ Kernel
 FEATURE  FOUND
 jit      not visible here
 kernel   6.18
-tcx      true
+tcx      false
+Missing: tcx: programs are filters
 
 Programs of others on our hooks
 DEVICE  DIRECTION  PROGRAM  ID  RUNS
