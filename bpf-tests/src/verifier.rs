@@ -99,12 +99,18 @@ fn load_types(object: &mut Object) -> Result<Option<OwnedFd>> {
     fields.btf = bytes.as_ptr() as u64;
     fields.btf_size = u32::try_from(bytes.len())?;
     let types = bpf(bpf_cmd::BPF_BTF_LOAD, &mut attribute);
-    Ok(Some(types.context("the kernel refuses the object's types")?))
+    Ok(Some(
+        types.context("the kernel refuses the object's types")?,
+    ))
 }
 
 /// Puts maps and called functions into the programs.
 fn link(object: &mut Object, maps: &Ebpf) -> Result<()> {
-    let sections: HashSet<_> = object.functions.keys().map(|(section, _)| *section).collect();
+    let sections: HashSet<_> = object
+        .functions
+        .keys()
+        .map(|(section, _)| *section)
+        .collect();
     let descriptions = object.maps.clone();
     let maps = maps
         .maps()

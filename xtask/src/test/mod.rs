@@ -7,13 +7,13 @@ mod suite;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::setup::Need;
-use crate::{process, setup, vm};
+use crate::{ebpf, process, setup, vm};
 pub(crate) use libtest::Counts;
 use runner::Runner;
 pub(crate) use suite::Suite;
@@ -27,6 +27,10 @@ pub(crate) struct Options {
     /// Run the long form of tests that have one (200 kills of the agent instead of 40, ...).
     #[arg(long)]
     full: bool,
+    /// Print the results of the suite `vm` as a JSON array on standard output, and nothing else
+    /// there.
+    #[arg(long)]
+    json: bool,
     /// What to hand to the test programs, such as a part of a test's name.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -42,6 +46,9 @@ struct Outcome {
 /// Runs `test`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = chosen(&options.suites);
+    if options.json && suites != [Suite::Vm] {
+        bail!("--json is for the suite vm alone: cargo xtask test vm --json");
+    }
     let mut needs = vec![Need::Build];
     if suites.iter().any(|suite| suite.needs_root()) {
         setup::require_root("every suite but `unit`")?;
@@ -63,6 +70,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let executables = build(&metadata)?;
     note(&format!("test: built in {:.1} minutes", minutes(started)));
+    if options.json {
+        let outcome = vm::run(&executables)?;
+        println!("{}", outcome.json()?);
+        return Ok(exit_code(outcome.counts()));
+    }
     let outcomes: Vec<_> = suites
         .into_iter()
         .map(|suite| run_suite(suite, &executables, &debug_log, options))
@@ -114,12 +126,15 @@ fn run_suite(
     let runner = Runner::new(suite, options.full, &options.arguments);
     let mut counts = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
-        Suite::Bpf => runner.run(executables) + run_debug_log(debug_log, options),
+        Suite::Bpf => {
+            let mut counts = runner.run(executables) + run_debug_log(debug_log, options);
+            if options.arguments.is_empty() {
+                counts = counts + ebpf::check_costs(executables);
+            }
+            counts
+        }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
-            Counts::FAILURE
-        }),
+        Suite::Vm => run_vm(executables),
     };
     if counts.total() == 0 {
         eprintln!("error: suite {suite} ran no test");
@@ -129,6 +144,20 @@ fn run_suite(
         suite,
         counts,
         minutes: minutes(started),
+    }
+}
+
+/// Runs the kernel matrix and prints its table.
+fn run_vm(executables: &[Executable]) -> Counts {
+    match vm::run(executables) {
+        Ok(outcome) => {
+            println!("\n{}", outcome.table());
+            outcome.counts()
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Counts::FAILURE
+        }
     }
 }
 
@@ -162,7 +191,11 @@ fn summarise(outcomes: &[Outcome]) -> ExitCode {
         .iter()
         .fold(Counts::default(), |sum, outcome| sum + outcome.counts);
     println!("{} passed, {} failed", total.passed, total.failed);
-    if total.failed == 0 {
+    exit_code(total)
+}
+
+fn exit_code(counts: Counts) -> ExitCode {
+    if counts.failed == 0 && counts.passed > 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

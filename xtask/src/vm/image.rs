@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::guest::Program;
+use super::choice::Program;
 use super::kernel::Files;
 use crate::artifacts::{self, Executable};
 use crate::process;
@@ -20,16 +20,33 @@ const TOOLS: &[&str] = &["bpftool", "curl", "ethtool", "ip", "nft", "ping", "tc"
 /// Folders of the sources that tests read.
 const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"];
 
+/// The program that tells what a kernel says of the eBPF programs.
+pub(super) struct Reporter {
+    /// The program, here and in the guest.
+    pub(super) program: PathBuf,
+    /// The object that it is given, the same.
+    pub(super) object: PathBuf,
+}
+
 /// A root file system in the making.
 pub(super) struct Image {
     folder: PathBuf,
+    reporter: Reporter,
 }
 
 impl Image {
     /// Gathers everything but the kernel's modules.
-    pub(super) fn new(programs: &[Program], executables: &[Executable]) -> Result<Self> {
+    pub(super) fn new(
+        programs: &[Program],
+        executables: &[Executable],
+        object: &Path,
+    ) -> Result<Self> {
         let folder = datapath_build::workspace_root().join("target/vm");
-        let image = Self { folder };
+        let reporter = Reporter {
+            program: artifacts::binary(executables, "ebpf-report")?.to_owned(),
+            object: object.to_owned(),
+        };
+        let image = Self { folder, reporter };
         let root = image.root();
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -47,6 +64,8 @@ impl Image {
             image.add_program(&file, false)?;
         }
         image.add_program(artifacts::binary(executables, "towpath")?, true)?;
+        image.add_program(&image.reporter.program, true)?;
+        fs::copy(object, image.place(object)?)?;
         for program in programs {
             image.add_program(&program.path, true)?;
         }
@@ -82,6 +101,11 @@ impl Image {
             bail!("busybox cannot pack the guest's files ({status})");
         }
         Ok(archive)
+    }
+
+    /// The program that tells what a kernel says of the eBPF programs.
+    pub(super) fn reporter(&self) -> &Reporter {
+        &self.reporter
     }
 
     fn root(&self) -> PathBuf {
