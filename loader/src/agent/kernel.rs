@@ -47,6 +47,9 @@ pub(super) trait Host: Kernel {
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact.
+    fn displaced(&self) -> Result<BTreeSet<u32>>;
+
     /// What other CNIs left behind.
     fn leftovers(&mut self) -> impl Future<Output = Result<Vec<String>>> + Send;
 }
@@ -169,6 +172,10 @@ impl Host for HostKernel {
         let links = self.facts.iter().flat_map(|facts| facts.links.values());
         self.datapath
             .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
+    }
+
+    fn displaced(&self) -> Result<BTreeSet<u32>> {
+        self.datapath.displaced()
     }
 
     async fn leftovers(&mut self) -> Result<Vec<String>> {

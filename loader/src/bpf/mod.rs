@@ -22,7 +22,7 @@ mod settings;
 mod sys;
 mod tc;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -182,6 +182,15 @@ impl Datapath {
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact: what their filters take
+    /// from our programs at the ingress these never see, and there is no egress. None with TCX.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn displaced(&self) -> Result<BTreeSet<u32>> {
+        self.attachments.displaced()
     }
 
     /// Programs and filters of others on `devices`, in the order they run.

@@ -76,6 +76,10 @@ impl Host for ModelHost {
         Ok(Vec::new())
     }
 
+    fn displaced(&self) -> Result<BTreeSet<u32>> {
+        Ok(BTreeSet::new())
+    }
+
     async fn leftovers(&mut self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -32,6 +32,9 @@ pub struct Status {
     pub endpoints: usize,
     /// Of these, the ones that do not work: owner and reason.
     pub endpoints_not_ready: BTreeMap<String, String>,
+    /// What is to know of endpoints that work: owner and note.
+    #[serde(default)]
+    pub endpoint_notes: BTreeMap<String, String>,
     /// The eBPF side.
     pub datapath: DatapathStatus,
     /// Translated flows.

@@ -20,6 +20,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         enis,
         endpoints,
         endpoints_not_ready,
+        endpoint_notes,
         datapath,
         nat: translation,
         leftovers,
@@ -56,6 +57,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     );
     for (owner, reason) in endpoints_not_ready {
         line(Tone::Bad, &format!("  {owner}: {reason}"));
+    }
+    for (owner, note) in endpoint_notes {
+        line(Tone::Warning, &format!("  {owner}: {note}"));
     }
     line(Tone::Plain, &nat::summary(translation));
     line(Tone::Plain, &repair_line(repairs));
@@ -208,6 +212,7 @@ mod tests {
             enis: Vec::new(),
             endpoints: 3,
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
+            endpoint_notes: BTreeMap::from([("b/eth0".into(), "an ingress qdisc".into())]),
             datapath: DatapathStatus {
                 features: BTreeMap::from([
                     ("tcx".into(), false.into()),
@@ -260,6 +265,7 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
   note: masquerade: pool red: odd
 Endpoints: 2 of 3 ready
   a/eth0: no device
+  b/eth0: an ingress qdisc
 Translated flows: none
 Repairs: 3 (1 route, 2 rule)
 
