@@ -44,14 +44,9 @@ const CHOICES: [Choice; 5] = [
         package: "towpath",
         name: "bpf",
         everywhere: false,
-        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
-        // One load takes seconds there; the rest is the same on every kernel.
-        with_tcx: &["tcx::programs_of_others", "tcx::the_link"],
-        without_tcx: &[
-            "clsact::a_filter_or_qdisc",
-            "clsact::an_ingress_qdisc",
-            "clsact::filters_of_others",
-        ],
+        tests: &["lifecycle::a_restart"],
+        with_tcx: &["tcx::the_link_of_a_deleted"],
+        without_tcx: &["clsact::a_filter_or_qdisc", "clsact::an_ingress_qdisc"],
     },
     Choice {
         package: "bpf-tests",

@@ -17,8 +17,8 @@ use crate::test::Counts;
 /// of the time: with every system call it forgets the code that it has translated.
 const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 reboot=t panic=-1 quiet loglevel=4 mitigations=off";
-/// How long a guest may run, from power on to power off; what takes longer hangs. With two
-/// processors to itself it takes less than half of that.
+/// How long a guest may run, from power on to power off; what takes longer hangs. With a processor
+/// to itself it takes less than half of that.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
@@ -35,13 +35,12 @@ pub(super) struct Console {
     tail: VecDeque<String>,
 }
 
-/// The script that runs the programs in the guest. The reporter runs beside the first of them: both
-/// have the kernel verify the programs, each on a processor of its own.
+/// The script that runs the programs in the guest.
 fn script(programs: &[Program], kernel: &Kernel, reporter: &Reporter) -> String {
     let lines = programs.iter().filter_map(|program| program.line(kernel));
     format!(
-        "#!/busybox/sh\n'{}' '{}' >/tmp/report &\nreporter=$!\n{}wait $reporter; echo \"towpath-vm: status $?\"\n\
-         echo \"towpath-vm: report $(cat /tmp/report)\"\n",
+        "#!/busybox/sh\n'{}' '{}' >/tmp/report; echo \"towpath-vm: status $?\"\n\
+         echo \"towpath-vm: report $(cat /tmp/report)\"\n{}",
         reporter.program.display(),
         reporter.object.display(),
         lines.collect::<String>()
@@ -55,11 +54,12 @@ pub(super) fn run(
     image: &Image,
     programs: &[Program],
 ) -> Result<Console> {
-    let archive = image.pack(files, &script(programs, kernel, image.reporter()))?;
+    let script = script(programs, kernel, image.reporter());
+    let archive = image.pack(kernel.name, files, &script)?;
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
-        .args(["-m", "1536", "-smp", "2", "-nodefaults", "-no-reboot"])
+        .args(["-M", "q35", "-accel", "tcg", "-cpu", "max"])
+        .args(["-m", "1536", "-smp", "1", "-nodefaults", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio"])
         .args(["-append", KERNEL_COMMAND_LINE])
         .arg("-kernel")

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -32,6 +33,7 @@ pub(super) struct Reporter {
 pub(super) struct Image {
     folder: PathBuf,
     reporter: Reporter,
+    packing: Mutex<()>,
 }
 
 impl Image {
@@ -46,7 +48,11 @@ impl Image {
             program: artifacts::binary(executables, "ebpf-report")?.to_owned(),
             object: object.to_owned(),
         };
-        let image = Self { folder, reporter };
+        let image = Self {
+            folder,
+            reporter,
+            packing: Mutex::new(()),
+        };
         let root = image.root();
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -80,8 +86,9 @@ impl Image {
     }
 
     /// Completes the file system with a kernel's modules and the script that runs the tests, and
-    /// packs it.
-    pub(super) fn pack(&self, files: &Files, script: &str) -> Result<PathBuf> {
+    /// packs it, one kernel's after the other's.
+    pub(super) fn pack(&self, kernel: &str, files: &Files, script: &str) -> Result<PathBuf> {
+        let _alone = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         self.add_script("tests.sh", script)?;
         let modules = self.root().join("modules");
         fs::remove_dir_all(&modules)?;
@@ -89,7 +96,7 @@ impl Image {
         for module in &files.modules {
             fs::copy(module, modules.join(module.file_name().unwrap_or_default()))?;
         }
-        let archive = self.folder.join("initramfs.cpio");
+        let archive = self.folder.join(format!("initramfs-{kernel}.cpio"));
         let status = Command::new("busybox")
             .args(["sh", "-c", "busybox find . | busybox cpio -o -H newc"])
             .current_dir(self.root())

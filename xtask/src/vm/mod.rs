@@ -11,6 +11,9 @@ mod mirror;
 mod module;
 mod outcome;
 
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
@@ -20,6 +23,7 @@ use crate::ebpf::{self, Costs};
 use crate::setup::{self, Need};
 use crate::test::Counts;
 use choice::Program;
+use guest::Console;
 use image::Image;
 use kernel::{KERNELS, Kernel};
 pub(crate) use outcome::Outcome;
@@ -41,8 +45,9 @@ pub(crate) fn run(executables: &[Executable]) -> Result<Outcome> {
     let known = Costs::checked_in();
     let programs = choice::programs(executables)?;
     let image = Image::new(&programs, executables, &path)?;
-    let rows = KERNELS.iter().map(|kernel| {
-        let Some(console) = boot(kernel, &image, &programs) else {
+    let consoles = boot_all(&image, &programs)?;
+    let rows = KERNELS.iter().zip(consoles).map(|(kernel, console)| {
+        let Some(console) = console else {
             return Row {
                 kernel: kernel.name.to_owned(),
                 programs_loaded: 0,
@@ -83,8 +88,8 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
     let image = Image::new(&[], &executables, &path)?;
     let mut costs = Costs::default();
     let mut differences = Vec::new();
-    for kernel in KERNELS {
-        let measured = boot(kernel, &image, &[])
+    for (kernel, console) in KERNELS.iter().zip(boot_all(&image, &[])?) {
+        let measured = console
             .and_then(|console| console.measured)
             .with_context(|| format!("kernel {} told nothing", kernel.name))?;
         costs.add(&object, &measured);
@@ -106,8 +111,38 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
     Ok(())
 }
 
-/// Boots a kernel, fetched if need be; what went wrong is told.
-fn boot(kernel: &Kernel, image: &Image, programs: &[Program]) -> Option<guest::Console> {
+/// Boots every kernel, as many at a time as there are processors: a guest has one, which spares the
+/// emulator what it takes to keep several in step. Those that have the most to do come first.
+fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Option<Console>>> {
+    let mut open: Vec<usize> = (0..KERNELS.len()).collect();
+    open.sort_by_key(|number| KERNELS.get(*number).is_some_and(|kernel| kernel.thorough));
+    let open = Mutex::new(open);
+    let (sender, results) = mpsc::channel();
+    let processors = thread::available_parallelism().context("how many processors are there?")?;
+    thread::scope(|scope| {
+        for _ in 0..processors.get().min(KERNELS.len()) {
+            let (open, sender) = (&open, sender.clone());
+            scope.spawn(move || {
+                let next = || open.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                while let Some(number) = next() {
+                    let console = boot(&KERNELS[number], image, programs);
+                    if sender.send((number, console)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    drop(sender);
+    let mut consoles: Vec<_> = KERNELS.iter().map(|_| None).collect();
+    for (number, console) in results {
+        consoles[number] = console;
+    }
+    Ok(consoles)
+}
+
+/// Boots a kernel; what went wrong is told.
+fn boot(kernel: &Kernel, image: &Image, programs: &[Program]) -> Option<Console> {
     note(&format!("test: vm: kernel {}", kernel.name));
     let console = kernel
         .fetch()
