@@ -44,9 +44,13 @@ const CHOICES: [Choice; 5] = [
         package: "towpath",
         name: "bpf",
         everywhere: false,
-        tests: &["lifecycle::a_restart"],
-        with_tcx: &["tcx::the_link_of_a_deleted"],
-        without_tcx: &["clsact::a_filter_or_qdisc", "clsact::an_ingress_qdisc"],
+        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
+        with_tcx: &["tcx::programs_of_others", "tcx::the_link"],
+        without_tcx: &[
+            "clsact::a_filter_or_qdisc",
+            "clsact::an_ingress_qdisc",
+            "clsact::filters_of_others",
+        ],
     },
     Choice {
         package: "bpf-tests",
