@@ -7,3 +7,4 @@ pub mod packet;
 pub mod random;
 pub mod raw;
 pub mod testrun;
+pub mod verifier;

@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie};
-use aya::programs::tc::{self, TcAttachType};
+use aya::programs::tc::{self, SchedClassifierLink, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Ebpf, EbpfLoader};
@@ -102,11 +102,12 @@ impl Programs {
         Ok(Self { ebpf })
     }
 
-    /// Attaches a program to its hook of a device, by TCX or on a kernel without it by clsact.
+    /// Attaches a program to its hook of a device, by TCX or on a kernel without it by clsact, for as
+    /// long as the link lives.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach(&mut self, program: Program, device: &str) -> Result<()> {
+    pub fn attach(&mut self, program: Program, device: &str) -> Result<SchedClassifierLink> {
         if KernelVersion::current()? < KernelVersion::new(6, 6, 0) {
             tc::qdisc_add_clsact(device).with_context(|| format!("clsact on {device}"))?;
         }
@@ -114,10 +115,11 @@ impl Programs {
             Program::FromEndpoint | Program::FromNetwork => TcAttachType::Ingress,
             Program::ToNetwork | Program::ToEndpoint => TcAttachType::Egress,
         };
-        classifier(&mut self.ebpf, program)?
+        let classifier = classifier(&mut self.ebpf, program)?;
+        let link = classifier
             .attach(device, hook)
             .with_context(|| format!("{} on {device}", program.name()))?;
-        Ok(())
+        Ok(classifier.take_link(link)?)
     }
 
     /// Writes an entry of `ADDRESSES`.

@@ -247,20 +247,15 @@ fn route_kind(route: &ForeignRoute) -> Option<TraceKind> {
 }
 
 fn route_text(route: &ForeignRoute) -> String {
-    let mut text = match route.destination.prefix_len() {
+    let destination = match route.destination.prefix_len() {
         0 => "default".to_owned(),
         _ => route.destination.to_string(),
     };
-    if let Some(gateway) = route.gateway {
-        text.push_str(&format!(" via {gateway}"));
-    }
-    if route.table != TABLE_MAIN {
-        text.push_str(&format!(" table {}", route.table));
-    }
-    if route.metric != 0 {
-        text.push_str(&format!(" metric {}", route.metric));
-    }
-    text
+    let gateway = route.gateway.map(|gateway| format!("via {gateway}"));
+    let table = (route.table != TABLE_MAIN).then(|| format!("table {}", route.table));
+    let metric = (route.metric != 0).then(|| format!("metric {}", route.metric));
+    let parts = [Some(destination), gateway, table, metric];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Somebody else's rule for what has an address of an ENI or its pods, in words.

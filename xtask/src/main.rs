@@ -32,6 +32,9 @@ enum Command {
     Setup,
     /// Build the eBPF object and report each program's size, stack and verified instructions.
     BuildEbpf(ebpf::Options),
+    /// Boot the kernels of the matrix and compare what their verifiers make of the programs with
+    /// docs/verifier-cost.md (needs root).
+    VerifierCost(vm::CostOptions),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
     /// Run the test suites: unit, bpf, netns, masq, services, vm (all but unit need root).
@@ -58,6 +61,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),

@@ -1,38 +1,37 @@
 //! Loads every program of the eBPF object given as argument and prints what the kernel says about
-//! it, as one JSON object by program name. `cargo xtask build-ebpf` calls it. Needs root.
+//! it, and what the agent finds the kernel to lack, as one JSON object in one line. `cargo xtask`
+//! calls it, here and in the guests of the kernel matrix. Needs root.
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fs;
 
 use anyhow::{Context as _, Result};
-use aya::Ebpf;
-use aya::programs::SchedClassifier;
+use bpf_tests::verifier::{self, Cost};
 use serde::Serialize;
+use towpath::bpf::{AttachMode, Features};
 
-/// What the kernel says about a loaded program.
+/// What is printed.
 #[derive(Serialize)]
-struct Loaded {
-    /// Instructions that the verifier walked; kernels before 5.16 do not tell.
-    verified_instructions: Option<u32>,
+struct Report {
+    /// The kernel's release, as `uname -r`.
+    kernel: String,
+    /// Names of what the agent uses where it is and the kernel lacks.
+    missing_features: Vec<String>,
+    /// The programs by name.
+    programs: BTreeMap<String, Cost>,
 }
 
 fn main() -> Result<()> {
     let path = env::args_os().nth(1).context("usage: ebpf-report OBJECT")?;
-    let mut object =
-        Ebpf::load_file(&path).with_context(|| format!("cannot load {}", path.display()))?;
-    let mut report = BTreeMap::new();
-    for (name, program) in object.programs_mut() {
-        let program: &mut SchedClassifier = program
-            .try_into()
-            .with_context(|| format!("program {name} is no classifier"))?;
-        program
-            .load()
-            .with_context(|| format!("the kernel refuses program {name}"))?;
-        let loaded = Loaded {
-            verified_instructions: program.info()?.verified_instruction_count(),
-        };
-        report.insert(name.to_owned(), loaded);
-    }
+    let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let features = Features::probe(AttachMode::Auto)?;
+    let missing = features.missing().into_iter();
+    let report = Report {
+        missing_features: missing.map(|feature| feature.name).collect(),
+        programs: verifier::verify(&object)?,
+        kernel: features.kernel,
+    };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
 }

@@ -24,6 +24,7 @@ mod endpoints;
 mod exclusion;
 mod fixtures;
 mod flows;
+mod ingress_qdisc;
 mod kills;
 mod manager_networkd;
 mod manager_nm;

@@ -163,9 +163,21 @@ pub(crate) fn node() -> Lease<Programs> {
     node_with(&settings())
 }
 
+/// The programs with this node's maps and no flow. Their counters go on.
+pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
+    static POOL: Pool<Programs> = Pool::new();
+    let make_fresh = |programs: Programs| {
+        programs.forget_flows()?;
+        Ok(programs)
+    };
+    let programs = POOL.lease(settings, Programs::load_with, make_fresh);
+    let mut programs = programs.unwrap();
+    fill(&mut programs);
+    programs
+}
+
 /// The same with other settings.
 pub(crate) fn node_with(settings: &DatapathSettings) -> Lease<Programs> {
-    static POOL: Pool<Programs> = Pool::new();
     testrun::private_namespace().unwrap();
     for (one, two) in [(VETH_A, VETH_B), (VETH_C, OTHER), (ENI_0, ENI_1)] {
         testrun::ip(&format!(
@@ -177,14 +189,7 @@ pub(crate) fn node_with(settings: &DatapathSettings) -> Lease<Programs> {
         ))
         .unwrap();
     }
-    let mut programs = POOL
-        .lease(settings, Programs::load_with, |programs| {
-            programs.forget_flows()?;
-            Ok(programs)
-        })
-        .unwrap();
-    fill(&mut programs);
-    programs
+    programs(settings)
 }
 
 /// A MAC as `ip` takes it.

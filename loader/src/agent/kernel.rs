@@ -15,7 +15,7 @@ use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use crate::api::types::ServiceNatStatus;
-use crate::bpf::{Datapath, ForeignProgram};
+use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
 use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::{Netlink, Others};
@@ -52,11 +52,17 @@ pub(super) trait Host: Kernel {
     /// How it is about service NAT.
     fn service_nat(&self) -> ServiceNatStatus;
 
+    /// What the kernel was found to lack.
+    fn missing_features(&self) -> Vec<MissingFeature>;
+
     /// Programs of others on these devices.
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
 
     /// What others have in the kernel; of their routes, those out of these devices.
     fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
+
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact.
+    fn displaced(&self) -> Result<BTreeSet<u32>>;
 }
 
 /// The kernel of the node.
@@ -189,10 +195,18 @@ impl Host for HostKernel {
         self.service_nat.status()
     }
 
+    fn missing_features(&self) -> Vec<MissingFeature> {
+        self.datapath.features().missing()
+    }
+
     fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
         let links = self.facts.iter().flat_map(|facts| facts.links.values());
         self.datapath
             .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
+    }
+
+    fn displaced(&self) -> Result<BTreeSet<u32>> {
+        self.datapath.displaced()
     }
 
     async fn others(&mut self, devices: &BTreeSet<u32>) -> Result<Others> {

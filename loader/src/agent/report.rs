@@ -90,12 +90,12 @@ impl<K: Host> Actor<K> {
     /// The state of the whole. What cannot be found out is among the reasons, and hides nothing
     /// else.
     pub(super) async fn status(&mut self) -> Status {
-        let mut unknown = Vec::new();
+        let mut reasons = Vec::new();
         let hooks = self.hooks();
         let devices = self.eni_devices();
         let kernel = self.reconciler.kernel_mut();
         let mut known = |what: &str, error: anyhow::Error| {
-            unknown.push(format!("{what} could not be read: {error:#}"));
+            reasons.push(format!("{what} could not be read: {error:#}"));
         };
         let foreign_programs = kernel.foreign_programs(&hooks).unwrap_or_else(|error| {
             known("programs of others", error);
@@ -105,6 +105,11 @@ impl<K: Host> Actor<K> {
             known("kernel features", error);
             BTreeMap::new()
         });
+        let displaced = kernel.displaced().unwrap_or_else(|error| {
+            known("qdiscs of others", error);
+            BTreeSet::new()
+        });
+        let missing_features = kernel.missing_features();
         let others = kernel.others(&devices).await.unwrap_or_else(|error| {
             known("rules and routes of others", error);
             Others::default()
@@ -118,9 +123,17 @@ impl<K: Host> Actor<K> {
         let endpoints = self.endpoints();
         let repairs = self.reconciler.repairs();
         let mut health = self.health(&enis, &endpoints, &repairs.wars);
-        if !unknown.is_empty() {
+        let endpoint_notes = self.endpoint_notes(&displaced);
+        if !endpoint_notes.is_empty() {
+            reasons.push(format!(
+                "{} of {} endpoints have an ingress qdisc of somebody else",
+                endpoint_notes.len(),
+                endpoints.len()
+            ));
+        }
+        if !reasons.is_empty() {
             health.state = health.state.max(HealthState::Degraded);
-            health.reasons.extend(unknown);
+            health.reasons.extend(reasons);
         }
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -142,8 +155,10 @@ impl<K: Host> Actor<K> {
                     Some((endpoint.owner.to_string(), reason.to_owned()))
                 })
                 .collect(),
+            endpoint_notes,
             datapath: DatapathStatus {
                 features,
+                missing_features,
                 foreign_programs,
             },
             nat: self.nat_status(),
@@ -162,6 +177,28 @@ impl<K: Host> Actor<K> {
             corrupt_records: self.corrupt.values().cloned().collect(),
             enis,
         }
+    }
+
+    /// What is to know of endpoints beside their readiness: by owner, those whose devices somebody
+    /// else's qdisc is on.
+    fn endpoint_notes(&self, displaced: &BTreeSet<u32>) -> BTreeMap<String, String> {
+        let endpoints = self.pass.view.endpoints.values();
+        let with_qdisc = endpoints.filter(|endpoint| {
+            let ifindex = endpoint.ifindex.as_ref();
+            ifindex.is_some_and(|ifindex| displaced.contains(ifindex))
+        });
+        with_qdisc
+            .map(|endpoint| {
+                let note = format!(
+                    "{} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes one) \
+                     in the place of our clsact: what its filters take from the pod, such as all \
+                     that they shape, goes through the host's stack without our source check; \
+                     remove the qdisc, or use TCX (attach: \"auto\" on Linux 6.6 or later)",
+                    endpoint.device
+                );
+                (endpoint.owner.to_string(), note)
+            })
+            .collect()
     }
 
     /// The devices that carry our programs.

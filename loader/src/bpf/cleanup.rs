@@ -4,9 +4,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::BpfOptions;
-use super::attach::{is_ours, remove, remove_unused_qdisc};
+use super::attach::{directions, is_ours, remove, remove_unused_qdisc};
 use super::pins::Pins;
-use super::sys::Direction;
 use super::tc::TcSocket;
 use crate::numbers;
 
@@ -41,7 +40,7 @@ pub fn remove_pins(options: &BpfOptions) -> Result<Removed> {
     let socket = TcSocket::open()?;
     let mut removed = Removed::default();
     for qdisc in socket.ingress_qdiscs()? {
-        for direction in Direction::ALL {
+        for &direction in directions(&qdisc.kind) {
             let filters = socket.filters(qdisc.ifindex, direction)?;
             let ours = filters.iter().find_map(|filter| is_ours(filter, direction));
             if let Some(program) = ours {

@@ -40,6 +40,18 @@ pub struct Features {
     pub redirect_peer: bool,
     /// Whether a program can send to a next hop (`bpf_redirect_neigh`, Linux 5.10).
     pub redirect_neigh: bool,
+    /// Whether the memory of maps and programs counts as the agent's own, in its cgroup (Linux
+    /// 5.11), and not as locked memory.
+    pub cgroup_memory: bool,
+}
+
+/// Something that the kernel lacks, which we use where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingFeature {
+    /// Its name.
+    pub name: String,
+    /// What follows from the lack.
+    pub consequence: String,
 }
 
 impl Features {
@@ -47,7 +59,7 @@ impl Features {
     ///
     /// # Errors
     /// When a probe cannot be carried out, or `attach` asks for what the kernel lacks.
-    pub(super) fn probe(attach: AttachMode) -> Result<Self> {
+    pub fn probe(attach: AttachMode) -> Result<Self> {
         let tcx = has_tcx().context("cannot probe the kernel for TCX")?;
         let helper = |helper| {
             is_helper_supported(ProgramType::SchedClassifier, helper)
@@ -64,7 +76,45 @@ impl Features {
                 .map(|value| value != "0"),
             redirect_peer: helper(BpfHelper::BPF_FUNC_redirect_peer)?,
             redirect_neigh: helper(BpfHelper::BPF_FUNC_redirect_neigh)?,
+            // Nothing tells of it directly; this helper came with the same kernel.
+            cgroup_memory: helper(BpfHelper::BPF_FUNC_ktime_get_coarse_ns)?,
         })
+    }
+
+    /// What the kernel lacks, with what follows from that.
+    #[must_use]
+    pub fn missing(&self) -> Vec<MissingFeature> {
+        const NEEDED: &str = "the programs cannot be loaded; use Linux 5.10 or later";
+        let all = [
+            (
+                "tcx",
+                self.tcx,
+                "programs are attached as filters of clsact qdiscs, which share a place with \
+                 ingress qdiscs: the CNI bandwidth plugin refuses a pod's device that has our \
+                 qdisc, and on a device with its qdisc our programs of the egress find no place",
+            ),
+            (
+                "jit",
+                self.jit != Some(false),
+                "programs are interpreted, which costs each packet several times as much; set \
+                 net.core.bpf_jit_enable to 1",
+            ),
+            ("redirect_peer", self.redirect_peer, NEEDED),
+            ("redirect_neigh", self.redirect_neigh, NEEDED),
+            (
+                "cgroup_memory",
+                self.cgroup_memory,
+                "maps count as locked memory, not as the agent's: the agent lifts its limit on \
+                 locked memory, which takes CAP_SYS_RESOURCE",
+            ),
+        ];
+        all.into_iter()
+            .filter(|(_, is_there, _)| !is_there)
+            .map(|(name, _, consequence)| MissingFeature {
+                name: name.to_owned(),
+                consequence: consequence.to_owned(),
+            })
+            .collect()
     }
 }
 
@@ -94,6 +144,30 @@ fn read(path: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_and_what_cannot_be_seen_is_not() {
+        let all = Features {
+            kernel: "6.18".to_owned(),
+            tcx: true,
+            attach: Mechanism::Tcx,
+            btf: false,
+            jit: None,
+            redirect_peer: true,
+            redirect_neigh: true,
+            cgroup_memory: true,
+        };
+        assert_eq!(all.missing(), []);
+        let old = Features {
+            tcx: false,
+            jit: Some(false),
+            cgroup_memory: false,
+            ..all
+        };
+        let missing = old.missing();
+        let names: Vec<_> = missing.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["tcx", "jit", "cgroup_memory"]);
+    }
 
     #[test]
     fn tcx_is_taken_where_it_is_and_refused_where_it_is_not() {

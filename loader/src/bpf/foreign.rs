@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use aya::programs::loaded_programs;
 use serde::{Deserialize, Serialize};
 
-use super::attach::{Mechanism, is_ours, running};
+use super::attach::{Mechanism, directions, is_ours, running};
 use super::pins::Pins;
 use super::sys::{Direction, query_tcx};
 use super::tc::TcSocket;
@@ -65,14 +65,19 @@ pub(super) fn list<'a>(
         links.extend(running(&pin)?.map(|link| link.id));
     }
     let names = program_names();
+    let qdiscs = socket.ingress_qdiscs()?;
     let mut foreign = Vec::new();
     for device in devices {
+        let qdisc = qdiscs.iter().find(|one| one.ifindex == device.ifindex);
+        let with_filters = qdisc.map_or(&Direction::ALL[..], |one| directions(&one.kind));
         for direction in Direction::ALL {
             let mut entries = Vec::new();
             if tcx {
                 entries.extend(tcx_entries(device, direction, &links, &names)?);
             }
-            entries.extend(filter_entries(&socket, device, direction)?);
+            if with_filters.contains(&direction) {
+                entries.extend(filter_entries(&socket, device, direction)?);
+            }
             foreign.extend(place(entries));
         }
     }

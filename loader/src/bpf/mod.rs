@@ -23,7 +23,7 @@ mod settings;
 mod sys;
 mod tc;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub use attach::{Mechanism, direction};
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
-pub use features::Features;
+pub use features::{Features, MissingFeature};
 pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
@@ -216,6 +216,15 @@ impl Datapath {
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact: what their filters take
+    /// from our programs at the ingress these never see, and there is no egress. None with TCX.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn displaced(&self) -> Result<BTreeSet<u32>> {
+        self.attachments.displaced()
     }
 
     /// Programs and filters of others on `devices`, in the order they run.

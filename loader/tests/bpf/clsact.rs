@@ -1,7 +1,7 @@
 //! clsact: what others do to our filter, and what we do not do to theirs.
 
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, Position};
+use towpath::bpf::{AttachMode, Direction, Position};
 use towpath::kernel::{Attachment, StepKind};
 use towpath::numbers;
 
@@ -113,20 +113,39 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
 }
 
 #[test]
-fn an_ingress_qdisc_is_named_and_left() {
+fn an_ingress_qdisc_of_somebody_takes_our_filter_and_has_no_egress() {
     in_world(|world| {
-        let device = veth("pod0");
-        let hook = hook(&device, Program::FromEndpoint);
-        run("tc", &["qdisc", "add", "dev", "pod0", "ingress"]);
+        let device = veth("eni0");
+        let received = hook(&device, Program::FromNetwork);
+        let sent = hook(&device, Program::ToNetwork);
+        run("tc", &["qdisc", "add", "dev", "eni0", "ingress"]);
         let mut datapath = world.load(AttachMode::Clsact);
-        let error = datapath.apply(&StepKind::Attach(hook)).unwrap_err();
-        assert!(
-            error.to_string().contains("has an ingress qdisc"),
-            "{error:#}"
-        );
-        assert!(run("tc", &["qdisc", "show", "dev", "pod0"]).contains("ingress"));
-        run("tc", &["qdisc", "del", "dev", "pod0", "ingress"]);
-        attach(&mut datapath, hook);
+        assert_eq!(datapath.displaced().unwrap(), [device.ifindex].into());
+        attach(&mut datapath, received);
+        add_u32_filter("eni0", "ingress", "7");
+
+        let show = || run("tc", &["filter", "show", "dev", "eni0", "ingress"]);
+        let before = show();
+        let error = datapath.apply(&StepKind::Attach(sent)).unwrap_err();
+        let expected = "has an ingress qdisc of somebody else";
+        assert!(error.to_string().contains(expected), "{error:#}");
+        assert_eq!(show(), before, "the kernel would run it at the ingress");
+        assert_eq!(at(&datapath, sent), None);
+        assert_eq!(at(&datapath, received), Some(Attachment::Current));
+        let foreign = datapath.foreign_programs([&device]).unwrap();
+        let foreign: Vec<_> = foreign.iter().map(|f| (f.direction, f.position)).collect();
+        assert_eq!(foreign, [(Direction::Ingress, Position::Before)]);
+
+        for hook in [received, sent] {
+            datapath.apply(&StepKind::Detach(hook)).unwrap();
+        }
+        assert!(run("tc", &["qdisc", "show", "dev", "eni0"]).contains("ingress"));
+        assert!(show().contains("u32"), "{}", show());
+        run("tc", &["qdisc", "del", "dev", "eni0", "ingress"]);
+        for hook in [received, sent] {
+            attach(&mut datapath, hook);
+        }
+        assert_eq!(datapath.displaced().unwrap(), [].into());
     });
 }
 

@@ -1,5 +1,7 @@
 //! `build-ebpf`: the object, and what its programs cost.
 
+mod costs;
+mod measured;
 mod object;
 mod report;
 
@@ -8,10 +10,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
+use crate::artifacts::{self, Executable, Metadata};
 use crate::console::note;
+use crate::test::Counts;
 use crate::{process, setup};
-use object::Object;
-pub(crate) use report::Report;
+pub(crate) use costs::Costs;
+pub(crate) use measured::Measured;
+pub(crate) use object::Object;
+use report::Report;
 
 /// Options of `build-ebpf`.
 #[derive(Args)]
@@ -39,13 +45,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let path = build(options.debug_log)?;
     let object = Object::read(&path)?;
     let calls = object.memory_routine_calls();
-    let verified = if process::is_root() {
-        Some(report::verify(&path)?)
+    let measured = if process::is_root() {
+        let executables = artifacts::build_binaries(&Metadata::read()?)?;
+        Some(Measured::here(&executables, &path)?)
     } else {
         note("build-ebpf: verified instructions need root (the kernel's verifier counts them)");
         None
     };
-    let report = Report::new(&path, &object, verified.as_ref());
+    let report = Report::new(&path, &object, measured.as_ref());
     match options.output {
         Output::Table => println!("{}", report.table()),
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -85,4 +92,22 @@ pub(crate) fn check(path: &Path) -> Result<()> {
         bail!("{}", deep.join(", "));
     }
     Ok(())
+}
+
+/// The object for this machine, built, and what its code says.
+pub(crate) fn object() -> Result<(PathBuf, Object)> {
+    let path = build(false)?;
+    let object = Object::read(&path)?;
+    Ok((path, object))
+}
+
+/// Compares what the running kernel says of the programs with the checked-in figures: one test.
+pub(crate) fn check_costs(executables: &[Executable]) -> Counts {
+    note("test: the verifier's figures");
+    let check = || {
+        let (path, object) = object()?;
+        let measured = Measured::here(executables, &path)?;
+        Costs::checked_in()?.check_elsewhere(&object, &measured)
+    };
+    Counts::of("the verifier's figures", check())
 }

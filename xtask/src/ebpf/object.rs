@@ -38,7 +38,7 @@ struct Function {
 
 /// An object's functions.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(crate) struct Object {
     functions: BTreeMap<Place, Function>,
 }
 

@@ -1,15 +1,12 @@
 //! The report of `build-ebpf`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::measured::{Figures, Measured};
 use super::object::Object;
-use crate::artifacts::{self, Metadata};
-use crate::{console, process};
+use crate::console;
 
 /// What an object's programs cost.
 #[derive(Serialize)]
@@ -30,35 +27,35 @@ struct Row {
     bytes: u64,
     /// Bytes of stack, of 512.
     stack_bytes: u64,
-    /// Instructions that the verifier walked; absent without root, or where the kernel does not
-    /// tell (before 5.16).
-    verified_instructions: Option<u32>,
-}
-
-/// A program as the running kernel loaded it; printed by `ebpf-report`.
-#[derive(Deserialize)]
-pub(super) struct Loaded {
-    verified_instructions: Option<u32>,
+    /// Instructions that the verifier walked; this and the rest is absent without root.
+    verified_instructions: Option<u64>,
+    /// States that it kept, over all.
+    total_states: Option<u64>,
+    /// The most of them at one time.
+    peak_states: Option<u64>,
+    /// How long it took, in microseconds.
+    verification_microseconds: Option<u64>,
 }
 
 impl Report {
     /// Joins what the code says with what the verifier says.
-    pub(super) fn new(
-        path: &Path,
-        object: &Object,
-        loaded: Option<&BTreeMap<String, Loaded>>,
-    ) -> Self {
+    pub(super) fn new(path: &Path, object: &Object, measured: Option<&Measured>) -> Self {
         let programs = object
             .costs()
             .into_iter()
-            .map(|cost| Row {
-                verified_instructions: loaded
-                    .and_then(|loaded| loaded.get(&cost.name))
-                    .and_then(|program| program.verified_instructions),
-                program: cost.name,
-                instructions: cost.instructions,
-                bytes: cost.instructions * 8,
-                stack_bytes: cost.stack,
+            .map(|cost| {
+                let verified = measured.and_then(|measured| measured.programs.get(&cost.name));
+                let figure = |of: fn(&Figures) -> u64| verified.map(of);
+                Row {
+                    program: cost.name.clone(),
+                    instructions: cost.instructions,
+                    bytes: cost.instructions * 8,
+                    stack_bytes: cost.stack,
+                    verified_instructions: figure(|verified| verified.verified_instructions),
+                    total_states: figure(|verified| verified.total_states),
+                    peak_states: figure(|verified| verified.peak_states),
+                    verification_microseconds: figure(|verified| verified.microseconds),
+                }
             })
             .collect();
         Self {
@@ -69,29 +66,32 @@ impl Report {
 
     /// The report for people.
     pub(super) fn table(&self) -> String {
-        let rows: Vec<_> = self
-            .programs
-            .iter()
-            .map(|row| {
-                vec![
-                    row.program.clone(),
-                    row.instructions.to_string(),
-                    row.bytes.to_string(),
-                    row.stack_bytes.to_string(),
-                    row.verified_instructions
-                        .map_or_else(|| "-".to_owned(), |count| count.to_string()),
-                ]
-            })
-            .collect();
-        let header = ["program", "instructions", "bytes", "stack", "verified"];
+        let cell = |figure: Option<u64>| {
+            figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
+        };
+        let rows = self.programs.iter().map(|row| {
+            vec![
+                row.program.clone(),
+                row.instructions.to_string(),
+                row.bytes.to_string(),
+                row.stack_bytes.to_string(),
+                cell(row.verified_instructions),
+                cell(row.total_states),
+                cell(row.peak_states),
+                cell(row.verification_microseconds.map(|time| time / 1000)),
+            ]
+        });
+        let rows: Vec<_> = rows.collect();
+        let header = [
+            "program",
+            "instructions",
+            "bytes",
+            "stack",
+            "verified",
+            "states",
+            "peak states",
+            "milliseconds",
+        ];
         format!("{}\n{}", self.object, console::table(&header, &rows))
     }
-}
-
-/// Has the running kernel verify every program of the object.
-pub(super) fn verify(object: &Path) -> Result<BTreeMap<String, Loaded>> {
-    let executables = artifacts::build_binaries(&Metadata::read()?)?;
-    let reporter = artifacts::binary(&executables, "ebpf-report")?;
-    let text = process::output(Command::new(reporter).arg(object))?;
-    serde_json::from_str(&text).context("ebpf-report printed no report")
 }

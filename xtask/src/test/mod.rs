@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::setup::Need;
-use crate::{process, setup, vm};
+use crate::{ebpf, process, setup, vm};
 pub(crate) use libtest::Counts;
 use runner::Runner;
 pub(crate) use suite::Suite;
@@ -28,6 +28,10 @@ pub(crate) struct Options {
     /// Run the long form of tests that have one (200 kills of the agent instead of 40, ...).
     #[arg(long)]
     full: bool,
+    /// Print the results of the suite `vm` as a JSON array on standard output, and nothing else
+    /// there.
+    #[arg(long)]
+    json: bool,
     /// What to hand to the test programs, such as a part of a test's name.
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -46,6 +50,9 @@ struct Outcome {
 /// Runs `test`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = chosen(&options.suites);
+    if options.json && suites != [Suite::Vm] {
+        bail!("--json is for the suite vm alone: cargo xtask test vm --json");
+    }
     let mut needs = vec![Need::Build];
     if suites.iter().any(|suite| suite.needs_root()) {
         setup::require_root("every suite but `unit`")?;
@@ -72,6 +79,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let executables = build(&metadata)?;
     note(&format!("test: built in {:.1} minutes", minutes(started)));
+    if options.json {
+        let outcome = vm::run(&executables)?;
+        println!("{}", outcome.json()?);
+        return Ok(exit_code(outcome.counts()));
+    }
     let outcomes: Vec<_> = suites
         .into_iter()
         .map(|suite| {
@@ -132,16 +144,19 @@ fn run_suite(
     let runner = Runner::new(suite, options.full, &options.arguments);
     let mut counts = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
-        Suite::Bpf => runner.run(executables) + run_debug_log(debug_log, options),
+        Suite::Bpf => {
+            let mut counts = runner.run(executables) + run_debug_log(debug_log, options);
+            if options.arguments.is_empty() {
+                counts = counts + ebpf::check_costs(executables);
+            }
+            counts
+        }
         Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Services => match kube_proxy {
             Some(binary) => runner.with_file(KUBE_PROXY, binary).run(executables),
             None => runner.run(executables),
         },
-        Suite::Vm => vm::run(executables).unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
-            Counts::FAILURE
-        }),
+        Suite::Vm => run_vm(executables),
     };
     if counts.total() == 0 {
         eprintln!("error: suite {suite} ran no test");
@@ -151,6 +166,20 @@ fn run_suite(
         suite,
         counts,
         minutes: minutes(started),
+    }
+}
+
+/// Runs the kernel matrix and prints its table.
+fn run_vm(executables: &[Executable]) -> Counts {
+    match vm::run(executables) {
+        Ok(outcome) => {
+            println!("\n{}", outcome.table());
+            outcome.counts()
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            Counts::FAILURE
+        }
     }
 }
 
@@ -184,7 +213,11 @@ fn summarise(outcomes: &[Outcome]) -> ExitCode {
         .iter()
         .fold(Counts::default(), |sum, outcome| sum + outcome.counts);
     println!("{} passed, {} failed", total.passed, total.failed);
-    if total.failed == 0 {
+    exit_code(total)
+}
+
+fn exit_code(counts: Counts) -> ExitCode {
+    if counts.failed == 0 && counts.passed > 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

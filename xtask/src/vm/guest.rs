@@ -1,172 +1,50 @@
 //! What runs in a guest, and reading what it prints.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
-use super::image::Image;
+use super::choice::Program;
+use super::image::{Image, Reporter};
 use super::kernel::{Files, Kernel};
-use crate::artifacts::{Executable, Target};
+use crate::ebpf::Measured;
 use crate::follow::follow;
-use crate::test::{Counts, Suite};
-
-/// A test program that runs in the guest, with the parts of it that do.
-struct Choice {
-    package: &'static str,
-    name: &'static str,
-    /// Parts of tests' names; without any, all run.
-    tests: &'static [&'static str],
-    /// More of them, for kernels with TCX.
-    with_tcx: &'static [&'static str],
-    /// More of them, for the older kernels without.
-    without_tcx: &'static [&'static str],
-}
-
-/// Loading and attaching, every branch of the programs, flows and the reaper, one round of real
-/// packets, and what needs a module that machines lack. Tests of what is the same on every kernel
-/// are left to the suite `bpf`.
-const CHOICES: [Choice; 5] = [
-    Choice {
-        package: "towpath",
-        name: "bpf",
-        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
-        // One load takes seconds there; the rest is the same on every kernel.
-        with_tcx: &["tcx::programs_of_others", "tcx::the_link"],
-        without_tcx: &[
-            "clsact::a_filter_or_qdisc",
-            "clsact::an_ingress_qdisc",
-            "clsact::filters_of_others",
-        ],
-    },
-    Choice {
-        package: "bpf-tests",
-        name: "programs",
-        tests: &[
-            "from_endpoint::",
-            "from_network::",
-            "neighbour_discovery::",
-            "wire::",
-        ],
-        with_tcx: &["nat::flows_are_translated_there_and_back"],
-        without_tcx: &["nat::flows_that_the_stack_does_not_carry"],
-    },
-    Choice {
-        package: "bpf-tests",
-        name: "programs_load",
-        tests: &["displaced::echo", "sweeps::flows_go"],
-        with_tcx: &[],
-        without_tcx: &[],
-    },
-    Choice {
-        package: "bpf-tests",
-        name: "smoke",
-        tests: &[],
-        with_tcx: &[],
-        without_tcx: &[],
-    },
-    Choice {
-        package: "bpf-tests",
-        name: "guest",
-        tests: &[],
-        with_tcx: &[],
-        without_tcx: &[],
-    },
-];
+use crate::test::Counts;
 
 /// An emulated processor has nothing to leak, and what kernels do against leaks costs it a quarter
 /// of the time: with every system call it forgets the code that it has translated.
 const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 reboot=t panic=-1 quiet loglevel=4 mitigations=off";
-/// How long a guest may run, from power on to power off; what takes longer hangs. With two
-/// processors to itself it takes less than half of that.
+/// How long a guest may run, from power on to power off; what takes longer hangs. With a processor
+/// to itself it takes less than half of that.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;
 
-/// A test program for the guest.
-pub(super) struct Program {
-    /// The file, here and in the guest.
-    pub(super) path: PathBuf,
-    /// Folder of its package.
-    folder: PathBuf,
-    choice: &'static Choice,
-}
-
 /// What a guest's console said so far.
 #[derive(Default)]
-struct Console {
-    counts: Counts,
+pub(super) struct Console {
+    /// Of all programs.
+    pub(super) counts: Counts,
+    /// What the kernel says of the programs, once the reporter is done.
+    pub(super) measured: Option<Measured>,
     booted: bool,
     done: bool,
     tail: VecDeque<String>,
 }
 
-/// The guest's programs among what was built.
-pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
-    check_all_chosen(executables)?;
-    CHOICES
-        .iter()
-        .map(|choice| {
-            let (package, name) = (choice.package, choice.name);
-            let built = executables
-                .iter()
-                .find(|built| {
-                    built.test
-                        && built.target.kind == "test"
-                        && built.target.package == package
-                        && built.target.name == name
-                })
-                .with_context(|| format!("{package} has no test program {name}"))?;
-            Ok(Program {
-                path: built.path.clone(),
-                folder: built.folder.clone(),
-                choice,
-            })
-        })
-        .collect()
-}
-
-/// Fails when a test program of the suite is not among the choices: it would never run.
-fn check_all_chosen(executables: &[Executable]) -> Result<()> {
-    let is_chosen = |target: &Target| {
-        let same = |choice: &Choice| choice.package == target.package && choice.name == target.name;
-        CHOICES.iter().any(same)
-    };
-    let ours = executables.iter().filter(|built| {
-        built.test && Suite::of(&built.target) == Some(Suite::Vm) && !is_chosen(&built.target)
-    });
-    let strays: Vec<_> = ours.map(|built| built.target.name.as_str()).collect();
-    if strays.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "these test programs are for the guests alone, and no guest runs them; name them in {}: {}",
-        file!(),
-        strays.join(", ")
-    );
-}
-
 /// The script that runs the programs in the guest.
-fn script(programs: &[Program], kernel: &Kernel) -> String {
-    let lines = programs.iter().map(|program| {
-        let folder = program.folder.display();
-        let mut tests = program.choice.tests.to_vec();
-        tests.extend(if kernel.tcx {
-            program.choice.with_tcx
-        } else {
-            program.choice.without_tcx
-        });
-        format!(
-            "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {}; \
-             echo \"towpath-vm: status $?\"\n",
-            program.path.display(),
-            tests.join(" "),
-        )
-    });
-    format!("#!/busybox/sh\n{}", lines.collect::<String>())
+fn script(programs: &[Program], kernel: &Kernel, reporter: &Reporter) -> String {
+    let lines = programs.iter().filter_map(|program| program.line(kernel));
+    format!(
+        "#!/busybox/sh\n'{}' '{}' >/tmp/report; echo \"towpath-vm: status $?\"\n\
+         echo \"towpath-vm: report $(cat /tmp/report)\"\n{}",
+        reporter.program.display(),
+        reporter.object.display(),
+        lines.collect::<String>()
+    )
 }
 
 /// Boots a kernel and runs the programs.
@@ -175,12 +53,13 @@ pub(super) fn run(
     files: &Files,
     image: &Image,
     programs: &[Program],
-) -> Result<Counts> {
-    let archive = image.pack(files, &script(programs, kernel))?;
+) -> Result<Console> {
+    let script = script(programs, kernel, image.reporter());
+    let archive = image.pack(kernel.name, files, &script)?;
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
-        .args(["-m", "1536", "-smp", "2", "-nodefaults", "-no-reboot"])
+        .args(["-M", "q35", "-accel", "tcg", "-cpu", "max"])
+        .args(["-m", "1536", "-smp", "1", "-nodefaults", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio"])
         .args(["-append", KERNEL_COMMAND_LINE])
         .arg("-kernel")
@@ -188,8 +67,11 @@ pub(super) fn run(
         .arg("-initrd")
         .arg(&archive);
     let mut console = Console::default();
-    let status = follow(&mut command, Instant::now() + TIME_LIMIT, |line| {
-        println!("[{}] {line}", kernel.name);
+    let started = Instant::now();
+    let status = follow(&mut command, started + TIME_LIMIT, |line| {
+        // The serial console tells no time of its own, and this shows where it goes.
+        let seconds = started.elapsed().as_secs();
+        eprintln!("[{} {seconds:>3}s] {line}", kernel.name);
         console.read(line);
     })?;
     if status.is_none() {
@@ -210,7 +92,7 @@ pub(super) fn run(
             console.last_words()
         );
     }
-    Ok(console.counts)
+    Ok(console)
 }
 
 impl Console {
@@ -223,6 +105,11 @@ impl Console {
             Some(word) if word.starts_with("booted") => self.booted = true,
             // libtest ends with 101 when tests failed: those are counted already.
             Some("status 0" | "status 101") | None => {}
+            Some(word) if word.starts_with("report ") => {
+                let report = word.trim_start_matches("report ");
+                // What the reporter could not find out, its status has told.
+                self.measured = serde_json::from_str(report).ok();
+            }
             Some(_) => self.counts = self.counts + Counts::FAILURE,
         }
         if self.tail.len() == TAIL {
@@ -238,27 +125,7 @@ impl Console {
 
 #[cfg(test)]
 mod tests {
-    use super::{Console, Counts, Executable, TAIL, Target, check_all_chosen};
-
-    fn built(name: &str) -> Executable {
-        Executable {
-            target: Target {
-                package: "bpf-tests".to_owned(),
-                kind: "test".to_owned(),
-                name: name.to_owned(),
-            },
-            test: true,
-            path: "/x".into(),
-            folder: "/".into(),
-        }
-    }
-
-    #[test]
-    fn a_program_of_the_suite_that_no_guest_runs_is_an_error_that_names_it() {
-        check_all_chosen(&[built("guest"), built("netns")]).unwrap();
-        let error = check_all_chosen(&[built("guest"), built("guest_other")]).unwrap_err();
-        assert!(error.to_string().ends_with(": guest_other"), "{error}");
-    }
+    use super::{Console, Counts, TAIL};
 
     fn console(lines: &[&str]) -> Console {
         let mut console = Console::default();
@@ -285,6 +152,14 @@ mod tests {
             }
         );
         assert!(console.booted && console.done);
+    }
+
+    #[test]
+    fn reads_the_report() {
+        let report = r#"{"kernel": "6.1.0-56", "missing_features": ["tcx"], "programs": {}}"#;
+        let console = console(&[&format!("towpath-vm: report {report}")]);
+        assert_eq!(console.counts, Counts::default());
+        assert_eq!(console.measured.unwrap().series(), "6.1");
     }
 
     #[test]

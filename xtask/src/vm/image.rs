@@ -7,10 +7,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::guest::Program;
+use super::choice::Program;
 use super::kernel::Files;
 use crate::artifacts::{self, Executable};
 use crate::process;
@@ -20,16 +21,38 @@ const TOOLS: &[&str] = &["bpftool", "curl", "ethtool", "ip", "nft", "ping", "tc"
 /// Folders of the sources that tests read.
 const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"];
 
+/// The program that tells what a kernel says of the eBPF programs.
+pub(super) struct Reporter {
+    /// The program, here and in the guest.
+    pub(super) program: PathBuf,
+    /// The object that it is given, the same.
+    pub(super) object: PathBuf,
+}
+
 /// A root file system in the making.
 pub(super) struct Image {
     folder: PathBuf,
+    reporter: Reporter,
+    packing: Mutex<()>,
 }
 
 impl Image {
     /// Gathers everything but the kernel's modules.
-    pub(super) fn new(programs: &[Program], executables: &[Executable]) -> Result<Self> {
+    pub(super) fn new(
+        programs: &[Program],
+        executables: &[Executable],
+        object: &Path,
+    ) -> Result<Self> {
         let folder = datapath_build::workspace_root().join("target/vm");
-        let image = Self { folder };
+        let reporter = Reporter {
+            program: artifacts::binary(executables, "ebpf-report")?.to_owned(),
+            object: object.to_owned(),
+        };
+        let image = Self {
+            folder,
+            reporter,
+            packing: Mutex::new(()),
+        };
         let root = image.root();
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -47,6 +70,8 @@ impl Image {
             image.add_program(&file, false)?;
         }
         image.add_program(artifacts::binary(executables, "towpath")?, true)?;
+        image.add_program(&image.reporter.program, true)?;
+        fs::copy(object, image.place(object)?)?;
         for program in programs {
             image.add_program(&program.path, true)?;
         }
@@ -61,8 +86,9 @@ impl Image {
     }
 
     /// Completes the file system with a kernel's modules and the script that runs the tests, and
-    /// packs it.
-    pub(super) fn pack(&self, files: &Files, script: &str) -> Result<PathBuf> {
+    /// packs it, one kernel's after the other's.
+    pub(super) fn pack(&self, kernel: &str, files: &Files, script: &str) -> Result<PathBuf> {
+        let _alone = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         self.add_script("tests.sh", script)?;
         let modules = self.root().join("modules");
         fs::remove_dir_all(&modules)?;
@@ -70,7 +96,7 @@ impl Image {
         for module in &files.modules {
             fs::copy(module, modules.join(module.file_name().unwrap_or_default()))?;
         }
-        let archive = self.folder.join("initramfs.cpio");
+        let archive = self.folder.join(format!("initramfs-{kernel}.cpio"));
         let status = Command::new("busybox")
             .args(["sh", "-c", "busybox find . | busybox cpio -o -H newc"])
             .current_dir(self.root())
@@ -82,6 +108,11 @@ impl Image {
             bail!("busybox cannot pack the guest's files ({status})");
         }
         Ok(archive)
+    }
+
+    /// The program that tells what a kernel says of the eBPF programs.
+    pub(super) fn reporter(&self) -> &Reporter {
+        &self.reporter
     }
 
     fn root(&self) -> PathBuf {

@@ -22,27 +22,47 @@ pub(super) struct Kernel {
     package: &'static str,
     /// Whether it has TCX, which came with 6.6.
     pub(super) tcx: bool,
+    /// Whether more than the program tests run on it.
+    pub(super) thorough: bool,
 }
 
-/// The oldest kernel that we run on; the first long-term one with TCX; the newest that Debian has.
+/// The oldest kernel that we run on, the long-term ones that Debian has, and its newest.
 pub(super) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "5.10",
         suite: "bullseye-security",
         package: "linux-image-cloud-amd64",
         tcx: false,
+        thorough: true,
+    },
+    Kernel {
+        name: "6.1",
+        suite: "bookworm-security",
+        package: "linux-image-cloud-amd64",
+        tcx: false,
+        thorough: false,
     },
     Kernel {
         name: "6.12",
         suite: "bookworm-security",
         package: "linux-image-6.12-cloud-amd64",
         tcx: true,
+        thorough: false,
+    },
+    // Its last version there: what follows has other packages, and this one stays.
+    Kernel {
+        name: "6.18",
+        suite: "trixie-backports",
+        package: "linux-image-6.18.15+deb13-cloud-amd64",
+        tcx: true,
+        thorough: false,
     },
     Kernel {
         name: "newest",
         suite: "trixie-backports",
         package: "linux-image-cloud-amd64",
         tcx: true,
+        thorough: true,
     },
 ];
 
@@ -56,6 +76,16 @@ const MODULES: &[&str] = &[
     "nf_tables",
     "nft_counter",
     "nft_objref",
+    "nf_conntrack",
+    "nf_conntrack_netlink",
+    "nf_nat",
+    "nft_chain_nat",
+    "nft_ct",
+    "nft_nat",
+    "nft_masq",
+    "nft_redir",
+    "nft_fib",
+    "nft_fib_inet",
     "sctp",
 ];
 /// File of the cache that holds the names in [`MODULES`] as of its making.

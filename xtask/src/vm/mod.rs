@@ -3,36 +3,149 @@
 //! The machines are emulated without hardware help (TCG), so that they run anywhere, also inside
 //! of another virtual machine. That is no place to measure time.
 
+mod choice;
 mod guest;
 mod image;
 mod kernel;
 mod module;
+mod outcome;
 
-use anyhow::{Context as _, Result};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
 
-use crate::artifacts::Executable;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use crate::artifacts::{self, Executable, Metadata};
 use crate::console::note;
+use crate::ebpf::{self, Costs};
+use crate::setup::{self, Need};
 use crate::test::Counts;
-use kernel::KERNELS;
+use choice::Program;
+use guest::Console;
+use image::Image;
+use kernel::{KERNELS, Kernel};
+pub(crate) use outcome::Outcome;
+use outcome::Row;
 
-/// Runs the guest's test programs on every kernel; one kernel's failure does not stop the others.
-pub(crate) fn run(executables: &[Executable]) -> Result<Counts> {
+/// Options of `verifier-cost`.
+#[derive(Args)]
+pub(crate) struct CostOptions {
+    /// Write what is measured to docs/verifier-cost.md instead.
+    #[arg(long)]
+    update: bool,
+}
+
+/// Runs the guests' test programs on every kernel; one kernel's failure does not stop the others.
+pub(crate) fn run(executables: &[Executable]) -> Result<Outcome> {
     // One run at a time: another would share the cache, and the cores would be too few for both.
     let _lock = kernel::cache()?.lock()?;
-    let programs = guest::programs(executables)?;
-    let image = image::Image::new(&programs, executables)?;
-    let mut counts = Counts::default();
-    for kernel in KERNELS {
-        note(&format!("test: vm: kernel {}", kernel.name));
-        let result = kernel
-            .fetch()
-            .and_then(|files| guest::run(kernel, &files, &image, &programs))
-            .with_context(|| format!("kernel {}", kernel.name));
-        counts = counts
-            + result.unwrap_or_else(|error| {
-                eprintln!("error: {error:#}");
-                Counts::FAILURE
+    let (path, object) = ebpf::object()?;
+    let known = Costs::checked_in();
+    let programs = choice::programs(executables)?;
+    let image = Image::new(&programs, executables, &path)?;
+    let consoles = boot_all(&image, &programs)?;
+    let rows = KERNELS.iter().zip(consoles).map(|(kernel, console)| {
+        let Some(console) = console else {
+            return Row {
+                kernel: kernel.name.to_owned(),
+                programs_loaded: 0,
+                passed: 0,
+                failed: 1,
+                missing_features: Vec::new(),
+            };
+        };
+        let measured = console.measured.as_ref();
+        let figures = measured
+            .context("the guest told none")
+            .and_then(|measured| match &known {
+                Ok(costs) => costs.check(&object, measured),
+                Err(error) => bail!("{error:#}"),
             });
+        let what = format!("kernel {}: the verifier's figures", kernel.name);
+        let counts = console.counts + Counts::of(&what, figures);
+        Row {
+            kernel: measured.map_or_else(|| kernel.name.to_owned(), ebpf::Measured::series),
+            programs_loaded: measured.map_or(0, |measured| measured.programs.len()),
+            passed: counts.passed,
+            failed: counts.failed,
+            missing_features: measured
+                .map(|measured| measured.missing_features.clone())
+                .unwrap_or_default(),
+        }
+    });
+    Ok(Outcome(rows.collect()))
+}
+
+/// Runs `verifier-cost`: boots every kernel for the verifier's figures alone.
+pub(crate) fn costs(options: &CostOptions) -> Result<()> {
+    setup::require_root("loading programs into a kernel")?;
+    setup::ensure(&[Need::Build, Need::Tests, Need::Vm])?;
+    let _lock = kernel::cache()?.lock()?;
+    let executables = artifacts::build_binaries(&Metadata::read()?)?;
+    let (path, object) = ebpf::object()?;
+    let image = Image::new(&[], &executables, &path)?;
+    let mut costs = Costs::default();
+    let mut differences = Vec::new();
+    for (kernel, console) in KERNELS.iter().zip(boot_all(&image, &[])?) {
+        let measured = console
+            .and_then(|console| console.measured)
+            .with_context(|| format!("kernel {} told nothing", kernel.name))?;
+        costs.add(&object, &measured);
+        if !options.update {
+            let known = Costs::checked_in()?;
+            differences.extend(known.check(&object, &measured).err());
+        }
     }
-    Ok(counts)
+    println!("{}", costs.table());
+    if options.update {
+        return costs.check_in();
+    }
+    for difference in &differences {
+        eprintln!("error: {difference:#}");
+    }
+    if !differences.is_empty() {
+        bail!("{} of {} kernels differ", differences.len(), KERNELS.len());
+    }
+    Ok(())
+}
+
+/// Boots every kernel, as many at a time as there are processors: a guest has one, which spares the
+/// emulator what it takes to keep several in step. Those that have the most to do come first.
+fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Option<Console>>> {
+    let mut open: Vec<usize> = (0..KERNELS.len()).collect();
+    open.sort_by_key(|number| KERNELS.get(*number).is_some_and(|kernel| kernel.thorough));
+    let open = Mutex::new(open);
+    let (sender, results) = mpsc::channel();
+    let processors = thread::available_parallelism().context("how many processors are there?")?;
+    thread::scope(|scope| {
+        for _ in 0..processors.get().min(KERNELS.len()) {
+            let (open, sender) = (&open, sender.clone());
+            scope.spawn(move || {
+                let next = || open.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                while let Some(number) = next() {
+                    let console = boot(&KERNELS[number], image, programs);
+                    if sender.send((number, console)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    drop(sender);
+    let mut consoles: Vec<_> = KERNELS.iter().map(|_| None).collect();
+    for (number, console) in results {
+        consoles[number] = console;
+    }
+    Ok(consoles)
+}
+
+/// Boots a kernel; what went wrong is told.
+fn boot(kernel: &Kernel, image: &Image, programs: &[Program]) -> Option<Console> {
+    note(&format!("test: vm: kernel {}", kernel.name));
+    let console = kernel
+        .fetch()
+        .and_then(|files| guest::run(kernel, &files, image, programs))
+        .with_context(|| format!("kernel {}", kernel.name));
+    console.map_err(|error| eprintln!("error: {error:#}")).ok()
 }

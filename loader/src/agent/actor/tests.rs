@@ -17,7 +17,7 @@ use crate::agent::facts::Facts;
 use crate::api::types::ServiceNatStatus;
 use crate::api::types::{Attachment, HealthState};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::bpf::ForeignProgram;
+use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::fixture;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
@@ -80,8 +80,16 @@ impl Host for ModelHost {
         Ok(BTreeMap::new())
     }
 
+    fn missing_features(&self) -> Vec<MissingFeature> {
+        Vec::new()
+    }
+
     fn foreign_programs(&self, _devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
         Ok(Vec::new())
+    }
+
+    fn displaced(&self) -> Result<BTreeSet<u32>> {
+        Ok(BTreeSet::new())
     }
 
     async fn others(&mut self, _devices: &BTreeSet<u32>) -> Result<Others> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{EniStatus, Health, NatStatus};
-use crate::bpf::ForeignProgram;
+use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::config::ServiceNat;
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
@@ -34,6 +34,9 @@ pub struct Status {
     pub endpoints: usize,
     /// Of these, the ones that do not work: owner and reason.
     pub endpoints_not_ready: BTreeMap<String, String>,
+    /// What is to know of endpoints that work: owner and note.
+    #[serde(default)]
+    pub endpoint_notes: BTreeMap<String, String>,
     /// The eBPF side.
     pub datapath: DatapathStatus,
     /// Translated flows.
@@ -79,6 +82,9 @@ pub struct DocumentStatus {
 pub struct DatapathStatus {
     /// What the kernel was found to have, by name.
     pub features: BTreeMap<String, Value>,
+    /// What it lacks of what we use, and what follows from that.
+    #[serde(default)]
+    pub missing_features: Vec<MissingFeature>,
     /// Programs of others on our hooks.
     pub foreign_programs: Vec<ForeignProgram>,
 }

@@ -1,6 +1,6 @@
 //! Filters of a clsact qdisc, where TCX is missing or not wanted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,10 @@ use crate::bpf::sys::Direction;
 use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
 use crate::kernel::Hook;
 use crate::numbers;
+
+/// Kinds of what can be at a device's ingress: both have the handle `ffff:`, so there is one only.
+const CLSACT: &str = "clsact";
+const INGRESS: &str = "ingress";
 
 /// The program that a filter of a device's hook is of us for: known by its name at our priority and
 /// handle.
@@ -35,14 +39,38 @@ fn is_in_the_way(filter: &Filter, hook: Direction) -> bool {
         && (filter.kind != "bpf" || (is_our_place(filter) && is_ours(filter, hook).is_none()))
 }
 
+/// The directions for which a device can have filters, by the kind of the qdisc at its ingress.
+///
+/// An `ingress` qdisc has one list of filters, those of the ingress, and the kernel shows it, and
+/// adds to it, under the name of either direction (`ingress_tcf_block` in
+/// `net/sched/sch_ingress.c` does not look at which one was asked for).
+pub(in crate::bpf) fn directions(kind: &str) -> &'static [Direction] {
+    match kind {
+        INGRESS => &[Direction::Ingress],
+        _clsact => &Direction::ALL,
+    }
+}
+
+/// Devices with somebody's `ingress` qdisc, which takes the place of our clsact.
+pub(in crate::bpf) fn displaced(socket: &TcSocket) -> Result<BTreeSet<u32>> {
+    let qdiscs = socket.ingress_qdiscs()?.into_iter();
+    let ingress = qdiscs.filter(|qdisc| qdisc.kind == INGRESS);
+    Ok(ingress.map(|qdisc| qdisc.ifindex).collect())
+}
+
 /// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
 /// qdisc we made are looked at anyway, since a dump may skip a device while another one goes.
 pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
-    let mut devices = BTreeSet::from_iter(pins.qdiscs()?);
-    devices.extend(socket.ingress_qdiscs()?.iter().map(|qdisc| qdisc.ifindex));
+    let marked = pins.qdiscs()?.into_iter();
+    let mut devices: BTreeMap<u32, &[Direction]> = marked
+        .map(|ifindex| (ifindex, directions(CLSACT)))
+        .collect();
+    for qdisc in socket.ingress_qdiscs()? {
+        devices.insert(qdisc.ifindex, directions(&qdisc.kind));
+    }
     let mut found = Vec::new();
-    for ifindex in devices {
-        for direction in Direction::ALL {
+    for (ifindex, directions) in devices {
+        for &direction in directions {
             for filter in socket.filters(ifindex, direction)? {
                 if let Some(program) = is_ours(&filter, direction) {
                     found.push(Found {
@@ -66,6 +94,10 @@ pub(super) fn attach(
     hook: Hook,
 ) -> Result<()> {
     let direction = direction(hook.program);
+    // The kernel would take the filter, and run it at the ingress.
+    if direction == Direction::Egress && displaced(socket)?.contains(&hook.ifindex) {
+        bail!(no_egress(hook));
+    }
     let filters = socket.filters(hook.ifindex, direction)?;
     if let Some(other) = filters
         .iter()
@@ -84,7 +116,7 @@ pub(super) fn attach(
         .iter()
         .any(|filter| is_ours(filter, direction).is_some())
     {
-        ensure_qdisc(socket, pins, hook.ifindex)?;
+        ensure_qdisc(socket, pins, hook)?;
     }
     socket
         .put_filter(&NewFilter {
@@ -104,7 +136,10 @@ pub(super) fn attach(
         })
 }
 
-fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
+/// Makes a clsact qdisc where there is none. Somebody's `ingress` qdisc does as well for a program
+/// of the ingress: its filters are run at the same place, and it is not changed by one more.
+fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
+    let ifindex = hook.ifindex;
     match socket.add_clsact(ifindex) {
         Ok(()) => {
             let mark = pins.qdisc(ifindex);
@@ -113,20 +148,27 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, ifindex: u32) -> Result<()> {
             remove_idle_marks(socket, pins)
         }
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
-            let there = socket.ingress_qdiscs()?;
-            match there.iter().find(|qdisc| qdisc.ifindex == ifindex) {
-                Some(qdisc) if qdisc.kind != "clsact" => bail!(
-                    "device {ifindex} has an {} qdisc of someone else, which takes the place of \
-                     clsact: remove it, or use TCX (attach: \"auto\" on Linux 6.6 or later)",
-                    qdisc.kind
-                ),
-                _clsact => Ok(()),
+            let is_egress = direction(hook.program) == Direction::Egress;
+            if is_egress && displaced(socket)?.contains(&ifindex) {
+                bail!(no_egress(hook));
             }
+            Ok(())
         }
         Err(error) => {
             Err(error).with_context(|| format!("cannot add a clsact qdisc to device {ifindex}"))
         }
     }
+}
+
+/// Why a program of the egress cannot be attached, and what to do.
+fn no_egress(hook: Hook) -> String {
+    format!(
+        "device {} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes one) in the \
+         place of clsact, and so no egress for {}: remove the qdisc, or use TCX (attach: \"auto\" on \
+         Linux 6.6 or later)",
+        hook.ifindex,
+        hook.program.name()
+    )
 }
 
 /// Removes the marks of qdiscs that went with their devices.
@@ -173,15 +215,15 @@ pub(in crate::bpf) fn remove_unused_qdisc(
     if !pins.qdisc(ifindex).exists() {
         return Ok(false);
     }
+    let qdiscs = socket.ingress_qdiscs()?;
+    let removed = qdiscs
+        .iter()
+        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == CLSACT);
     for direction in Direction::ALL {
-        if !socket.filters(ifindex, direction)?.is_empty() {
+        if removed && !socket.filters(ifindex, direction)?.is_empty() {
             return Ok(false);
         }
     }
-    let removed = socket
-        .ingress_qdiscs()?
-        .iter()
-        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == "clsact");
     if removed {
         socket.delete_clsact(ifindex)?;
     }

@@ -6,15 +6,14 @@
 mod clsact;
 mod tcx;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use datapath_common::abi;
 use datapath_common::counter::Program;
 use serde::{Deserialize, Serialize};
 
-pub(super) use clsact::is_ours;
-pub(super) use clsact::remove_unused_qdisc;
+pub(super) use clsact::{directions, is_ours, remove_unused_qdisc};
 pub(super) use tcx::{remove, running};
 
 use super::object::Programs;
@@ -107,6 +106,15 @@ impl Attachments {
             [one] if current(one) => Attachment::Current,
             all if all.iter().all(|one| one.program.is_none()) => Attachment::Dead,
             _some_run => Attachment::Stale,
+        }
+    }
+
+    /// Devices where our programs are behind somebody's `ingress` qdisc, or have no place. With TCX
+    /// there are none.
+    pub(super) fn displaced(&self) -> Result<BTreeSet<u32>> {
+        match self.mechanism {
+            Mechanism::Tcx => Ok(BTreeSet::new()),
+            Mechanism::Clsact => clsact::displaced(&TcSocket::open()?),
         }
     }
 

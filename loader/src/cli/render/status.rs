@@ -24,6 +24,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         enis,
         endpoints,
         endpoints_not_ready,
+        endpoint_notes,
         datapath,
         nat: translation,
         service_nat,
@@ -63,13 +64,12 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for (owner, reason) in endpoints_not_ready {
         line(Tone::Bad, &format!("  {owner}: {reason}"));
     }
-    line(Tone::Plain, &nat::summary(translation));
-    line(Tone::Plain, &service_nat_line(service_nat));
-    if let Some(warning) = &service_nat.warning {
-        line(Tone::Warning, &format!("  {warning}"));
+    for (owner, note) in endpoint_notes {
+        line(Tone::Warning, &format!("  {owner}: {note}"));
     }
-    if let Some(error) = &service_nat.error {
-        line(Tone::Bad, &format!("  {error}"));
+    line(Tone::Plain, &nat::summary(translation));
+    for (tone, text) in service_nat_lines(service_nat) {
+        line(tone, &text);
     }
     line(Tone::Plain, &repair_line(repairs));
 
@@ -77,6 +77,11 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     out += &lists::enis(enis, paint);
     out += "\nKernel\n";
     out += &kernel(datapath, paint);
+    for feature in &datapath.missing_features {
+        let text = format!("Missing: {}: {}", feature.name, feature.consequence);
+        out += &paint.text(Tone::Warning, &one_line(&text));
+        out.push('\n');
+    }
     if !datapath.foreign_programs.is_empty() {
         out += "\nPrograms of others on our hooks\n";
         out += &foreign_programs(&datapath.foreign_programs, paint);
@@ -146,13 +151,13 @@ fn sysctl_table(sysctls: &[SysctlStatus], paint: Paint) -> String {
     table.render(paint)
 }
 
-fn service_nat_line(status: &ServiceNatStatus) -> String {
+fn service_nat_lines(status: &ServiceNatStatus) -> Vec<(Tone, String)> {
     let ServiceNatStatus {
         mode,
         notes,
         evidence,
-        warning: _,
-        error: _,
+        warning,
+        error,
     } = status;
     let notes = if *notes {
         "its flows take the stack both ways"
@@ -165,7 +170,12 @@ fn service_nat_line(status: &ServiceNatStatus) -> String {
         (ServiceNat::On, _) => "services.nat is on".to_owned(),
         (ServiceNat::Off, _) => "services.nat is off".to_owned(),
     };
-    format!("Service NAT: {notes} ({why})")
+    let first = (Tone::Plain, format!("Service NAT: {notes} ({why})"));
+    let warning = warning
+        .iter()
+        .map(|text| (Tone::Warning, format!("  {text}")));
+    let error = error.iter().map(|text| (Tone::Bad, format!("  {text}")));
+    [first].into_iter().chain(warning).chain(error).collect()
 }
 
 fn document_line(document: &DocumentStatus) -> String {
@@ -241,15 +251,14 @@ mod tests {
     use super::*;
     use crate::api::types::SysctlStatus;
     use crate::bpf::Direction;
-    use crate::bpf::{ForeignProgram, Mechanism};
+    use crate::bpf::{ForeignProgram, Mechanism, MissingFeature};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
     use crate::traces::{Trace, TraceKind};
     use crate::types::EniNumber;
 
-    #[test]
-    fn what_is_wrong_comes_first() {
-        let state = Status {
+    fn troubled() -> Status {
+        Status {
             version: "0.1.0".into(),
             uptime_seconds: 192,
             health: Health {
@@ -267,12 +276,17 @@ mod tests {
             enis: Vec::new(),
             endpoints: 3,
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
+            endpoint_notes: BTreeMap::from([("b/eth0".into(), "an ingress qdisc".into())]),
             datapath: DatapathStatus {
                 features: BTreeMap::from([
-                    ("tcx".into(), true.into()),
+                    ("tcx".into(), false.into()),
                     ("kernel".into(), "6.18".into()),
                     ("jit".into(), Value::Null),
                 ]),
+                missing_features: vec![MissingFeature {
+                    name: "tcx".into(),
+                    consequence: "programs are filters".into(),
+                }],
                 foreign_programs: vec![ForeignProgram {
                     device: "eth0".into(),
                     ifindex: 2,
@@ -312,7 +326,12 @@ mod tests {
                 }],
             },
             corrupt_records: vec!["/run/towpath/endpoints/x.json.corrupt".into()],
-        };
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let state = troubled();
         assert_eq!(
             status(&state, Paint(false)),
             "\
@@ -324,6 +343,7 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
   note: masquerade: pool red: odd
 Endpoints: 2 of 3 ready
   a/eth0: no device
+  b/eth0: an ingress qdisc
 Translated flows: none
 Service NAT: its flows are not looked for (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)
@@ -335,7 +355,8 @@ Kernel
 FEATURE  FOUND
 jit      not visible here
 kernel   6.18
-tcx      true
+tcx      false
+Missing: tcx: programs are filters
 
 Programs of others on our hooks
 DEVICE  DIRECTION  PROGRAM  ID  RUNS

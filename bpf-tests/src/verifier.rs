@@ -1,0 +1,209 @@
+//! What the kernel's verifier says of the programs that it lets pass.
+//!
+//! aya shows the verifier's log of refused programs only. Here the programs are handed to the
+//! kernel as aya does it, once each, and the statistics of the log are kept.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+
+use anyhow::{Context as _, Result};
+use aya::maps::Map;
+use aya::{Ebpf, EbpfLoader};
+use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
+use aya_obj::{Function, Object};
+use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use serde::Serialize;
+use towpath::bpf::{DatapathSettings, Globals};
+
+/// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a few lines of figures, and nothing else.
+const STATISTICS: u32 = 4;
+/// Room for the figures, and for the first words of a refusal.
+const LOG_SIZE: usize = 64 * 1024;
+
+/// What it took to verify a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Instructions that the verifier walked.
+    pub verified_instructions: u64,
+    /// States of registers and stack that it kept, over all.
+    pub total_states: u64,
+    /// The most that it kept at one time.
+    pub peak_states: u64,
+    /// How long it took, in microseconds.
+    pub microseconds: u64,
+}
+
+impl Cost {
+    /// Reads the statistics in the verifier's log (`print_verification_stats` of
+    /// `kernel/bpf/verifier.c`).
+    fn parse(log: &str) -> Option<Self> {
+        let words: Vec<_> = log.split_whitespace().collect();
+        let after = |name: &str| {
+            let place = words.iter().position(|word| *word == name)?;
+            words.get(place + 1)?.parse().ok()
+        };
+        Some(Self {
+            verified_instructions: after("processed")?,
+            total_states: after("total_states")?,
+            peak_states: after("peak_states")?,
+            microseconds: after("time")?,
+        })
+    }
+}
+
+/// Has the kernel verify every program of an object, with the agent's default settings.
+///
+/// # Errors
+/// Without root; when the kernel refuses a program: the error holds the verifier's log.
+pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
+    // Kernels before 5.11 count programs as locked memory. Elsewhere it does not matter whether the
+    // limit can be lifted.
+    let _lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+    let settings = DatapathSettings::default();
+    let globals = Globals::new(&settings, towpath::bpf::jiffies_per_second()?);
+    let mut loader = EbpfLoader::new();
+    globals.put(&mut loader);
+    let maps = loader
+        .load(object)
+        .context("the eBPF object; loading it needs root")?;
+    let mut object = Object::parse(object)?;
+    let types = load_types(&mut object)?;
+    link(&mut object, &maps)?;
+    let mut costs = BTreeMap::new();
+    for (name, program) in &object.programs {
+        let function = object
+            .functions
+            .get(&program.function_key())
+            .with_context(|| format!("program {name} has no code"))?;
+        let cost = load(function, &object, types.as_ref().map(OwnedFd::as_fd))
+            .with_context(|| format!("the kernel refuses program {name}"))?;
+        costs.insert(name.clone(), cost);
+    }
+    Ok(costs)
+}
+
+/// Hands the object's types to the kernel: by them it knows which functions are global, and those
+/// it verifies by themselves.
+fn load_types(object: &mut Object) -> Result<Option<OwnedFd>> {
+    let Some(features) = aya::features().btf() else {
+        return Ok(None);
+    };
+    let Some(types) = object.fixup_and_sanitize_btf(features)? else {
+        return Ok(None);
+    };
+    let bytes = types.to_bytes();
+    let mut attribute = empty();
+    // SAFETY: every field is a plain number, for which all bits are valid.
+    let fields = unsafe { &mut attribute.__bindgen_anon_7 };
+    fields.btf = bytes.as_ptr() as u64;
+    fields.btf_size = u32::try_from(bytes.len())?;
+    let types = bpf(bpf_cmd::BPF_BTF_LOAD, &mut attribute);
+    Ok(Some(
+        types.context("the kernel refuses the object's types")?,
+    ))
+}
+
+/// Puts maps and called functions into the programs.
+fn link(object: &mut Object, maps: &Ebpf) -> Result<()> {
+    let sections: HashSet<_> = object
+        .functions
+        .keys()
+        .map(|(section, _)| *section)
+        .collect();
+    let descriptions = object.maps.clone();
+    let maps = maps
+        .maps()
+        .filter_map(|(name, map)| Some((name, descriptor(map)?, descriptions.get(name)?)));
+    object.relocate_maps(maps, &sections)?;
+    object.relocate_calls(&sections)?;
+    object.sanitize_functions(aya::features());
+    Ok(())
+}
+
+/// Descriptor of a map; none of a type that we do not use.
+fn descriptor(map: &Map) -> Option<RawFd> {
+    match map {
+        Map::Array(map)
+        | Map::HashMap(map)
+        | Map::LpmTrie(map)
+        | Map::LruHashMap(map)
+        | Map::PerCpuArray(map)
+        | Map::PerfEventArray(map)
+        | Map::RingBuf(map) => Some(map.fd().as_fd().as_raw_fd()),
+        _other => None,
+    }
+}
+
+fn load(function: &Function, object: &Object, types: Option<BorrowedFd<'_>>) -> Result<Cost> {
+    let functions = function.func_info.func_info_bytes();
+    let mut log = vec![0; LOG_SIZE];
+    let mut attribute = empty();
+    // SAFETY: every field is a plain number, for which all bits are valid.
+    let fields = unsafe { &mut attribute.__bindgen_anon_3 };
+    fields.prog_type = bpf_prog_type::BPF_PROG_TYPE_SCHED_CLS as u32;
+    fields.insns = function.instructions.as_ptr() as u64;
+    fields.insn_cnt = u32::try_from(function.instructions.len())?;
+    fields.license = object.license.as_ptr() as u64;
+    fields.log_level = STATISTICS;
+    fields.log_buf = log.as_mut_ptr() as u64;
+    fields.log_size = u32::try_from(log.len())?;
+    if let Some(types) = types {
+        fields.prog_btf_fd = types.as_raw_fd().cast_unsigned();
+        fields.func_info = functions.as_ptr() as u64;
+        fields.func_info_rec_size = u32::try_from(function.func_info_rec_size)?;
+        fields.func_info_cnt = u32::try_from(function.func_info.len())?;
+    }
+    let loaded = bpf(bpf_cmd::BPF_PROG_LOAD, &mut attribute);
+    let log = String::from_utf8_lossy(&log);
+    let log = log.trim_end_matches('\0').trim_end();
+    loaded.with_context(|| log.to_owned())?;
+    Cost::parse(log).with_context(|| format!("the verifier's statistics are unknown: {log}"))
+}
+
+/// An attribute of bpf(2) that asks for nothing yet.
+fn empty() -> bpf_attr {
+    // SAFETY: every part of it is plain numbers, for which zeros are valid.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Calls bpf(2) for a new descriptor. The caller keeps alive what the attribute points to.
+fn bpf(command: bpf_cmd, attribute: &mut bpf_attr) -> io::Result<OwnedFd> {
+    // SAFETY: the attribute is whole and live, and callers fill it from live buffers.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attribute),
+            size_of::<bpf_attr>(),
+        )
+    };
+    match RawFd::try_from(result) {
+        // SAFETY: the commands that are used here return a descriptor that nobody else has.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _error => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cost;
+
+    #[test]
+    fn reads_the_statistics_of_old_and_new_kernels() {
+        let log = "verification time 1234 usec\nstack depth 96+0+32\nprocessed 5000 insns (limit \
+                   1000000) max_states_per_insn 4 total_states 320 peak_states 90 mark_read 12\n";
+        let expected = Cost {
+            verified_instructions: 5000,
+            total_states: 320,
+            peak_states: 90,
+            microseconds: 1234,
+        };
+        assert_eq!(Cost::parse(log), Some(expected));
+        assert_eq!(
+            Cost::parse(&log.replace(" mark_read 12", "")),
+            Some(expected)
+        );
+        assert_eq!(Cost::parse("processed 5000 insns"), None);
+    }
+}

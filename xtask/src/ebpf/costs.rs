@@ -1,0 +1,281 @@
+//! What each program costs on each kernel of the matrix: the checked-in table, and what is measured
+//! beside it.
+
+use std::array;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::measured::Measured;
+use super::object::Object;
+use crate::console;
+
+/// The command that writes the table anew.
+const COMMAND: &str = "cargo xtask verifier-cost --update";
+/// How far a figure may be off, in percent: the verifier changes a little with each kernel, and the
+/// code with each compiler.
+const TOLERANCE: u64 = 10;
+/// What the table's columns are called.
+const HEADER: [&str; 7] = [
+    "kernel",
+    "program",
+    "instructions",
+    "stack",
+    "verified",
+    "states",
+    "peak states",
+];
+/// What stands in the file before the table.
+const PREFACE: &str = "\
+# What the verifier makes of the programs
+
+Written by `cargo xtask verifier-cost --update`, which boots the kernels of the matrix; not by hand.
+`cargo xtask test vm` fails where a figure is off by more than 10 percent, whether it grew or shrank;
+`cargo xtask test bpf` fails where one on the machine's own kernel is that much above the largest.
+
+| column | meaning |
+|---|---|
+| instructions | slots of eight bytes, with called functions |
+| stack | bytes on the deepest path of calls, of 512 |
+| verified | instructions that the verifier walked; it gives up at 1,000,000 |
+| states | states of registers and stack that it kept, over all |
+| peak states | the most of them at one time: what loading takes of memory |
+
+How long loading takes on the machine's kernel, `cargo xtask build-ebpf` shows.
+
+";
+
+/// What one program costs on one kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    kernel: String,
+    program: String,
+    /// In the order of the columns behind these two.
+    figures: [u64; 5],
+}
+
+/// Figures of programs on kernels.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Costs(Vec<Row>);
+
+impl Costs {
+    /// The checked-in figures.
+    pub(crate) fn checked_in() -> Result<Self> {
+        let path = path();
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}; {COMMAND} writes it", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{}", path.display()))
+    }
+
+    /// Writes the figures to where the checked-in ones are.
+    pub(crate) fn check_in(&self) -> Result<()> {
+        let path = path();
+        fs::write(&path, self.markdown())
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Adds what a kernel says of an object's programs.
+    pub(crate) fn add(&mut self, object: &Object, measured: &Measured) {
+        for cost in object.costs() {
+            // One that the kernel did not take has no figures, which the comparison tells.
+            if let Some(verified) = measured.programs.get(&cost.name) {
+                self.0.push(Row {
+                    kernel: measured.series(),
+                    program: cost.name,
+                    figures: [
+                        cost.instructions,
+                        cost.stack,
+                        verified.verified_instructions,
+                        verified.total_states,
+                        verified.peak_states,
+                    ],
+                });
+            }
+        }
+    }
+
+    /// Fails when what a kernel of the matrix says differs from its checked-in figures by more than
+    /// is allowed. Debian's newest may be newer than the figures: then it is as any other kernel.
+    pub(crate) fn check(&self, object: &Object, measured: &Measured) -> Result<()> {
+        let kernel = measured.series();
+        let of_kernel = |row: &&Row| row.kernel == kernel;
+        let known: Vec<_> = self.0.iter().filter(of_kernel).cloned().collect();
+        if known.is_empty() {
+            return self.check_elsewhere(object, measured);
+        }
+        Self(known).compare(object, measured, true)
+    }
+
+    /// Fails when what any other kernel says is above the largest of the checked-in figures by more
+    /// than is allowed. Versions of one series can differ by more than that.
+    pub(crate) fn check_elsewhere(&self, object: &Object, measured: &Measured) -> Result<()> {
+        self.compare(object, measured, false)
+    }
+
+    fn compare(&self, object: &Object, measured: &Measured, exact: bool) -> Result<()> {
+        let mut now = Self::default();
+        now.add(object, measured);
+        let differences = self.differences(&now.0, exact);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "the verifier's figures are not those of docs/verifier-cost.md; where that is meant, \
+             `{COMMAND}` writes them anew. Linux {}: {}",
+            measured.series(),
+            differences.join("; ")
+        );
+    }
+
+    /// What is off, in words; too little only where the figures have to be `exact`.
+    fn differences(&self, now: &[Row], exact: bool) -> Vec<String> {
+        let mut differences = Vec::new();
+        let programs: BTreeSet<_> = self.0.iter().map(|row| &row.program).collect();
+        for program in programs {
+            if !now.iter().any(|row| row.program == *program) {
+                differences.push(format!("{program} is not loaded"));
+            }
+        }
+        for row in now {
+            let known = self.0.iter().filter(|known| known.program == row.program);
+            let Some(largest) = known.map(|row| row.figures).reduce(largest) else {
+                differences.push(format!("{} has no figures", row.program));
+                continue;
+            };
+            for ((name, before), figure) in HEADER.iter().skip(2).zip(largest).zip(row.figures) {
+                let is_more = figure * 100 > before * (100 + TOLERANCE);
+                let is_less = exact && figure * 100 < before * (100 - TOLERANCE);
+                if is_more || is_less {
+                    let program = &row.program;
+                    differences.push(format!("{program}: {name} was {before}, is {figure}"));
+                }
+            }
+        }
+        differences
+    }
+
+    /// The figures for people at a terminal.
+    pub(crate) fn table(&self) -> String {
+        let rows: Vec<_> = self.0.iter().map(Row::cells).collect();
+        console::table(&HEADER, &rows)
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rules = HEADER.map(|name| match name {
+            "kernel" | "program" => "---".to_owned(),
+            _figure => "--:".to_owned(),
+        });
+        let mut text = PREFACE.to_owned() + &line(&HEADER.map(str::to_owned)) + &line(&rules);
+        for row in &self.0 {
+            text += &line(&row.cells());
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let begin = format!("| {} |", HEADER.join(" | "));
+        let lines = text.lines().skip_while(|line| *line != begin).skip(2);
+        lines.map(Row::parse).collect::<Result<_>>().map(Self)
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let figures = self.figures.iter().map(u64::to_string);
+        [self.kernel.clone(), self.program.clone()]
+            .into_iter()
+            .chain(figures)
+            .collect()
+    }
+
+    fn parse(line: &str) -> Result<Self> {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [kernel, program, figures @ ..] = cells.as_slice() else {
+            bail!("no row of figures: {line}");
+        };
+        let figures = figures.iter().map(|cell| cell.parse());
+        let figures: Vec<u64> = figures
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("no figures: {line}"))?;
+        let figures = figures.try_into();
+        Ok(Self {
+            kernel: (*kernel).to_owned(),
+            program: (*program).to_owned(),
+            figures: figures.map_err(|_other_number| {
+                anyhow::anyhow!("not as many figures as columns: {line}")
+            })?,
+        })
+    }
+}
+
+/// The larger ones of two kernels' figures.
+fn largest(some: [u64; 5], others: [u64; 5]) -> [u64; 5] {
+    array::from_fn(|column| some[column].max(others[column]))
+}
+
+fn path() -> PathBuf {
+    datapath_build::workspace_root().join("docs/verifier-cost.md")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Costs, Row};
+
+    fn row(kernel: &str, program: &str, verified: u64) -> Row {
+        Row {
+            kernel: kernel.to_owned(),
+            program: program.to_owned(),
+            figures: [100, 64, verified, 30, 10],
+        }
+    }
+
+    fn costs() -> Costs {
+        Costs(vec![
+            row("5.10", "reaper", 1000),
+            row("5.10", "to_network", 2000),
+            row("6.18", "reaper", 500),
+        ])
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Costs::parse(&costs().markdown()).unwrap(), costs());
+        let broken = costs().markdown() + "| 6.18 | to_network | 1 |\n";
+        let error = Costs::parse(&broken).unwrap_err().to_string();
+        assert!(error.starts_with("not as many figures"), "{error}");
+    }
+
+    #[test]
+    fn figures_may_be_off_by_a_tenth_and_no_more() {
+        let known = Costs(vec![row("6.18", "reaper", 500)]);
+        let of = |verified| known.differences(&[row("6.18", "reaper", verified)], true);
+        for fine in [450, 500, 550] {
+            assert_eq!(of(fine), [] as [String; 0]);
+        }
+        assert_eq!(of(551), ["reaper: verified was 500, is 551"]);
+        assert_eq!(of(449), ["reaper: verified was 500, is 449"]);
+    }
+
+    #[test]
+    fn programs_without_figures_and_figures_without_programs_are_told() {
+        let now = [row("5.10", "reaper", 1000), row("5.10", "other", 1)];
+        assert_eq!(
+            costs().differences(&now, false),
+            ["to_network is not loaded", "other has no figures"]
+        );
+    }
+
+    #[test]
+    fn elsewhere_no_program_is_dearer_than_where_it_is_dearest() {
+        let of = |verified| {
+            let now = [row("6.6", "reaper", verified), row("6.6", "to_network", 1)];
+            costs().differences(&now, false)
+        };
+        assert_eq!(of(1), [] as [String; 0]);
+        assert_eq!(of(1100), [] as [String; 0]);
+        assert_eq!(of(1101), ["reaper: verified was 1000, is 1101"]);
+    }
+}

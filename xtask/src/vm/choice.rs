@@ -1,0 +1,200 @@
+//! Which tests run in a guest.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::kernel::Kernel;
+use crate::artifacts::{Executable, Target};
+use crate::test::Suite;
+
+/// A test program that runs in guests, with the parts of it that do.
+struct Choice {
+    package: &'static str,
+    name: &'static str,
+    /// Whether it runs on every kernel, and not on the oldest and the newest alone.
+    everywhere: bool,
+    /// Parts of tests' names; without any, all run.
+    tests: &'static [&'static str],
+    /// More of them, for kernels with TCX.
+    with_tcx: &'static [&'static str],
+    /// More of them, for the older kernels without.
+    without_tcx: &'static [&'static str],
+}
+
+/// Every branch of the programs on each kernel. On the oldest and the newest also attaching, flows
+/// and the reaper, one round of real packets, and what needs a module that machines lack: an
+/// emulated machine takes a minute for these. Tests of what is the same on every kernel are left to
+/// the other suites.
+const CHOICES: [Choice; 5] = [
+    Choice {
+        package: "bpf-tests",
+        name: "programs",
+        everywhere: true,
+        tests: &[
+            "from_endpoint::",
+            "from_network::",
+            "neighbour_discovery::",
+            "wire::",
+        ],
+        with_tcx: &["nat::flows_are_translated_there_and_back"],
+        without_tcx: &["nat::flows_that_the_stack_does_not_carry"],
+    },
+    Choice {
+        package: "towpath",
+        name: "bpf",
+        everywhere: false,
+        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
+        with_tcx: &["tcx::programs_of_others", "tcx::the_link"],
+        without_tcx: &[
+            "clsact::a_filter_or_qdisc",
+            "clsact::an_ingress_qdisc",
+            "clsact::filters_of_others",
+        ],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "programs_load",
+        everywhere: false,
+        tests: &["displaced::echo", "sweeps::flows_go"],
+        with_tcx: &[],
+        without_tcx: &[],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "smoke",
+        everywhere: false,
+        tests: &[],
+        with_tcx: &[],
+        without_tcx: &[],
+    },
+    Choice {
+        package: "bpf-tests",
+        name: "guest",
+        everywhere: false,
+        tests: &[],
+        with_tcx: &[],
+        without_tcx: &[],
+    },
+];
+
+/// A test program for guests.
+pub(super) struct Program {
+    /// The file, here and in the guest.
+    pub(super) path: PathBuf,
+    /// Folder of its package.
+    folder: PathBuf,
+    choice: &'static Choice,
+}
+
+impl Program {
+    /// The line of a guest's script that runs the program; none on a kernel that it is not for.
+    pub(super) fn line(&self, kernel: &Kernel) -> Option<String> {
+        let choice = self.choice;
+        if !choice.everywhere && !kernel.thorough {
+            return None;
+        }
+        let more = if kernel.tcx {
+            choice.with_tcx
+        } else {
+            choice.without_tcx
+        };
+        let tests = [choice.tests, more].concat().join(" ");
+        let folder = self.folder.display();
+        Some(format!(
+            "mkdir -p '{folder}'; cd '{folder}'; CARGO_MANIFEST_DIR='{folder}' '{}' {tests}; \
+             echo \"towpath-vm: status $?\"\n",
+            self.path.display(),
+        ))
+    }
+}
+
+/// The guests' programs among what was built.
+pub(super) fn programs(executables: &[Executable]) -> Result<Vec<Program>> {
+    check_all_chosen(executables)?;
+    CHOICES
+        .iter()
+        .map(|choice| {
+            let (package, name) = (choice.package, choice.name);
+            let built = executables
+                .iter()
+                .find(|built| {
+                    built.test
+                        && built.target.kind == "test"
+                        && built.target.package == package
+                        && built.target.name == name
+                })
+                .with_context(|| format!("{package} has no test program {name}"))?;
+            Ok(Program {
+                path: built.path.clone(),
+                folder: built.folder.clone(),
+                choice,
+            })
+        })
+        .collect()
+}
+
+/// Fails when a test program of the suite is not among the choices: it would never run.
+fn check_all_chosen(executables: &[Executable]) -> Result<()> {
+    let is_chosen = |target: &Target| {
+        let same = |choice: &Choice| choice.package == target.package && choice.name == target.name;
+        CHOICES.iter().any(same)
+    };
+    let ours = executables.iter().filter(|built| {
+        built.test && Suite::of(&built.target) == Some(Suite::Vm) && !is_chosen(&built.target)
+    });
+    let strays: Vec<_> = ours.map(|built| built.target.name.as_str()).collect();
+    if strays.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "these test programs are for the guests alone, and no guest runs them; name them in {}: {}",
+        file!(),
+        strays.join(", ")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Executable, Target, check_all_chosen, programs};
+    use crate::vm::kernel::KERNELS;
+
+    fn built(package: &str, name: &str) -> Executable {
+        Executable {
+            target: Target {
+                package: package.to_owned(),
+                kind: "test".to_owned(),
+                name: name.to_owned(),
+            },
+            test: true,
+            path: format!("/x/{name}").into(),
+            folder: "/".into(),
+        }
+    }
+
+    #[test]
+    fn a_program_of_the_suite_that_no_guest_runs_is_an_error_that_names_it() {
+        let guest = |name| built("bpf-tests", name);
+        check_all_chosen(&[guest("guest"), guest("netns")]).unwrap();
+        let error = check_all_chosen(&[guest("guest"), guest("guest_other")]).unwrap_err();
+        assert!(error.to_string().ends_with(": guest_other"), "{error}");
+    }
+
+    #[test]
+    fn every_kernel_has_the_program_tests_and_the_first_and_the_last_have_all() {
+        let all = super::CHOICES.map(|choice| built(choice.package, choice.name));
+        let programs = programs(&all).unwrap();
+        let lines = KERNELS.iter().map(|kernel| {
+            let lines = programs.iter().filter_map(|program| program.line(kernel));
+            lines.collect::<Vec<_>>()
+        });
+        let lines: Vec<_> = lines.collect();
+        let [first, .., last] = lines.as_slice() else {
+            panic!("{} kernels", lines.len());
+        };
+        assert_eq!([first.len(), last.len()], [programs.len(); 2]);
+        for lines in &lines {
+            assert!(lines[0].contains("'/x/programs' from_endpoint::"));
+        }
+    }
+}

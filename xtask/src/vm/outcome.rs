@@ -1,0 +1,105 @@
+//! What came of each kernel, as one table or one JSON array.
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+use crate::console;
+use crate::test::Counts;
+
+/// What came of one kernel.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Row {
+    /// The kernel's series, such as `6.12`; for one that did not come up, its name in the matrix.
+    pub(super) kernel: String,
+    /// How many eBPF programs it took.
+    pub(super) programs_loaded: usize,
+    /// Tests that passed.
+    pub(super) passed: u64,
+    /// Tests that failed.
+    pub(super) failed: u64,
+    /// What the agent uses where it is and this kernel lacks.
+    pub(super) missing_features: Vec<String>,
+}
+
+/// What came of the matrix.
+pub(crate) struct Outcome(pub(super) Vec<Row>);
+
+impl Outcome {
+    /// Tests of all kernels.
+    pub(crate) fn counts(&self) -> Counts {
+        let counts = self.0.iter().map(|row| Counts {
+            passed: row.passed,
+            failed: row.failed,
+        });
+        counts.fold(Counts::default(), |sum, counts| sum + counts)
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let header = [
+            "kernel",
+            "programs loaded",
+            "passed",
+            "failed",
+            "missing features",
+        ];
+        let rows = self.0.iter().map(|row| {
+            let missing = match row.missing_features.as_slice() {
+                [] => "none".to_owned(),
+                names => names.join(", "),
+            };
+            vec![
+                row.kernel.clone(),
+                row.programs_loaded.to_string(),
+                row.passed.to_string(),
+                row.failed.to_string(),
+                missing,
+            ]
+        });
+        console::table(&header, &rows.collect::<Vec<_>>())
+    }
+
+    /// For programs: one array, an object for each kernel.
+    pub(crate) fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(&self.0).context("the results cannot be written as JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, Outcome, Row};
+
+    fn outcome() -> Outcome {
+        let row = |kernel: &str, failed, missing: &[&str]| Row {
+            kernel: kernel.to_owned(),
+            programs_loaded: 4,
+            passed: 20,
+            failed,
+            missing_features: missing.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        Outcome(vec![row("5.10", 1, &["tcx", "jit"]), row("6.18", 0, &[])])
+    }
+
+    #[test]
+    fn is_a_line_for_each_kernel() {
+        let expected = "\
+kernel  programs loaded  passed  failed  missing features
+5.10                  4      20       1          tcx, jit
+6.18                  4      20       0              none";
+        assert_eq!(outcome().table(), expected);
+        let counts = outcome().counts();
+        assert_eq!([counts.passed, counts.failed], [40, 1]);
+        assert_eq!(Outcome(Vec::new()).counts(), Counts::default());
+    }
+
+    #[test]
+    fn is_one_array() {
+        let json: serde_json::Value = serde_json::from_str(&outcome().json().unwrap()).unwrap();
+        let first = serde_json::json!({
+            "kernel": "5.10", "programs_loaded": 4, "passed": 20, "failed": 1,
+            "missing_features": ["tcx", "jit"],
+        });
+        assert_eq!(json[0], first);
+        assert_eq!(json.as_array().unwrap().len(), 2);
+    }
+}
