@@ -164,8 +164,8 @@ impl Programs {
             context_in[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
         };
         put(context::MARK, input.mark);
-        // Linux 5.10 takes no such field; only this program reads it.
-        if program == Program::ToNetwork {
+        // Linux 5.10 takes no such field; only these programs read it.
+        if matches!(program, Program::ToNetwork | Program::ToEndpoint) {
             put(context::INGRESS_IFINDEX, input.ingress_ifindex);
         }
         put(context::IFINDEX, input.ifindex);

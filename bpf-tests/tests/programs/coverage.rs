@@ -8,7 +8,7 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use crate::{from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path};
 
 /// Outcomes that only what pods send to something of this node has.
-const OF_POD: [Verdict; 11] = [
+const OF_POD: [Verdict; 13] = [
     Verdict::Local,
     Verdict::Host,
     Verdict::Service,
@@ -20,6 +20,8 @@ const OF_POD: [Verdict; 11] = [
     Verdict::LinkLocal,
     Verdict::Arp,
     Verdict::Stack,
+    Verdict::StackFlow,
+    Verdict::Reordered,
 ];
 /// Drops of what a pod sends, by its frame and addresses.
 const DROPS_OF_POD: [DropReason; 4] = [
@@ -69,6 +71,9 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 Verdict::HostReturned,
                 Verdict::Stack,
                 Verdict::StackReturned,
+                Verdict::StackFlow,
+                Verdict::StackFlowReturned,
+                Verdict::Reordered,
             ],
             vec![
                 DropReason::Truncated,
@@ -93,7 +98,15 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 ],
             ]
             .concat(),
-            [&DROPS_LEAVING[..], &[DropReason::ServiceNotTranslated]].concat(),
+            [
+                &DROPS_LEAVING[..],
+                &[DropReason::ServiceNotTranslated, DropReason::StackFull],
+            ]
+            .concat(),
+        ),
+        Program::ToEndpoint => (
+            vec![Verdict::FromHost, Verdict::Noted, Verdict::ToPod],
+            vec![DropReason::StackFull],
         ),
     };
     let passed = passed.into_iter().map(Outcome::Passed);

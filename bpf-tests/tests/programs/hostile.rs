@@ -1,4 +1,4 @@
-//! Packets whose headers lie, for both programs. A test run takes no IP packet that is shorter
+//! Packets whose headers lie, for every program. A test run takes no IP packet that is shorter
 //! than its header; `wire` sends those.
 
 use bpf_tests::packet::{Body, ETHERNET};
@@ -19,6 +19,7 @@ fn good(program: Program, net: &Net, body: Body) -> (Device, Vec<u8>) {
         Program::FromNetwork | Program::ToNetwork => {
             (ENI_1, received(ENI_1, net.outside, net.a, body).bytes())
         }
+        Program::ToEndpoint => (VETH_A, to_a(net, net.outside, body).bytes()),
     }
 }
 
