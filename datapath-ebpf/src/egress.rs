@@ -152,16 +152,27 @@ fn action<F: Tables>(
         Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
     }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match (transport::read::<F>(packet, ip), ruling) {
-            (Ok(Transport::Ports(ports)), _) => ports,
-            (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
-            (Ok(Transport::None), _) => return unknown(&leaving),
-            // Cut short, it belongs to no translated flow; what becomes of it else is not for us.
-            (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
-            (Err(reason), _) => return Err(reason),
-        },
+    if goes_by_notes(origin) && fragment::is_reordered(ip) {
+        return Ok(Action::Take(Way::Reordered));
+    }
+        Piece::Whole | Piece::First => {
+            let read = transport::read::<F>(packet, ip);
+            if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
+                fragment::note_portless(ip)?;
+            }
+            match (read, ruling) {
+                (Ok(Transport::Ports(ports)), _) => ports,
+                (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
+                (Ok(Transport::None), _) => return unknown(&leaving),
+                // Cut short, it belongs to no translated flow; what becomes of it else is not for
+                // us.
+                (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
+                (Err(reason), _) => return Err(reason),
+            }
+        }
         Piece::Later => match (fragment::recall(ip), ruling) {
             (Some(ports), _) => ports,
+            (Some(ports), _) if fragment::is_portless(&ports) => return unknown(&leaving),
             (None, _) if goes_by_notes(origin) => {
                 return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
             }
@@ -169,9 +180,6 @@ fn action<F: Tables>(
             (None, _) => return Err(DropReason::FragmentUnknown),
         },
     };
-    if goes_by_notes(origin) && fragment::is_reordered(ip) {
-        return Ok(Action::Take(Way::Reordered));
-    }
     fragment::note(ip, &ports)?;
     with_ports::<F>(packet, leaving, ports, origin)
 }
