@@ -236,10 +236,14 @@ fn of_flow<F: Tables>(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     let (sender, flags) = (leaving.sender, ports.tcp_flags);
-    if leaving.may_be_translated
-        && let Some(mapping) = nat::known::<F>(tuple, sender, flags)
-    {
-        return Ok(Action::Translate(ports, mapping));
+    // A translated flow stays one, whatever the remote sends to the pod's own address, or through a
+    // node port.
+    if leaving.may_be_translated {
+        let known = nat::known::<F>(tuple, sender, flags)
+            .or_else(|| nat::known_elsewhere::<F>(tuple, sender, flags));
+        if let Some(mapping) = known {
+            return Ok(Action::Translate(ports, mapping));
+        }
     }
     if goes_by_notes(origin)
         && let Some(eni) = nat::stack_known(tuple, sender, flags, Side::Pod)
@@ -251,10 +255,6 @@ fn of_flow<F: Tables>(
         return Ok(Action::Keep(Verdict::Eni));
     }
     leaving.question.opening = ports.opening;
-    // A translated flow stays one, whatever the remote sends to the pod's own address.
-    if let Some(mapping) = nat::known_elsewhere::<F>(tuple, sender, flags) {
-        return Ok(Action::Translate(ports, mapping));
-    }
     if nat::inbound::known(tuple, sender.endpoint, flags) {
         leaving.question.flow = KnownFlow::Inbound;
     }
