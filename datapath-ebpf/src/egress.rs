@@ -36,7 +36,8 @@ struct Leaving<'a> {
     ip: &'a Ip,
     sender: Sender,
     question: Question,
-    /// Whether it may be of a translated flow, whatever policy says of new ones.
+    /// Whether its flow may be a translated one, or one from the outside, whatever policy says of new
+    /// ones.
     may_be_translated: bool,
 }
 
@@ -151,10 +152,10 @@ fn action<F: Tables>(
         }
         Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
     }
-    let ports = match ip.fragment {
     if goes_by_notes(origin) && fragment::is_reordered(ip) {
         return Ok(Action::Take(Way::Reordered));
     }
+    let ports = match ip.fragment {
         Piece::Whole | Piece::First => {
             let read = transport::read::<F>(packet, ip);
             if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
@@ -171,8 +172,8 @@ fn action<F: Tables>(
             }
         }
         Piece::Later => match (fragment::recall(ip), ruling) {
-            (Some(ports), _) => ports,
             (Some(ports), _) if fragment::is_portless(&ports) => return unknown(&leaving),
+            (Some(ports), _) => ports,
             (None, _) if goes_by_notes(origin) => {
                 return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
             }
@@ -296,7 +297,9 @@ fn error<F: Tables>(
     // A pod has no say in another's flows.
     if let Some(inner) = inner.filter(|inner| inner.destination == ip.source) {
         let tuple = inner.answered();
-        if let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender) {
+        if leaving.may_be_translated
+            && let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender)
+        {
             return Ok(Action::TranslateError(mapping));
         }
         if goes_by_notes(origin)
@@ -305,7 +308,7 @@ fn error<F: Tables>(
         {
             return Ok(Action::Take(Way::Stack(eni)));
         }
-        if nat::inbound::peek(&tuple, leaving.sender.endpoint) {
+        if leaving.may_be_translated && nat::inbound::peek(&tuple, leaving.sender.endpoint) {
             leaving.question.flow = KnownFlow::Inbound;
         }
     }
