@@ -15,7 +15,10 @@ impl Aim<'_> {
         if insides.is_empty() || self.random.below(3) != 0 {
             return None;
         }
-        insides.keys().nth(self.random.below(insides.len())).copied()
+        insides
+            .keys()
+            .nth(self.random.below(insides.len()))
+            .copied()
     }
 
     /// A packet of such a flow, where it meets a program.
@@ -23,7 +26,9 @@ impl Aim<'_> {
         let pod = self.world.pod(inside.pod);
         let of = |devices: &[Device], ifindex: Option<u32>| {
             let mut devices = devices.iter();
-            devices.find(|device| Some(device.ifindex) == ifindex).copied()
+            devices
+                .find(|device| Some(device.ifindex) == ifindex)
+                .copied()
         };
         let veth = of(&VETHS, pod.map(|pod| pod.ifindex)).unwrap_or(VETHS[0]);
         let enis = ENIS.map(|(_, device)| device);

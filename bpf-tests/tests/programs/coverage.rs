@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use crate::{from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path};
+use crate::{
+    from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path, stack_flows,
+};
 
 /// Outcomes that only what pods send to something of this node has.
 const OF_POD: [Verdict; 13] = [
@@ -124,8 +126,8 @@ fn the_tables_produce_every_outcome() {
         hostile::cases(),
         nat::cases(),
     ];
-    let others = limits::tables().into_iter().chain(path::tables());
-    tables.extend(others.map(|table| table.cases));
+    let others = [limits::tables(), path::tables(), stack_flows::tables()];
+    tables.extend(others.into_iter().flatten().map(|table| table.cases));
     for program in Program::ALL {
         let produced: BTreeSet<Outcome> = tables
             .iter()

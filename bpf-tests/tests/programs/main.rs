@@ -18,5 +18,6 @@ mod nat;
 mod neighbour_discovery;
 mod path;
 mod reuse;
+mod stack_flows;
 mod wire;
 mod world;
