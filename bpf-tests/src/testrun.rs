@@ -216,6 +216,19 @@ impl Programs {
         self.sums(map::COUNTERS, 0..counter::SLOTS)
     }
 
+    /// How many instructions the kernel has kept of a loaded program: code that cannot run with its
+    /// settings is gone.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn size(&mut self, program: Program) -> Result<u32> {
+        /// Bytes of an instruction (`struct bpf_insn` of `include/uapi/linux/bpf.h`).
+        const INSTRUCTION: u32 = 8;
+        let info = classifier(&mut self.ebpf, program)?.info()?;
+        let bytes = info.size_translated();
+        Ok(bytes.context("a program without a size")? / INSTRUCTION)
+    }
+
     fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {
         self.ebpf
             .map_mut(name)

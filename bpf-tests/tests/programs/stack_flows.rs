@@ -30,32 +30,32 @@ fn name(net: &Net, what: &str) -> String {
 }
 
 /// What the stack sends to pod A, and a device has received.
-fn into_a(net: &Net, what: &str, frame: &Frame, by: Device, verdict: Verdict) -> Case {
+pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, by: Device, verdict: Verdict) -> Case {
     let expect = Expect::Stack(verdict, OTHERS);
     let program = Program::ToEndpoint;
     Case::new(program, name(net, what), VETH_A, frame.bytes(), expect).by(by, OTHERS)
 }
 
 /// What pod A sends.
-fn of_pod(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+pub(crate) fn of_pod(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromEndpoint;
     Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
 }
 
 /// What ENI 1 receives.
-fn of_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+pub(crate) fn of_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::FromNetwork;
     Case::new(program, name(net, what), ENI_1, frame.bytes(), expect)
 }
 
 /// What the stack sends for pod A by ENI 1.
-fn of_stack(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+pub(crate) fn of_stack(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let program = Program::ToNetwork;
     Case::new(program, name(net, what), ENI_1, frame.bytes(), expect).of_pod(VETH_A)
 }
 
 /// Up to the stack, with an ENI's mark.
-fn up(eni: u32) -> Expect {
+pub(crate) fn up(eni: u32) -> Expect {
     Expect::Stack(Verdict::StackFlow, marked(eni))
 }
 
@@ -65,7 +65,7 @@ fn delivered(frame: &Frame) -> Expect {
 }
 
 /// An ICMP error's type: unreachable.
-fn unreachable(net: &Net) -> Body {
+pub(crate) fn unreachable(net: &Net) -> Body {
     Body::Error(if net.a.is_ipv4() { 3 } else { 1 })
 }
 
