@@ -166,8 +166,8 @@ impl Programs {
             context_in[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
         };
         put(context::MARK, input.mark);
-        // Linux 5.10 takes no such field; only this program reads it.
-        if program == Program::ToNetwork {
+        // Linux 5.10 takes no such field; only these programs read it.
+        if matches!(program, Program::ToNetwork | Program::ToEndpoint) {
             put(context::INGRESS_IFINDEX, input.ingress_ifindex);
         }
         put(context::IFINDEX, input.ifindex);
@@ -216,6 +216,19 @@ impl Programs {
     /// When the map cannot be read.
     pub fn counters(&self) -> Result<BTreeMap<u32, Counter>> {
         self.sums(map::COUNTERS, 0..counter::SLOTS)
+    }
+
+    /// How many instructions the kernel has kept of a loaded program: code that cannot run with its
+    /// settings is gone.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn size(&mut self, program: Program) -> Result<u32> {
+        /// Bytes of an instruction (`struct bpf_insn` of `include/uapi/linux/bpf.h`).
+        const INSTRUCTION: u32 = 8;
+        let info = classifier(&mut self.ebpf, program)?.info()?;
+        let bytes = info.size_translated();
+        Ok(bytes.context("a program without a size")? / INSTRUCTION)
     }
 
     fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {

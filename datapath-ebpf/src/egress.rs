@@ -36,7 +36,8 @@ struct Leaving<'a> {
     ip: &'a Ip,
     sender: Sender,
     question: Question,
-    /// Whether it may be of a translated flow, whatever policy says of new ones.
+    /// Whether its flow may be a translated one, or one from the outside, whatever policy says of new
+    /// ones.
     may_be_translated: bool,
 }
 
@@ -151,16 +152,27 @@ fn action<F: Tables>(
         }
         Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
     }
+    if goes_by_notes(origin) && fragment::is_reordered(ip) {
+        return Ok(Action::Take(Way::Reordered));
+    }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match (transport::read::<F>(packet, ip), ruling) {
-            (Ok(Transport::Ports(ports)), _) => ports,
-            (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
-            (Ok(Transport::None), _) => return unknown(&leaving),
-            // Cut short, it belongs to no translated flow; what becomes of it else is not for us.
-            (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
-            (Err(reason), _) => return Err(reason),
-        },
+        Piece::Whole | Piece::First => {
+            let read = transport::read::<F>(packet, ip);
+            if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
+                fragment::note_portless(ip)?;
+            }
+            match (read, ruling) {
+                (Ok(Transport::Ports(ports)), _) => ports,
+                (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
+                (Ok(Transport::None), _) => return unknown(&leaving),
+                // Cut short, it belongs to no translated flow; what becomes of it else is not for
+                // us.
+                (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
+                (Err(reason), _) => return Err(reason),
+            }
+        }
         Piece::Later => match (fragment::recall(ip), ruling) {
+            (Some(ports), _) if fragment::is_portless(&ports) => return unknown(&leaving),
             (Some(ports), _) => ports,
             (None, _) if goes_by_notes(origin) => {
                 return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
@@ -169,9 +181,6 @@ fn action<F: Tables>(
             (None, _) => return Err(DropReason::FragmentUnknown),
         },
     };
-    if goes_by_notes(origin) && fragment::is_reordered(ip) {
-        return Ok(Action::Take(Way::Reordered));
-    }
     fragment::note(ip, &ports)?;
     with_ports::<F>(packet, leaving, ports, origin)
 }
@@ -228,10 +237,14 @@ fn of_flow<F: Tables>(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     let (sender, flags) = (leaving.sender, ports.tcp_flags);
-    if leaving.may_be_translated
-        && let Some(mapping) = nat::known::<F>(tuple, sender, flags)
-    {
-        return Ok(Action::Translate(ports, mapping));
+    // A translated flow stays one, whatever the remote sends to the pod's own address, or through a
+    // node port.
+    if leaving.may_be_translated {
+        let known = nat::known::<F>(tuple, sender, flags)
+            .or_else(|| nat::known_elsewhere::<F>(tuple, sender, flags));
+        if let Some(mapping) = known {
+            return Ok(Action::Translate(ports, mapping));
+        }
     }
     if goes_by_notes(origin)
         && let Some(eni) = nat::stack_known(tuple, sender, flags, Side::Pod)
@@ -243,10 +256,6 @@ fn of_flow<F: Tables>(
         return Ok(Action::Keep(Verdict::Eni));
     }
     leaving.question.opening = ports.opening;
-    // A translated flow stays one, whatever the remote sends to the pod's own address.
-    if let Some(mapping) = nat::known_elsewhere::<F>(tuple, sender, flags) {
-        return Ok(Action::Translate(ports, mapping));
-    }
     if nat::inbound::known(tuple, sender.endpoint, flags) {
         leaving.question.flow = KnownFlow::Inbound;
     }
@@ -288,7 +297,9 @@ fn error<F: Tables>(
     // A pod has no say in another's flows.
     if let Some(inner) = inner.filter(|inner| inner.destination == ip.source) {
         let tuple = inner.answered();
-        if let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender) {
+        if leaving.may_be_translated
+            && let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender)
+        {
             return Ok(Action::TranslateError(mapping));
         }
         if goes_by_notes(origin)
@@ -297,7 +308,7 @@ fn error<F: Tables>(
         {
             return Ok(Action::Take(Way::Stack(eni)));
         }
-        if nat::inbound::peek(&tuple, leaving.sender.endpoint) {
+        if leaving.may_be_translated && nat::inbound::peek(&tuple, leaving.sender.endpoint) {
             leaving.question.flow = KnownFlow::Inbound;
         }
     }

@@ -11,11 +11,16 @@ use crate::clock;
 use crate::family::{Ip, Piece};
 use crate::fault;
 use crate::maps::FRAGMENTS;
+use crate::settings;
 use crate::transport::Ports;
 
 /// How long what a first fragment told is believed, in seconds: as long as Linux waits for the rest
 /// of a datagram (`IP_FRAG_TIME` in `include/net/ip.h`, and half of `IPV6_FRAG_TIMEOUT`).
 const LIFETIME: u32 = 30;
+
+/// Stands for the protocol of a datagram whose first fragment has no ports: IPv6's hop-by-hop options,
+/// which no ports follow.
+const PORTLESS: u8 = 0;
 
 /// Keeps the ports that a first fragment carries. Nothing is done for another packet.
 ///
@@ -31,21 +36,30 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
         ports.source,
         ports.destination,
     );
-    FRAGMENTS
-        .insert(key(ip), datagram, u64::from(BPF_ANY))
-        .map_err(|_errno| DropReason::HelperFailed)
+    keep(ip, datagram)
+}
+
+/// Notes that a first fragment carries no ports, so that the others go the same way. Nothing is done
+/// for another packet.
+#[inline(always)]
+pub(crate) fn note_portless(ip: &Ip) -> Result<(), DropReason> {
+    if ip.fragment != Piece::First {
+        return Ok(());
+    }
+    keep(ip, Datagram::new(clock::now(), PORTLESS, 0, 0))
 }
 
 /// Notes that a later piece of a datagram came before the first one: all of them take the host's
 /// stack, which puts them in order.
 #[inline(always)]
 pub(crate) fn reorder(ip: &Ip) -> Result<(), DropReason> {
+    keep(ip, Datagram::reordered(clock::now()))
+}
+
+#[inline(always)]
+fn keep(ip: &Ip, datagram: Datagram) -> Result<(), DropReason> {
     FRAGMENTS
-        .insert(
-            key(ip),
-            Datagram::reordered(clock::now()),
-            u64::from(BPF_ANY),
-        )
+        .insert(key(ip), datagram, u64::from(BPF_ANY))
         .map_err(|_errno| DropReason::HelperFailed)
 }
 
@@ -55,6 +69,12 @@ pub(crate) fn is_reordered(ip: &Ip) -> bool {
     ip.fragment == Piece::First
         && !fault::has(Fault::ReorderedPassed)
         && find(ip).is_some_and(|datagram| datagram.reordered != 0)
+}
+
+/// Whether what [`recall`] gave are no ports.
+#[inline(always)]
+pub(crate) fn is_portless(ports: &Ports) -> bool {
+    settings::notes_stack() && ports.protocol == PORTLESS
 }
 
 /// The ports of the datagram that a later fragment is of.

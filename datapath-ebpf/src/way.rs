@@ -74,21 +74,25 @@ fn run_decided<F: Tables>(skb: *mut __sk_buff, side: u32) -> u32 {
 #[inline(always)]
 fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
     let ip = work::read(work()?.ip());
+    if fragment::is_reordered(ip) {
+        return Ok(REORDERED);
+    }
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
             Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return Ok(ERROR),
             // What has no ports service NAT does not translate.
-            Ok(Transport::None) | Err(_) => return Ok(DIRECT),
+            other => {
+                fragment::note_portless(ip)?;
+                let is_error = matches!(other, Ok(Transport::Error));
+                return Ok(if is_error { ERROR } else { DIRECT });
+            }
         },
         Piece::Later => match fragment::recall(ip) {
+            Some(ports) if fragment::is_portless(&ports) => return Ok(DIRECT),
             Some(ports) => ports,
             None => return fragment::reorder(ip).map(|()| REORDERED),
         },
     };
-    if fragment::is_reordered(ip) {
-        return Ok(REORDERED);
-    }
     fragment::note(ip, &ports)?;
     let eni = nat::stack_asked(ip, &ports, side);
     Ok(match eni {

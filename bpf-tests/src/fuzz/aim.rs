@@ -32,25 +32,34 @@ pub(super) struct Aim<'a> {
 }
 
 /// A packet with the devices that it meets.
-struct Sent {
-    macs: ([u8; 6], [u8; 6]),
-    ifindex: u32,
-    ingress_ifindex: u32,
-    spec: Spec,
+pub(super) struct Sent {
+    pub(super) macs: ([u8; 6], [u8; 6]),
+    pub(super) ifindex: u32,
+    pub(super) ingress_ifindex: u32,
+    pub(super) spec: Spec,
 }
 
 impl Aim<'_> {
     /// A packet, for a program.
     pub(super) fn packet(&mut self) -> (Program, Packet) {
-        let program = match self.random.below(20) {
+        // What the stack sends to pods means something only where that is noted.
+        let programs = if self.world.settings.service_nat {
+            24
+        } else {
+            21
+        };
+        let program = match self.random.below(programs) {
             0..8 => Program::FromEndpoint,
             8..16 => Program::FromNetwork,
-            _ => Program::ToNetwork,
+            16..20 => Program::ToNetwork,
+            _ => Program::ToEndpoint,
         };
-        let sent = match program {
-            Program::FromEndpoint => self.of_pod(),
-            Program::FromNetwork => self.of_vpc(),
-            Program::ToNetwork | Program::ToEndpoint => self.of_stack(),
+        let sent = match (self.flow_of_stack(), program) {
+            (Some(inside), _) => self.on_stack(program, &inside),
+            (None, Program::FromEndpoint) => self.of_pod(),
+            (None, Program::FromNetwork) => self.of_vpc(),
+            (None, Program::ToNetwork) => self.of_stack(),
+            (None, Program::ToEndpoint) => self.to_pod(),
         };
         let mut frame = framed(sent.macs, &sent.spec.packet(self.random));
         mutate(self.random, &mut frame);
@@ -70,14 +79,20 @@ impl Aim<'_> {
     }
 
     fn mark(&mut self, program: Program) -> u32 {
+        let marks = self.world.settings.marks;
         let any = u32::try_from(self.random.number() >> 32).unwrap_or_default();
-        let mark = pick(self.random, &[0, 0x4880, 0xff00_4880, any]);
-        let done = self.world.settings.marks.done;
-        if program == Program::ToNetwork && !once_in(self.random, 16) {
-            mark & !done
-        } else {
-            mark
+        let eni = (u32::from(pick(self.random, &ENIS).0) + 1) << marks.shift;
+        let mut mark = pick(self.random, &[0, 0x4880, 0x4880 | eni, 0xff00_4880, any]);
+        if matches!(program, Program::FromEndpoint | Program::FromNetwork) {
+            return mark;
         }
+        if !once_in(self.random, 16) {
+            mark &= !marks.done;
+        }
+        if !once_in(self.random, 4) {
+            mark &= !marks.exception;
+        }
+        mark
     }
 
     /// A flow from the outside.
@@ -97,7 +112,7 @@ impl Aim<'_> {
         Some((*outside, *flow))
     }
 
-    fn is_v4(&mut self) -> bool {
+    pub(super) fn is_v4(&mut self) -> bool {
         once_in(self.random, 2)
     }
 
@@ -106,7 +121,7 @@ impl Aim<'_> {
     }
 
     /// Any address that means something.
-    fn any(&mut self, is_v4: bool) -> IpAddr {
+    pub(super) fn any(&mut self, is_v4: bool) -> IpAddr {
         let family = usize::from(!is_v4);
         match self.random.below(4) {
             0 => self.remote(is_v4),
@@ -122,7 +137,7 @@ impl Aim<'_> {
     }
 
     /// A load with these ports, or ones that nobody knows.
-    fn load(&mut self, is_v4: bool, from_inside: bool) -> Load {
+    pub(super) fn load(&mut self, is_v4: bool, from_inside: bool) -> Load {
         let icmp = if is_v4 { ICMP } else { ICMPV6 };
         let (inside, outside) = (pick(self.random, &PORTS), pick(self.random, &REMOTE_PORTS));
         let (source, destination) = if from_inside {
@@ -140,13 +155,8 @@ impl Aim<'_> {
     }
 
     /// The beginning of a packet, as an error quotes it.
-    fn quote(&mut self, source: IpAddr, destination: IpAddr, load: Load) -> Vec<u8> {
-        let spec = Spec {
-            source,
-            destination,
-            load,
-        };
-        let mut packet = spec.packet(self.random);
+    pub(super) fn quote(&mut self, source: IpAddr, destination: IpAddr, load: Load) -> Vec<u8> {
+        let mut packet = Spec::new(source, destination, load).packet(self.random);
         let header = if source.is_ipv4() { 20 } else { 40 };
         let length = match self.random.below(6) {
             0 => self.random.below(header + 12),
@@ -190,49 +200,25 @@ impl Aim<'_> {
                         veth = VETHS[other];
                         source = pod_addresses(other)[family(is_v4)];
                     }
-                    return self.sent_by_pod(veth, source, destination, quote);
+                    let spec = Spec::new(source, destination, Load::Error(quote));
+                    return self.sent(veth, spec);
                 }
             }
             _ if once_in(self.random, 12) => {
                 let load = self.load(is_v4, false);
                 let quote = self.quote(destination, source, load);
-                return self.sent_by_pod(veth, source, destination, quote);
+                let spec = Spec::new(source, destination, Load::Error(quote));
+                return self.sent(veth, spec);
             }
             _ => {}
         }
         if once_in(self.random, 24) {
             source = self.any(is_v4);
         }
-        self.sent(
-            veth,
-            Spec {
-                source,
-                destination,
-                load,
-            },
-        )
+        self.sent(veth, Spec::new(source, destination, load))
     }
 
-    /// An ICMP error of a pod.
-    fn sent_by_pod(
-        &mut self,
-        veth: super::Device,
-        source: IpAddr,
-        destination: IpAddr,
-        quote: Vec<u8>,
-    ) -> Sent {
-        let load = Load::Error(quote);
-        self.sent(
-            veth,
-            Spec {
-                source,
-                destination,
-                load,
-            },
-        )
-    }
-
-    fn sent(&mut self, veth: super::Device, spec: Spec) -> Sent {
+    pub(super) fn sent(&mut self, veth: super::Device, spec: Spec) -> Sent {
         let veth = if once_in(self.random, 32) {
             pick(self.random, &DEVICES)
         } else {
@@ -265,7 +251,7 @@ impl Aim<'_> {
                 device = *found;
             }
             let load = Load::Ports(inside.protocol, inside.remote_port, inside.pod_port);
-            return self.received(device, inside.remote, inside.pod, load);
+            return self.received(device, Spec::new(inside.remote, inside.pod, load));
         }
         if let Some((outside, _)) = self.flow()
             && once_in(self.random, 2)
@@ -288,22 +274,16 @@ impl Aim<'_> {
                 };
                 let quote = self.quote(quoted, outside.remote, load);
                 source = self.remote(is_v4);
-                return self.received(device, source, destination, Load::Error(quote));
+                return self.received(device, Spec::new(source, destination, Load::Error(quote)));
             }
         }
         if source.is_ipv4() != destination.is_ipv4() {
             source = remotes(destination.is_ipv4())[0];
         }
-        self.received(device, source, destination, load)
+        self.received(device, Spec::new(source, destination, load))
     }
 
-    fn received(
-        &mut self,
-        device: super::Device,
-        source: IpAddr,
-        destination: IpAddr,
-        load: Load,
-    ) -> Sent {
+    pub(super) fn received(&mut self, device: super::Device, spec: Spec) -> Sent {
         let device = match self.random.below(24) {
             0 => OTHER,
             1 => pick(self.random, &ENIS).1,
@@ -318,11 +298,7 @@ impl Aim<'_> {
             macs: ([2, 0, 0, 0, 0, 2], mac),
             ifindex: device.ifindex,
             ingress_ifindex: device.ifindex,
-            spec: Spec {
-                source,
-                destination,
-                load,
-            },
+            spec,
         }
     }
 
@@ -362,34 +338,24 @@ impl Aim<'_> {
                 let load = Load::Ports(outside.protocol, outside.remote_port, flow.pod_port);
                 let quote = self.quote(outside.remote, flow.pod, load);
                 source = self.translation(flow.pod.is_ipv4());
-                return self.carried(device, source, destination, Load::Error(quote));
+                return self.carried(device, Spec::new(source, destination, Load::Error(quote)));
             }
         }
-        self.carried(device, source, destination, load)
+        self.carried(device, Spec::new(source, destination, load))
     }
 
-    fn carried(
-        &mut self,
-        device: super::Device,
-        source: IpAddr,
-        destination: IpAddr,
-        load: Load,
-    ) -> Sent {
+    pub(super) fn carried(&mut self, device: super::Device, spec: Spec) -> Sent {
         let ingress = match self.random.below(4) {
             0 => 0,
             1 => pick(self.random, &DEVICES).ifindex,
-            _ if self.world.pod(source).is_some() => VETHS[0].ifindex,
+            _ if self.world.pod(spec.source).is_some() => VETHS[0].ifindex,
             _ => 0,
         };
         Sent {
             macs: (device.mac, [2, 0, 0, 0, 0, 3]),
             ifindex: device.ifindex,
             ingress_ifindex: ingress,
-            spec: Spec {
-                source,
-                destination,
-                load,
-            },
+            spec,
         }
     }
 }

@@ -5,21 +5,23 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
-use datapath_common::counter::{Counter, Program};
+use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::outcome::{Outcome, Verdict};
 
 use super::aim::Aim;
 use super::clock::Clock;
+use super::frame::{given, hex, is_accepted, is_wrong_sum, show};
 use super::node::{self, DEVICES};
 use super::plant::Planter;
 use super::remembered::Tables;
 use super::variant::Variant;
+use crate::model::stack::StackCounts;
 use crate::model::state::State;
 use crate::model::wire::{fold, sum};
 use crate::model::world::World;
 use crate::model::{Packet, Way, parse, predict};
 use crate::random::Random;
-use crate::testrun::tables::{Given, Made, Runner};
+use crate::testrun::tables::{Made, Runner};
 use crate::testrun::{DROP, PASS, Programs, REDIRECT, ip};
 
 /// How often each outcome came about, by program.
@@ -205,6 +207,8 @@ struct Batch<'a> {
     unsummed: &'a BTreeSet<usize>,
     state: State,
     begin: u64,
+    /// What was counted of the stack's flows when it began.
+    noted: StackCounts,
     outcomes: Outcomes,
 }
 
@@ -223,7 +227,9 @@ impl<'a> Batch<'a> {
             now: begin,
         };
         let state = planter.plant(&loaded.programs)?;
+        let noted = stack_counts(&loaded.programs)?;
         Ok(Self {
+            noted,
             loaded,
             seed,
             random,
@@ -270,6 +276,7 @@ impl<'a> Batch<'a> {
         }
         let mut differences = self.loaded.tables.compare(&self.state, self.begin)?;
         differences.extend(self.compare_counters()?);
+        differences.extend(self.compare_noted()?);
         if differences.is_empty() {
             return Ok(Ran::Well);
         }
@@ -341,6 +348,18 @@ impl<'a> Batch<'a> {
         Ok(differences)
     }
 
+    /// Compares how many flows of the stack were noted, and could not be.
+    fn compare_noted(&self) -> Result<Option<String>> {
+        let since = |now: [u64; 2], begin: [u64; 2]| [now[0] - begin[0], now[1] - begin[1]];
+        let (now, begin) = (stack_counts(&self.loaded.programs)?, self.noted);
+        let found = StackCounts {
+            noted: since(now.noted, begin.noted),
+            failed: since(now.failed, begin.failed),
+        };
+        let wanted = self.state.stack_counts;
+        Ok((found != wanted).then(|| format!("{found:?}, not {wanted:?}")))
+    }
+
     /// What the last packet was counted as.
     fn counted(&self, program: Program) -> Result<String> {
         let counted = &self.loaded.counted;
@@ -391,52 +410,25 @@ impl<'a> Batch<'a> {
         for inside in self.state.inbound.keys() {
             writeln!(text, "  inbound {inside:?}")?;
         }
+        for (inside, flow) in &self.state.stack {
+            writeln!(text, "  of the stack {inside:?} {flow:?}")?;
+        }
         writeln!(text, "  quota {:?}", self.state.quota)?;
         Ok(text)
     }
 }
 
-fn given(packet: &Packet, is_summed: bool) -> Given<'_> {
-    Given {
-        frame: &packet.frame,
-        ifindex: packet.ifindex,
-        ingress_ifindex: packet.ingress_ifindex,
-        mark: packet.mark,
-        gso_size: packet.gso_size,
-        is_summed,
-    }
-}
-
-/// Whether a test run takes a frame: not one that ends within its IP header.
-fn is_accepted(frame: &[u8]) -> bool {
-    let header = match frame.get(12..14) {
-        Some([0x08, 0x00]) => 20,
-        Some([0x86, 0xdd]) => 40,
-        _ => 1,
+/// What is counted of the stack's flows.
+fn stack_counts(programs: &Programs) -> Result<StackCounts> {
+    let of = |stat| {
+        Ok([
+            programs.nat_stat(stat, true)?,
+            programs.nat_stat(stat, false)?,
+        ])
     };
-    frame.len() >= parse::ETHERNET + header
-}
-
-/// Whether the kernel found the sum wrong.
-fn is_wrong_sum(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.raw_os_error() == Some(libc::EBADMSG))
-}
-
-fn show(made: &Made) -> String {
-    format!(
-        "code {} mark {:#x} frame {}",
-        made.code,
-        made.mark,
-        hex(&made.frame)
-    )
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<Vec<_>>()
-        .concat()
+    let (noted, failed): (Result<_>, _) = (of(NatStat::StackNoted), of(NatStat::StackFailed));
+    Ok(StackCounts {
+        noted: noted?,
+        failed: failed?,
+    })
 }

@@ -6,8 +6,10 @@
 //! had again alone.
 
 mod aim;
+mod aim_stack;
 mod batch;
 mod clock;
+mod frame;
 mod node;
 mod packet;
 mod plant;

@@ -51,6 +51,14 @@ const FLAGS: [u8; 12] = [
 ];
 
 impl Spec {
+    pub(super) fn new(source: IpAddr, destination: IpAddr, load: Load) -> Self {
+        Self {
+            source,
+            destination,
+            load,
+        }
+    }
+
     fn is_v4(&self) -> bool {
         self.source.is_ipv4()
     }

@@ -15,7 +15,8 @@ use super::node::{ENIS, pod_addresses, remotes, translation_addresses};
 use super::packet::{WITH_PORTS, once_in, pick};
 use super::remembered::Tables;
 use crate::model::parse::{ICMP, ICMPV6};
-use crate::model::state::{self, Inside, Outside, State};
+use crate::model::stack::OfStack;
+use crate::model::state::{self, Inside, Outside, State, Told};
 use crate::model::world::{Address, World};
 use crate::random::Random;
 use crate::testrun::Programs;
@@ -75,6 +76,9 @@ impl Planter<'_> {
         }
         for _ in 0..self.random.below(6) {
             self.inbound()?;
+        }
+        for _ in 0..self.random.below(10) {
+            self.of_stack()?;
         }
         for _ in 0..self.random.below(4) {
             self.datagram()?;
@@ -162,6 +166,7 @@ impl Planter<'_> {
             inward: pick(self.random, &[0, 1, 3, 7, 11, 15]),
             idle,
             dead,
+            stack: once_in(self.random, 4),
         };
         let key = flow_key(&outside);
         let mut value = Flow::new(
@@ -174,6 +179,7 @@ impl Planter<'_> {
         value.progress_out = flow.out;
         value.progress_in = flow.inward;
         value.dead = dead.into();
+        value.stack = flow.stack.into();
         self.tables.flows_of(inside.remote).put(&key, &value)?;
         if !keeps {
             let moved = Moved::new(eni, port.to_be());
@@ -213,7 +219,7 @@ impl Planter<'_> {
         let mut value = Note::new(&pod_tuple(&inside), last_seen, endpoint, shown);
         value.progress_in = inward;
         self.tables.inbound.put(&pod_tuple(&inside), &value)?;
-        let flow = state::FromOutside {
+        let flow = state::Noted {
             endpoint,
             out: shown,
             inward,
@@ -222,7 +228,46 @@ impl Planter<'_> {
         Ok(())
     }
 
-    /// A datagram whose first fragment has passed, now or too long ago.
+    /// A flow that the stack carries: with the outside, another pod or the host.
+    fn of_stack(&mut self) -> Result<()> {
+        let mut inside = self.inside(None);
+        if once_in(self.random, 3) {
+            let family = usize::from(inside.pod.is_ipv6());
+            let pod = pod_addresses(pick(self.random, &[0, 1, 3]))[family];
+            let host = translation_addresses(pick(self.random, &[0, 1]))[family];
+            inside.remote = pick(self.random, &[Some(pod), host]).unwrap_or(pod);
+        }
+        if self.state.stack.len() + 4 > self.world.settings.stack_capacity {
+            return Ok(());
+        }
+        let of = self.world.pod(inside.pod).map_or(0, |pod| pod.identity());
+        let idle = once_in(self.random, 2);
+        let flow = OfStack {
+            noted: state::Noted {
+                endpoint: self.endpoint(of),
+                out: pick(self.random, &[0, 1, 2, 2, 3, 10, 18]),
+                inward: pick(self.random, &[0, 1, 2, 2, 3, 10, 18]),
+            },
+            eni: pick(self.random, &ENIS).0,
+            old: once_in(self.random, 2),
+            idle,
+            dead: idle && once_in(self.random, 8),
+        };
+        let tuple = pod_tuple(&inside);
+        let noted = flow.noted;
+        let ago = |is_long| self.now - if is_long { LONG_AGO } else { 0 };
+        // What the value is made with says when it was made.
+        let mut value = Note::new(&tuple, ago(flow.old), noted.endpoint, noted.out);
+        value.last_seen = ago(flow.idle);
+        value.progress_in = noted.inward;
+        value.eni = flow.eni;
+        value.dead = flow.dead.into();
+        self.tables.stack.put(&tuple, &value)?;
+        self.state.stack.insert(inside, flow);
+        Ok(())
+    }
+
+    /// A datagram whose first fragment has passed, or a later one before it; now or too long ago.
     fn datagram(&mut self) -> Result<()> {
         let inside = self.inside(None);
         let is_v4 = inside.pod.is_ipv4();
@@ -233,18 +278,24 @@ impl Planter<'_> {
             protocol: if is_v4 { inside.protocol } else { 0 },
         };
         let is_old = once_in(self.random, 2);
-        let ports = (inside.protocol, inside.pod_port, inside.remote_port);
-        let value = Datagram::new(
-            self.now - if is_old { LONG_AGO } else { 0 },
-            ports.0,
-            ports.1.to_be(),
-            ports.2.to_be(),
-        );
+        let seen = self.now - if is_old { LONG_AGO } else { 0 };
+        let (value, told) = if once_in(self.random, 3) {
+            (Datagram::reordered(seen), Told::Reordered)
+        } else {
+            let Inside {
+                protocol,
+                pod_port,
+                remote_port,
+                ..
+            } = inside;
+            let value = Datagram::new(seen, protocol, pod_port.to_be(), remote_port.to_be());
+            (value, Told::Ports(protocol, pod_port, remote_port))
+        };
         self.tables
             .fragments
             .put(&datagram_key(&datagram), &value)?;
-        let noted = (!is_old).then_some(ports);
-        self.state.datagrams.insert(datagram, noted);
+        let told = (!is_old).then_some(told);
+        self.state.datagrams.insert(datagram, told);
         Ok(())
     }
 

@@ -11,7 +11,8 @@ use datapath_common::abi::{
 };
 
 use super::plant::{LONG_AGO, datagram_key};
-use crate::model::state::{FromOutside, Inside, Outside, State};
+use crate::model::stack::OfStack;
+use crate::model::state::{Inside, Noted, Outside, State, Told};
 use crate::testrun::Programs;
 use crate::testrun::tables::Table;
 
@@ -22,6 +23,7 @@ pub(super) struct Tables {
     blocks: Table<PortBlockKey, PortBlock>,
     pub(super) quota: Table<u32, Quota>,
     pub(super) inbound: Table<PodTuple, Note>,
+    pub(super) stack: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
 }
 
@@ -40,6 +42,7 @@ impl Tables {
             blocks: programs.table(map::PORT_BLOCKS)?,
             quota: programs.table(map::QUOTA)?,
             inbound: programs.table(map::INBOUND)?,
+            stack: programs.table(map::STACK)?,
             fragments: programs.table(map::FRAGMENTS)?,
         })
     }
@@ -69,6 +72,7 @@ impl Tables {
         self.blocks.clear()?;
         self.quota.clear()?;
         self.inbound.clear()?;
+        self.stack.clear()?;
         self.fragments.clear()
     }
 
@@ -76,6 +80,8 @@ impl Tables {
     /// batch began, in jiffies.
     pub(super) fn compare(&self, state: &State, begin: u64) -> Result<Vec<String>> {
         let mut differences = Vec::new();
+        // The kernel's clock may lag behind ours.
+        let long_ago = begin - LONG_AGO / 2;
         let mut flows = BTreeMap::new();
         for table in &self.flows {
             for (key, flow) in table.entries()? {
@@ -92,50 +98,71 @@ impl Tables {
                     endpoint: flow.endpoint,
                     out: flow.progress_out,
                     inward: flow.progress_in,
-                    // The kernel's clock may lag behind ours.
-                    idle: flow.last_seen < begin - LONG_AGO / 2,
+                    idle: flow.last_seen < long_ago,
                     dead: flow.dead != 0,
+                    stack: flow.stack != 0,
                 };
                 flows.insert(outside, flow);
             }
         }
         compare("flow", &flows, &state.flows, &mut differences);
+        self.compare_notes(state, long_ago, &mut differences)?;
         self.compare_rest(state, &mut differences)?;
         Ok(differences)
     }
 
+    fn compare_notes(
+        &self,
+        state: &State,
+        long_ago: u64,
+        differences: &mut Vec<String>,
+    ) -> Result<()> {
+        let notes = self.inbound.entries()?.into_iter();
+        let inbound = notes.map(|(tuple, note)| (inside(&tuple), noted(&note)));
+        compare(
+            "inbound flow",
+            &inbound.collect(),
+            &state.inbound,
+            differences,
+        );
+        let stack = self.stack.entries()?.into_iter().map(|(tuple, note)| {
+            let flow = OfStack {
+                noted: noted(&note),
+                eni: note.eni,
+                old: is_before(note.made, long_ago),
+                idle: note.last_seen < long_ago,
+                dead: note.dead != 0,
+            };
+            (inside(&tuple), flow)
+        });
+        compare(
+            "flow of the stack",
+            &stack.collect(),
+            &state.stack,
+            differences,
+        );
+        Ok(())
+    }
+
     fn compare_rest(&self, state: &State, differences: &mut Vec<String>) -> Result<()> {
-        let mut inbound = BTreeMap::new();
-        for (tuple, value) in self.inbound.entries()? {
-            let inside = Inside {
-                protocol: tuple.protocol,
-                pod: tuple.pod.into(),
-                pod_port: u16::from_be(tuple.pod_port),
-                remote: tuple.remote.into(),
-                remote_port: u16::from_be(tuple.remote_port),
-            };
-            let flow = FromOutside {
-                endpoint: value.endpoint,
-                out: value.progress_out,
-                inward: value.progress_in,
-            };
-            inbound.insert(inside, flow);
-        }
-        compare("inbound flow", &inbound, &state.inbound, differences);
         let mut fragments = BTreeMap::new();
         for (key, value) in self.fragments.entries()? {
-            let ports = (
-                value.protocol,
-                u16::from_be(value.source_port),
-                u16::from_be(value.destination_port),
-            );
-            fragments.insert(format!("{key:?}"), ports);
+            let told = match (value.reordered, value.protocol) {
+                (0, 0) => Told::Portless,
+                (0, protocol) => Told::Ports(
+                    protocol,
+                    u16::from_be(value.source_port),
+                    u16::from_be(value.destination_port),
+                ),
+                _ => Told::Reordered,
+            };
+            fragments.insert(format!("{key:?}"), told);
         }
-        for (datagram, ports) in &state.datagrams {
+        for (datagram, told) in &state.datagrams {
             let key = format!("{:?}", datagram_key(datagram));
             let found = fragments.remove(&key);
-            if ports.is_some() && found != *ports {
-                differences.push(format!("{datagram:?}: {found:?}, not {ports:?}"));
+            if told.is_some() && found != *told {
+                differences.push(format!("{datagram:?}: {found:?}, not {told:?}"));
             }
         }
         for key in fragments.keys() {
@@ -163,6 +190,32 @@ impl Tables {
         compare("quota of", &quota, &wanted, differences);
         Ok(())
     }
+}
+
+/// A tuple, in the model's terms.
+fn inside(tuple: &PodTuple) -> Inside {
+    Inside {
+        protocol: tuple.protocol,
+        pod: tuple.pod.into(),
+        pod_port: u16::from_be(tuple.pod_port),
+        remote: tuple.remote.into(),
+        remote_port: u16::from_be(tuple.remote_port),
+    }
+}
+
+/// What a note says of who spoke.
+fn noted(note: &Note) -> Noted {
+    Noted {
+        endpoint: note.endpoint,
+        out: note.progress_out,
+        inward: note.progress_in,
+    }
+}
+
+/// Whether the low word of a time is before another time.
+fn is_before(low: u32, time: u64) -> bool {
+    let [a, b, c, d, ..] = time.to_le_bytes();
+    low.wrapping_sub(u32::from_le_bytes([a, b, c, d])) > u32::MAX / 2
 }
 
 /// Says which entries differ.

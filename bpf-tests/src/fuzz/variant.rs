@@ -13,7 +13,8 @@ use crate::model::world::{Marks, Metadata, Settings};
 pub struct Variant {
     masquerade_v6: bool,
     metadata: MetadataPolicy,
-    path_stack: bool,
+    path: Path,
+    stack: u32,
     ports: &'static [(u16, u16)],
     capacity: u32,
     inbound: u32,
@@ -25,11 +26,12 @@ pub struct Variant {
 
 impl Variant {
     /// Those that a run goes through.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Primary,
-            path_stack: false,
+            path: Path::Direct,
+            stack: 8,
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
@@ -41,7 +43,8 @@ impl Variant {
         Self {
             masquerade_v6: false,
             metadata: MetadataPolicy::Own,
-            path_stack: false,
+            path: Path::Direct,
+            stack: 8,
             ports: &[(49152, 49663), (60416, 61439)],
             capacity: 16,
             inbound: 8,
@@ -53,7 +56,8 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Block,
-            path_stack: false,
+            path: Path::Direct,
+            stack: 8,
             ports: &[(1024, 1535), (40960, 41471), (65024, 65535)],
             capacity: 1024,
             inbound: 1024,
@@ -65,7 +69,21 @@ impl Variant {
         Self {
             masquerade_v6: true,
             metadata: MetadataPolicy::Primary,
-            path_stack: true,
+            path: Path::Stack,
+            stack: 8,
+            ports: &[(40960, 65535)],
+            capacity: 1024,
+            inbound: 1024,
+            inbound_per_endpoint: 1024,
+            flows_per_endpoint: 1024,
+            flows_of_host: 1024,
+            mask: MarkLayout::DEFAULT.mask(),
+        },
+        Self {
+            masquerade_v6: true,
+            metadata: MetadataPolicy::Primary,
+            path: Path::ServiceNat,
+            stack: 24,
             ports: &[(40960, 65535)],
             capacity: 1024,
             inbound: 1024,
@@ -94,12 +112,8 @@ impl Variant {
             masquerade_v4: true,
             masquerade_v6: self.masquerade_v6,
             metadata: self.metadata,
-            path: if self.path_stack {
-                Path::Stack
-            } else {
-                Path::Direct
-            },
-            stack: self.inbound,
+            path: self.path,
+            stack: self.stack,
             slices,
             flows_v4: self.capacity,
             flows_v6: self.capacity,
@@ -129,7 +143,9 @@ impl Variant {
             flows_per_endpoint: self.flows_per_endpoint.into(),
             inbound_per_endpoint: self.inbound_per_endpoint.into(),
             flows_of_host: self.flows_of_host.into(),
-            path_stack: self.path_stack,
+            path_stack: self.path == Path::Stack,
+            service_nat: self.path == Path::ServiceNat,
+            stack_capacity: self.stack as usize,
             ports: self.ports.to_vec(),
             may_be_exempt: false,
             inbound_capacity: self.inbound as usize,

@@ -7,7 +7,8 @@ use datapath_common::outcome::{DropReason, Verdict};
 use super::parse::{self, Ip, Piece};
 use super::policy::{Policy, Unknown, policy, unknown};
 use super::rewrite::{self, Side};
-use super::state::{Datagram, Inside, New, Outside, of_packet};
+use super::stack::{Sender, of_packet_by};
+use super::state::{Datagram, Inside, New, Outside, Told, of_packet};
 use super::transport::{self, Part, Ports, Transport};
 use super::world::{Eni, Pod};
 use super::{Decided, Done, Passage, Stop, Way};
@@ -19,6 +20,16 @@ pub(super) enum Origin {
     Pod,
     /// From the stack, on the device where it leaves.
     Stack,
+}
+
+/// A pod's packet that leaves.
+struct Leaving<'a> {
+    source: &'a Pod,
+    owner: &'a Eni,
+    policy: Policy,
+    /// Whether it may be of a translated flow.
+    looks_up: bool,
+    origin: Origin,
 }
 
 /// The packet that an ICMP error quotes.
@@ -38,74 +49,127 @@ impl Passage<'_> {
             return Ok(self.hand_up(ours, verdict));
         }
         let policy = policy(self.world, ip.source, ip.destination);
-        match policy {
-            Policy::Block => return Err(DropReason::MetadataBlocked.into()),
-            Policy::Keep if !self.world.settings.may_be_exempt => {
-                return Ok(self.out(ip, &owner, origin, Verdict::Eni));
-            }
-            Policy::Keep | Policy::Translate(_) => {}
+        let settings = &self.world.settings;
+        // What the stack sends it has carried.
+        let by_notes = settings.service_nat && origin == Origin::Pod;
+        let looks_up = policy != Policy::Keep || settings.may_be_exempt;
+        if policy == Policy::Block {
+            return Err(DropReason::MetadataBlocked.into());
         }
+        if !looks_up && !settings.service_nat {
+            return Ok(self.out(ip, &owner, origin, Verdict::Eni));
+        }
+        if by_notes && self.is_reordered(ip) {
+            return Ok(self.reorder(ip, self.mark_of(source.eni)));
+        }
+        let leaving = Leaving {
+            source,
+            owner: &owner,
+            policy,
+            looks_up,
+            origin,
+        };
         let (protocol, ports) = match ip.piece {
-            Piece::Later => match self.recall(ip) {
-                Some(noted) => noted,
-                None if policy == Policy::Keep => {
-                    return Ok(self.out(ip, &owner, origin, Verdict::Eni));
+            Piece::Later => match (self.told(ip), policy) {
+                (Some(Told::Ports(protocol, source, destination)), _) => {
+                    (protocol, later(source, destination))
                 }
-                None => return Err(DropReason::FragmentUnknown.into()),
-            },
-            Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
-                Ok(Transport::Ports(ports)) => (ip.protocol, ports),
-                Ok(Transport::Error) => {
-                    return self.pod_error(ip, source, &owner, policy, origin);
-                }
-                Ok(Transport::None) => {
+                (Some(Told::Portless), _) => {
                     return self.unknown(ip, &owner, unknown(policy, None), origin);
                 }
-                // Nothing can be translated of it, and nothing else is to be done to it.
-                Err(_) if policy == Policy::Keep => {
-                    return Ok(self.out(ip, &owner, origin, Verdict::Eni));
-                }
-                Err(reason) => return Err(reason.into()),
+                (_, Policy::Keep) => return Ok(self.out(ip, &owner, origin, Verdict::Eni)),
+                _ => return Err(DropReason::FragmentUnknown.into()),
             },
+            Piece::Whole | Piece::First => {
+                let read = transport::read(&self.frame, ip);
+                if by_notes && !matches!(read, Ok(Transport::Ports(_))) {
+                    self.tell_portless(ip);
+                }
+                match read {
+                    Ok(Transport::Ports(ports)) => (ip.protocol, ports),
+                    Ok(Transport::Error) => return self.pod_error(ip, &leaving),
+                    Ok(Transport::None) => {
+                        return self.unknown(ip, &owner, unknown(policy, None), origin);
+                    }
+                    // Nothing can be translated of it, and nothing else is to be done to it.
+                    Err(_) if policy == Policy::Keep => {
+                        return Ok(self.out(ip, &owner, origin, Verdict::Eni));
+                    }
+                    Err(reason) => return Err(reason.into()),
+                }
+            }
         };
-        if ip.piece == Piece::First {
-            self.note(ip, ports);
-        }
-        let inside = Inside {
-            protocol,
-            pod: ip.source,
-            pod_port: ports.source,
-            remote: ip.destination,
-            remote_port: ports.destination,
-        };
-        if let Some(flow) = self.state.goes_out(source.identity(), &inside, ports.flags) {
-            return self.translated(ip, &flow, origin);
-        }
+        self.note(ip, protocol, ports);
+        self.with_ports(ip, &leaving, protocol, ports)
+    }
+
+    /// Sends out a packet with ports.
+    fn with_ports(
+        &mut self,
+        ip: &Ip,
+        leaving: &Leaving<'_>,
+        protocol: u8,
+        ports: Ports,
+    ) -> Decided {
+        let endpoint = leaving.source.identity();
+        let inside = of_packet_by(ip, protocol, ports, Sender::Pod);
         let shown = of_packet(protocol, ports.flags);
-        if self.state.shows_inbound(source.identity(), inside, shown) {
-            return Ok(self.out(ip, &owner, origin, Verdict::Inbound));
+        if leaving.looks_up
+            && let Some(flow) = self.state.goes_out(endpoint, &inside, ports.flags)
+        {
+            return self.translated(ip, &flow, leaving.origin);
         }
-        match unknown(policy, Some(ports.part)) {
-            Unknown::Open(eni) => {
-                let address = self.translation(eni, ip.source)?;
-                let new = New {
-                    inside,
-                    eni,
-                    address,
-                    endpoint: source.identity(),
-                    flags: ports.flags,
-                };
-                let flow = self.open(ip, &new)?;
-                self.translated(ip, &flow, origin)
+        if self.world.settings.service_nat && leaving.origin == Origin::Pod {
+            let eni = self
+                .state
+                .passes_stack(endpoint, inside, Sender::Pod, ports.flags);
+            if let Some(eni) = eni {
+                return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow));
             }
-            Unknown::Inbound(true) => {
-                let endpoint = source.identity();
-                self.state
-                    .note_inbound(self.world, endpoint, inside, shown)?;
-                Ok(self.out(ip, &owner, origin, Verdict::Inbound))
-            }
-            other => self.unknown(ip, &owner, other, origin),
         }
+        let verdict = if !leaving.looks_up {
+            Verdict::Eni
+        } else if self.state.shows_inbound(endpoint, inside, shown) {
+            Verdict::Inbound
+        } else {
+            match unknown(leaving.policy, Some(ports.part)) {
+                Unknown::Open(eni) => {
+                    let address = self.translation(eni, ip.source)?;
+                    let new = New {
+                        inside,
+                        eni,
+                        address,
+                        endpoint,
+                        flags: ports.flags,
+                    };
+                    let flow = self.open(ip, &new)?;
+                    return self.translated(ip, &flow, leaving.origin);
+                }
+                Unknown::Inbound(is_noted) => {
+                    if is_noted {
+                        self.state
+                            .note_inbound(self.world, endpoint, inside, shown)?;
+                    }
+                    Verdict::Inbound
+                }
+                Unknown::Keep => Verdict::Eni,
+                Unknown::Drop(reason) => return Err(reason.into()),
+            }
+        };
+        if self.is_carried(leaving.origin) {
+            let whose = (endpoint, leaving.source.eni);
+            let packet = (inside, ports.flags);
+            self.state
+                .note_stack(self.world, packet, Sender::Pod, whose)?;
+        }
+        Ok(self.out(ip, leaving.owner, leaving.origin, verdict))
+    }
+
+    /// Whether the stack has carried a packet as its flow, and not as an exception.
+    fn is_carried(&self, origin: Origin) -> bool {
+        let settings = &self.world.settings;
+        let is_exception = self.packet.mark & settings.marks.exception != 0;
+        settings.service_nat && origin == Origin::Stack && !is_exception
     }
 
     /// Sends out a packet of no flow.
@@ -119,14 +183,14 @@ impl Passage<'_> {
     }
 
     /// An ICMP error of a pod, about a packet that it has received.
-    fn pod_error(
-        &mut self,
-        ip: &Ip,
-        source: &Pod,
-        owner: &Eni,
-        policy: Policy,
-        origin: Origin,
-    ) -> Decided {
+    fn pod_error(&mut self, ip: &Ip, leaving: &Leaving<'_>) -> Decided {
+        let Leaving {
+            source,
+            owner,
+            policy,
+            origin,
+            ..
+        } = *leaving;
         let quote = match self.quote(ip) {
             Ok(quote) => quote,
             // As for a packet that is cut itself.
@@ -134,8 +198,9 @@ impl Passage<'_> {
             Err(reason) => return Err(reason.into()),
         };
         if let Some(quote) = quote.filter(|quote| quote.ip.destination == ip.source) {
-            let inside = received(&quote);
-            if let Some(flow) = self.state.find(source.identity(), &inside) {
+            let (endpoint, inside) = (source.identity(), received(&quote));
+            let flow = self.state.find(endpoint, &inside);
+            if let Some(flow) = flow.filter(|_| leaving.looks_up) {
                 let address = self.translation(flow.eni, ip.source)?;
                 let exit = *self.eni(flow.eni)?;
                 let inner = (Side::Destination, address, flow.port);
@@ -143,8 +208,15 @@ impl Passage<'_> {
                 rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
                 return Ok(self.out(ip, &exit, origin, Verdict::Translated));
             }
+            let of_stack = self.state.quoted_of_stack(endpoint, &inside);
+            if let Some(eni) = of_stack
+                && self.world.settings.service_nat
+                && origin == Origin::Pod
+            {
+                return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow));
+            }
             let inbound = self.state.inbound.get(&inside);
-            if inbound.is_some_and(|flow| flow.endpoint == source.identity()) {
+            if leaving.looks_up && inbound.is_some_and(|flow| flow.endpoint == endpoint) {
                 return Ok(self.out(ip, owner, origin, Verdict::Inbound));
             }
         }
@@ -154,6 +226,11 @@ impl Passage<'_> {
 
     /// Sends a packet out as its flow says.
     fn translated(&mut self, ip: &Ip, flow: &Outside, origin: Origin) -> Decided {
+        if self.is_carried(origin)
+            && let Some(flow) = self.state.flows.get_mut(flow)
+        {
+            flow.stack = true;
+        }
         let address = self.translation(flow.eni, ip.source)?;
         let exit = *self.eni(flow.eni)?;
         rewrite::translate(&mut self.frame, ip, Side::Source, address, flow.port);
@@ -208,23 +285,36 @@ impl Passage<'_> {
     }
 
     /// Notes the ports of a datagram's first fragment.
-    pub(super) fn note(&mut self, ip: &Ip, ports: Ports) {
-        let key = datagram(ip);
-        let noted = Some((ip.protocol, ports.source, ports.destination));
-        self.state.datagrams.insert(key, noted);
+    pub(super) fn note(&mut self, ip: &Ip, protocol: u8, ports: Ports) {
+        if ip.piece == Piece::First {
+            let told = Told::Ports(protocol, ports.source, ports.destination);
+            self.state.datagrams.insert(datagram(ip), Some(told));
+        }
+    }
+
+    /// What is known of a fragment's datagram.
+    fn told(&self, ip: &Ip) -> Option<Told> {
+        *self.state.datagrams.get(&datagram(ip))?
     }
 
     /// The protocol and the ports of the datagram of a later fragment.
     pub(super) fn recall(&self, ip: &Ip) -> Option<(u8, Ports)> {
-        let key = datagram(ip);
-        let (protocol, source, destination) = (*self.state.datagrams.get(&key)?)?;
-        let ports = Ports {
-            source,
-            destination,
-            flags: 0,
-            part: Part::Belongs,
-        };
-        Some((protocol, ports))
+        match self.told(ip)? {
+            Told::Ports(protocol, source, destination) => {
+                Some((protocol, later(source, destination)))
+            }
+            Told::Portless | Told::Reordered => None,
+        }
+    }
+}
+
+/// The ports of a later fragment.
+fn later(source: u16, destination: u16) -> Ports {
+    Ports {
+        source,
+        destination,
+        flags: 0,
+        part: Part::Belongs,
     }
 }
 
@@ -239,8 +329,19 @@ pub(super) fn received(quote: &Quote) -> Inside {
     }
 }
 
+/// The same for who sent it.
+pub(super) fn sent(quote: &Quote) -> Inside {
+    Inside {
+        protocol: quote.ip.protocol,
+        pod: quote.ip.source,
+        pod_port: quote.ports.source,
+        remote: quote.ip.destination,
+        remote_port: quote.ports.destination,
+    }
+}
+
 /// The datagram that a fragment belongs to.
-fn datagram(ip: &Ip) -> Datagram {
+pub(super) fn datagram(ip: &Ip) -> Datagram {
     Datagram {
         source: ip.source,
         destination: ip.destination,

@@ -4,6 +4,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use super::egress::Origin;
 use super::parse::{ICMPV6, Ip};
+use super::stack::{Path, Sender};
 use super::wire::{byte, number16};
 use super::world::Address;
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
@@ -33,7 +34,15 @@ impl Passage<'_> {
         if is_link_local(ip.destination) {
             return Ok(self.hand_up(owner, Verdict::LinkLocal));
         }
-        match self.world.addresses.get(&ip.destination).copied() {
+        let destination = self.world.addresses.get(&ip.destination).copied();
+        if destination.is_some() {
+            match self.path(&ip, &source, Sender::Pod) {
+                Path::Direct => {}
+                Path::Stack(eni) => return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow)),
+                Path::Reordered => return Ok(self.reorder(&ip, owner)),
+            }
+        }
+        match destination {
             Some(Address::Host { .. }) => return Ok(self.hand_up(owner, Verdict::Host)),
             Some(Address::Pod(_)) if self.world.settings.path_stack => {
                 return Ok(self.hand_up(owner, Verdict::Stack));

@@ -5,7 +5,8 @@ use datapath_common::outcome::{DropReason, Verdict};
 use super::parse::{Ip, Piece, TCP};
 use super::policy::{PRIMARY, Policy, policy};
 use super::rewrite::{self, Side};
-use super::state::{Flow, Inside, Outside, of_packet};
+use super::stack::{Path, Sender, of_packet_by};
+use super::state::{Flow, Outside, of_packet};
 use super::transport::{self, FIN, Part, Ports, RST, SYN, Transport};
 use super::wire::byte;
 use super::world::{Address, Pod};
@@ -43,6 +44,12 @@ impl Passage<'_> {
         if pod.eni_ifindex != self.packet.ifindex {
             return Err(DropReason::WrongEni.into());
         }
+        let ours = self.ingress_mark(pod.eni);
+        match self.path(ip, pod, Sender::Remote) {
+            Path::Direct => {}
+            Path::Stack(_) => return Ok(self.hand_up(ours, Verdict::StackFlow)),
+            Path::Reordered => return Ok(self.reorder(ip, ours)),
+        }
         self.note_opened(ip, pod)?;
         self.inward(ip, pod, pod.eni, Verdict::Local)
     }
@@ -68,13 +75,7 @@ impl Passage<'_> {
         if ports.part != Part::Opens {
             return Ok(());
         }
-        let inside = Inside {
-            protocol: ip.protocol,
-            pod: ip.destination,
-            pod_port: ports.destination,
-            remote: ip.source,
-            remote_port: ports.source,
-        };
+        let inside = of_packet_by(ip, ip.protocol, ports, Sender::Remote);
         self.state
             .note_inbound(self.world, pod.identity(), inside, 0)
     }
@@ -90,13 +91,7 @@ impl Passage<'_> {
         if ip.piece != Piece::Whole || ports.flags & SYN != 0 || !(is_bare || ends) {
             return;
         }
-        let inside = Inside {
-            protocol: TCP,
-            pod: ip.destination,
-            pod_port: ports.destination,
-            remote: ip.source,
-            remote_port: ports.source,
-        };
+        let inside = of_packet_by(ip, TCP, ports, Sender::Remote);
         let shown = of_packet(TCP, ports.flags);
         self.state.sees_inbound(pod.identity(), inside, shown);
     }
@@ -105,10 +100,14 @@ impl Passage<'_> {
         if self.world.settings.path_stack {
             self.set_mark(self.ingress_mark(eni));
             let verdict = match verdict {
-                Verdict::Returned => Verdict::StackReturned,
-                _ => Verdict::Stack,
+                Verdict::Local => Verdict::Stack,
+                _ => Verdict::StackReturned,
             };
             return Ok((verdict, Way::Pass));
+        }
+        if verdict == Verdict::StackFlowReturned {
+            let ours = self.ingress_mark(eni);
+            return Ok(self.hand_up(ours, verdict));
         }
         if let Some(exception) = self.exception(ip, pod.mtu)? {
             self.set_mark(self.ingress_mark(eni) | self.world.settings.marks.exception);
@@ -145,9 +144,7 @@ impl Passage<'_> {
         let Some(flow) = self.state.comes_in(&outside, ports.flags) else {
             return Ok(self.up(Verdict::NotForPod));
         };
-        if ip.piece == Piece::First {
-            self.note(ip, ports);
-        }
+        self.note(ip, protocol, ports);
         if flow.endpoint == 0 {
             if flow.pod_port != outside.port {
                 let (frame, address) = (&mut self.frame, ip.destination);
@@ -158,7 +155,7 @@ impl Passage<'_> {
         let pod = self.endpoint(&flow)?;
         let (frame, port) = (&mut self.frame, flow.pod_port);
         rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
-        self.inward(ip, &pod, eni, Verdict::Returned)
+        self.inward(ip, &pod, eni, self.returned(&flow))
     }
 
     /// An ICMP error about a packet that left with the translation address.
@@ -190,7 +187,16 @@ impl Passage<'_> {
         let inner = (Side::Source, flow.pod, flow.pod_port);
         let outer = Some((Side::Destination, flow.pod));
         rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
-        self.inward(ip, &pod, eni, Verdict::Returned)
+        self.inward(ip, &pod, eni, self.returned(&flow))
+    }
+
+    /// How a flow's answer goes back.
+    fn returned(&self, flow: &Flow) -> Verdict {
+        if flow.stack && self.world.settings.service_nat {
+            Verdict::StackFlowReturned
+        } else {
+            Verdict::Returned
+        }
     }
 
     /// The pod whose flow it is, and not the next one with its address.

@@ -8,6 +8,7 @@
 pub mod parse;
 pub mod policy;
 pub mod rewrite;
+pub mod stack;
 pub mod state;
 pub mod transport;
 pub mod wire;
@@ -16,6 +17,7 @@ pub mod world;
 mod egress;
 mod from_endpoint;
 mod from_network;
+mod to_endpoint;
 mod to_network;
 
 use std::net::IpAddr;
@@ -133,7 +135,7 @@ pub fn predict(
         Program::FromEndpoint => passage.pod_sends(),
         Program::FromNetwork => passage.eni_receives(),
         Program::ToNetwork => passage.stack_sends(),
-        Program::ToEndpoint => Ok((Verdict::ToPod, Way::Pass)),
+        Program::ToEndpoint => passage.stack_delivers(),
     };
     match decided {
         Ok((verdict, way)) => Ok(Answer {

@@ -1,4 +1,4 @@
-//! What is remembered: flows, inbound notes, fragmented datagrams.
+//! What is remembered: flows, notes of others, fragmented datagrams.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use datapath_common::outcome::DropReason;
 
 use super::parse::{SCTP, TCP};
+use super::stack::{OfStack, StackCounts};
 use super::transport::{ACK, FIN, RST, SYN};
 use super::world::World;
 
@@ -19,6 +20,8 @@ pub mod shown {
     pub const FIN: u8 = 4;
     /// RST.
     pub const RST: u8 = 8;
+    /// Of a flow of the stack: a packet has passed long after both sides had spoken.
+    pub const STREAM: u8 = 16;
 }
 
 /// A flow as the outside knows it.
@@ -81,17 +84,44 @@ pub struct Flow {
     pub idle: bool,
     /// Whether it is about to be removed.
     pub dead: bool,
+    /// Whether its answers take the stack.
+    pub stack: bool,
 }
 
-/// A flow from the outside.
+/// A flow that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FromOutside {
+pub struct Noted {
     /// Whose it is.
     pub endpoint: u32,
     /// What the pod has shown.
     pub out: u8,
     /// What the outside has shown.
     pub inward: u8,
+}
+
+impl Noted {
+    /// The pod shows more; with a SYN it begins anew.
+    pub(super) fn pod_shows(&mut self, shown: u8) {
+        if shown & shown::SYN != 0 {
+            (self.out, self.inward) = (shown, 0);
+            return;
+        }
+        self.out |= shown;
+        if shown & shown::RST == 0 {
+            self.inward &= !shown::RST;
+        }
+    }
+}
+
+/// What is known of a datagram that comes in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Its protocol, source and destination port.
+    Ports(u8, u16, u16),
+    /// Its first piece has passed, and has no ports.
+    Portless,
+    /// A later piece came first.
+    Reordered,
 }
 
 /// What is remembered.
@@ -102,9 +132,13 @@ pub struct State {
     /// The same by endpoint and inside, without dead ones.
     pub by_inside: BTreeMap<(u32, Inside), Outside>,
     /// Flows from the outside.
-    pub inbound: BTreeMap<Inside, FromOutside>,
-    /// Protocol, source and destination port of fragmented datagrams; `None`: noted too long ago.
-    pub datagrams: BTreeMap<Datagram, Option<(u8, u16, u16)>>,
+    pub inbound: BTreeMap<Inside, Noted>,
+    /// Flows that take the stack both ways.
+    pub stack: BTreeMap<Inside, OfStack>,
+    /// How many of these were noted, and could not be, of IPv4 and of IPv6.
+    pub stack_counts: StackCounts,
+    /// Fragmented datagrams; `None`: noted too long ago.
+    pub datagrams: BTreeMap<Datagram, Option<Told>>,
     /// Flows of each endpoint.
     pub quota: BTreeMap<u32, u64>,
     /// First choice of port for a pod's port.
@@ -299,6 +333,7 @@ impl State {
             inward: 0,
             idle: false,
             dead: false,
+            stack: false,
         };
         flow.goes_out(outside.protocol, new.flags);
         self.put(outside, flow);
@@ -327,7 +362,7 @@ impl State {
         if self.inbound.len() >= world.settings.inbound_capacity {
             return Err(DropReason::InboundFull);
         }
-        let noted = FromOutside {
+        let noted = Noted {
             endpoint,
             out: shown,
             inward: 0,
@@ -354,14 +389,7 @@ impl State {
         let Some(flow) = found.filter(|flow| flow.endpoint == endpoint) else {
             return false;
         };
-        if shown & shown::SYN != 0 {
-            (flow.out, flow.inward) = (shown, 0);
-            return true;
-        }
-        flow.out |= shown;
-        if shown & shown::RST == 0 {
-            flow.inward &= !shown::RST;
-        }
+        flow.pod_shows(shown);
         true
     }
 

@@ -6,7 +6,8 @@ use super::egress::{Origin, received};
 use super::parse::{Ip, Piece};
 use super::policy::is_translated;
 use super::rewrite::{self, Side};
-use super::state::{Inside, New, Outside};
+use super::stack::{Sender, of_packet_by};
+use super::state::{New, Outside};
 use super::transport::{self, Part, Ports, Transport};
 use super::world::Address;
 use super::{Decided, Passage, Stop, Way, is_group};
@@ -72,16 +73,8 @@ impl Passage<'_> {
 
     /// The host sends from a port that is ours.
     fn claim(&mut self, ip: &Ip, eni: u8, protocol: u8, ports: Ports) -> Decided {
-        if ip.piece == Piece::First {
-            self.note(ip, ports);
-        }
-        let inside = Inside {
-            protocol,
-            pod: ip.source,
-            pod_port: ports.source,
-            remote: ip.destination,
-            remote_port: ports.destination,
-        };
+        self.note(ip, protocol, ports);
+        let inside = of_packet_by(ip, protocol, ports, Sender::Pod);
         let flow = match self.state.goes_out(0, &inside, ports.flags) {
             Some(flow) => flow,
             None if ports.part != Part::Opens => return FROM_HOST,

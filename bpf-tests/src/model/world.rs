@@ -136,6 +136,10 @@ pub struct Settings {
     pub flows_per_endpoint: u64,
     /// Whether all pod traffic takes the stack.
     pub path_stack: bool,
+    /// Whether flows that the stack carries take it both ways.
+    pub service_nat: bool,
+    /// Most of these.
+    pub stack_capacity: usize,
     /// Our ports: first and last of each range.
     pub ports: Vec<(u16, u16)>,
     /// Whether flows are looked up for packets that policy does not translate.

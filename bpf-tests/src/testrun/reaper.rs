@@ -45,6 +45,18 @@ impl Reaper {
     /// # Errors
     /// When the kernel refuses.
     pub fn inbound(&self, flows: &[(PodTuple, u64)]) -> Result<u32> {
+        self.notes(ReapKind::Inbound, flows)
+    }
+
+    /// The same for flows of the stack.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn stack(&self, flows: &[(PodTuple, u64)]) -> Result<u32> {
+        self.notes(ReapKind::Stack, flows)
+    }
+
+    fn notes(&self, kind: ReapKind, flows: &[(PodTuple, u64)]) -> Result<u32> {
         let items: Vec<_> = flows
             .iter()
             .map(|(key, last_seen)| ReapNote {
@@ -52,7 +64,7 @@ impl Reaper {
                 last_seen: *last_seen,
             })
             .collect();
-        self.ask(ReapKind::Inbound, &items)
+        self.ask(kind, &items)
     }
 
     fn ask<T: IntoBytes + Immutable>(self, kind: ReapKind, items: &[T]) -> Result<u32> {
@@ -121,6 +133,7 @@ impl Programs {
             self.table::<PodTuple, Moved>(moved)?.clear()?;
         }
         self.table::<PodTuple, Note>(map::INBOUND)?.clear()?;
+        self.table::<PodTuple, Note>(map::STACK)?.clear()?;
         self.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS)?
             .clear()?;
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;

@@ -12,7 +12,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use aya::EbpfLoader;
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
-use datapath_common::counter::{Counter, Program};
+use datapath_common::abi::map;
+use datapath_common::counter::{Counter, NatStat, Program};
 use towpath::bpf::{DatapathSettings, Globals};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -333,18 +334,35 @@ impl Programs {
         })
     }
 
-    /// Slots of a map of counters for each CPU that are not zero, summed over the CPUs.
-    pub(super) fn sums(&self, name: &str, slots: Range<u32>) -> Result<BTreeMap<u32, Counter>> {
+    /// A count of translation, summed over the CPUs.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn nat_stat(&self, stat: NatStat, is_v4: bool) -> Result<u64> {
+        let slot = stat.slot(is_v4);
+        let mut sum = 0;
+        self.each_cpu(map::NAT_STATS, slot..slot + 1, |_, values: &[u64]| {
+            sum = values.iter().sum();
+        })?;
+        Ok(sum)
+    }
+
+    /// Hands out what each CPU has in slots of a map.
+    fn each_cpu<V: Plain>(
+        &self,
+        name: &str,
+        slots: Range<u32>,
+        mut take: impl FnMut(u32, &[V]),
+    ) -> Result<()> {
         let Some(Map::PerCpuArray(data)) = self.ebpf.map(name) else {
             bail!("the object has no counters {name} for each CPU");
         };
         let size = data.info()?.value_size() as usize;
-        if size != size_of::<Counter>() {
+        if size != size_of::<V>() {
             bail!("{name} has values of {size} bytes");
         }
         let cpus = aya::util::nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
-        let mut values = vec![Counter::default(); cpus];
-        let mut sums = BTreeMap::new();
+        let mut values = vec![V::new_zeroed(); cpus];
         for slot in slots {
             let mut element = Element {
                 map: data.fd().as_fd().as_raw_fd().cast_unsigned(),
@@ -354,6 +372,15 @@ impl Programs {
                 flags: 0,
             };
             bpf(command::LOOKUP, &mut element).context("a counter")?;
+            take(slot, &values);
+        }
+        Ok(())
+    }
+
+    /// Slots of a map of counters for each CPU that are not zero, summed over the CPUs.
+    pub(super) fn sums(&self, name: &str, slots: Range<u32>) -> Result<BTreeMap<u32, Counter>> {
+        let mut sums = BTreeMap::new();
+        self.each_cpu(name, slots, |slot, values: &[Counter]| {
             let sum = values.iter().fold(Counter::default(), |sum, one| Counter {
                 packets: sum.packets + one.packets,
                 bytes: sum.bytes + one.bytes,
@@ -361,7 +388,7 @@ impl Programs {
             if sum != Counter::default() {
                 sums.insert(slot, sum);
             }
-        }
+        })?;
         Ok(sums)
     }
 

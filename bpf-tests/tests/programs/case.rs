@@ -87,17 +87,23 @@ impl Case {
     }
 
     /// As a packet that a pod's device received.
-    pub(crate) fn of_pod(mut self, device: Device) -> Self {
-        self.input.ingress_ifindex = device.ifindex;
+    pub(crate) fn of_pod(self, device: Device) -> Self {
         // Our bits of what the stack sends say the owner's ENI.
-        self.input.mark = OTHERS;
+        self.by(device, OTHERS)
+    }
+
+    /// As a packet that a device received, and that has this mark.
+    pub(crate) fn by(mut self, device: Device, mark: u32) -> Self {
+        self.input.ingress_ifindex = device.ifindex;
+        self.input.mark = mark;
         self
     }
 
-    /// Whether it is a packet of a pod that the stack sends. A test run on Linux 5.10 cannot be told
-    /// that another device has received a packet.
+    /// Whether it is a packet that the stack sends on. A test run on Linux 5.10 cannot be told that
+    /// another device has received a packet.
     pub(crate) fn is_carried(&self) -> bool {
-        self.program == Program::ToNetwork && self.input.ingress_ifindex != 0
+        let is_sent = matches!(self.program, Program::ToNetwork | Program::ToEndpoint);
+        is_sent && self.input.ingress_ifindex != 0
     }
 
     /// Runs it and compares.

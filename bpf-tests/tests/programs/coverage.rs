@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use crate::{from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path};
+use crate::{
+    from_endpoint, from_network, hostile, limits, nat, neighbour_discovery, path, stack_flows,
+};
 
 /// Outcomes that only what pods send to something of this node has.
-const OF_POD: [Verdict; 11] = [
+const OF_POD: [Verdict; 13] = [
     Verdict::Local,
     Verdict::Host,
     Verdict::Service,
@@ -20,6 +22,8 @@ const OF_POD: [Verdict; 11] = [
     Verdict::LinkLocal,
     Verdict::Arp,
     Verdict::Stack,
+    Verdict::StackFlow,
+    Verdict::Reordered,
 ];
 /// Drops of what a pod sends, by its frame and addresses.
 const DROPS_OF_POD: [DropReason; 4] = [
@@ -69,6 +73,9 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 Verdict::HostReturned,
                 Verdict::Stack,
                 Verdict::StackReturned,
+                Verdict::StackFlow,
+                Verdict::StackFlowReturned,
+                Verdict::Reordered,
             ],
             vec![
                 DropReason::Truncated,
@@ -93,7 +100,15 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 ],
             ]
             .concat(),
-            [&DROPS_LEAVING[..], &[DropReason::ServiceNotTranslated]].concat(),
+            [
+                &DROPS_LEAVING[..],
+                &[DropReason::ServiceNotTranslated, DropReason::StackFull],
+            ]
+            .concat(),
+        ),
+        Program::ToEndpoint => (
+            vec![Verdict::FromHost, Verdict::Noted, Verdict::ToPod],
+            vec![DropReason::StackFull],
         ),
     };
     let passed = passed.into_iter().map(Outcome::Passed);
@@ -111,8 +126,8 @@ fn the_tables_produce_every_outcome() {
         hostile::cases(),
         nat::cases(),
     ];
-    let others = limits::tables().into_iter().chain(path::tables());
-    tables.extend(others.map(|table| table.cases));
+    let others = [limits::tables(), path::tables(), stack_flows::tables()];
+    tables.extend(others.into_iter().flatten().map(|table| table.cases));
     for program in Program::ALL {
         let produced: BTreeSet<Outcome> = tables
             .iter()

@@ -1,11 +1,13 @@
-//! Packets whose headers lie, for both programs. A test run takes no IP packet that is shorter
+//! Packets whose headers lie, for every program. A test run takes no IP packet that is shorter
 //! than its header; `wire` sends those.
 
 use bpf_tests::packet::{Body, ETHERNET};
 use datapath_common::counter::Program;
 use datapath_common::outcome::DropReason::{self, MalformedHeader, Truncated};
+use datapath_common::outcome::Verdict;
 
-use crate::case::{Case, Expect, check_all, to_eni, to_pod};
+use crate::case::{Case, Expect, Table, check_all, to_eni, to_pod};
+use crate::stack_flows::with_service_nat;
 use crate::world::*;
 
 /// Offsets within the IP header.
@@ -19,6 +21,7 @@ fn good(program: Program, net: &Net, body: Body) -> (Device, Vec<u8>) {
         Program::FromNetwork | Program::ToNetwork => {
             (ENI_1, received(ENI_1, net.outside, net.a, body).bytes())
         }
+        Program::ToEndpoint => (VETH_A, to_a(net, net.outside, body).bytes()),
     }
 }
 
@@ -74,6 +77,23 @@ fn v6(frame: &[u8]) -> Vec<(&'static str, Vec<u8>, DropReason)> {
         ("length 65535", length(65_535), Truncated),
         ("a header alone", frame[..ETHERNET + 40].to_vec(), Truncated),
     ]
+}
+
+/// What the stack sends to a pod is the stack's business, lie or not: it goes on unnoted.
+fn to_endpoint() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (net, lies) in [(V4, v4 as fn(&[u8]) -> _), (V6, v6)] {
+        for body in [Body::Udp(100), Body::Tcp(0)] {
+            let (device, frame) = good(Program::ToEndpoint, &net, body);
+            for (what, frame, _reason) in lies(&frame) {
+                let name = format!("{} {what}", net.family);
+                let expect = Expect::Stack(Verdict::ToPod, OTHERS);
+                let case = Case::new(Program::ToEndpoint, name, device, frame, expect);
+                cases.push(case.by(ENI_1, OTHERS));
+            }
+        }
+    }
+    cases
 }
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -138,4 +158,14 @@ fn padded() -> Vec<Case> {
 #[test]
 fn lying_headers_are_dropped_with_their_reason() {
     check_all(&cases());
+}
+
+#[test]
+fn the_stacks_lying_headers_leave_no_note() {
+    let table = Table {
+        settings: with_service_nat(),
+        prepare: |_| {},
+        cases: to_endpoint(),
+    };
+    table.check();
 }

@@ -2,20 +2,26 @@
 
 use bpf_tests::packet::Body;
 use bpf_tests::testrun::{Input, PASS, Programs};
+use datapath_common::abi::{Note, PodTuple, map};
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
+use towpath::bpf::DatapathSettings;
 
+use crate::stack_flows::with_service_nat;
 use crate::world::*;
+
+/// Masks within which our bits may lie.
+const MASKS: [u32; 4] = [
+    0x0000_003f,
+    0x00ff_0000,
+    0xffff_ffff,
+    MarkLayout::DEFAULT.mask(),
+];
 
 #[test]
 fn programs_use_the_layout_they_are_loaded_with() {
     drop(node());
-    for mask in [
-        0x0000_003f,
-        0x00ff_0000,
-        0xffff_ffff,
-        MarkLayout::DEFAULT.mask(),
-    ] {
+    for mask in MASKS {
         let layout = MarkLayout::new(mask).unwrap();
         let mut programs = Programs::load(layout).unwrap();
         fill(&mut programs);
@@ -35,6 +41,40 @@ fn programs_use_the_layout_they_are_loaded_with() {
             let output = programs.run(Program::FromEndpoint, &input).unwrap();
             assert_eq!(output.code, PASS);
             assert_eq!(output.mark, !mask | bits, "mask {mask:#x}");
+        }
+    }
+}
+
+/// What the stack sends to a pod: noted where its mark has bits of ours, and not the exception's.
+#[test]
+fn the_stacks_packets_are_told_apart_by_the_layout() {
+    drop(node());
+    for mask in MASKS {
+        let layout = MarkLayout::new(mask).unwrap();
+        let mut programs = Programs::load_with(&DatapathSettings {
+            mark: layout,
+            ..with_service_nat()
+        })
+        .unwrap();
+        fill(&mut programs);
+        let own = layout.eni(1).unwrap();
+        for (mark, is_noted) in [
+            (!mask, false),
+            (own | layout.exception(), false),
+            (own, true),
+        ] {
+            let input = Input {
+                frame: to_a(&V4, V4.peer, Body::Udp(1)).bytes(),
+                ifindex: VETH_A.ifindex,
+                ingress_ifindex: 0,
+                mark,
+                gso_size: 0,
+            };
+            let output = programs.run(Program::ToEndpoint, &input).unwrap();
+            assert_eq!((output.code, output.mark), (PASS, mark));
+            let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+            let is_there = !notes.entries().unwrap().is_empty();
+            assert_eq!(is_there, is_noted, "mask {mask:#x}, mark {mark:#x}");
         }
     }
 }

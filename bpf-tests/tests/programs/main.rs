@@ -18,5 +18,8 @@ mod nat;
 mod neighbour_discovery;
 mod path;
 mod reuse;
+mod size;
+mod stack_flows;
+mod stack_notes;
 mod wire;
 mod world;

@@ -1,14 +1,17 @@
 //! A pod that gets the address of a former one, and nothing of what that left behind.
 
-use bpf_tests::packet::Body;
+use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::Programs;
+use bpf_tests::testrun::pool::Lease;
 use datapath_common::abi::{Flow, FlowKey, Note, PodTuple, Quota, inbound_quota, map};
-use datapath_common::counter::Program;
+use datapath_common::counter::{NatStat, Program};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
+use datapath_common::progress;
 
-use crate::case::{Case, Expect};
+use crate::case::{Case, Expect, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};
+use crate::stack_flows::with_service_nat;
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -22,7 +25,7 @@ fn run(programs: &mut Programs, cases: Vec<Case>) {
     }
 }
 
-fn from_eni(net: &Net, what: &str, frame: &bpf_tests::packet::Frame, expect: Expect) -> Case {
+fn from_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
     let name = format!("{} {what}", net.family);
     Case::new(Program::FromNetwork, name, ENI_1, frame.bytes(), expect)
 }
@@ -41,16 +44,21 @@ fn hand_on(programs: &mut Programs, net: &Net, device: Device) {
     programs.put_address(net.a, entry).unwrap();
 }
 
+/// A node on which pod A has asked the outside, and its address has gone on to what is behind another
+/// device; and the question.
+fn asked_and_handed_on(net: &Net) -> (Lease<Programs>, Frame) {
+    let mut programs = node();
+    let question = from_a(net, net.outside, UDP).ports(OWN, ASKED);
+    let leaves = Leaves::Translated(1, OWN);
+    run(&mut programs, of_a(net, "a question", &question, leaves));
+    hand_on(&mut programs, net, OTHER);
+    (programs, question)
+}
+
 #[test]
 fn the_next_pod_gets_no_answers_of_the_former_one() {
     for net in [V4, V6] {
-        let mut programs = node();
-        let question = from_a(&net, net.outside, UDP).ports(OWN, ASKED);
-        run(
-            &mut programs,
-            of_a(&net, "a question", &question, Leaves::Translated(1, OWN)),
-        );
-        hand_on(&mut programs, &net, OTHER);
+        let (mut programs, question) = asked_and_handed_on(&net);
         let drop = || Expect::Drop(DropReason::NoEndpoint);
         let answer = received(ENI_1, net.outside, net.snat[1], UDP).ports(ASKED, OWN);
         let kind = if net.a.is_ipv4() { 3 } else { 1 };
@@ -70,13 +78,7 @@ fn the_next_pod_gets_no_answers_of_the_former_one() {
 #[test]
 fn the_next_pod_opens_flows_of_its_own_beside_those_of_the_former_one() {
     for net in [V4, V6] {
-        let mut programs = node();
-        let question = from_a(&net, net.outside, UDP).ports(OWN, ASKED);
-        run(
-            &mut programs,
-            of_a(&net, "a question", &question, Leaves::Translated(1, OWN)),
-        );
-        hand_on(&mut programs, &net, OTHER);
+        let (mut programs, question) = asked_and_handed_on(&net);
         // By the stack, with the port that it finds: the former pod's flow still holds the own one.
         let anew = Expect::OtherPort(
             Verdict::CarriedTranslated,
@@ -147,5 +149,62 @@ fn what_the_former_pod_was_asked_is_not_the_next_ones_to_answer() {
             &mut programs,
             of_a(&net, "no answer", &answer, Leaves::Translated(1, SERVED)),
         );
+    }
+}
+
+/// The same for a flow that takes the stack.
+#[test]
+fn what_the_stack_brought_the_former_pod_is_past_the_stack_for_the_next_one() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let question = to_a(&net, net.peer, UDP).ports(3000, SERVED);
+        let answer = from_a(&net, net.peer, UDP).ports(SERVED, 3000);
+        let comes = |device: Device, eni: Device| {
+            let expect = Expect::Stack(Verdict::Noted, OTHERS);
+            let program = Program::ToEndpoint;
+            let case = Case::new(program, net.family, device, question.bytes(), expect);
+            vec![case.by(eni, OTHERS)]
+        };
+        let answers = |device: Device, expect| {
+            let program = Program::FromEndpoint;
+            vec![Case::new(
+                program,
+                net.family,
+                device,
+                answer.bytes(),
+                expect,
+            )]
+        };
+        let up = |eni| Expect::Stack(Verdict::StackFlow, marked(eni));
+        run(&mut programs, comes(VETH_A, ENI_0));
+        run(&mut programs, answers(VETH_A, up(0)));
+        hand_on(&mut programs, &net, OTHER);
+        run(&mut programs, answers(OTHER, to_eni(&answer)));
+        let again = received(ENI_1, net.peer, net.a, UDP).ports(3000, SERVED);
+        let expect = to_pod(&again, OTHER, POD_A);
+        run(&mut programs, vec![from_eni(&net, "again", &again, expect)]);
+        // A note of its own takes the place of the former pod's, and says by which ENI it came.
+        let count = |programs: &Programs| {
+            let is_v4 = net.a.is_ipv4();
+            programs.nat_stat(NatStat::StackNoted, is_v4).unwrap()
+        };
+        let counted = count(&programs);
+        run(&mut programs, comes(OTHER, ENI_1));
+        assert_eq!(
+            count(&programs),
+            counted,
+            "{}: it is not one more",
+            net.family
+        );
+        let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+        let entries = notes.entries().unwrap();
+        let owners: Vec<_> = entries
+            .iter()
+            .map(|(_, note)| (note.endpoint, note.eni, note.progress_out, note.progress_in))
+            .collect();
+        assert_eq!(owners, [(OTHER.ifindex, 1, 0, progress::DATA)]);
+        run(&mut programs, answers(OTHER, up(1)));
+        hand_on(&mut programs, &net, VETH_A);
+        run(&mut programs, answers(VETH_A, to_eni(&answer)));
     }
 }

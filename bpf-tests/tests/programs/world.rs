@@ -150,6 +150,11 @@ pub(crate) fn received(eni: Device, source: IpAddr, destination: IpAddr, body: B
     Frame::new((STRANGER, eni.mac), source, destination, body)
 }
 
+/// A packet as the stack sends it to pod A.
+pub(crate) fn to_a(net: &Net, source: IpAddr, body: Body) -> Frame {
+    Frame::new((VETH_A.mac, POD_A), source, net.a, body)
+}
+
 /// The settings of this node: both families are masqueraded.
 pub(crate) fn settings() -> DatapathSettings {
     DatapathSettings {

@@ -56,6 +56,9 @@ pub(super) fn note(request: &Request, side: Side) -> Result<(), DropReason> {
     if noted.is_err() {
         stats::count_of(NatStat::StackFailed, tuple.pod.is_v4());
     }
+    if fault::has(Fault::StackFullPassed) {
+        return Ok(());
+    }
     noted
 }
 

@@ -1,0 +1,249 @@
+//! Flows that take the host's stack both ways: what is noted of them, and what follows.
+
+use datapath_common::outcome::{DropReason, Verdict};
+
+use super::egress::{datagram, received, sent};
+use super::parse::{Ip, Piece, TCP};
+use super::state::{Inside, Noted, State, Told, of_packet, shown};
+use super::transport::{self, Ports, Transport};
+use super::world::{Pod, World};
+use super::{Done, Passage};
+
+/// A flow that takes the stack both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfStack {
+    /// Whose it is, and what was seen of it.
+    pub noted: Noted,
+    /// The ENI whose mark the pod's packets get.
+    pub eni: u8,
+    /// Whether it was noted more than two seconds ago.
+    pub old: bool,
+    /// Whether it has been idle for long, and no packet since.
+    pub idle: bool,
+    /// Whether it is about to be removed.
+    pub dead: bool,
+}
+
+/// How often something came about, of IPv4 and of IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    /// A flow was noted that nobody had.
+    pub noted: [u64; 2],
+    /// A flow could not be noted.
+    pub failed: [u64; 2],
+}
+
+/// Whose packet it is, of a flow that takes the stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sender {
+    /// The pod's.
+    Pod,
+    /// The other side's.
+    Remote,
+}
+
+/// Which way a packet takes.
+pub(super) enum Path {
+    /// Past the stack.
+    Direct,
+    /// Through it, as its flow, which has this ENI.
+    Stack(u8),
+    /// Through it, to be put in order.
+    Reordered,
+}
+
+impl OfStack {
+    /// A packet passes.
+    fn passes(&mut self, protocol: u8, sender: Sender, flags: u8) {
+        let mut shows = of_packet(protocol, flags);
+        let both = self.noted.out & self.noted.inward;
+        if protocol != TCP && self.old && both & shown::DATA != 0 {
+            shows |= shown::STREAM;
+        }
+        self.idle = false;
+        match sender {
+            Sender::Pod => self.noted.pod_shows(shows),
+            Sender::Remote => self.noted.inward |= shows,
+        }
+    }
+}
+
+impl State {
+    /// The ENI of an endpoint's flow of the stack, of which a packet passes.
+    pub(super) fn passes_stack(
+        &mut self,
+        endpoint: u32,
+        inside: Inside,
+        sender: Sender,
+        flags: u8,
+    ) -> Option<u8> {
+        let found = self.stack.get_mut(&inside);
+        let flow = found.filter(|flow| !flow.dead && flow.noted.endpoint == endpoint)?;
+        flow.passes(inside.protocol, sender, flags);
+        Some(flow.eni)
+    }
+
+    /// The ENI of an endpoint's flow of the stack that an error is about.
+    pub(super) fn quoted_of_stack(&self, endpoint: u32, inside: &Inside) -> Option<u8> {
+        let found = self.stack.get(inside);
+        let flow = found.filter(|flow| !flow.dead && flow.noted.endpoint == endpoint)?;
+        Some(flow.eni)
+    }
+
+    /// Notes a flow that the stack carries, or that a packet of it passes.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(super) fn note_stack(
+        &mut self,
+        world: &World,
+        (inside, flags): (Inside, u8),
+        sender: Sender,
+        (endpoint, eni): (u32, u8),
+    ) -> Result<(), DropReason> {
+        let known = self.passes_stack(endpoint, inside, sender, flags);
+        if known.is_some() {
+            return Ok(());
+        }
+        let shows = of_packet(inside.protocol, flags);
+        let (out, inward) = match sender {
+            Sender::Pod => (shows, 0),
+            Sender::Remote => (0, shows),
+        };
+        let flow = OfStack {
+            noted: Noted {
+                endpoint,
+                out,
+                inward,
+            },
+            eni,
+            old: false,
+            idle: false,
+            dead: false,
+        };
+        let family = usize::from(inside.pod.is_ipv6());
+        let is_full = self.stack.len() >= world.settings.stack_capacity;
+        match self.stack.get_mut(&inside) {
+            // Its place is about to be free; the next packet notes it.
+            Some(dying) if dying.dead => {}
+            Some(former_pods) => *former_pods = flow,
+            None if is_full => {
+                self.stack_counts.failed[family] += 1;
+                return Err(DropReason::StackFull);
+            }
+            None => {
+                self.stack_counts.noted[family] += 1;
+                self.stack.insert(inside, flow);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Passage<'_> {
+    /// The way of a packet between a pod and something, neither end of which is translated.
+    pub(super) fn path(&mut self, ip: &Ip, pod: &Pod, sender: Sender) -> Path {
+        if !self.world.settings.service_nat {
+            return Path::Direct;
+        }
+        if self.is_reordered(ip) {
+            return Path::Reordered;
+        }
+        let (protocol, ports) = match ip.piece {
+            Piece::Later => match self.recall(ip) {
+                Some(told) => told,
+                // Without ports, as its first piece.
+                None => return Path::Direct,
+            },
+            Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
+                Ok(Transport::Ports(ports)) => (ip.protocol, ports),
+                Ok(Transport::Error) => {
+                    self.tell_portless(ip);
+                    return self.path_of_error(ip, pod, sender);
+                }
+                Ok(Transport::None) | Err(_) => {
+                    self.tell_portless(ip);
+                    return Path::Direct;
+                }
+            },
+        };
+        self.note(ip, protocol, ports);
+        let inside = of_packet_by(ip, protocol, ports, sender);
+        let endpoint = pod.identity();
+        match self
+            .state
+            .passes_stack(endpoint, inside, sender, ports.flags)
+        {
+            Some(eni) => Path::Stack(eni),
+            None => Path::Direct,
+        }
+    }
+
+    /// The way of an error is that of the flow which it is about; of nobody else's.
+    fn path_of_error(&self, ip: &Ip, pod: &Pod, sender: Sender) -> Path {
+        let Ok(Some(quote)) = self.quote(ip) else {
+            return Path::Direct;
+        };
+        let (is_own, inside) = match sender {
+            Sender::Pod => (quote.ip.destination == ip.source, received(&quote)),
+            Sender::Remote => (quote.ip.source == ip.destination, sent(&quote)),
+        };
+        let flow = self.state.quoted_of_stack(pod.identity(), &inside);
+        match flow.filter(|_| is_own) {
+            Some(eni) => Path::Stack(eni),
+            None => Path::Direct,
+        }
+    }
+
+    /// Whether the stack has to put a piece and the rest of its datagram in order: a later one came
+    /// before the first. Whoever knows how the first one went lets the others go the same way.
+    pub(super) fn is_reordered(&self, ip: &Ip) -> bool {
+        let told = self.state.datagrams.get(&datagram(ip)).copied().flatten();
+        match ip.piece {
+            Piece::Whole => false,
+            Piece::First => told == Some(Told::Reordered),
+            Piece::Later => matches!(told, None | Some(Told::Reordered)),
+        }
+    }
+
+    /// Up to the stack, to be put in order. Nothing is noted of what comes out of that.
+    pub(super) fn reorder(&mut self, ip: &Ip, ours: u32) -> Done {
+        if ip.piece == Piece::Later {
+            self.tell(ip, Told::Reordered);
+        }
+        self.hand_up(
+            ours | self.world.settings.marks.exception,
+            Verdict::Reordered,
+        )
+    }
+
+    /// Has the pieces of a datagram without ports follow its first one.
+    pub(super) fn tell_portless(&mut self, ip: &Ip) {
+        if ip.piece == Piece::First {
+            self.tell(ip, Told::Portless);
+        }
+    }
+
+    fn tell(&mut self, ip: &Ip, told: Told) {
+        self.state.datagrams.insert(datagram(ip), Some(told));
+    }
+}
+
+/// The flow of a packet between a pod and a remote.
+pub(super) fn of_packet_by(ip: &Ip, protocol: u8, ports: Ports, sender: Sender) -> Inside {
+    let (source, destination) = (
+        (ip.source, ports.source),
+        (ip.destination, ports.destination),
+    );
+    let (pod, remote) = match sender {
+        Sender::Pod => (source, destination),
+        Sender::Remote => (destination, source),
+    };
+    Inside {
+        protocol,
+        pod: pod.0,
+        pod_port: pod.1,
+        remote: remote.0,
+        remote_port: remote.1,
+    }
+}

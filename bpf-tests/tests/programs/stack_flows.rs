@@ -1,0 +1,561 @@
+//! Flows that the stack carries, where service NAT may have translated them: both directions take it.
+
+use std::net::IpAddr;
+
+use bpf_tests::packet::{Body, Frame, Piece, other};
+use bpf_tests::testrun::{Programs, REDIRECT};
+use datapath_common::abi::{AddressEntry, EndpointAddress};
+use datapath_common::counter::Program;
+use datapath_common::outcome::{DropReason, Verdict};
+use towpath::bpf::{DatapathSettings, Path};
+
+use crate::case::{Case, Expect, Table, to_eni, to_pod};
+use crate::leaving::{Leaves, of_a};
+use crate::world::*;
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const UDP: Body = Body::Udp(100);
+
+/// The settings with service NAT.
+pub(crate) fn with_service_nat() -> DatapathSettings {
+    DatapathSettings {
+        path: Path::ServiceNat,
+        ..settings()
+    }
+}
+
+fn name(net: &Net, what: &str) -> String {
+    format!("{} {what}", net.family)
+}
+
+/// What the stack sends to pod A, and a device has received.
+pub(crate) fn into_a(net: &Net, what: &str, frame: &Frame, by: Device, verdict: Verdict) -> Case {
+    let expect = Expect::Stack(verdict, OTHERS);
+    let program = Program::ToEndpoint;
+    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect).by(by, OTHERS)
+}
+
+/// What pod A sends.
+pub(crate) fn of_pod(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+    let program = Program::FromEndpoint;
+    Case::new(program, name(net, what), VETH_A, frame.bytes(), expect)
+}
+
+/// What ENI 1 receives.
+pub(crate) fn of_eni(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+    let program = Program::FromNetwork;
+    Case::new(program, name(net, what), ENI_1, frame.bytes(), expect)
+}
+
+/// What the stack sends for pod A by ENI 1.
+pub(crate) fn of_stack(net: &Net, what: &str, frame: &Frame, expect: Expect) -> Case {
+    let program = Program::ToNetwork;
+    Case::new(program, name(net, what), ENI_1, frame.bytes(), expect).of_pod(VETH_A)
+}
+
+/// Up to the stack, with an ENI's mark.
+pub(crate) fn up(eni: u32) -> Expect {
+    Expect::Stack(Verdict::StackFlow, marked(eni))
+}
+
+/// What reaches pod A past the stack.
+fn delivered(frame: &Frame) -> Expect {
+    to_pod(frame, VETH_A, POD_A)
+}
+
+/// An ICMP error's type: unreachable.
+pub(crate) fn unreachable(net: &Net) -> Body {
+    Body::Error(if net.a.is_ipv4() { 3 } else { 1 })
+}
+
+/// The kinds of flows, each with its packet there and its answer.
+const KINDS: [(Body, Body); 4] = [
+    (UDP, UDP),
+    (Body::Tcp(0), Body::Tcp(0)),
+    (Body::Sctp(20), Body::Sctp(20)),
+    (Body::Echo { asks: true }, Body::Echo { asks: false }),
+];
+
+/// A flow to pod A by each way that the stack gets it: the answers take it too, and leave the way
+/// that the question came.
+fn from_elsewhere(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (place, (by, eni)) in [(ENI_0, 0), (ENI_1, 1), (OTHER, 1), (VETH_B, 1)]
+        .into_iter()
+        .enumerate()
+    {
+        let port = 3000 + u16::try_from(place).unwrap();
+        // Of the outside, which A would be translated for; of the VPC; a local pod; and the host, in
+        // whose place netfilter has put itself.
+        for remote in [net.outside, net.peer, net.b, net.host, net.snat[0]] {
+            for (asks, answers) in KINDS {
+                let is_echo = matches!(asks, Body::Echo { .. });
+                let served = if is_echo { 0 } else { 8080 };
+                let what = format!("{asks:?} of {remote} by device {}", by.ifindex);
+                let question = to_a(net, remote, asks).ports(port, served).tcp(SYN, 1);
+                let answer = from_a(net, remote, answers)
+                    .ports(served, port)
+                    .tcp(SYN | ACK, 1);
+                cases.push(into_a(net, &what, &question, by, Verdict::Noted));
+                cases.push(of_pod(net, &what, &answer, up(eni)));
+                // The next question, should it come by the owner ENI.
+                let again = question.clone().macs(STRANGER, ENI_1.mac);
+                cases.push(of_eni(net, &what, &again, up(1)));
+                cases.push(into_a(net, &what, &question, by, Verdict::Noted));
+            }
+        }
+    }
+    cases
+}
+
+/// A pod of the primary: what comes by that is unmarked.
+fn by_the_primary(net: &Net) -> Vec<Case> {
+    let question = Frame::new((VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
+    let noted = Expect::Stack(Verdict::Noted, OTHERS);
+    let program = Program::ToEndpoint;
+    let note = Case::new(program, name(net, "B"), VETH_B, question.bytes(), noted);
+    let again = question.macs(STRANGER, ENI_0.mac).bytes();
+    let expect = Expect::Stack(Verdict::StackFlow, OTHERS);
+    let program = Program::FromNetwork;
+    let comes = Case::new(program, name(net, "to B"), ENI_0, again, expect);
+    vec![note.by(ENI_1, OTHERS), comes]
+}
+
+/// A fragment that the stack makes of an IPv6 packet has lost its device, but not its mark.
+fn without_a_device(net: &Net) -> Vec<Case> {
+    let question = to_a(net, net.peer, UDP).ports(3000, 8081);
+    let answer = from_a(net, net.peer, UDP).ports(8081, 3000);
+    let noted = Expect::Stack(Verdict::Noted, marked(0));
+    let program = Program::ToEndpoint;
+    let case = Case::new(
+        program,
+        name(net, "marked"),
+        VETH_A,
+        question.bytes(),
+        noted,
+    );
+    let none = Device {
+        ifindex: 0,
+        ..OTHER
+    };
+    vec![
+        case.by(none, marked(0)),
+        of_pod(net, "its answer", &answer, up(1)),
+    ]
+}
+
+/// What leaves no note, and so goes past the stack.
+fn not_noted(net: &Net) -> Vec<Case> {
+    let passes = |what: &str, frame: &Frame| into_a(net, what, frame, ENI_0, Verdict::ToPod);
+    let from = |remote: IpAddr, body| to_a(net, remote, body).ports(3000, 8080);
+    let mut cases = Vec::new();
+    for service in [net.service, net.service_in_block] {
+        cases.push(passes("a service's answer", &from(service, UDP)));
+    }
+    let question = from(net.peer, UDP);
+    let mut exceptional = passes("an exception", &question);
+    exceptional.input.mark = OTHERS | exception();
+    exceptional.expect = Expect::Stack(Verdict::ToPod, OTHERS | exception());
+    cases.push(exceptional);
+    let mut own = passes("of the host itself", &question).of_host();
+    own.expect = Expect::Stack(Verdict::FromHost, OTHERS);
+    cases.push(own);
+    let another = question.clone().to(net.b, 8080);
+    cases.push(passes("another pod's", &another));
+    cases.push(passes("a host's", &question.clone().to(net.host, 8080)));
+    cases.push(passes("nobody's", &question.clone().to(net.free, 8080)));
+    let error = from(net.peer, unreachable(net)).quoting(&question, 100);
+    cases.push(passes("an error", &error));
+    cases.push(passes("GRE", &from(net.peer, Body::Protocol(47))));
+    let later = from(net.peer, Body::Udp(1200)).piece(Piece {
+        offset: 800,
+        length: 400,
+        more: false,
+        id: 77,
+    });
+    cases.push(passes("a later piece", &later));
+    for ether_type in [0x0806, 0x8100, 0x88cc] {
+        let frame = other((VETH_A.mac, POD_A), ether_type);
+        let expect = Expect::Stack(Verdict::ToPod, OTHERS);
+        let what = name(net, &format!("ether type {ether_type:#06x}"));
+        let case = Case::new(Program::ToEndpoint, what, VETH_A, frame, expect);
+        cases.push(case.by(ENI_0, OTHERS));
+    }
+    let answer = from_a(net, net.peer, UDP).ports(8080, 3000);
+    cases.push(of_pod(net, "the answer", &answer, to_eni(&answer)));
+    let again = received(ENI_1, net.peer, net.a, UDP).ports(3000, 8080);
+    cases.push(of_eni(net, "the next", &again, delivered(&again)));
+    cases
+}
+
+/// ICMP errors about a flow of the stack take it too; those about another flow do not, and nobody
+/// else has a say.
+fn errors(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for remote in [net.peer, net.outside, net.b] {
+        let question = to_a(net, remote, UDP).ports(3100, 8080);
+        let answer = from_a(net, remote, UDP).ports(8080, 3100);
+        cases.push(into_a(net, "noted", &question, ENI_0, Verdict::Noted));
+        for length in [net.header + 8, 128] {
+            let of_a = from_a(net, remote, unreachable(net)).quoting(&question, length);
+            cases.push(of_pod(net, "A's error", &of_a, up(0)));
+            let to_a = received(ENI_1, net.peer, net.a, unreachable(net)).quoting(&answer, length);
+            cases.push(of_eni(net, "an error for A", &to_a, up(1)));
+        }
+        let cut = received(ENI_1, net.peer, net.a, unreachable(net));
+        let cut = cut.quoting(&answer, net.header + 7);
+        cases.push(of_eni(net, "a cut quote", &cut, delivered(&cut)));
+        let of_another = answer.clone().from(net.c, 8080);
+        let error = received(ENI_1, net.peer, net.a, unreachable(net)).quoting(&of_another, 128);
+        cases.push(of_eni(net, "about another's", &error, delivered(&error)));
+        let unknown = answer.ports(8080, 3101);
+        let error = received(ENI_1, net.peer, net.a, unreachable(net)).quoting(&unknown, 128);
+        cases.push(of_eni(net, "about another flow", &error, delivered(&error)));
+    }
+    cases
+}
+
+/// The two pieces of a datagram.
+fn pieces(frame: &Frame, id: u16) -> [Frame; 2] {
+    let first = Piece {
+        offset: 0,
+        length: 800,
+        more: true,
+        id,
+    };
+    let second = Piece {
+        offset: 800,
+        length: 400,
+        more: false,
+        id,
+    };
+    [first, second].map(|piece| frame.clone().piece(piece))
+}
+
+/// A datagram in pieces takes one way: that of its flow, if the first piece comes first, else the
+/// stack, which puts it in order.
+fn fragments(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let datagram = Body::Udp(1200);
+    let reordered = |eni| Expect::Stack(Verdict::Reordered, marked(eni) | exception());
+    let question = to_a(net, net.peer, datagram).ports(3200, 8080);
+    cases.push(into_a(net, "noted", &question, ENI_0, Verdict::Noted));
+    for (place, remote) in [net.peer, net.outside, net.b, net.host, net.c]
+        .into_iter()
+        .enumerate()
+    {
+        let id = 10 * u16::try_from(place).unwrap();
+        let frame = from_a(net, remote, datagram).ports(8081, 3200);
+        let [first, second] = pieces(&frame, id + 1);
+        for (what, piece) in [
+            ("the second before", &second),
+            ("the first", &first),
+            ("the second again", &second),
+        ] {
+            cases.push(of_pod(net, what, piece, reordered(1)));
+        }
+    }
+    // In order, of a flow of the stack, and of none.
+    let noted = from_a(net, net.peer, datagram).ports(8080, 3200);
+    for piece in pieces(&noted, 102) {
+        cases.push(of_pod(net, "a piece in order", &piece, up(0)));
+    }
+    for piece in pieces(&noted.ports(8082, 3200), 103) {
+        cases.push(of_pod(
+            net,
+            "a piece past the stack",
+            &piece,
+            to_eni(&piece),
+        ));
+    }
+    let unnoted = from_a(net, net.b, Body::Udp(1200));
+    for piece in pieces(&unnoted, 104) {
+        let expect = to_pod(&piece, VETH_B, POD_B);
+        cases.push(of_pod(net, "a piece for B", &piece, expect));
+    }
+    let comes = received(ENI_1, net.peer, net.a, datagram).ports(3200, 8080);
+    for piece in pieces(&comes, 105) {
+        cases.push(of_eni(net, "a piece for A", &piece, up(1)));
+    }
+    let comes = comes.ports(3200, 8083);
+    for piece in pieces(&comes, 106) {
+        cases.push(of_eni(net, "past the stack", &piece, delivered(&piece)));
+    }
+    let [first, second] = pieces(&comes, 107);
+    for piece in [&second, &first, &second] {
+        cases.push(of_eni(net, "out of order", piece, reordered(1)));
+    }
+    let to_b = Frame::new((STRANGER, ENI_0.mac), net.peer, net.b, datagram);
+    for piece in pieces(&to_b, 108).iter().rev() {
+        let expect = Expect::Stack(Verdict::Reordered, OTHERS | exception());
+        let program = Program::FromNetwork;
+        cases.push(Case::new(
+            program,
+            name(net, "to B"),
+            ENI_0,
+            piece.bytes(),
+            expect,
+        ));
+    }
+    cases.extend(portless_fragments(net));
+    cases
+}
+
+/// What has no ports is of no flow of the stack; all pieces go past it, unless they are in disorder.
+fn portless_fragments(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let protocol = Body::Protocol(47);
+    let halves = |frame: &Frame, id| {
+        let half = |offset, more| Piece {
+            offset,
+            length: 16,
+            more,
+            id,
+        };
+        [half(0, true), half(16, false)].map(|piece| frame.clone().piece(piece))
+    };
+    let to_peer = from_a(net, net.peer, protocol);
+    let to_b = from_a(net, net.b, protocol);
+    let comes = received(ENI_1, net.peer, net.a, protocol);
+    for piece in halves(&to_peer, 201) {
+        cases.push(of_pod(net, "GRE in pieces", &piece, to_eni(&piece)));
+    }
+    for piece in halves(&to_b, 202) {
+        let expect = to_pod(&piece, VETH_B, POD_B);
+        cases.push(of_pod(net, "GRE in pieces for B", &piece, expect));
+    }
+    for piece in halves(&comes, 203) {
+        cases.push(of_eni(
+            net,
+            "GRE in pieces for A",
+            &piece,
+            delivered(&piece),
+        ));
+    }
+    for piece in halves(&from_a(net, net.outside, protocol), 204) {
+        let expect = Expect::Drop(DropReason::NoPorts);
+        cases.push(of_pod(net, "GRE to the outside", &piece, expect));
+    }
+    let reordered = || Expect::Stack(Verdict::Reordered, marked(1) | exception());
+    for piece in halves(&to_peer, 205).iter().rev() {
+        cases.push(of_pod(net, "GRE in disorder", piece, reordered()));
+    }
+    for piece in halves(&comes, 206).iter().rev() {
+        cases.push(of_eni(net, "GRE in disorder for A", piece, reordered()));
+    }
+    cases
+}
+
+/// What leaves by an ENI after the stack's NAT: the answers take the stack.
+fn carried_out(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let carried = || Expect::Stack(Verdict::Carried, OTHERS);
+    let ask = |remote, port| from_a(net, remote, UDP).ports(port, 53);
+    let asked = ask(net.peer, 3300);
+    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3300);
+    cases.push(of_stack(net, "to the VPC", &asked, carried()));
+    cases.push(of_eni(net, "its answer", &answer, up(1)));
+    // Past its translation, the pod speaks with who answers.
+    cases.push(of_pod(net, "the flow itself", &asked, up(1)));
+    let exceptional = |case: Case, mark: u32| {
+        let mut case = case;
+        case.input.mark = mark;
+        case
+    };
+    let mark = OTHERS | exception();
+    let asked = ask(net.peer, 3301);
+    let answer = received(ENI_1, net.peer, net.a, UDP).ports(53, 3301);
+    let expect = Expect::Stack(Verdict::Carried, mark);
+    let case = of_stack(net, "an exception", &asked, expect);
+    cases.push(exceptional(case, mark));
+    cases.push(of_eni(net, "its answer", &answer, delivered(&answer)));
+    // Translated on top: the answer is translated back, and then takes the stack.
+    let translated = |port| {
+        let frame = ask(net.outside, port).from(net.snat[1], port);
+        Expect::Rewritten(Verdict::CarriedTranslated, frame.bytes(), OTHERS)
+    };
+    let asked = ask(net.outside, 50_300);
+    cases.push(of_stack(net, "to the outside", &asked, translated(50_300)));
+    let answer = |port| received(ENI_1, net.outside, net.snat[1], UDP).ports(53, port);
+    let inside = answer(50_300).to(net.a, 50_300).bytes();
+    let verdict = Verdict::StackFlowReturned;
+    let expect = Expect::Rewritten(verdict, inside, marked(1));
+    cases.push(of_eni(net, "its answer", &answer(50_300), expect));
+    let seen = asked.clone().from(net.snat[1], 50_300);
+    let error = |about: &Frame| {
+        received(ENI_1, net.outside, net.snat[1], unreachable(net)).quoting(about, 100)
+    };
+    let inside = error(&asked).to(net.a, 0).bytes();
+    let expect = Expect::Rewritten(verdict, inside, marked(1));
+    cases.push(of_eni(net, "an error about it", &error(&seen), expect));
+    let asked = ask(net.outside, 50_301);
+    let frame = asked.clone().from(net.snat[1], 50_301).bytes();
+    let expect = Expect::Rewritten(Verdict::CarriedTranslated, frame, mark);
+    let case = of_stack(net, "an exception to the outside", &asked, expect);
+    cases.push(exceptional(case, mark));
+    let inside = answer(50_301)
+        .to(net.a, 50_301)
+        .hop_limit(63)
+        .macs(VETH_A.mac, POD_A);
+    let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
+    cases.push(of_eni(net, "its answer", &answer(50_301), expect));
+    // What the pod sends to the same remote past the stack stays past it.
+    let direct = ask(net.outside, 50_302);
+    let leaves = Leaves::Translated(1, 50_302);
+    cases.extend(of_a(net, "past the stack", &direct, leaves).drain(..1));
+    let inside = answer(50_302)
+        .to(net.a, 50_302)
+        .hop_limit(63)
+        .macs(VETH_A.mac, POD_A);
+    let expect = Expect::Redirect(Verdict::Returned, inside.bytes(), 0);
+    cases.push(of_eni(net, "its answer", &answer(50_302), expect));
+    cases
+}
+
+/// A packet at its end is the stack's to answer, whatever its flow.
+fn at_its_end(net: &Net) -> Vec<Case> {
+    let question = to_a(net, net.peer, UDP).ports(3500, 8080);
+    let leaves = from_a(net, net.peer, UDP).ports(8080, 3500).hop_limit(1);
+    let expired = Expect::Stack(Verdict::TtlExpired, marked(1) | exception());
+    vec![
+        into_a(net, "noted", &question, ENI_0, Verdict::Noted),
+        of_pod(net, "at its end", &leaves, expired),
+    ]
+}
+
+/// Room for one.
+fn full(net: &Net) -> Vec<Case> {
+    let first = to_a(net, net.peer, UDP).ports(3600, 8080);
+    let next = first.clone().ports(3601, 8080);
+    let dropped = Expect::Drop(DropReason::StackFull);
+    let program = Program::ToEndpoint;
+    let too_many = Case::new(
+        program,
+        name(net, "too many"),
+        VETH_A,
+        next.bytes(),
+        dropped,
+    );
+    let asked = from_a(net, net.peer, UDP).ports(3602, 53);
+    let dropped = Expect::Drop(DropReason::StackFull);
+    vec![
+        into_a(net, "one", &first, ENI_0, Verdict::Noted),
+        too_many.by(ENI_0, OTHERS),
+        of_stack(net, "too many to leave", &asked, dropped),
+        into_a(net, "the one again", &first, ENI_0, Verdict::Noted),
+    ]
+}
+
+/// Without service NAT nothing is noted, and nothing is asked.
+fn off(net: &Net) -> Vec<Case> {
+    let question = to_a(net, net.peer, UDP).ports(3700, 8080);
+    let answer = from_a(net, net.peer, UDP).ports(8080, 3700);
+    let own = into_a(net, "of the host", &question, ENI_0, Verdict::ToPod).of_host();
+    let carried = Expect::Stack(Verdict::Carried, OTHERS);
+    let asked = from_a(net, net.peer, UDP).ports(3701, 53);
+    let comes = received(ENI_1, net.peer, net.a, UDP).ports(53, 3701);
+    let [_, second] = pieces(&from_a(net, net.peer, Body::Udp(1200)), 301);
+    vec![
+        into_a(net, "a question", &question, ENI_0, Verdict::ToPod),
+        own,
+        of_pod(net, "its answer", &answer, to_eni(&answer)),
+        of_stack(net, "to the VPC", &asked, carried),
+        of_eni(net, "its answer", &comes, delivered(&comes)),
+        of_pod(net, "a piece too early", &second, to_eni(&second)),
+    ]
+}
+
+pub(crate) fn tables() -> Vec<Table> {
+    let table = |settings, of: fn(&Net) -> Vec<Case>, nets: &[Net]| Table {
+        settings,
+        prepare: |_| {},
+        cases: nets.iter().flat_map(of).collect(),
+    };
+    let on = |of| table(with_service_nat(), of, &[V4, V6]);
+    let one = || DatapathSettings {
+        stack: 1,
+        ..with_service_nat()
+    };
+    vec![
+        on(from_elsewhere),
+        on(by_the_primary),
+        on(without_a_device),
+        on(not_noted),
+        on(errors),
+        on(fragments),
+        on(carried_out),
+        on(at_its_end),
+        table(one(), full, &[V4]),
+        table(one(), full, &[V6]),
+        table(settings(), off, &[V4, V6]),
+    ]
+}
+
+#[test]
+fn flows_that_the_stack_carries_take_it_both_ways() {
+    for table in tables() {
+        table.check();
+    }
+}
+
+/// What the pod sends of a flow, as it leaves.
+fn leaves(programs: &mut Programs, frame: &Frame) -> (i32, Vec<u8>) {
+    let unknown = Expect::Stack(Verdict::Translated, 0);
+    let case = Case::new(Program::FromEndpoint, "", VETH_A, frame.bytes(), unknown);
+    let output = programs.run(case.program, &case.input).unwrap();
+    (output.code, output.frame)
+}
+
+#[test]
+fn a_translated_flow_stays_one_whatever_its_remote_sends_by_the_stack() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        // The host has the port that the second flow would get first.
+        let (own, taken) = (50_400, 50_401);
+        let claims = Frame::new((ENI_1.mac, STRANGER), net.snat[1], net.outside, UDP);
+        let claims = claims.ports(taken, 53).bytes();
+        let claimed = Expect::Stack(Verdict::HostClaimed, OTHERS);
+        let host = Case::new(Program::ToNetwork, net.family, ENI_1, claims, claimed);
+        host.of_host().check(&mut programs);
+        for port in [own, taken] {
+            let frame = from_a(&net, net.outside, UDP).ports(port, 53);
+            let opened = leaves(&mut programs, &frame);
+            assert_eq!(opened.0, REDIRECT, "{} {port}", net.family);
+            let knock = to_a(&net, net.outside, UDP).ports(53, port);
+            into_a(&net, "a knock", &knock, ENI_0, Verdict::Noted).check(&mut programs);
+            assert_eq!(
+                leaves(&mut programs, &frame),
+                opened,
+                "{} {port}",
+                net.family
+            );
+        }
+    }
+}
+
+#[test]
+fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
+    for path in [Path::Direct, Path::ServiceNat] {
+        for net in [V4, V6] {
+            let settings = DatapathSettings { path, ..settings() };
+            let mut programs = node_with(&settings);
+            let asked = from_a(&net, net.outside, UDP).ports(50_500, 53);
+            assert_eq!(leaves(&mut programs, &asked).0, REDIRECT);
+            let skips = AddressEntry::endpoint(EndpointAddress {
+                eni: 1,
+                eni_ifindex: ENI_1.ifindex,
+                skip_masquerade: true,
+                ifindex: VETH_A.ifindex,
+                mtu: u32::try_from(ENI_MTU).unwrap(),
+                pod_mac: POD_A,
+                host_mac: VETH_A.mac,
+            });
+            programs.put_address(net.a, skips).unwrap();
+            let answer = to_a(&net, net.outside, UDP).ports(53, 50_500);
+            let error = from_a(&net, net.outside, unreachable(&net)).quoting(&answer, 128);
+            // User space has not said that there may be such flows.
+            of_pod(&net, "an error", &error, to_eni(&error)).check(&mut programs);
+        }
+    }
+}

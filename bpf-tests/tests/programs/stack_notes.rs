@@ -1,0 +1,269 @@
+//! What is noted of a flow that the stack carries, how that changes with its packets, and how it goes.
+
+use bpf_tests::packet::{Body, Frame};
+use bpf_tests::testrun::Programs;
+use datapath_common::abi::{Note, PodTuple, ReapFlow, map};
+use datapath_common::counter::NatStat;
+use datapath_common::headers::protocol;
+use datapath_common::outcome::{DropReason, Verdict};
+use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN, tcp};
+use towpath::bpf::DatapathSettings;
+
+use crate::case::{Case, Expect, to_eni};
+use crate::stack_flows::{into_a, of_eni, of_pod, of_stack, unreachable, up, with_service_nat};
+use crate::world::*;
+
+const UDP: Body = Body::Udp(100);
+const TCP: Body = Body::Tcp(0);
+const SERVED: u16 = 8080;
+const ASKER: u16 = 3000;
+
+/// Pod A's flow with the peer.
+fn tuple(net: &Net, protocol: u8) -> PodTuple {
+    PodTuple::new(
+        protocol,
+        net.a.into(),
+        SERVED.to_be(),
+        net.peer.into(),
+        ASKER.to_be(),
+    )
+}
+
+/// The note of that flow.
+fn note(programs: &Programs, net: &Net, protocol: u8) -> Option<Note> {
+    let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+    notes.get(&tuple(net, protocol)).unwrap()
+}
+
+/// Changes it.
+fn change(programs: &Programs, net: &Net, protocol: u8, change: impl FnOnce(&mut Note)) {
+    let notes = programs.table::<PodTuple, Note>(map::STACK).unwrap();
+    let mut note = note(programs, net, protocol).unwrap();
+    change(&mut note);
+    notes.put(&tuple(net, protocol), &note).unwrap();
+}
+
+/// What it has shown, out and in.
+fn shown(programs: &Programs, net: &Net, protocol: u8) -> (u8, u8) {
+    let note = note(programs, net, protocol).unwrap();
+    (note.progress_out, note.progress_in)
+}
+
+fn question(net: &Net, body: Body) -> Frame {
+    to_a(net, net.peer, body).ports(ASKER, SERVED)
+}
+
+fn answer(net: &Net, body: Body) -> Frame {
+    from_a(net, net.peer, body).ports(SERVED, ASKER)
+}
+
+/// The stack brings it to pod A, and it is noted.
+fn asks(net: &Net, frame: &Frame) -> Case {
+    into_a(net, "asks", frame, ENI_0, Verdict::Noted)
+}
+
+#[test]
+fn a_note_says_whose_flow_it_is_and_by_which_eni_it_came() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        asks(&net, &question(&net, UDP)).check(&mut programs);
+        let made = note(&programs, &net, protocol::UDP).unwrap();
+        assert_eq!((made.eni, made.endpoint), (0, VETH_A.ifindex));
+        assert_eq!((made.progress_out, made.progress_in), (0, DATA));
+        assert_eq!(
+            (made.dead, u64::from(made.made)),
+            (0, made.last_seen & 0xffff_ffff)
+        );
+        // Who brings the next one changes nothing of where it began.
+        let by_another = into_a(&net, "again", &question(&net, UDP), ENI_1, Verdict::Noted);
+        by_another.check(&mut programs);
+        assert_eq!(note(&programs, &net, protocol::UDP).unwrap().eni, 0);
+        // What the pod has asked leaves by the owner.
+        let carried = Expect::Stack(Verdict::Carried, OTHERS);
+        of_stack(&net, "asks itself", &answer(&net, TCP).tcp(2, 1), carried).check(&mut programs);
+        let made = note(&programs, &net, protocol::TCP).unwrap();
+        assert_eq!((made.eni, made.endpoint), (1, VETH_A.ifindex));
+        assert_eq!((made.progress_out, made.progress_in), (SYN, 0));
+    }
+}
+
+#[test]
+fn notes_and_failures_are_counted_by_family() {
+    for net in [V4, V6] {
+        let one = DatapathSettings {
+            stack: 1,
+            ..with_service_nat()
+        };
+        let mut programs = node_with(&one);
+        let is_v4 = net.a.is_ipv4();
+        let counts = |programs: &Programs| {
+            let of = |stat, is_v4| programs.nat_stat(stat, is_v4).unwrap();
+            [
+                of(NatStat::StackNoted, is_v4),
+                of(NatStat::StackFailed, is_v4),
+                of(NatStat::StackNoted, !is_v4),
+                of(NatStat::StackFailed, !is_v4),
+            ]
+        };
+        let before = counts(&programs);
+        let since = |programs: &Programs| {
+            let mut now = counts(programs);
+            for (now, before) in now.iter_mut().zip(before) {
+                *now -= before;
+            }
+            now
+        };
+        for _ in 0..2 {
+            asks(&net, &question(&net, UDP)).check(&mut programs);
+            assert_eq!(since(&programs), [1, 0, 0, 0], "{}", net.family);
+        }
+        let mut other = asks(&net, &question(&net, TCP));
+        other.expect = Expect::Drop(DropReason::StackFull);
+        other.check(&mut programs);
+        assert_eq!(since(&programs), [1, 1, 0, 0], "{}", net.family);
+    }
+}
+
+#[test]
+fn a_note_follows_its_connection() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let asked = |flags| asks(&net, &question(&net, TCP).tcp(flags, 1));
+        let answered = |flags| of_pod(&net, "answers", &answer(&net, TCP).tcp(flags, 1), up(0));
+        let comes = |flags| {
+            let frame = question(&net, TCP).macs(STRANGER, ENI_1.mac);
+            of_eni(&net, "comes", &frame.tcp(flags, 1), up(1))
+        };
+        let (ack, syn, fin, rst) = (tcp::ACK, tcp::SYN, tcp::FIN, tcp::RST);
+        for (case, expected) in [
+            (asked(syn), (0, SYN)),
+            // The pod's SYN, with or without ACK, begins it.
+            (answered(syn | ack), (SYN, 0)),
+            (asked(ack), (SYN, DATA)),
+            (answered(ack), (SYN | DATA, DATA)),
+            (comes(fin | ack), (SYN | DATA, DATA | FIN)),
+            (comes(rst), (SYN | DATA, DATA | FIN | RST)),
+            // It goes on: it has not believed the reset.
+            (answered(ack), (SYN | DATA, DATA | FIN)),
+            (answered(rst), (SYN | DATA | RST, DATA | FIN)),
+            (answered(syn), (SYN, 0)),
+        ] {
+            case.check(&mut programs);
+            assert_eq!(
+                shown(&programs, &net, protocol::TCP),
+                expected,
+                "{}",
+                case.name
+            );
+        }
+    }
+}
+
+#[test]
+fn what_goes_both_ways_for_more_than_two_seconds_is_a_stream() {
+    let second = towpath::bpf::jiffies_per_second().unwrap();
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let ask = asks(&net, &question(&net, UDP));
+        let reply = of_pod(&net, "answers", &answer(&net, UDP), up(0));
+        let age = |programs: &Programs, protocol, seconds: u32| {
+            change(programs, &net, protocol, |note| {
+                note.made = note.made.wrapping_sub(seconds * second);
+            });
+        };
+        ask.check(&mut programs);
+        age(&programs, protocol::UDP, 10);
+        ask.check(&mut programs);
+        reply.check(&mut programs);
+        // Only now have both sides spoken.
+        assert_eq!(shown(&programs, &net, protocol::UDP), (DATA, DATA));
+        reply.check(&mut programs);
+        assert_eq!(shown(&programs, &net, protocol::UDP), (DATA | STREAM, DATA));
+        ask.check(&mut programs);
+        let both = (DATA | STREAM, DATA | STREAM);
+        assert_eq!(shown(&programs, &net, protocol::UDP), both);
+        // TCP has its own signs.
+        let segment = asks(&net, &question(&net, TCP).tcp(tcp::ACK, 1));
+        segment.check(&mut programs);
+        age(&programs, protocol::TCP, 10);
+        let reply = of_pod(&net, "answers", &answer(&net, TCP).tcp(tcp::ACK, 1), up(0));
+        reply.check(&mut programs);
+        reply.check(&mut programs);
+        assert_eq!(shown(&programs, &net, protocol::TCP), (DATA, DATA));
+    }
+}
+
+#[test]
+fn packets_keep_a_note_alive_and_errors_do_not() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let ask = asks(&net, &question(&net, UDP));
+        ask.check(&mut programs);
+        let first = note(&programs, &net, protocol::UDP).unwrap().last_seen;
+        let again = question(&net, UDP).macs(STRANGER, ENI_1.mac);
+        let kind = unreachable(&net);
+        let of_a = from_a(&net, net.peer, kind).quoting(&question(&net, UDP), 128);
+        let to_a = received(ENI_1, net.peer, net.a, kind).quoting(&answer(&net, UDP), 128);
+        for (case, is_packet) in [
+            (ask, true),
+            (of_pod(&net, "answers", &answer(&net, UDP), up(0)), true),
+            (of_eni(&net, "comes", &again, up(1)), true),
+            (of_pod(&net, "an error of A", &of_a, up(0)), false),
+            (of_eni(&net, "an error for A", &to_a, up(1)), false),
+        ] {
+            change(&programs, &net, protocol::UDP, |note| note.last_seen = 1);
+            case.check(&mut programs);
+            let last_seen = note(&programs, &net, protocol::UDP).unwrap().last_seen;
+            assert_eq!(last_seen >= first, is_packet, "{}", case.name);
+        }
+    }
+}
+
+#[test]
+fn a_note_that_is_being_removed_is_none() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let ask = asks(&net, &question(&net, UDP));
+        ask.check(&mut programs);
+        change(&programs, &net, protocol::UDP, |note| {
+            note.dead = 1;
+            note.last_seen = 1;
+        });
+        let frame = answer(&net, UDP);
+        of_pod(&net, "past the stack", &frame, to_eni(&frame)).check(&mut programs);
+        // The next packet finds its place free.
+        ask.check(&mut programs);
+        assert_eq!(note(&programs, &net, protocol::UDP).unwrap().dead, 1);
+    }
+}
+
+#[test]
+fn the_reaper_removes_notes_that_have_stayed_idle() {
+    for net in [V4, V6] {
+        let mut programs = node_with(&with_service_nat());
+        let is_v4 = net.a.is_ipv4();
+        for body in [UDP, TCP] {
+            asks(&net, &question(&net, body)).check(&mut programs);
+        }
+        let removed = programs.nat_stat(NatStat::StackRemoved, is_v4).unwrap();
+        let reaper = programs.reaper(VETH_A.ifindex).unwrap();
+        let (udp, tcp) = (tuple(&net, protocol::UDP), tuple(&net, protocol::TCP));
+        let last_seen = note(&programs, &net, protocol::UDP).unwrap().last_seen;
+        // It was seen since, or it is no flow of the other kind.
+        assert_eq!(reaper.stack(&[(udp, last_seen - 1)]).unwrap(), 0);
+        assert_eq!(reaper.inbound(&[(udp, ReapFlow::ALWAYS)]).unwrap(), 0);
+        assert!(note(&programs, &net, protocol::UDP).is_some());
+        assert_eq!(reaper.stack(&[(udp, last_seen)]).unwrap(), 1);
+        assert_eq!(
+            reaper.stack(&[(tcp, ReapFlow::ALWAYS), (udp, 1)]).unwrap(),
+            1
+        );
+        for protocol in [protocol::UDP, protocol::TCP] {
+            assert!(note(&programs, &net, protocol).is_none());
+        }
+        let now = programs.nat_stat(NatStat::StackRemoved, is_v4).unwrap();
+        assert_eq!(now - removed, 2, "{}", net.family);
+        let frame = answer(&net, UDP);
+        of_pod(&net, "past the stack", &frame, to_eni(&frame)).check(&mut programs);
+    }
+}
