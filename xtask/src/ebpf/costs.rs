@@ -43,7 +43,9 @@ Written by `cargo xtask verifier-cost --update`, which boots the kernels of the 
 | states | states of registers and stack that it kept, over all |
 | peak states | the most of them at one time: what loading takes of memory |
 
-How long loading takes on the machine's kernel, `cargo xtask build-ebpf` shows.
+The programs have the settings with which there is the most of them (`settings` in
+`bpf-tests/src/verifier.rs`). How long loading takes on the machine's kernel, `cargo xtask build-ebpf`
+shows.
 
 ";
 
