@@ -116,10 +116,11 @@ fn everything(setting: Setting) {
         only(Transport::Tcp, "HTTP only"),
         |family, _| special::metadata_blocked(&scene, family),
     );
-    collision::happens(&scene, setting.path).unwrap();
+    let invalid = special::nothing_invalid(&scene);
+    let collided = collision::happens(&scene, setting.path);
     column.finish();
-    special::nothing_invalid(&scene).unwrap();
-    collision::happens(&scene, setting.path).unwrap();
+    invalid.unwrap();
+    collided.unwrap();
     scene.fabric.finish().unwrap();
 }
 
