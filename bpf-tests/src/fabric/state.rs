@@ -153,8 +153,20 @@ fn tcx(netns: &Netns, devices: &[String]) -> Result<BTreeSet<String>> {
 /// # Errors
 /// When the device is missing.
 pub fn tcx_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
+    ids(netns, device, TcAttachType::Ingress)
+}
+
+/// The ids of the TCX programs at a device's egress, in the order in which they run.
+///
+/// # Errors
+/// As [`tcx_ids`].
+pub fn tcx_egress_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
+    ids(netns, device, TcAttachType::Egress)
+}
+
+fn ids(netns: &Netns, device: &str, hook: TcAttachType) -> Result<Vec<u32>> {
     netns.enter(|| {
-        let (_, programs) = SchedClassifier::query_tcx(device, TcAttachType::Ingress)
+        let (_, programs) = SchedClassifier::query_tcx(device, hook)
             .with_context(|| format!("TCX programs on {device}"))?;
         Ok(programs
             .iter()

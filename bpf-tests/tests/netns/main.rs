@@ -59,6 +59,7 @@ mod repair;
 mod replacement;
 mod self_check;
 mod self_check_world;
+mod service_nat;
 mod socket;
 mod support;
 mod ttl;

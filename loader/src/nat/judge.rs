@@ -92,12 +92,32 @@ impl Judge<'_> {
         self.idle(note.last_seen) >= self.note_lifetime(kind, tuple, note) + GRAIN
     }
 
-    /// Whether conntrack is to be asked before a note goes that has been idle for too long. A closed
-    /// connection has nothing to lose where room is short, and UDP's notes outlive its entries.
+    /// Whether conntrack is to be asked before a note goes that has been idle for too long.
     #[must_use]
     pub fn is_to_be_asked(&self, tuple: &PodTuple, note: &Note) -> bool {
-        let phase = note_phase(NoteKind::Stack, tuple, note);
-        tuple.protocol == protocol::TCP && !(self.is_pressed && phase == Phase::Closed)
+        self.is_asked(tuple.protocol, note_phase(NoteKind::Stack, tuple, note))
+    }
+
+    /// What conntrack is to be asked for before a translated flow goes that has been idle for too
+    /// long; nothing for one that the stack does not carry.
+    #[must_use]
+    pub fn asked_of_flow(&self, key: &FlowKey, flow: &Flow) -> Option<PodTuple> {
+        let is_asked = flow.stack != 0 && self.is_asked(key.protocol, flow_phase(key, flow));
+        is_asked.then(|| {
+            PodTuple::new(
+                key.protocol,
+                flow.pod,
+                flow.pod_port,
+                key.remote,
+                key.remote_port,
+            )
+        })
+    }
+
+    /// A closed connection has nothing to lose where room is short, and what we keep of UDP outlives
+    /// conntrack's entries.
+    fn is_asked(&self, protocol: u8, phase: Phase) -> bool {
+        protocol == protocol::TCP && !(self.is_pressed && phase == Phase::Closed)
     }
 }
 

@@ -160,7 +160,7 @@ impl<T: Tables> Sweeper<T> {
     }
 
     fn flows(
-        &self,
+        &mut self,
         family: Family,
         around: &Surroundings,
         sweep: &mut Sweep,
@@ -169,11 +169,17 @@ impl<T: Tables> Sweeper<T> {
     ) -> Result<()> {
         let judge = self.judge(sweep.is_pressed)?;
         let mut pods = Pods::new(&self.tables, around);
-        let (mut over, mut gone) = (Vec::new(), Vec::new());
+        let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         self.tables.flows(family, &mut |key, flow| {
             if judge.is_over(key, flow) {
-                let (key, last_seen) = (*key, flow.last_seen);
-                over.push(ReapFlow { key, last_seen });
+                let item = ReapFlow {
+                    key: *key,
+                    last_seen: flow.last_seen,
+                };
+                match judge.asked_of_flow(key, flow) {
+                    Some(tuple) => asked.push((tuple, item)),
+                    None => over.push(item),
+                }
                 return;
             }
             if pods.has_lost(flow.pod, flow.endpoint) {
@@ -195,6 +201,11 @@ impl<T: Tables> Sweeper<T> {
             }
         })?;
         pods.finish()?;
+        for (tuple, item) in asked {
+            if !self.tracker.has(&tuple)? {
+                over.push(item);
+            }
+        }
         sweep.reaped += self.tables.reap_flows(&over)?;
         sweep.gone += self.tables.reap_flows(&gone)?;
         Ok(())

@@ -54,7 +54,13 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
 /// The program that has tests of two suites, for they share their fabric: how the names of those
 /// begin that belong to [`Suite::Masq`].
 const SHARED: (&str, &str, &str) = ("bpf-tests", "test", "netns");
-const MASQ: [&str; 4] = ["masq_", "nat_commands::", "nat_restart::", "path_stack::"];
+const MASQ: [&str; 5] = [
+    "masq_",
+    "nat_commands::",
+    "nat_restart::",
+    "path_stack::",
+    "service_nat::",
+];
 
 impl Suite {
     /// Every suite, in the order in which they run.

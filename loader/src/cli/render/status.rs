@@ -282,6 +282,7 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
 Endpoints: 2 of 3 ready
   a/eth0: no device
 Translated flows: none
+Service NAT: its flows are not looked for (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)
 
 ENIs

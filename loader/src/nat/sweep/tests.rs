@@ -2,10 +2,10 @@
 
 use datapath_common::abi::{FlowKey, Moved, Note, PodTuple};
 use datapath_common::headers::protocol;
-use datapath_common::progress::{DATA, FIN, SYN};
+use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
 use super::*;
-use crate::nat::model::{Model, START, block};
+use crate::nat::model::{HERTZ, Model, START, block};
 
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
@@ -320,4 +320,104 @@ fn flows_that_policy_exempts_by_now_are_counted() {
     assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 0);
     around.exemptions = Some(Arc::new(ExemptRemote));
     assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 2);
+}
+
+/// A flow of the host's stack.
+fn stack(protocol: u8, port: u16) -> PodTuple {
+    PodTuple::new(protocol, POD, port, REMOTE, 2)
+}
+
+#[test]
+fn notes_of_the_stack_go_by_their_age_and_tcps_only_with_conntracks_entry() {
+    let mut sweeper = sweeper();
+    let ages = [
+        // Seconds; a question and its answer live for 40, a stream for 150.
+        (stack(protocol::UDP, 1), 42, DATA, DATA),
+        (stack(protocol::UDP, 2), 38, DATA, DATA),
+        (stack(protocol::UDP, 3), 148, DATA | STREAM, DATA),
+        (stack(protocol::UDP, 4), 152, DATA | STREAM, DATA),
+        (stack(protocol::TCP, 5), 500_000, SYN | DATA, SYN | DATA),
+        (stack(protocol::TCP, 6), 500_000, SYN | DATA, SYN | DATA),
+        (stack(protocol::TCP, 7), 400_000, SYN | DATA, SYN | DATA),
+    ];
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.now = 100_000_000;
+        for (tuple, age, out, inward) in ages {
+            let seen = maps.now - age * u64::from(HERTZ);
+            let mut note = Note::new(&tuple, seen, ENDPOINT, out);
+            note.progress_in = inward;
+            maps.stack.insert(tuple, note);
+        }
+        maps.tracked = vec![stack(protocol::TCP, 6), stack(protocol::UDP, 1)];
+    }
+    let left = |sweeper: &Sweeper<Model>| {
+        let maps = sweeper.tables.maps();
+        maps.stack
+            .keys()
+            .map(|tuple| tuple.pod_port)
+            .collect::<BTreeSet<_>>()
+    };
+    let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(left(&sweeper), BTreeSet::from([2, 3, 6, 7]));
+    assert_eq!((sweep.reaped, sweep.census.stack()), (3, 3), "6 is over");
+    // With their endpoint they go at once, whatever conntrack has.
+    let other = PodTuple::new(protocol::TCP, OTHER, 8, REMOTE, 2);
+    {
+        let mut maps = sweeper.tables.maps();
+        let now = maps.now;
+        maps.stack
+            .insert(other, Note::new(&other, now, ENDPOINT + 1, SYN));
+        maps.tracked.push(other);
+    }
+    assert_eq!(sweeper.sweep(&around(&[POD]), false).unwrap().gone, 1);
+}
+
+#[test]
+fn closed_connections_of_the_stack_are_not_asked_for_where_room_is_short() {
+    for (is_pressed, left) in [(false, 1), (true, 0)] {
+        let mut sweeper = sweeper();
+        let closed = stack(protocol::TCP, 1);
+        {
+            let mut maps = sweeper.tables.maps();
+            let seen = maps.now - 200 * u64::from(HERTZ);
+            let mut note = Note::new(&closed, seen, ENDPOINT, SYN | DATA | FIN);
+            note.progress_in = SYN | DATA | FIN;
+            maps.stack.insert(closed, note);
+            maps.tracked = vec![closed];
+        }
+        sweeper.sweep(&around(&[POD]), is_pressed).unwrap();
+        assert_eq!(sweeper.tables.maps().stack.len(), left, "{is_pressed}");
+    }
+}
+
+#[test]
+fn a_translated_flow_of_the_stack_lives_while_conntrack_has_it() {
+    let mut sweeper = sweeper();
+    let tcp = |port: u16| FlowKey::new(1, protocol::TCP, REMOTE, 8080_u16.to_be(), port.to_be());
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.now = 100_000_000;
+        for (port, age, stack) in [
+            (50_000, 8_000, 0),
+            (50_001, 8_000, 1),
+            (50_002, 500_000, 1),
+            (50_003, 500_000, 1),
+        ] {
+            maps.open(tcp(port), POD, ENDPOINT, age);
+            let flow = maps.flows.get_mut(&tcp(port)).unwrap();
+            (flow.progress_out, flow.progress_in) = (SYN | DATA, SYN | DATA);
+            flow.stack = stack;
+        }
+        let port = 50_003_u16.to_be();
+        maps.tracked = vec![PodTuple::new(
+            protocol::TCP,
+            POD,
+            port,
+            REMOTE,
+            8080_u16.to_be(),
+        )];
+    }
+    sweeper.sweep(&around(&[POD]), false).unwrap();
+    assert_eq!(ports(&sweeper), [50_001, 50_003]);
 }

@@ -1,0 +1,221 @@
+//! Connections through the host's service NAT on the direct path: when they begin to be noted, and how
+//! long notes live. That each kind of service works is shown by the test program `services`.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::fabric::state::tcx_egress_ids;
+use bpf_tests::fabric::traffic::{Echo, Session};
+use bpf_tests::fabric::{Fabric, Place, Pod};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::masq::{internet, scene, snat};
+use crate::support::{CHANGE, get, within};
+
+const SERVICE_PORT: u16 = 80;
+const NODE_PORT: u16 = 30_080;
+/// Which of the connections leave the VPC, from the last to the first.
+const TO_THE_WORLD: [usize; 2] = [6, 2];
+
+fn services(nat: &str) -> Value {
+    json!({"services": {"cidrs": ["172.20.0.0/16", "fd5e::/108"], "nat": nat}})
+}
+
+fn service(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => [172, 20, 0, 10].into(),
+        Family::V6 => "fd5e::10".parse().unwrap(),
+    }
+}
+
+/// What goes to an address and port goes to a server instead.
+fn serve(fabric: &Fabric, address: IpAddr, port: u16, server: SocketAddr) {
+    let family = match Family::of(address) {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    };
+    for line in [
+        "add table inet services".to_owned(),
+        "add chain inet services pre { type nat hook prerouting priority dstnat ; }".to_owned(),
+        format!(
+            "add rule inet services pre {family} daddr {address} meta l4proto {{ tcp, udp }} \
+             th dport {port} dnat {family} to {server}"
+        ),
+    ] {
+        fabric.node.run(&format!("nft {line}")).unwrap();
+    }
+}
+
+/// A connection whose server can speak first.
+struct Talk {
+    server: Echo,
+    session: Session,
+}
+
+impl Talk {
+    fn open(fabric: &Fabric, client: Place, asked: SocketAddr, server: Place) -> Self {
+        let server = Echo::speaking(server, 0).unwrap();
+        serve(fabric, asked.ip(), asked.port(), server.address());
+        let session = Session::open(client, 0, asked).unwrap();
+        Self { server, session }
+    }
+
+    /// The server speaks, then the client.
+    #[track_caller]
+    fn goes_on(&mut self, when: &str) {
+        let heard = self.server.speak(self.session.seen());
+        let heard = heard.and_then(|()| self.session.hear());
+        heard.unwrap_or_else(|error| panic!("{when}: {error:#}"));
+        let spoken = self.session.exchange();
+        spoken.unwrap_or_else(|error| panic!("{when}: {error:#}"));
+    }
+}
+
+/// A connection of each kind that a note is of, in both families: a pod asks for what is on this node,
+/// on another one and in the world, and is asked by a node port at the ENI that does not own it.
+fn talks(fabric: &Fabric, [pod, other]: &[std::sync::Arc<Pod>; 2]) -> Vec<Talk> {
+    let mut talks = Vec::new();
+    for family in Family::ALL {
+        let client = pod.at(family);
+        for (port, server) in (SERVICE_PORT..).zip([
+            other.at(family),
+            fabric.host(Host::Peer, family),
+            internet(fabric, family),
+        ]) {
+            let asked = SocketAddr::new(service(family), port);
+            talks.push(Talk::open(fabric, client, asked, server));
+        }
+        let asked = SocketAddr::new(snat(fabric, 1, family), NODE_PORT);
+        let outside = fabric.host(Host::Outside, family);
+        talks.push(Talk::open(fabric, outside, asked, pod.at(family)));
+    }
+    talks
+}
+
+fn go_on(talks: &mut [Talk], when: &str) {
+    for (number, talk) in talks.iter_mut().enumerate() {
+        talk.goes_on(&format!("{when}: connection {number}"));
+    }
+}
+
+/// Programs at the egress of a pod's device.
+fn at_egress(fabric: &Fabric, pod: &Pod) -> usize {
+    tcx_egress_ids(&fabric.node, &pod.host_device())
+        .unwrap()
+        .len()
+}
+
+/// Removes the pins of maps.
+fn lose(folder: &Path, wanted: fn(&str) -> bool) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            lose(&path, wanted);
+        } else if path.parent().unwrap().ends_with("maps") && wanted(&name) {
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+fn notes(fabric: &Fabric) -> Value {
+    get(fabric, "/v1/status")["service-nat"].clone()
+}
+
+#[test]
+fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
+    let (mut fabric, pods) = scene(services("auto"));
+    assert_eq!(notes(&fabric), json!({"mode": "auto", "notes": false}));
+    assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    let mut talks = talks(&fabric, &pods);
+    let status = notes(&fabric);
+    assert_eq!(status["notes"], true, "{status}");
+    let evidence = status["evidence"].as_str().unwrap();
+    assert!(evidence.contains("chain inet services pre"), "{evidence}");
+    assert_eq!(at_egress(&fabric, &pods[0]), 1);
+    go_on(&mut talks, "once it is on");
+    // What was seen once counts as long as the agent runs.
+    drop(talks);
+    fabric.node.run("nft delete table inet services").unwrap();
+    assert_eq!(notes(&fabric)["notes"], true);
+    fabric.agent.stop().unwrap();
+    fabric.agent.set("/services/nat", &json!("off")).unwrap();
+    fabric.start_agent().unwrap();
+    assert_eq!(notes(&fabric), json!({"mode": "off", "notes": false}));
+    assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    fabric.finish().unwrap();
+}
+
+/// The first install on a live node, a new layout of the maps, somebody who removed them.
+#[test]
+fn lost_notes_are_renewed_from_conntrack() {
+    let (mut fabric, pods) = scene(services("on"));
+    let mut talks = talks(&fabric, &pods);
+    type Wanted = fn(&str) -> bool;
+    let cases: [(&str, Wanted); 2] = [("notes", |name| name == "STACK"), ("all maps", |_| true)];
+    for (lost, wanted) in cases {
+        fabric.agent.stop().unwrap();
+        lose(&fabric.pin_root(), wanted);
+        fabric.start_agent().unwrap();
+        if lost == "all maps" {
+            // We had translated these: nobody else knows how.
+            for number in TO_THE_WORLD {
+                drop(talks.remove(number));
+            }
+        }
+        go_on(&mut talks, lost);
+    }
+    fabric.finish().unwrap();
+}
+
+/// Flows that the agent translates are gone by then, and the notes' own time is over.
+#[test]
+fn a_note_lives_while_conntrack_has_the_connection() {
+    let mut settings = services("on");
+    settings["nat"] = json!({"lifetimes": {"tcp-established": 10, "tcp-transitory": 10}});
+    let (fabric, pods) = scene(settings);
+    let mut talks = talks(&fabric, &pods);
+    let world = Echo::telling(internet(&fabric, Family::V4), 0).unwrap();
+    let idle = Session::open(pods[0].at(Family::V4), 0, world.address()).unwrap();
+    let listed = || {
+        get(&fabric, "/v1/nat/flows")["flows"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let of_kind = |kind: &str| listed().iter().filter(|flow| flow["kind"] == kind).count();
+    let noted = of_kind("stack");
+    // What we translate has its note in the translation.
+    assert_eq!(noted, talks.len() - TO_THE_WORLD.len(), "{:?}", listed());
+    // Entries keep the time that they were given; notes follow what new ones would be given.
+    fabric
+        .node
+        .run("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=10")
+        .unwrap();
+    let port = idle.own().unwrap().port();
+    within(6 * CHANGE, "the idle flow's end", || {
+        let has = listed().iter().any(|flow| flow["pod-port"] == port);
+        check(!has, || "it is there".to_owned())
+    });
+    assert_eq!(of_kind("stack"), noted);
+    go_on(&mut talks, "after its own time");
+    // A flush does not take it either.
+    fabric
+        .agent
+        .ask("POST", "/v1/nat/flush", Some(&json!({"all": true})))
+        .unwrap();
+    assert_eq!(of_kind("stack"), noted);
+    for family in ["ipv4", "ipv6"] {
+        let delete = format!("conntrack -D -f {family} -p tcp");
+        fabric.node.run(&delete).unwrap();
+    }
+    within(6 * CHANGE, "the notes' end", || {
+        let left = of_kind("stack");
+        check(left == 0, || format!("{left} left"))
+    });
+    fabric.finish().unwrap();
+}
