@@ -26,7 +26,8 @@ impl Lasting {
     /// Opens every connection of every case.
     pub(crate) fn open(scene: &Scene) -> Result<Self> {
         let mut open = Vec::new();
-        for case in Case::ALL.into_iter().chain(Case::BESIDE) {
+        let cases = Case::ALL.into_iter().chain(Case::BESIDE);
+        for case in cases.filter(|case| case.without(Transport::Tcp).is_none()) {
             for family in Family::ALL {
                 for asked in case.asked(scene, family)? {
                     open.push((case, family, asked, asked.open(scene)));

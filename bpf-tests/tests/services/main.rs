@@ -100,7 +100,10 @@ fn everything(setting: Setting) {
         for case in Case::ALL.into_iter().chain(Case::BESIDE) {
             column.row(
                 &format!("{}, {}", case.name(), event.name()),
-                only(Transport::Tcp, "no connection"),
+                |_, transport| match transport {
+                    Transport::Tcp => case.without(transport),
+                    Transport::Udp => Some("no connection"),
+                },
                 |family, _| open.borrow_mut().speak(&scene, case, family),
             );
         }
