@@ -16,7 +16,7 @@ use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Sender, Tables};
+use crate::nat::{self, PRIMARY, Sender, Tables};
 use crate::packet::Packet;
 use crate::redirect;
 use crate::rewrite::{Side, rewrite};
@@ -51,7 +51,14 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     // our range. A fragment that the stack makes of an IPv6 packet has lost its device, but not
     // its mark (`ip6_copy_metadata` in `net/ipv6/ip6_output.c`).
     if packet.ingress_ifindex() == 0 && !packet.is_marked() {
-        return host::<F>(packet, ip);
+        let verdict = host::<F>(packet, ip)?;
+        if is_primarys_own::<F>(packet, ip) {
+            return Ok(verdict);
+        }
+        return match maps::address(ip.source) {
+            Some(source) => by_owner::<F>(packet, source, verdict),
+            None => Ok(verdict),
+        };
     }
     match maps::address(ip.source) {
         Some(source) if source.is_endpoint() => pod::<F>(packet, ip, source),
@@ -63,9 +70,18 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     }
 }
 
-/// Sends out of an ENI what carries its translation address and was forwarded. Netfilter gives the
-/// answer of a pod the address that was asked (a node port's), after the stack has chosen the ENI
-/// that owns the pod's.
+/// Whether a packet has the primary's address and leaves by it, as most of the host's do: what needs
+/// no look-up to be known as right.
+#[inline(always)]
+fn is_primarys_own<F: Tables>(packet: &Packet, ip: &Ip) -> bool {
+    maps::eni(PRIMARY).is_some_and(|primary| {
+        primary.ifindex() == packet.ifindex() && F::addresses(primary).snat == ip.source
+    })
+}
+
+/// Sends out of an ENI what carries its translation address. Netfilter gives the answer of a pod or
+/// of a socket of the host the address that was asked (a node port's), after the stack has chosen the
+/// ENI that owns the answer's own.
 #[inline(always)]
 fn by_owner<F: Tables>(
     packet: &mut Packet,

@@ -33,8 +33,6 @@ impl Passage<'_> {
                 self.leave(&ip, &pod, Origin::Stack)
             }
             Some(Address::Pod(_)) => self.host(&ip, None),
-            // The host's own goes where it was sent.
-            Some(Address::Host { translation_of }) if is_own => self.host(&ip, translation_of),
             Some(Address::Host { translation_of }) => {
                 let decided = self.host(&ip, translation_of)?;
                 let owner = translation_of.and_then(|eni| self.world.enis.get(&eni));

@@ -88,8 +88,8 @@ fn moved(net: &Net) -> Vec<Case> {
             let own = [ENI_0, ENI_1][owner];
             let stays = || Expect::Stack(Verdict::FromHost, OTHERS);
             cases.push(case("by its own ENI", own, stays()).of_pod(VETH_A));
-            // Where the host itself sends, it has its reasons.
-            cases.push(case("of the host", others, stays()).of_host());
+            let redirected = Expect::Redirect(Verdict::HostMoved, frame.bytes(), done());
+            cases.push(case("of the host", others, redirected).of_host());
         }
         let frame = received(others, net.host, net.peer, UDP);
         let name = format!("{} an address of no ENI", net.family);

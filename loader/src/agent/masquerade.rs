@@ -157,7 +157,10 @@ fn find(flows: &[NatFlow], tuple: &Tuple) -> Found {
                 eni: EniNumber(eni),
                 port,
             },
-            _ => Found::Inbound,
+            (Some(eni), None) => Found::Stack {
+                eni: EniNumber(eni),
+            },
+            (None, _) => Found::Inbound,
         },
     }
 }
@@ -220,6 +223,11 @@ mod tests {
             flow(40_000, 80, Some((1, 50_000))),
             flow(40_000, 443, Some((2, 50_001))),
             flow(443, 40_000, None),
+            NatFlow {
+                kind: FlowKind::Stack,
+                eni: Some(1),
+                ..flow(8080, 40_000, None)
+            },
             flow(40_000, 0, Some((0, 50_002))),
         ];
         let found = |protocol, from, to| find(&flows, &tuple(protocol, from, to));
@@ -234,6 +242,10 @@ mod tests {
         assert_eq!(
             found("tcp", "10.0.1.20:443", "1.1.1.1:40000"),
             Found::Inbound
+        );
+        assert_eq!(
+            found("tcp", "10.0.1.20:8080", "1.1.1.1:40000"),
+            Found::Stack { eni: eni(1) }
         );
         assert_eq!(
             found("tcp", "10.0.1.20:40001", "1.1.1.1:443"),

@@ -54,6 +54,11 @@ pub enum Found {
     },
     /// It was opened from the outside.
     Inbound,
+    /// It takes the host's stack both ways.
+    Stack {
+        /// The ENI whose mark it gets there.
+        eni: EniNumber,
+    },
 }
 
 /// What becomes of a packet.
@@ -81,8 +86,8 @@ pub struct Explanation {
     /// What becomes of it.
     pub verdict: Verdict,
     /// Why: `exempt-vpc`, `exempt-native`, `exempt-masq-agent`, `exempt-link-local`, `skip-pool`,
-    /// `off`, `translated`, `inbound`, `stack`, `local` or `host`; for a dropped packet the
-    /// reason's name.
+    /// `off`, `translated`, `inbound`, `stack`, `stack-flow`, `local` or `host`; for a dropped packet
+    /// the reason's name.
     pub why: String,
     /// The ENI by which it leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,12 +155,15 @@ impl Live<'_> {
         let mut told = Told::default();
         let owner = EniNumber(pod.eni());
         told.step("source", format!("a pod's, owned by ENI {owner}"));
-        if let Some(end) = self.on_this_node(asked.destination, &mut told) {
+        if let Some(end) = self.on_this_node(asked, &mut told) {
             return Some(end);
+        }
+        if let Found::Stack { eni } = asked.flow {
+            return Some(told.of_stack(eni));
         }
         let question = Question {
             flow: match asked.flow {
-                Found::NotAsked | Found::Unknown => KnownFlow::None,
+                Found::NotAsked | Found::Unknown | Found::Stack { .. } => KnownFlow::None,
                 Found::Translated { .. } => KnownFlow::Translated,
                 Found::Inbound => KnownFlow::Inbound,
             },
@@ -175,7 +183,9 @@ impl Live<'_> {
             Decision::NoteInbound => told.leave(Verdict::Untranslated, "inbound", owner, None),
             Decision::KnownTranslation => match asked.flow {
                 Found::Translated { eni, port } => self.translate(told, eni, asked, Some(port)),
-                Found::NotAsked | Found::Unknown | Found::Inbound => told.drop(DropReason::NoFlow),
+                Found::NotAsked | Found::Unknown | Found::Inbound | Found::Stack { .. } => {
+                    told.drop(DropReason::NoFlow)
+                }
             },
             Decision::Translate(exit) => {
                 let of_owner = self
@@ -200,8 +210,8 @@ impl Live<'_> {
     }
 
     /// What ends on this node, whatever the policy.
-    fn on_this_node(&self, destination: IpAddr, told: &mut Told) -> Option<Explanation> {
-        let asked = "destination's address";
+    fn on_this_node(&self, of: &Asked, told: &mut Told) -> Option<Explanation> {
+        let (destination, asked) = (of.destination, "destination's address");
         let address = Addr::from(destination);
         if address.is_multicast_or_broadcast() {
             return Some(told.end(asked, "multicast or broadcast", Verdict::Stack, "stack"));
@@ -210,6 +220,15 @@ impl Live<'_> {
             return Some(told.end(asked, "link-local", Verdict::Stack, "stack"));
         }
         match self.address(destination) {
+            Some(entry) if matches!(of.flow, Found::Stack { .. }) => {
+                let whose = if entry.is_endpoint() {
+                    "a pod of this node"
+                } else {
+                    "the host's"
+                };
+                told.step(asked, whose.to_owned());
+                return None;
+            }
             Some(entry) if entry.is_endpoint() => {
                 return Some(told.end(asked, "a pod of this node", Verdict::Delivered, "local"));
             }
@@ -238,6 +257,7 @@ impl Live<'_> {
             Found::Unknown => "unknown".to_owned(),
             Found::Translated { eni, port } => format!("translated: ENI {eni}, port {port}"),
             Found::Inbound => "opened from the outside".to_owned(),
+            Found::Stack { eni } => stack_flow(eni),
         };
         told.step("flow", flow);
         if question.flow != KnownFlow::None {
@@ -289,6 +309,10 @@ impl Live<'_> {
             ..told.leave(Verdict::Translated, "translated", eni, Some(snat))
         }
     }
+}
+
+fn stack_flow(eni: EniNumber) -> String {
+    format!("through the host's stack both ways, with the mark of ENI {eni}")
 }
 
 fn addresses(entry: &EniEntry, of: IpAddr) -> &EniAddresses {
@@ -348,6 +372,10 @@ impl Told {
     fn end(&mut self, question: &str, answer: &str, verdict: Verdict, why: &str) -> Explanation {
         self.step(question, answer.to_owned());
         self.finish(verdict, why)
+    }
+
+    fn of_stack(&mut self, eni: EniNumber) -> Explanation {
+        self.end("flow", &stack_flow(eni), Verdict::Stack, "stack-flow")
     }
 
     fn drop(&mut self, reason: DropReason) -> Explanation {

@@ -73,6 +73,9 @@ pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Res
         })?;
     }
     for flow in &mut list.flows {
+        if flow.translated_port.is_none() {
+            continue;
+        }
         let Some(eni) = flow.eni.map(|eni| tables.eni(eni)).transpose()?.flatten() else {
             continue;
         };
@@ -116,7 +119,10 @@ fn noted(judge: &Judge<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Na
         kind: FlowKind::of_note(kind),
         pod: tuple.pod.into(),
         pod_port: u16::from_be(tuple.pod_port),
-        eni: None,
+        eni: match kind {
+            NoteKind::Inbound => None,
+            NoteKind::Stack => Some(note.eni),
+        },
         translated: None,
         translated_port: None,
         remote: tuple.remote.into(),

@@ -55,7 +55,8 @@ pub struct NatFlow {
     pub pod: IpAddr,
     /// The inside port; an ICMP query's id.
     pub pod_port: u16,
-    /// Number of the ENI by which it leaves; none for one from the outside.
+    /// Number of the ENI by which it leaves, or whose mark it gets in the host's stack; none for one
+    /// from the outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eni: Option<u8>,
     /// The address that the outside sees; none where the ENI has none any more.

@@ -47,6 +47,35 @@ fn explain(intent: &Intent, source: &str, destination: &str) -> Option<Explanati
 }
 
 #[test]
+fn a_flow_of_the_stack_goes_up_whatever_its_destination_is() {
+    let intent = masquerading();
+    let entries = maps(&intent);
+    let live = Live {
+        entries: &entries,
+        settings: &intent.settings.masquerade,
+    };
+    let eni = EniNumber(1);
+    // Beyond the VPC, in it, another pod, the host.
+    for (destination, why) in [
+        ("1.1.1.1", "stack-flow"),
+        ("10.0.9.9", "stack-flow"),
+        ("10.0.1.65", "stack-flow"),
+        ("10.0.0.10", "stack-flow"),
+    ] {
+        let told = live.explain(&Asked {
+            source: "10.0.0.20".parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            has_ports: true,
+            flow: Found::Stack { eni },
+        });
+        let told = told.unwrap();
+        assert_eq!((told.verdict, told.why.as_str()), (Verdict::Stack, why));
+        let last = told.steps.last().unwrap();
+        assert!(last.answer.contains("ENI 1"), "{last:?}");
+    }
+}
+
+#[test]
 fn every_reason_is_given() {
     let intent = masquerading();
     for (source, destination, why, eni, snat) in [
