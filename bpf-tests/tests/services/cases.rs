@@ -151,7 +151,6 @@ impl Case {
     /// Why a case says nothing of a transport.
     pub(crate) fn without(self, transport: Transport) -> Option<&'static str> {
         match (self, transport) {
-            (Self::NodePort(1, Behind::Host), _) => Some("a known limit: see docs/services.md"),
             (Self::Identity | Self::Metadata | Self::MetadataOwn, Transport::Udp) => {
                 Some("HTTP only")
             }
