@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use bpf_tests::fabric::Fabric;
 use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::state::tcx_ids;
 use bpf_tests::fabric::traffic::Session;
 use towpath::intent::Family;
@@ -64,7 +65,7 @@ impl Lasting {
 /// The programs at the ENIs and at the pods' devices.
 fn programs(fabric: &Fabric) -> Result<Vec<Vec<u32>>> {
     let pods = fabric.pods().iter().map(|pod| pod.host_device());
-    let enis = fabric.enis.iter().map(|eni| eni.device());
+    let enis = fabric.enis.iter().map(Eni::device);
     enis.chain(pods)
         .map(|device| tcx_ids(&fabric.node, &device))
         .collect()
@@ -94,7 +95,7 @@ const MARGIN: u64 = 2;
 /// tracking has.
 const QUIET: Duration = Duration::from_secs(1);
 /// How long may pass until the agent has looked.
-const LOOKED: Duration = Duration::from_secs(60);
+const LOOKED: Duration = Duration::from_mins(1);
 
 impl Event {
     pub(crate) const ALL: [Self; 3] = [Self::Kill, Self::Replacement, Self::Idle];

@@ -394,21 +394,12 @@ impl Scene {
         self.fabric.allow_untranslated(&addresses)
     }
 
-    /// Where a load balancer in the VPC is asked for a pod.
-    pub(crate) fn load_balancer(&self, eni: u8, family: Family) -> Result<SocketAddr> {
-        let text = match family {
-            Family::V4 => format!("198.18.0.{}", 10 + eni),
-            Family::V6 => format!("2001:db8:18::{}", 10 + eni),
-        };
-        Ok(SocketAddr::new(text.parse()?, SERVICE_PORT))
-    }
-
     /// Has the VPC's router balance loads: it keeps the client's address, and asks a pod itself.
     fn add_load_balancers(&self) -> Result<()> {
         let mut rules = String::new();
         for (family, ip) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
             for eni in [0, 1] {
-                let from = self.load_balancer(eni, family)?;
+                let from = load_balancer(eni, family)?;
                 let to = SocketAddr::new(self.pod(eni, 0)?.address(family), BACKEND_PORT);
                 // Writing to a string cannot fail.
                 let _infallible = writeln!(
@@ -444,4 +435,13 @@ fn forget_routes(netns: &Netns) -> Result<()> {
         netns.run(&format!("ip {family} route flush cache"))?;
     }
     Ok(())
+}
+
+/// Where a load balancer in the VPC is asked for a pod of an ENI.
+pub(crate) fn load_balancer(eni: u8, family: Family) -> Result<SocketAddr> {
+    let text = match family {
+        Family::V4 => format!("198.18.0.{}", 10 + eni),
+        Family::V6 => format!("2001:db8:18::{}", 10 + eni),
+    };
+    Ok(SocketAddr::new(text.parse()?, SERVICE_PORT))
 }
