@@ -107,7 +107,7 @@ impl Asked {
         }
         let server = scene.server(self.server, family)?;
         ensure!(
-            server.has_seen(seen)?,
+            server.forget(seen)?,
             "another server than {:?} answered {seen}",
             self.server
         );

@@ -8,7 +8,7 @@ use towpath::intent::Family;
 
 use crate::asked::{Asked, Source};
 use crate::model::{Policy, SERVICE_PORT, Transport};
-use crate::scene::{Scene, Site, Which, host_port};
+use crate::scene::{Scene, Site, Which, host_port, load_balancer};
 
 /// The pods that ask: one of each ENI.
 pub(crate) const CLIENTS: [Site; 2] = [Site::Pod(0, 0), Site::Pod(1, 0)];
@@ -167,9 +167,9 @@ impl Case {
             Self::NodePortLocal(eni, behind) => asker.node_port(eni, behind, Policy::Local),
             Self::HostPort(eni, of) => asker.host_port(eni, of),
             Self::LoadBalancer(eni) => {
-                let to = scene.load_balancer(eni, family)?;
+                let to = load_balancer(eni, family)?;
                 let server = Site::Pod(eni, 0);
-                Ok(asker.all(&[Site::Outside], to, server, Source::Client))
+                Ok(all(&[Site::Outside], to, server, Source::Client))
             }
             Self::NodeToClusterIp(behind) => {
                 let server = pod_behind(behind);
@@ -191,7 +191,7 @@ impl Case {
                     for at in [0, 1] {
                         let address = scene.node_address(at, family)?;
                         let to = SocketAddr::new(address, host_port(eni, 0));
-                        asked.extend(asker.all(&[client], to, client, Source::Node));
+                        asked.extend(all(&[client], to, client, Source::Node));
                     }
                 }
                 Ok(asked)
@@ -218,6 +218,17 @@ fn pod_behind(behind: Behind) -> Site {
     }
 }
 
+/// The same question of several clients.
+fn all(clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<Asked> {
+    let asked = clients.iter().map(|client| Asked {
+        client: *client,
+        to,
+        server,
+        source,
+    });
+    asked.collect()
+}
+
 /// Puts questions of one family together.
 struct Asker<'a> {
     scene: &'a Scene,
@@ -225,23 +236,12 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// The same question of several clients.
-    fn all(&self, clients: &[Site], to: SocketAddr, server: Site, source: Source) -> Vec<Asked> {
-        let asked = clients.iter().map(|client| Asked {
-            client: *client,
-            to,
-            server,
-            source,
-        });
-        asked.collect()
-    }
-
     /// To the `ClusterIP` of a server.
     fn service(&self, clients: &[Site], server: Site, source: Source) -> Result<Vec<Asked>> {
         let which = Which::Of(server);
         let service = self.scene.service(which, Policy::Cluster, self.family)?;
         let to = SocketAddr::new(service.address, SERVICE_PORT);
-        Ok(self.all(clients, to, server, source))
+        Ok(all(clients, to, server, source))
     }
 
     fn cluster_ip(&self, backend: Backend) -> Result<Vec<Asked>> {
@@ -273,12 +273,12 @@ impl Asker<'_> {
             (Policy::Cluster, Behind::Eni(_) | Behind::OtherNode) => Source::Node,
             (Policy::Cluster, Behind::Host) | (Policy::Local, _) => Source::Client,
         };
-        Ok(self.all(&STRANGERS, to, server, source))
+        Ok(all(&STRANGERS, to, server, source))
     }
 
     fn host_port(&self, eni: u8, of: u8) -> Result<Vec<Asked>> {
         let to = SocketAddr::new(self.scene.node_address(eni, self.family)?, host_port(of, 1));
-        Ok(self.all(&STRANGERS, to, Site::Pod(of, 1), Source::Client))
+        Ok(all(&STRANGERS, to, Site::Pod(of, 1), Source::Client))
     }
 
     /// Pods ask their own node, by the address of each ENI.
@@ -296,7 +296,7 @@ impl Asker<'_> {
                     (Policy::Cluster, Site::Pod(..) | Site::Peer) => Source::Node,
                     _ => Source::Client,
                 };
-                asked.extend(self.all(&CLIENTS, to, server, source));
+                asked.extend(all(&CLIENTS, to, server, source));
             }
         }
         Ok(asked)
@@ -308,7 +308,7 @@ impl Asker<'_> {
             let address = self.scene.node_address(at, self.family)?;
             for of in [0, 1] {
                 let to = SocketAddr::new(address, host_port(of, 1));
-                asked.extend(self.all(&CLIENTS, to, Site::Pod(of, 1), Source::Client));
+                asked.extend(all(&CLIENTS, to, Site::Pod(of, 1), Source::Client));
             }
         }
         Ok(asked)
@@ -318,7 +318,7 @@ impl Asker<'_> {
     fn itself(&self, server: Site, source: Source) -> Result<Vec<Asked>> {
         let Place { address, .. } = self.scene.place(server, self.family)?;
         let to = SocketAddr::new(address, server.port());
-        Ok(self.all(&CLIENTS, to, server, source))
+        Ok(all(&CLIENTS, to, server, source))
     }
 
     fn direct(&self) -> Result<Vec<Asked>> {
@@ -333,7 +333,7 @@ impl Asker<'_> {
             let pod = self.scene.place(client, self.family)?.address;
             let to = SocketAddr::new(pod, client.port());
             let clients = [Site::Peer, Site::Outside, Site::Node];
-            asked.extend(self.all(&clients, to, client, Source::Client));
+            asked.extend(all(&clients, to, client, Source::Client));
         }
         Ok(asked)
     }

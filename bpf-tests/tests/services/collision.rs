@@ -34,15 +34,20 @@ pub(crate) fn happens(scene: &Scene, path: Path) -> Result<()> {
 
 fn by_tcp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Result<()> {
     let client = scene.place(CLIENT, Family::of(pod.ip()))?;
-    let mut direct = Session::open(client, PORT, pod)?;
-    direct.exchange()?;
-    let second = Session::open(client, PORT, service);
-    let first = direct.exchange();
-    eprintln!(
-        "{path:?} tcp {:?} {first:?}",
-        second.as_ref().map(|s| s.seen())
-    );
-    Ok(())
+    let mut first = Session::open(client, PORT, pod)?;
+    first.exchange()?;
+    let mut second = Session::open(client, PORT, service).context("the later connection")?;
+    second.exchange()?;
+    match path {
+        // Netfilter has given the second one another port.
+        Path::Stack => first.exchange(),
+        // The server cannot tell them apart, and its answer about the first one to the second one's
+        // SYN has the client reset it.
+        Path::Direct => {
+            ensure!(first.exchange().is_err(), "the earlier connection goes on");
+            second.exchange()
+        }
+    }
 }
 
 fn by_udp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Result<()> {
@@ -56,9 +61,12 @@ fn by_udp(scene: &Scene, path: Path, pod: SocketAddr, service: SocketAddr) -> Re
         let (_, from) = socket.recv_from(&mut [0; 256])?;
         Ok(from)
     };
-    let first = ask(pod);
-    let second = ask(service);
-    let third = ask(pod);
-    eprintln!("{path:?} udp {first:?} {second:?} {third:?}");
+    // All answers are translated back from the second question on.
+    let last = match path {
+        Path::Stack => pod,
+        Path::Direct => service,
+    };
+    let answers = [ask(pod)?, ask(service)?, ask(pod)?];
+    ensure!(answers == [pod, service, last], "answers of {answers:?}");
     Ok(())
 }

@@ -209,9 +209,10 @@ fn render(nat: &mut Table, filter: &mut Table, service: &Service, transport: Tra
             sep,
             &format!("-s {} -j KUBE-MARK-MASQ", host(backend.address)),
         );
-        let remember = match service.sticky {
-            true => format!("-m recent --name {sep} --set "),
-            false => String::new(),
+        let remember = if service.sticky {
+            format!("-m recent --name {sep} --set ")
+        } else {
+            String::new()
         };
         let to = SocketAddr::new(backend.address, BACKEND_PORT);
         nat.rule(

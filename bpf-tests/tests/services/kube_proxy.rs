@@ -22,7 +22,7 @@ use crate::model::{
 /// Names kube-proxy's binary.
 const BINARY_VARIABLE: &str = "TOWPATH_KUBE_PROXY";
 /// How long kube-proxy may take to write its first rules.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 /// The program that all of iptables' names lead to, for its way by nftables.
 const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
 

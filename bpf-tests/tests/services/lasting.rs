@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use bpf_tests::fabric::Fabric;
 use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::state::tcx_ids;
 use bpf_tests::fabric::traffic::Session;
 use towpath::intent::Family;
@@ -26,7 +27,8 @@ impl Lasting {
     /// Opens every connection of every case.
     pub(crate) fn open(scene: &Scene) -> Result<Self> {
         let mut open = Vec::new();
-        for case in Case::ALL.into_iter().chain(Case::BESIDE) {
+        let cases = Case::ALL.into_iter().chain(Case::BESIDE);
+        for case in cases.filter(|case| case.without(Transport::Tcp).is_none()) {
             for family in Family::ALL {
                 for asked in case.asked(scene, family)? {
                     open.push((case, family, asked, asked.open(scene)));
@@ -63,7 +65,7 @@ impl Lasting {
 /// The programs at the ENIs and at the pods' devices.
 fn programs(fabric: &Fabric) -> Result<Vec<Vec<u32>>> {
     let pods = fabric.pods().iter().map(|pod| pod.host_device());
-    let enis = fabric.enis.iter().map(|eni| eni.device());
+    let enis = fabric.enis.iter().map(Eni::device);
     enis.chain(pods)
         .map(|device| tcx_ids(&fabric.node, &device))
         .collect()
@@ -93,7 +95,7 @@ const MARGIN: u64 = 2;
 /// tracking has.
 const QUIET: Duration = Duration::from_secs(1);
 /// How long may pass until the agent has looked.
-const LOOKED: Duration = Duration::from_secs(60);
+const LOOKED: Duration = Duration::from_mins(1);
 
 impl Event {
     pub(crate) const ALL: [Self; 3] = [Self::Kill, Self::Replacement, Self::Idle];

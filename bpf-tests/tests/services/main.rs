@@ -100,7 +100,10 @@ fn everything(setting: Setting) {
         for case in Case::ALL.into_iter().chain(Case::BESIDE) {
             column.row(
                 &format!("{}, {}", case.name(), event.name()),
-                only(Transport::Tcp, "no connection"),
+                |_, transport| match transport {
+                    Transport::Tcp => case.without(transport),
+                    Transport::Udp => Some("no connection"),
+                },
                 |family, _| open.borrow_mut().speak(&scene, case, family),
             );
         }
@@ -116,10 +119,11 @@ fn everything(setting: Setting) {
         only(Transport::Tcp, "HTTP only"),
         |family, _| special::metadata_blocked(&scene, family),
     );
-    collision::happens(&scene, setting.path).unwrap();
+    let invalid = special::nothing_invalid(&scene);
+    let collided = collision::happens(&scene, setting.path);
     column.finish();
-    special::nothing_invalid(&scene).unwrap();
-    collision::happens(&scene, setting.path).unwrap();
+    invalid.unwrap();
+    collided.unwrap();
     scene.fabric.finish().unwrap();
 }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Echo;
 use bpf_tests::fabric::world;
@@ -27,6 +29,8 @@ pub(crate) const MTU: u32 = 1500;
 const PODS: usize = 2;
 /// The first of the host ports.
 const FIRST_HOST_PORT: u16 = 7000;
+/// How long the agent may take to see rules, and to load other programs for them.
+const SEEN: Duration = Duration::from_secs(30);
 /// A TTL of the metadata service's answers that reaches pods, as a hop limit of 2 has it.
 const METADATA_TTL: u8 = 3;
 
@@ -238,10 +242,28 @@ impl Scene {
         let served = served.into_iter().collect::<Result<Vec<_>>>()?;
         scene.add_load_balancers()?;
         let rules = setting.kind.install(&scene.fabric, &served)?;
+        if setting.path == Path::Direct {
+            scene.wait_for_notes()?;
+        }
         Ok(Self {
             _rules: rules,
             ..scene
         })
+    }
+
+    /// Waits until the agent has seen the rules, and its programs are those that note flows.
+    fn wait_for_notes(&self) -> Result<()> {
+        let agent = &self.fabric.agent;
+        eventually(SEEN, "flows of service NAT are noted", || {
+            let status = agent.ask("GET", "/v1/status", None)?;
+            let service_nat = &status["service-nat"];
+            check(service_nat["notes"] == true, || service_nat.to_string())?;
+            let objects = agent.ask("GET", "/v1/routes", None)?;
+            let mut objects = objects.as_array().into_iter().flatten();
+            let missing = objects.find(|object| object["state"] != "present");
+            check(missing.is_none(), || format!("{missing:?}"))
+        })
+        .map(drop)
     }
 
     fn add_services(&mut self, family: Family) -> Result<()> {
@@ -372,21 +394,12 @@ impl Scene {
         self.fabric.allow_untranslated(&addresses)
     }
 
-    /// Where a load balancer in the VPC is asked for a pod.
-    pub(crate) fn load_balancer(&self, eni: u8, family: Family) -> Result<SocketAddr> {
-        let text = match family {
-            Family::V4 => format!("198.18.0.{}", 10 + eni),
-            Family::V6 => format!("2001:db8:18::{}", 10 + eni),
-        };
-        Ok(SocketAddr::new(text.parse()?, SERVICE_PORT))
-    }
-
     /// Has the VPC's router balance loads: it keeps the client's address, and asks a pod itself.
     fn add_load_balancers(&self) -> Result<()> {
         let mut rules = String::new();
         for (family, ip) in [(Family::V4, "ip"), (Family::V6, "ip6")] {
             for eni in [0, 1] {
-                let from = self.load_balancer(eni, family)?;
+                let from = load_balancer(eni, family)?;
                 let to = SocketAddr::new(self.pod(eni, 0)?.address(family), BACKEND_PORT);
                 // Writing to a string cannot fail.
                 let _infallible = writeln!(
@@ -422,4 +435,13 @@ fn forget_routes(netns: &Netns) -> Result<()> {
         netns.run(&format!("ip {family} route flush cache"))?;
     }
     Ok(())
+}
+
+/// Where a load balancer in the VPC is asked for a pod of an ENI.
+pub(crate) fn load_balancer(eni: u8, family: Family) -> Result<SocketAddr> {
+    let text = match family {
+        Family::V4 => format!("198.18.0.{}", 10 + eni),
+        Family::V6 => format!("2001:db8:18::{}", 10 + eni),
+    };
+    Ok(SocketAddr::new(text.parse()?, SERVICE_PORT))
 }

@@ -86,7 +86,7 @@ fn backend(
     let to = SocketAddr::new(service.address, SERVICE_PORT);
     let seen = ask_once(scene, client, to, transport)?;
     for site in Site::SPREAD {
-        if scene.server(site, family)?.has_seen(seen)? {
+        if scene.server(site, family)?.forget(seen)? {
             return Ok(site);
         }
     }

@@ -1,6 +1,7 @@
 //! The table: case x family x protocol x backend of rules. A cell that is empty or failed fails.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
@@ -116,7 +117,8 @@ fn text(columns: &[&Column]) -> String {
     let mut first = format!("{:width$}", "");
     let mut second = format!("{:width$}", "case");
     for column in columns {
-        first += &format!("  {:<18}", column.setting.name());
+        // Writing to a string cannot fail.
+        let _infallible = write!(first, "  {:<18}", column.setting.name());
         second += "  tcp4 udp4 tcp6 udp6";
     }
     let mut lines = vec![first.trim_end().to_owned(), second];
@@ -137,7 +139,7 @@ fn text(columns: &[&Column]) -> String {
                         }
                         None => String::new(),
                     };
-                    line += &format!(" {word:<4}");
+                    let _infallible = write!(line, " {word:<4}");
                 }
             }
         }

@@ -146,12 +146,13 @@ impl Echo {
         })
     }
 
-    /// Whether a client, by the address that the server sees, has come by TCP or by UDP.
+    /// Forgets a client, by the address that the server sees, and returns whether it has come by TCP
+    /// or by UDP since it was forgotten last.
     ///
     /// # Errors
     /// When the server does not remember its clients.
-    pub fn has_seen(&self, client: SocketAddr) -> Result<bool> {
-        Ok(self.clients()?.known().seen.contains(&client))
+    pub fn forget(&self, client: SocketAddr) -> Result<bool> {
+        Ok(self.clients()?.known().seen.remove(&client))
     }
 
     /// Says something unasked on a client's connection: [`super::Session::hear`] is its other end.
