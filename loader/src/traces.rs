@@ -247,20 +247,16 @@ fn route_kind(route: &ForeignRoute) -> Option<TraceKind> {
 }
 
 fn route_text(route: &ForeignRoute) -> String {
-    let mut text = match route.destination.prefix_len() {
+    let destination = match route.destination.prefix_len() {
         0 => "default".to_owned(),
         _ => route.destination.to_string(),
     };
-    if let Some(gateway) = route.gateway {
-        text += &format!(" via {gateway}");
-    }
-    if route.table != TABLE_MAIN {
-        text += &format!(" table {}", route.table);
-    }
-    if route.metric != 0 {
-        text += &format!(" metric {}", route.metric);
-    }
-    text
+    let gateway = route.gateway.map(|gateway| format!("via {gateway}"));
+    let table = (route.table != TABLE_MAIN).then(|| format!("table {}", route.table));
+    let metric = (route.metric != 0).then(|| format!("metric {}", route.metric));
+    let rest = [gateway, table, metric].into_iter().flatten();
+    let words: Vec<_> = [destination].into_iter().chain(rest).collect();
+    words.join(" ")
 }
 
 /// Somebody else's rule for what has an address of an ENI or its pods, in words.

@@ -8,6 +8,7 @@ use super::{lists, nat};
 use crate::api::types::{DatapathStatus, DocumentStatus, Health, HealthState, Repairs, Status};
 use crate::bpf::Position;
 use crate::cli::table::{Paint, Table, Tone, one_line};
+use crate::traces::Trace;
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
@@ -99,20 +100,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     if !traces.is_empty() {
         out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
-        let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
-        for trace in traces {
-            table.row(
-                Tone::Warning,
-                [
-                    trace.eni.to_string(),
-                    trace.device.clone(),
-                    trace.object.clone(),
-                    trace.protocol.clone().unwrap_or_default(),
-                    trace.hint.clone(),
-                ],
-            );
-        }
-        out += &table.render(paint);
+        out += &self::traces(traces, paint);
     }
     if !leftovers.is_empty() {
         out += "\nLeft behind by other CNIs (shown, never touched)\n";
@@ -122,6 +110,23 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         }
     }
     out
+}
+
+fn traces(traces: &[Trace], paint: Paint) -> String {
+    let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
+    for trace in traces {
+        table.row(
+            Tone::Warning,
+            [
+                trace.eni.to_string(),
+                trace.device.clone(),
+                trace.object.clone(),
+                trace.protocol.clone().unwrap_or_default(),
+                trace.hint.clone(),
+            ],
+        );
+    }
+    table.render(paint)
 }
 
 fn document_line(document: &DocumentStatus) -> String {
@@ -200,7 +205,7 @@ mod tests {
     use crate::bpf::{ForeignProgram, Mechanism};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
-    use crate::traces::{Trace, TraceKind};
+    use crate::traces::TraceKind;
     use crate::types::EniNumber;
 
     #[test]
