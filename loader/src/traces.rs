@@ -254,8 +254,9 @@ fn route_text(route: &ForeignRoute) -> String {
     let gateway = route.gateway.map(|gateway| format!("via {gateway}"));
     let table = (route.table != TABLE_MAIN).then(|| format!("table {}", route.table));
     let metric = (route.metric != 0).then(|| format!("metric {}", route.metric));
-    let parts = [Some(destination), gateway, table, metric];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let rest = [gateway, table, metric].into_iter().flatten();
+    let words: Vec<_> = [destination].into_iter().chain(rest).collect();
+    words.join(" ")
 }
 
 /// Somebody else's rule for what has an address of an ENI or its pods, in words.

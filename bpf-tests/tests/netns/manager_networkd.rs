@@ -54,7 +54,7 @@ fn scene() -> (Fabric, [std::sync::Arc<Pod>; 2], [DhcpServer; 2]) {
     (fabric, pods, servers)
 }
 
-/// The same for every device, and what DHCPv6 gives the primary.
+/// The same for every device, and what `DHCPv6` gives the primary.
 fn ec2(fabric: &Fabric) -> Vec<(&'static str, String)> {
     let v6 = fabric.eni(0).unwrap().own_address(Family::V6).unwrap();
     let primary = EC2.replace("ens*", "ens5");

@@ -14,6 +14,9 @@ use crate::masq_tools::{Iperf, iperf};
 /// Measurements of each path, one after the other in turn.
 const ROUNDS: usize = 3;
 
+/// Measures something between two places.
+type Measure = fn(Place, Place) -> f64;
+
 /// How long each takes.
 const TIME: Duration = Duration::from_secs(1);
 
@@ -48,8 +51,7 @@ fn both_paths_side_by_side() {
         let peer = fabric.peer(Family::V4);
         (peer, Iperf::start(peer))
     });
-    let measures: [(_, fn(Place, Place) -> f64); 2] =
-        [("TCP, bit/s", stream), ("UDP, round trips/s", round_trips)];
+    let measures: [(_, Measure); 2] = [("TCP, bit/s", stream), ("UDP, round trips/s", round_trips)];
     for (what, measure) in measures {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {

@@ -5,6 +5,7 @@ use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use towpath::bpf::{DatapathSettings, NatTables};
 use towpath::nat::{Lifetimes, Limits, Sweeper};
+use towpath::service_nat::KernelTracker;
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -42,5 +43,10 @@ impl Loaded {
 }
 
 fn sweeper(tables: NatTables, settings: &DatapathSettings) -> Sweeper<NatTables> {
-    Sweeper::new(tables, Lifetimes::default(), Limits::of(settings))
+    Sweeper::new(
+        tables,
+        Lifetimes::default(),
+        Limits::of(settings),
+        Box::new(KernelTracker::default()),
+    )
 }

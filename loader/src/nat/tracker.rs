@@ -10,7 +10,7 @@ use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
 /// Conntrack.
-pub trait Tracker: Send {
+pub trait Tracker: Send + Sync {
     /// How long notes may be idle, by how long its entries may be now.
     fn lifetimes(&mut self) -> StackLifetimes;
 

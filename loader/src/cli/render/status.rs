@@ -12,6 +12,7 @@ use crate::api::types::{
 use crate::bpf::{ForeignProgram, Position};
 use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::config::ServiceNat;
+use crate::traces::Trace;
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
@@ -92,20 +93,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     if !traces.is_empty() {
         out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
-        let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
-        for trace in traces {
-            table.row(
-                Tone::Warning,
-                [
-                    trace.eni.to_string(),
-                    trace.device.clone(),
-                    trace.object.clone(),
-                    trace.protocol.clone().unwrap_or_default(),
-                    trace.hint.clone(),
-                ],
-            );
-        }
-        out += &table.render(paint);
+        out += &self::traces(traces, paint);
     }
     if !leftovers.is_empty() {
         out += "\nLeft behind by other CNIs (shown, never touched)\n";
@@ -129,6 +117,24 @@ fn foreign_programs(programs: &[ForeignProgram], paint: Paint) -> String {
                 program.name.clone().unwrap_or_else(|| program.kind.clone()),
                 program.id.map(|id| id.to_string()).unwrap_or_default(),
                 position(program.position).to_owned(),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// Traces of network managers.
+fn traces(traces: &[Trace], paint: Paint) -> String {
+    let mut table = Table::new(["ENI", "DEVICE", "WHAT", "PROTOCOL", "MEANS"]);
+    for trace in traces {
+        table.row(
+            Tone::Warning,
+            [
+                trace.eni.to_string(),
+                trace.device.clone(),
+                trace.object.clone(),
+                trace.protocol.clone().unwrap_or_default(),
+                trace.hint.clone(),
             ],
         );
     }
@@ -254,7 +260,7 @@ mod tests {
     use crate::bpf::{ForeignProgram, Mechanism, MissingFeature};
     use crate::object::ObjectKind;
     use crate::reconcile::RepairWar;
-    use crate::traces::{Trace, TraceKind};
+    use crate::traces::TraceKind;
     use crate::types::EniNumber;
 
     fn troubled() -> Status {
