@@ -59,7 +59,7 @@ impl Aim<'_> {
             (None, Program::FromEndpoint) => self.of_pod(),
             (None, Program::FromNetwork) => self.of_vpc(),
             (None, Program::ToNetwork) => self.of_stack(),
-            (None, Program::ToEndpoint) => self.to_pod(),
+            (None, Program::ToEndpoint) => self.delivered_by_stack(),
         };
         let mut frame = framed(sent.macs, &sent.spec.packet(self.random));
         mutate(self.random, &mut frame);

@@ -63,7 +63,7 @@ impl Aim<'_> {
     }
 
     /// What the stack sends to a pod.
-    pub(super) fn to_pod(&mut self) -> Sent {
+    pub(super) fn delivered_by_stack(&mut self) -> Sent {
         let pod = self.random.below(VETHS.len());
         let is_v4 = self.is_v4();
         let destination = pod_addresses(pod)[usize::from(!is_v4)];

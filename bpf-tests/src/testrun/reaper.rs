@@ -56,7 +56,7 @@ impl Reaper {
         self.notes(ReapKind::Stack, flows)
     }
 
-    fn notes(&self, kind: ReapKind, flows: &[(PodTuple, u64)]) -> Result<u32> {
+    fn notes(self, kind: ReapKind, flows: &[(PodTuple, u64)]) -> Result<u32> {
         let items: Vec<_> = flows
             .iter()
             .map(|(key, last_seen)| ReapNote {

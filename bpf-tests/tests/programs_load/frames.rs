@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use datapath_common::abi::map;
+use datapath_common::abi::{Addr, FlowKey, map};
 use datapath_common::headers::protocol;
 use etherparse::err::packet::BuildWriteError;
 use etherparse::{IpHeaders, PacketBuilder, PacketBuilderStep};
+
+use crate::world::Tuple;
 
 /// A family, with the addresses that are the same for all pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,12 @@ impl Family {
             Self::V4 => towpath::intent::Family::V4,
             Self::V6 => towpath::intent::Family::V6,
         }
+    }
+
+    /// The key of a flow that has a port.
+    pub(crate) fn key(self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
+        let remote = Addr::from(self.remote(tuple.remote));
+        FlowKey::new(0, protocol, remote, tuple.remote_port.to_be(), port.to_be())
     }
 
     pub(crate) fn pod(self, pod: usize) -> IpAddr {

@@ -3,9 +3,9 @@
 use anyhow::Result;
 use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
+use datapath_common::abi::PodTuple;
 use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::nat::{Lifetimes, Limits, Sweeper};
-use towpath::service_nat::KernelTracker;
+use towpath::nat::{Lifetimes, Limits, StackLifetimes, Sweeper, Tracker};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -42,11 +42,20 @@ impl Loaded {
     }
 }
 
+/// A conntrack that has nothing: no flow here takes the host's stack.
+struct Untracked;
+
+impl Tracker for Untracked {
+    fn lifetimes(&mut self) -> StackLifetimes {
+        StackLifetimes::default()
+    }
+
+    fn has(&mut self, _tuple: &PodTuple) -> Result<bool> {
+        Ok(false)
+    }
+}
+
 fn sweeper(tables: NatTables, settings: &DatapathSettings) -> Sweeper<NatTables> {
-    Sweeper::new(
-        tables,
-        Lifetimes::default(),
-        Limits::of(settings),
-        Box::new(KernelTracker::default()),
-    )
+    let limits = Limits::of(settings);
+    Sweeper::new(tables, Lifetimes::default(), limits, Box::new(Untracked))
 }

@@ -143,8 +143,7 @@ impl Node {
 
     /// The key of a flow with one of our ports.
     pub(crate) fn key(&self, tuple: Tuple, port: u16, protocol: u8) -> FlowKey {
-        let remote = Addr::from(self.family.remote(tuple.remote));
-        FlowKey::new(0, protocol, remote, tuple.remote_port.to_be(), port.to_be())
+        self.family.key(tuple, port, protocol)
     }
 
     /// Makes every flow look as if it had last moved so many seconds earlier; what the reaper is to

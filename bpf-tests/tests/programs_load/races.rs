@@ -163,7 +163,7 @@ fn reaper_against(
     let ports: Vec<_> = (0..FLOWS)
         .map(|number| driver.connect(tuple(0, number)))
         .collect();
-    let key = |number: u32, port| node.key(tuple(0, number), port, protocol::TCP);
+    let key = |number: u32, port| family.key(tuple(0, number), port, protocol::TCP);
     let aged: BTreeMap<_, _> = node.age(100).into_iter().collect();
     let port = |number: u32| ports[usize::try_from(number).unwrap()];
     let reaper = node.reaper;
