@@ -44,8 +44,9 @@ const CHOICES: [Choice; 5] = [
         package: "towpath",
         name: "bpf",
         everywhere: false,
-        tests: &["lifecycle::a_restart", "lifecycle::an_attached"],
-        with_tcx: &["tcx::programs_of_others", "tcx::the_link"],
+        // Each load takes many seconds there.
+        tests: &["lifecycle::a_restart"],
+        with_tcx: &["tcx::programs_of_others"],
         without_tcx: &[
             "clsact::a_filter_or_qdisc",
             "clsact::an_ingress_qdisc",
