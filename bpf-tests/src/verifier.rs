@@ -14,7 +14,7 @@ use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
-use towpath::bpf::{DatapathSettings, Globals};
+use towpath::bpf::{DatapathSettings, Globals, Path};
 
 /// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a few lines of figures, and nothing else.
 const STATISTICS: u32 = 4;
@@ -56,6 +56,7 @@ impl Cost {
 fn settings() -> DatapathSettings {
     DatapathSettings {
         masquerade_v6: true,
+        path: Path::ServiceNat,
         ..DatapathSettings::default()
     }
 }

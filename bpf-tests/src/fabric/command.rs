@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ss", "iproute2"),
     ("tc", "iproute2"),
     ("traceroute", "traceroute"),
+    ("udevadm", "udev"),
 ];
 
 /// Runs a command to its end and returns what it wrote to stdout.

@@ -42,6 +42,14 @@ mount -t tmpfs tmpfs /run
 mkdir -p /run/NetworkManager /var/lib/NetworkManager
 exec \"$2\" --debug --config=/mnt/NetworkManager.conf --config-dir=/mnt/conf.d";
 
+/// Has udev set up the device `$2` with the files in the folder `$1` beside its own.
+const UDEV_SCRIPT: &str = "\
+mount -t tmpfs tmpfs /etc/systemd/network
+cp -r \"$1/.\" /etc/systemd/network/
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /run
+exec udevadm test-builtin net_setup_link \"/sys/class/net/$2\"";
+
 /// NetworkManager's main configuration: it touches neither names nor resolvers of the machine.
 const NETWORK_MANAGER_CONF: &str = "\
 [main]
@@ -232,6 +240,34 @@ impl Manager {
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_else(|error| error.to_string())
     }
+}
+
+/// Has udev do with a device what it does with a new one: give it a name and a MAC. `files` are put
+/// into `/etc/systemd/network`.
+///
+/// # Errors
+/// When udev is missing or fails.
+pub fn udev(fabric: &Fabric, device: &str, files: &[(&str, String)]) -> Result<()> {
+    let folder = fabric.file("udev");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    write_files(&folder, files)?;
+    let mut shell = fabric.node.command("unshare");
+    shell
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-ec",
+            UDEV_SCRIPT,
+            "sh",
+        ])
+        .arg(folder)
+        .arg(device);
+    command::run(&mut shell).map(drop)
 }
 
 /// Writes files below a folder. NetworkManager reads its connections only where nobody else can.

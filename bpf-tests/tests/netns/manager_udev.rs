@@ -1,7 +1,8 @@
-//! What udev and its likes do to devices that run: another name, another MAC. It needs no udev to do
-//! it.
+//! What udev and its likes do to devices: another name, another MAC. udev itself does it to new ones;
+//! to those that run, the tests do.
 
 use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::manager::{shipped, udev};
 use bpf_tests::fabric::traffic::{Stream, ping};
 use bpf_tests::fabric::{Fabric, Spec, source_check};
 use serde_json::json;
@@ -55,7 +56,40 @@ fn an_enis_new_name_is_followed_silently_and_a_new_mac_is_named_and_led_astray_b
     fabric.finish().unwrap();
 }
 
-/// What `MACAddressPolicy=persistent` does to a veth that was given none at birth.
+/// udev's default is `MACAddressPolicy=persistent`: a device that was given no MAC at birth gets one.
+/// Pods' devices are, and the drop-in keeps it from others of that name.
+#[test]
+fn udev_leaves_pods_devices_alone() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    let link = |device: &str| {
+        let shown = fabric
+            .node
+            .ip_json(&format!("link show dev {device}"))
+            .unwrap();
+        shown[0]["address"].to_string()
+    };
+    let device = pods[1].host_device();
+    let before = link(&device);
+    udev(&fabric, &device, &[]).unwrap();
+    assert_eq!(link(&device), before);
+
+    // A veth with a MAC of the kernel's choice.
+    let strange = "tow-strange";
+    let add = format!("link add {strange} type veth peer name strange");
+    fabric.node.ip(&add).unwrap();
+    let name = "05-towpath-pod.link";
+    let text = shipped(&format!("systemd/network/{name}")).unwrap();
+    let before = link(strange);
+    udev(&fabric, strange, &[(name, text)]).unwrap();
+    assert_eq!(link(strange), before, "with the drop-in");
+    udev(&fabric, strange, &[]).unwrap();
+    assert_ne!(link(strange), before, "without it");
+    takes(&fabric, &pods);
+    fabric.finish().unwrap();
+}
+
+/// What udev does to a veth that was given no MAC at birth, done to a pod's.
 #[test]
 fn a_pods_device_gets_its_mac_back() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

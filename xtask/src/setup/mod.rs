@@ -21,6 +21,8 @@ pub(crate) enum Need {
     Lint,
     /// Tools that the tests and the demo call.
     Tests,
+    /// The network managers that the namespace tests run.
+    Managers,
     /// The emulator, and what makes an image for it.
     Vm,
     /// The compiler of kube-proxy.
@@ -29,7 +31,13 @@ pub(crate) enum Need {
 
 impl Need {
     /// What is needed whatever the user's cache holds.
-    pub(crate) const ALWAYS: [Self; 4] = [Self::Build, Self::Lint, Self::Tests, Self::Vm];
+    pub(crate) const ALWAYS: [Self; 5] = [
+        Self::Build,
+        Self::Lint,
+        Self::Tests,
+        Self::Managers,
+        Self::Vm,
+    ];
 }
 
 /// Makes sure that everything for `needs` is there; installs what is missing where that is
@@ -56,7 +64,7 @@ pub(crate) fn ensure(needs: &[Need]) -> Result<()> {
         toolchain::ensure_compiler()?;
         toolchain::ensure_linker()?;
     }
-    if needs.contains(&Need::Tests) {
+    if needs.contains(&Need::Managers) {
         unpacked::ensure_network_manager()?;
     }
     if needs.contains(&Need::Lint) {

@@ -58,6 +58,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         setup::require_root("every suite but `unit`")?;
         needs.push(Need::Tests);
     }
+    if suites.contains(&Suite::Netns) {
+        needs.push(Need::Managers);
+    }
     if suites.contains(&Suite::Vm) {
         needs.push(Need::Vm);
     }

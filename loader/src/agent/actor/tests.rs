@@ -384,15 +384,18 @@ async fn addresses_of_others_on_an_eni_are_named_and_make_it_no_less_ready() {
     let devices = actor.pass.view.enis.values();
     let devices: Vec<_> = devices.filter_map(|eni| eni.device.clone()).collect();
     assert!(devices.len() > 1);
+    let give_each = async |actor: &mut Actor<ModelHost>, net: &str| {
+        for device in &devices {
+            let (ifindex, net) = (device.ifindex, net.parse().unwrap());
+            let state = &mut actor.reconciler.kernel_mut().model.state;
+            state.addresses.insert(Address { ifindex, net });
+        }
+        actor.run_pass().await;
+    };
+    give_each(&mut actor, "fe80::1/64").await;
     let before = actor.status().await;
     assert_eq!(before.traces, []);
-    for device in &devices {
-        let net = "10.0.77.77/24".parse().unwrap();
-        let ifindex = device.ifindex;
-        let state = &mut actor.reconciler.kernel_mut().model.state;
-        state.addresses.insert(Address { ifindex, net });
-    }
-    actor.run_pass().await;
+    give_each(&mut actor, "10.0.77.77/24").await;
     let after = actor.status().await;
     let named: BTreeSet<_> = after.traces.iter().map(|trace| trace.eni).collect();
     let secondary = after.enis.iter().map(|eni| eni.number);
