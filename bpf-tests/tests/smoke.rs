@@ -8,11 +8,12 @@
 )]
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::{DIRECT, Host};
-use bpf_tests::fabric::traffic::{Asker, Echo, Protocol};
+use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec, source_check};
 use serde_json::{Value, json};
@@ -124,5 +125,68 @@ fn what_leaves_the_vpc_is_translated_and_what_comes_from_outside_keeps_its_addre
     })
     .unwrap();
     assert!(!flows_of(&fabric, kept).unwrap().is_empty());
+    fabric.finish().unwrap();
+}
+
+/// What goes to an address and port goes to a server instead, as kube-proxy has it.
+fn serve(fabric: &Fabric, asked: SocketAddr, server: SocketAddr) {
+    let family = match Family::of(asked.ip()) {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    };
+    for line in [
+        "add table inet services".to_owned(),
+        "add chain inet services pre { type nat hook prerouting priority dstnat ; }".to_owned(),
+        format!(
+            "add rule inet services pre {family} daddr {} meta l4proto {{ tcp, udp }} \
+             th dport {} dnat {family} to {server}",
+            asked.ip(),
+            asked.port()
+        ),
+    ] {
+        fabric.node.run(&format!("nft {line}")).unwrap();
+    }
+}
+
+#[test]
+fn answers_of_services_take_the_stack_and_nothing_else_does() {
+    let cidrs = ["172.20.0.0/16", "fd5e::/108"];
+    let spec = Spec::with_world(json!({"services": {"cidrs": cidrs, "nat": "on"}}));
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let pods = [0, 1].map(|eni| fabric.add_pod(eni, 0).unwrap());
+    for family in Family::ALL {
+        let [first, second] = [&pods[0], &pods[1]].map(|pod| pod.at(family));
+        let (peer, outside) = (fabric.peer(family), fabric.host(Host::Outside, family));
+        let service = match family {
+            Family::V4 => "172.20.0.10".parse().unwrap(),
+            Family::V6 => "fd5e::10".parse().unwrap(),
+        };
+        let node_port = fabric.translation_address(1, family).unwrap();
+        let world = fabric.world().unwrap().at(Site::Internet, family);
+        for (port, (client, asked, server)) in (30_080..).zip([
+            (first, service, second),
+            (first, service, peer),
+            (second, service, world),
+            (outside, node_port, first),
+        ]) {
+            let server = Echo::telling(server, 0).unwrap();
+            let asked = SocketAddr::new(asked, port);
+            serve(&fabric, asked, server.address());
+            Session::open(client, 0, asked).unwrap().exchange().unwrap();
+            let asker = Asker::open(client, 0, asked).unwrap();
+            for bytes in [7, LARGE] {
+                asker.ask(bytes).unwrap();
+            }
+        }
+        for protocol in Protocol::ALL {
+            exchange(protocol, first, second);
+            exchange(protocol, second, peer);
+        }
+    }
+    let flows = fabric.agent.ask("GET", "/v1/nat/flows", None).unwrap();
+    let flows = flows["flows"].as_array().unwrap();
+    let noted = flows.iter().filter(|flow| flow["kind"] == "stack").count();
+    // Of each family: TCP and UDP of three connections; the fourth one's note is in its translation.
+    assert_eq!(noted, 12, "{flows:?}");
     fabric.finish().unwrap();
 }

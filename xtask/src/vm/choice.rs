@@ -35,6 +35,7 @@ const CHOICES: [Choice; 5] = [
             "from_endpoint::",
             "from_network::",
             "neighbour_discovery::",
+            "stack_flows::",
             "wire::",
         ],
         with_tcx: &["nat::flows_are_translated_there_and_back"],
