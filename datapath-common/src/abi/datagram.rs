@@ -49,7 +49,7 @@ pub struct Datagram {
     pub source_port: u16,
     /// Destination port, as it lies in the packet.
     pub destination_port: u16,
-    /// Protocol of the datagram.
+    /// Protocol of the datagram; 0 if it has no ports, and its later pieces just follow the first.
     pub protocol: u8,
     /// Not 0 for a datagram of which a later piece came first, and told no ports: the host's stack is
     /// to put its pieces in order.
