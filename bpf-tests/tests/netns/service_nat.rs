@@ -180,12 +180,14 @@ fn node_ports_are_answered_by_clsact_and_without_service_addresses() {
     fabric.finish().unwrap();
 }
 
+/// Which maps a test loses, by their name.
+type Wanted = fn(&str) -> bool;
+
 /// The first install on a live node, a new layout of the maps, somebody who removed them.
 #[test]
 fn lost_notes_are_renewed_from_conntrack() {
     let (mut fabric, pods) = scene(services("on"));
     let mut talks = talks(&fabric, &pods);
-    type Wanted = fn(&str) -> bool;
     let cases: [(&str, Wanted); 2] = [("notes", |name| name == "STACK"), ("all maps", |_| true)];
     for (lost, wanted) in cases {
         fabric.agent.stop().unwrap();

@@ -1,12 +1,12 @@
 //! Programs of packages that would start a service if they were installed: fetched and unpacked into
 //! the user's cache folder. Nothing of the machine changes.
 
-use std::path::PathBuf;
+use std::fs;
 use std::process::Command;
-use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 
+use crate::cache::Cache;
 use crate::console::note;
 use crate::process;
 
@@ -17,7 +17,8 @@ const PROGRAM: &str = "usr/sbin/NetworkManager";
 
 /// Makes sure that the tests find NetworkManager: the machine's, or one that is unpacked.
 pub(super) fn ensure_network_manager() -> Result<()> {
-    let folder = cache_folder()?.join("unpacked").join(PACKAGE);
+    let cache = Cache::open("unpacked")?;
+    let folder = cache.place(PACKAGE);
     if process::find("NetworkManager").is_some() || folder.join(PROGRAM).exists() {
         return Ok(());
     }
@@ -25,33 +26,24 @@ pub(super) fn ensure_network_manager() -> Result<()> {
         "setup: unpacking {PACKAGE} into {}",
         folder.display()
     ));
-    // Whole or not at all: what a stopped run left half full would be taken for good.
-    let partial = folder.with_extension("partial");
-    drop(fs::remove_dir_all(&partial));
-    fs::create_dir_all(&partial)?;
-    let mut download = Command::new("apt-get");
-    download
-        .current_dir(&partial)
-        .args(["--quiet", "download", PACKAGE]);
-    process::run(&mut download).with_context(|| {
-        format!("cannot fetch {PACKAGE}: on Debian `apt-get update` may help; elsewhere, install NetworkManager")
-    })?;
-    let unpacked = partial.join("files");
-    for file in fs::read_dir(&partial)? {
-        let path = file?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
-            process::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(&unpacked))?;
+    cache.fill(PACKAGE, |work| {
+        let mut download = Command::new("apt-get");
+        download
+            .current_dir(work)
+            .args(["--quiet", "download", PACKAGE]);
+        process::run(&mut download).with_context(|| {
+            format!(
+                "cannot fetch {PACKAGE}: on Debian `apt-get update` may help; elsewhere, install \
+                 NetworkManager"
+            )
+        })?;
+        for file in fs::read_dir(work)? {
+            let path = file?.path();
+            if path.extension().is_some_and(|extension| extension == "deb") {
+                let result = work.join("result");
+                process::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(result))?;
+            }
         }
-    }
-    fs::rename(&unpacked, &folder)?;
-    Ok(fs::remove_dir_all(&partial)?)
-}
-
-/// What we keep between runs.
-fn cache_folder() -> Result<PathBuf> {
-    let cache = match env::var_os("XDG_CACHE_HOME") {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
-    };
-    Ok(cache.join("towpath"))
+        Ok(())
+    })
 }
