@@ -14,7 +14,7 @@ use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Mapping, PRIMARY, Sender, Side, Tables};
+use crate::nat::{self, Came, Mapping, PRIMARY, Sender, Side, Tables};
 use crate::packet::Packet;
 use crate::redirect;
 use crate::rewrite::{Side as Place, rewrite};
@@ -213,11 +213,8 @@ fn with_ports<F: Tables>(
         settings::notes_stack() && matches!(origin, Origin::Stack) && !packet.is_exception();
     match action {
         Action::Keep(_) if is_noted => {
-            let sender = Sender {
-                policy: sender.owner,
-                ..sender
-            };
-            nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Pod)?;
+            let came = Came::Eni(sender.owner);
+            nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Pod, came)?;
         }
         Action::Translate(_, mapping) if is_noted => {
             nat::take_stack::<F>(&tuple, sender, mapping)?;
@@ -243,7 +240,14 @@ fn of_flow<F: Tables>(
         let known = nat::known::<F>(tuple, sender, flags)
             .or_else(|| nat::known_elsewhere::<F>(tuple, sender, flags));
         if let Some(mapping) = known {
-            return Ok(Action::Translate(ports, mapping));
+            // Conntrack, which has seen this flow, is to see all of it.
+            let goes_up =
+                mapping.stack && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
+            return Ok(if goes_up {
+                Action::Take(Way::Stack(Came::Eni(sender.owner)))
+            } else {
+                Action::Translate(ports, mapping)
+            });
         }
     }
     if goes_by_notes(origin)

@@ -83,6 +83,8 @@ fn to_endpoint<F: Tables>(
             return Ok(Verdict::StackFlow);
         }
         Way::Reordered => {
+            // The first piece has the ports: its flow is opened from the outside as any other.
+            inbound::<F>(packet, ip, endpoint)?;
             packet.set_mark(mark.exception());
             return Ok(Verdict::Reordered);
         }

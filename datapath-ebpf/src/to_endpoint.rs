@@ -9,7 +9,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::family::{Ip, Piece, V4, V6};
 use crate::maps;
-use crate::nat::{self, PRIMARY, Sender, Side, Tables};
+use crate::nat::{self, Came, PRIMARY, Sender, Side, Tables};
 use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
@@ -61,10 +61,11 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     );
     let sender = Sender {
         endpoint: pod.identity(),
-        policy: ingress(packet, pod),
+        policy: pod.eni(),
         owner: pod.eni(),
     };
-    nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Outside)?;
+    let came = ingress(packet);
+    nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Outside, came)?;
     Ok(Verdict::Noted)
 }
 
@@ -86,13 +87,13 @@ fn ports<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     }
 }
 
-/// Number of the ENI that received a packet, or of the pod's own for what came from elsewhere: the
-/// answer leaves by it.
+/// What received a packet: the answer leaves by it. What the host's own routes would send to the VPC
+/// where that is no ENI, `to_network` sends by the owner ENI.
 #[inline(always)]
-fn ingress(packet: &Packet, pod: &AddressEntry) -> u8 {
+fn ingress(packet: &Packet) -> Came {
     let device = packet.ingress_ifindex();
     if maps::eni(PRIMARY).is_some_and(|primary| primary.ifindex() == device) {
-        return PRIMARY;
+        return Came::Eni(PRIMARY);
     }
-    maps::secondary_eni(device).unwrap_or(pod.eni())
+    maps::secondary_eni(device).map_or(Came::Elsewhere, Came::Eni)
 }

@@ -50,6 +50,12 @@ impl Ports {
         }
     }
 
+    /// Whether these are of a TCP segment behind the one that opens its connection.
+    #[inline(always)]
+    pub(crate) fn is_past_syn(self) -> bool {
+        self.protocol == protocol::TCP && self.tcp_flags & (tcp::SYN | tcp::ACK) != tcp::SYN
+    }
+
     /// The port of a side.
     #[inline(always)]
     pub(crate) fn of(self, side: Side) -> u16 {

@@ -5,17 +5,19 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use datapath_common::abi::AddressEntry;
 use datapath_common::fault::Fault;
+use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::Piece;
+use crate::family::{Ip, Piece};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
+use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Sender, Side, Tables};
+use crate::nat::{self, Came, Sender, Side, Tables};
 use crate::packet::Packet;
 use crate::settings;
-use crate::transport::{self, Transport};
+use crate::transport::{self, Ports, Transport};
 use crate::work::{self, global, reason, work};
 
 /// Which way a packet takes.
@@ -23,8 +25,8 @@ use crate::work::{self, global, reason, work};
 pub(crate) enum Way {
     /// Past the host's stack.
     Direct,
-    /// Through it, as its flow. The pod's packets get the mark of this ENI.
-    Stack(u8),
+    /// Through it, as its flow.
+    Stack(Came),
     /// Through it, which is to put the pieces of a datagram in order.
     Reordered,
 }
@@ -45,7 +47,8 @@ pub(crate) fn of<F: Tables>(
         DIRECT => Ok(Way::Direct),
         REORDERED => Ok(Way::Reordered),
         ERROR => Ok(of_error::<F>(packet, side)),
-        number if number >= STACK => Ok(Way::Stack((number & 0xff) as u8)),
+        ELSEWHERE => Ok(Way::Stack(Came::Elsewhere)),
+        number if number >= STACK => Ok(Way::Stack(Came::Eni((number & 0xff) as u8))),
         number => Err(reason(number)),
     }
 }
@@ -54,6 +57,7 @@ pub(crate) fn of<F: Tables>(
 const DIRECT: u32 = 0x100;
 const REORDERED: u32 = 0x101;
 const ERROR: u32 = 0x102;
+const ELSEWHERE: u32 = 0x103;
 /// And the number of the ENI.
 const STACK: u32 = 0x200;
 
@@ -94,11 +98,26 @@ fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason>
         },
     };
     fragment::note(ip, &ports)?;
-    let eni = nat::stack_asked(ip, &ports, side);
-    Ok(match eni {
-        Some(eni) if !fault::has(Fault::StackPassed) => STACK | u32::from(eni),
-        Some(_) | None => DIRECT,
-    })
+    match nat::stack_asked(ip, &ports, side) {
+        Some(_) if fault::has(Fault::StackPassed) => Ok(DIRECT),
+        Some(Came::Eni(eni)) => Ok(STACK | u32::from(eni)),
+        Some(Came::Elsewhere) => Ok(ELSEWHERE),
+        None if matches!(side, Side::Pod) && is_reused(ip, &ports) => Ok(ELSEWHERE),
+        None => Ok(DIRECT),
+    }
+}
+
+/// Whether a pod's packet begins a flow to another pod of its node on ports that it has used through a
+/// service: the other pod's answers would find the note of that, so the flow takes the stack from its
+/// beginning on, where netfilter tells the two apart. From then on it has a note of its own.
+#[inline(always)]
+fn is_reused(ip: &Ip, ports: &Ports) -> bool {
+    if !matches!(ports.opening, Opening::Opens) || ports.is_past_syn() {
+        return false;
+    }
+    let receiver = maps::address(ip.destination).filter(|entry| entry.is_endpoint());
+    receiver.is_some_and(|entry| nat::stack_of_receiver(entry.identity(), ip, ports))
+        && !fault::has(Fault::StackReuse)
 }
 
 /// The way of an ICMP error: that of the flow that it quotes.
@@ -108,7 +127,7 @@ fn of_error<F: Tables>(packet: &Packet, side: Side) -> Way {
         return Way::Direct;
     };
     match nat::stack_quoted(side) {
-        Some(eni) if !fault::has(Fault::StackErrorPassed) => Way::Stack(eni),
+        Some(came) if !fault::has(Fault::StackErrorPassed) => Way::Stack(came),
         Some(_) | None => Way::Direct,
     }
 }
@@ -120,13 +139,14 @@ impl Way {
     pub(crate) fn take(self, packet: &mut Packet, owner: u8) -> Option<Verdict> {
         match self {
             Self::Direct => None,
-            Self::Stack(eni) => {
-                let eni = if fault::has(Fault::StackMark) {
-                    owner
-                } else {
-                    eni
-                };
-                packet.set_mark(Mark::eni(eni));
+            Self::Stack(came) => {
+                packet.set_mark(match came {
+                    Came::Eni(_) | Came::Elsewhere if fault::has(Fault::StackMark) => {
+                        Mark::eni(owner)
+                    }
+                    Came::Eni(eni) => Mark::eni(eni),
+                    Came::Elsewhere => Mark::NONE,
+                });
                 Some(Verdict::StackFlow)
             }
             Self::Reordered => {

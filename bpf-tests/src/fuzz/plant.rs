@@ -248,7 +248,7 @@ impl Planter<'_> {
                 out: pick(self.random, &[0, 1, 2, 2, 3, 10, 18]),
                 inward: pick(self.random, &[0, 1, 2, 2, 3, 10, 18]),
             },
-            eni: pick(self.random, &ENIS).0,
+            eni: (!once_in(self.random, 3)).then(|| pick(self.random, &ENIS).0),
             old: once_in(self.random, 2),
             idle,
             dead: idle && once_in(self.random, 8),
@@ -260,7 +260,7 @@ impl Planter<'_> {
         let mut value = Note::new(&tuple, ago(flow.old), noted.endpoint, noted.out);
         value.last_seen = ago(flow.idle);
         value.progress_in = noted.inward;
-        value.eni = flow.eni;
+        value = value.by(flow.eni);
         value.dead = flow.dead.into();
         self.tables.stack.put(&tuple, &value)?;
         self.state.stack.insert(inside, flow);

@@ -135,7 +135,7 @@ impl Tables {
         let stack = self.stack.entries()?.into_iter().map(|(tuple, note)| {
             let flow = OfStack {
                 noted: noted(&note),
-                eni: note.eni,
+                eni: note.mark(),
                 old: is_before(note.made, long_ago),
                 idle: note.last_seen < long_ago,
                 dead: note.dead != 0,

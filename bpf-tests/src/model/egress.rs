@@ -117,14 +117,20 @@ impl Passage<'_> {
         if leaving.looks_up
             && let Some(flow) = self.state.goes_out(endpoint, &inside, ports.flags)
         {
+            let by_notes = self.world.settings.service_nat && leaving.origin == Origin::Pod;
+            let of_stack = self.state.flows.get(&flow).is_some_and(|flow| flow.stack);
+            if by_notes && of_stack {
+                let owner = self.mark_of(leaving.source.eni);
+                return Ok(self.hand_up(owner, Verdict::StackFlow));
+            }
             return self.translated(ip, &flow, leaving.origin);
         }
         if self.world.settings.service_nat && leaving.origin == Origin::Pod {
-            let eni = self
+            let flow = self
                 .state
                 .passes_stack(endpoint, inside, Sender::Pod, ports.flags);
-            if let Some(eni) = eni {
-                return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow));
+            if let Some(flow) = flow {
+                return Ok(self.hand_up(self.mark_in_stack(flow.eni), Verdict::StackFlow));
             }
         }
         let verdict = if !leaving.looks_up {
@@ -157,7 +163,7 @@ impl Passage<'_> {
             }
         };
         if self.is_carried(leaving.origin) {
-            let whose = (endpoint, leaving.source.eni);
+            let whose = (endpoint, Some(leaving.source.eni));
             let packet = (inside, ports.flags);
             self.state
                 .note_stack(self.world, packet, Sender::Pod, whose)?;
@@ -209,11 +215,11 @@ impl Passage<'_> {
                 return Ok(self.out(ip, &exit, origin, Verdict::Translated));
             }
             let of_stack = self.state.quoted_of_stack(endpoint, &inside);
-            if let Some(eni) = of_stack
+            if let Some(flow) = of_stack
                 && self.world.settings.service_nat
                 && origin == Origin::Pod
             {
-                return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow));
+                return Ok(self.hand_up(self.mark_in_stack(flow.eni), Verdict::StackFlow));
             }
             let inbound = self.state.inbound.get(&inside);
             if leaving.looks_up && inbound.is_some_and(|flow| flow.endpoint == endpoint) {

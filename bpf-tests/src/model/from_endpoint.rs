@@ -38,7 +38,9 @@ impl Passage<'_> {
         if destination.is_some() {
             match self.path(&ip, &source, Sender::Pod) {
                 Path::Direct => {}
-                Path::Stack(eni) => return Ok(self.hand_up(self.mark_of(eni), Verdict::StackFlow)),
+                Path::Stack(eni) => {
+                    return Ok(self.hand_up(self.mark_in_stack(eni), Verdict::StackFlow));
+                }
                 Path::Reordered => return Ok(self.reorder(&ip, owner)),
             }
         }

@@ -48,7 +48,10 @@ impl Passage<'_> {
         match self.path(ip, pod, Sender::Remote) {
             Path::Direct => {}
             Path::Stack(_) => return Ok(self.hand_up(ours, Verdict::StackFlow)),
-            Path::Reordered => return Ok(self.reorder(ip, ours)),
+            Path::Reordered => {
+                self.note_opened(ip, pod)?;
+                return Ok(self.reorder(ip, ours));
+            }
         }
         self.note_opened(ip, pod)?;
         self.inward(ip, pod, pod.eni, Verdict::Local)

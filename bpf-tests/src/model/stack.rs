@@ -5,7 +5,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use super::egress::{datagram, received, sent};
 use super::parse::{Ip, Piece, TCP};
 use super::state::{Inside, Noted, State, Told, of_packet, shown};
-use super::transport::{self, Ports, Transport};
+use super::transport::{self, ACK, Part, Ports, RST, SYN, Transport};
 use super::world::{Pod, World};
 use super::{Done, Passage};
 
@@ -14,8 +14,8 @@ use super::{Done, Passage};
 pub struct OfStack {
     /// Whose it is, and what was seen of it.
     pub noted: Noted,
-    /// The ENI whose mark the pod's packets get.
-    pub eni: u8,
+    /// The ENI whose mark the pod's packets get; none for one that came by another device.
+    pub eni: Option<u8>,
     /// Whether it was noted more than two seconds ago.
     pub old: bool,
     /// Whether it has been idle for long, and no packet since.
@@ -46,8 +46,8 @@ pub(super) enum Sender {
 pub(super) enum Path {
     /// Past the stack.
     Direct,
-    /// Through it, as its flow, which has this ENI.
-    Stack(u8),
+    /// Through it, as its flow, which has this ENI or none.
+    Stack(Option<u8>),
     /// Through it, to be put in order.
     Reordered,
 }
@@ -69,25 +69,25 @@ impl OfStack {
 }
 
 impl State {
-    /// The ENI of an endpoint's flow of the stack, of which a packet passes.
+    /// An endpoint's flow of the stack, of which a packet passes.
     pub(super) fn passes_stack(
         &mut self,
         endpoint: u32,
         inside: Inside,
         sender: Sender,
         flags: u8,
-    ) -> Option<u8> {
+    ) -> Option<OfStack> {
         let found = self.stack.get_mut(&inside);
         let flow = found.filter(|flow| !flow.dead && flow.noted.endpoint == endpoint)?;
         flow.passes(inside.protocol, sender, flags);
-        Some(flow.eni)
+        Some(*flow)
     }
 
-    /// The ENI of an endpoint's flow of the stack that an error is about.
-    pub(super) fn quoted_of_stack(&self, endpoint: u32, inside: &Inside) -> Option<u8> {
+    /// An endpoint's flow of the stack that an error is about.
+    pub(super) fn quoted_of_stack(&self, endpoint: u32, inside: &Inside) -> Option<OfStack> {
         let found = self.stack.get(inside);
         let flow = found.filter(|flow| !flow.dead && flow.noted.endpoint == endpoint)?;
-        Some(flow.eni)
+        Some(*flow)
     }
 
     /// Notes a flow that the stack carries, or that a packet of it passes.
@@ -99,7 +99,7 @@ impl State {
         world: &World,
         (inside, flags): (Inside, u8),
         sender: Sender,
-        (endpoint, eni): (u32, u8),
+        (endpoint, eni): (u32, Option<u8>),
     ) -> Result<(), DropReason> {
         let known = self.passes_stack(endpoint, inside, sender, flags);
         if known.is_some() {
@@ -174,9 +174,32 @@ impl Passage<'_> {
             .state
             .passes_stack(endpoint, inside, sender, ports.flags)
         {
-            Some(eni) => Path::Stack(eni),
+            Some(flow) => Path::Stack(flow.eni),
+            None if sender == Sender::Pod && self.has_used(ip, protocol, ports) => {
+                Path::Stack(None)
+            }
             None => Path::Direct,
         }
+    }
+
+    /// Whether a pod's packet begins something with another pod of the node, on ports for which that
+    /// one's answers go to the stack.
+    fn has_used(&self, ip: &Ip, protocol: u8, ports: Ports) -> bool {
+        let begins = match protocol {
+            TCP => ports.flags & (SYN | ACK | RST) == SYN,
+            _ => ports.part == Part::Opens && ip.piece != Piece::Later,
+        };
+        let Some(other) = self.world.pod(ip.destination) else {
+            return false;
+        };
+        let answers = of_packet_by(ip, protocol, ports, Sender::Remote);
+        let found = self.state.quoted_of_stack(other.identity(), &answers);
+        begins && found.is_some()
+    }
+
+    /// The mark of what a pod sends in a flow of the stack.
+    pub(super) fn mark_in_stack(&self, eni: Option<u8>) -> u32 {
+        eni.map_or(0, |eni| self.mark_of(eni))
     }
 
     /// The way of an error is that of the flow which it is about; of nobody else's.
@@ -190,7 +213,7 @@ impl Passage<'_> {
         };
         let flow = self.state.quoted_of_stack(pod.identity(), &inside);
         match flow.filter(|_| is_own) {
-            Some(eni) => Path::Stack(eni),
+            Some(flow) => Path::Stack(flow.eni),
             None => Path::Direct,
         }
     }

@@ -5,7 +5,6 @@ use datapath_common::outcome::Verdict;
 use super::parse::Piece;
 use super::stack::{Sender, of_packet_by};
 use super::transport::{self, Transport};
-use super::world::Pod;
 use super::{Decided, Passage, Way};
 
 /// Nothing is to be noted of it.
@@ -38,15 +37,10 @@ impl Passage<'_> {
             return TO_POD;
         };
         let inside = of_packet_by(&ip, ip.protocol, ports, Sender::Remote);
-        let whose = (pod.identity(), self.came_by(&pod));
+        let device = self.packet.ingress_ifindex;
+        let whose = (pod.identity(), self.world.eni_of_device(device));
         self.state
             .note_stack(self.world, (inside, ports.flags), Sender::Remote, whose)?;
         Ok((Verdict::Noted, Way::Pass))
-    }
-
-    /// The ENI that received the packet; the pod's own if none did.
-    fn came_by(&self, pod: &Pod) -> u8 {
-        let device = self.packet.ingress_ifindex;
-        self.world.eni_of_device(device).unwrap_or(pod.eni)
     }
 }

@@ -16,7 +16,7 @@ const FLOWS: u16 = 150;
 const PICKS: u16 = 512;
 
 /// A container of another network, masqueraded by netfilter to the primary's address.
-fn container(fabric: &mut Fabric) -> Arc<Pod> {
+pub(crate) fn container(fabric: &mut Fabric) -> Arc<Pod> {
     let container = fabric
         .make_pod_at([172, 18, 0, 2].into(), "fd18::2".parse().unwrap())
         .unwrap();

@@ -8,12 +8,13 @@ use std::path::Path;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::state::tcx_egress_ids;
-use bpf_tests::fabric::traffic::{Echo, Session};
+use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use bpf_tests::fabric::{Fabric, Place, Pod};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
 use crate::masq::{internet, scene, snat};
+use crate::masq_netfilter::container;
 use crate::support::{CHANGE, get, nothing_differs, within};
 
 const SERVICE_PORT: u16 = 80;
@@ -158,6 +159,58 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     fabric.start_agent().unwrap();
     assert_eq!(notes(&fabric), json!({"mode": "off", "notes": false}));
     assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    fabric.finish().unwrap();
+}
+
+/// Answers go back to a network behind a device of the node that is no ENI.
+#[test]
+fn containers_of_the_node_are_answered() {
+    let (mut fabric, pods) = scene(services("on"));
+    let container = container(&mut fabric);
+    for family in Family::ALL {
+        let client = container.at(family);
+        for (pod, eni) in pods.iter().zip([0, 1]) {
+            let server = Echo::telling(pod.at(family), 0).unwrap();
+            let asker = Asker::open(client, 0, server.address()).unwrap();
+            for bytes in [7, 1200] {
+                asker.ask(bytes).unwrap();
+            }
+            let mut session = Session::open(client, 0, server.address()).unwrap();
+            session.bulk(1 << 20).unwrap();
+            for asked in [snat(&fabric, eni, family), service(family)] {
+                let asked = SocketAddr::new(asked, NODE_PORT + u16::from(eni));
+                Talk::open(&fabric, client, asked, pod.at(family)).goes_on("through a service");
+            }
+        }
+    }
+    fabric.finish().unwrap();
+}
+
+/// A port that was used to ask a server through a service, and then to ask the same server itself.
+#[test]
+fn a_port_that_a_service_has_seen_is_good_for_its_backend_too() {
+    const PORT: u16 = 23_456;
+    let (fabric, [pod, other]) = scene(services("on"));
+    for family in Family::ALL {
+        let client = pod.at(family);
+        for (port, server) in (SERVICE_PORT..).zip([
+            other.at(family),
+            fabric.host(Host::Peer, family),
+            internet(&fabric, family),
+        ]) {
+            let server = Echo::telling(server, 0).unwrap();
+            let asked = SocketAddr::new(service(family), port);
+            serve(&fabric, asked.ip(), asked.port(), server.address());
+            for to in [asked, server.address(), asked] {
+                let ask = || {
+                    Session::open(client, PORT, to)?.exchange()?;
+                    Asker::open(client, PORT, to)?.ask(7)
+                };
+                let asked = ask();
+                asked.unwrap_or_else(|error| panic!("{} by {to}: {error:#}", server.address()));
+            }
+        }
+    }
     fabric.finish().unwrap();
 }
 

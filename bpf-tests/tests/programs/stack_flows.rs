@@ -81,10 +81,15 @@ const KINDS: [(Body, Body); 4] = [
 /// that the question came.
 fn from_elsewhere(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
-    for (place, (by, eni)) in [(ENI_0, 0), (ENI_1, 1), (OTHER, 1), (VETH_B, 1)]
-        .into_iter()
-        .enumerate()
-    {
+    // What came by another device than an ENI's goes back by the host's own routes.
+    let unmarked = || Expect::Stack(Verdict::StackFlow, OTHERS);
+    let devices = [
+        (ENI_0, up(0)),
+        (ENI_1, up(1)),
+        (OTHER, unmarked()),
+        (VETH_B, unmarked()),
+    ];
+    for (place, (by, answered)) in devices.into_iter().enumerate() {
         let port = 3000 + u16::try_from(place).unwrap();
         // Of the outside, which A would be translated for; of the VPC; a local pod; and the host, in
         // whose place netfilter has put itself.
@@ -98,7 +103,7 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
                     .ports(served, port)
                     .tcp(SYN | ACK, 1);
                 cases.push(into_a(net, &what, &question, by, Verdict::Noted));
-                cases.push(of_pod(net, &what, &answer, up(eni)));
+                cases.push(of_pod(net, &what, &answer, answered.clone()));
                 // The next question, should it come by the owner ENI.
                 let again = question.clone().macs(STRANGER, ENI_1.mac);
                 cases.push(of_eni(net, &what, &again, up(1)));
@@ -141,7 +146,12 @@ fn without_a_device(net: &Net) -> Vec<Case> {
     };
     vec![
         case.by(none, marked(0)),
-        of_pod(net, "its answer", &answer, up(1)),
+        of_pod(
+            net,
+            "its answer",
+            &answer,
+            Expect::Stack(Verdict::StackFlow, OTHERS),
+        ),
     ]
 }
 

@@ -16,7 +16,7 @@ pub struct Note {
     pub lock: bpf_spin_lock,
     /// What packets from the pod have shown; bits of [`crate::progress`].
     pub progress_out: u8,
-    /// What packets to the pod have shown, in `INBOUND` of TCP alone; bits of [`crate::progress`].
+    /// What packets to the pod have shown, bits of [`crate::progress`]; in `INBOUND` of TCP alone.
     pub progress_in: u8,
     /// Not 0 once the flow is about to be removed: then it is as good as gone.
     pub dead: u8,
@@ -31,7 +31,9 @@ pub struct Note {
     echo_remote_port: u16,
     /// Number of the ENI whose mark the pod's packets get (`STACK`).
     pub eni: u8,
-    reserved: u8,
+    /// Not 0 where they get none: what they answer came by a device that is no ENI, and the host's own
+    /// routes lead back there (`STACK`).
+    pub unmarked: u8,
     reserved_lane: u16,
 }
 
@@ -58,8 +60,30 @@ impl Note {
             echo_pod_port: tuple.pod_port,
             echo_remote_port: tuple.remote_port,
             eni: 0,
-            reserved: 0,
+            unmarked: 0,
             reserved_lane: 0,
+        }
+    }
+
+    /// The same for a flow that came by an ENI, or by another device.
+    #[inline(always)]
+    #[must_use]
+    pub const fn by(mut self, eni: Option<u8>) -> Self {
+        match eni {
+            Some(eni) => self.eni = eni,
+            None => self.unmarked = 1,
+        }
+        self
+    }
+
+    /// The ENI whose mark the pod's packets get.
+    #[inline(always)]
+    #[must_use]
+    pub const fn mark(&self) -> Option<u8> {
+        if self.unmarked == 0 {
+            Some(self.eni)
+        } else {
+            None
         }
     }
 

@@ -55,7 +55,7 @@ fn claim_first<F: Tables>(skb: *mut __sk_buff, request: &Request) -> Result<Firs
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
     // Another CPU was faster.
-    if flow::refreshed_at::<F>(request, Mapping::to_register(Some(mapping))) {
+    if flow::refreshed_at::<F>(request, Mapping::to_register(Some(mapping))) != 0 {
         quota::give_back(request.endpoint);
         return Ok(First::Open(mapping));
     }

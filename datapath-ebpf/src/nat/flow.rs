@@ -20,17 +20,21 @@ use crate::fault;
 #[inline(always)]
 pub(crate) fn known<F: Tables>(tuple: &PodTuple, sender: Sender, tcp_flags: u8) -> Option<Mapping> {
     let first = first(tuple, sender.policy);
-    refreshed::<F>(tuple, sender.endpoint, first, tcp_flags).then_some(first)
+    let stack = refreshed::<F>(tuple, sender.endpoint, first, tcp_flags)?;
+    Some(Mapping { stack, ..first })
 }
 
 /// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
 #[inline(always)]
 pub(super) fn known_elsewhere<F: Tables>(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
-    let at = |mapping| refreshed_at::<F>(request, Mapping::to_register(Some(mapping)));
+    let at = |mapping| {
+        let found = refreshed_at::<F>(request, Mapping::to_register(Some(mapping)));
+        Mapping::from_register(found)
+    };
     moved::find::<F>(tuple)
-        .filter(|mapping| at(*mapping))
-        .or_else(|| other_first(request).filter(|mapping| at(*mapping)))
+        .and_then(at)
+        .or_else(|| other_first(request).and_then(at))
 }
 
 /// The flow of a packet from the inside wherever it is, left as it is: an ICMP error keeps nothing
@@ -46,18 +50,21 @@ pub(super) fn peek_anywhere<F: Tables>(request: &Request) -> Option<Mapping> {
         .or_else(|| other_first(request).filter(|mapping| at(*mapping)))
 }
 
-/// [`refreshed`] as a function of its own, for what is called more than once.
+/// [`refreshed`] as a function of its own, for what is called more than once: the mapping as a register,
+/// if it is there.
 #[inline(never)]
-pub(super) fn refreshed_at<F: Tables>(request: &Request, mapping: u32) -> bool {
-    Mapping::from_register(mapping).is_some_and(|mapping| {
+pub(super) fn refreshed_at<F: Tables>(request: &Request, mapping: u32) -> u32 {
+    let found = Mapping::from_register(mapping).and_then(|mapping| {
         let Request {
             tuple,
             endpoint,
             tcp_flags,
             ..
         } = request;
-        refreshed::<F>(tuple, *endpoint, mapping, *tcp_flags)
-    })
+        let stack = refreshed::<F>(tuple, *endpoint, mapping, *tcp_flags)?;
+        Some(Mapping { stack, ..mapping })
+    });
+    Mapping::to_register(found)
 }
 
 /// [`alive`] in the same way.
@@ -72,6 +79,7 @@ fn first(tuple: &PodTuple, eni: u8) -> Mapping {
     Mapping {
         eni,
         port: ports::candidate(tuple),
+        stack: false,
     }
 }
 
@@ -125,15 +133,21 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     )
 }
 
-/// Whether there is an endpoint's flow of this tuple behind a mapping; keeps it alive.
+/// Whether there is an endpoint's flow of this tuple behind a mapping; keeps it alive. Some(true) for one
+/// whose packets take the stack.
 #[inline(always)]
-fn refreshed<F: Tables>(tuple: &PodTuple, endpoint: u32, mapping: Mapping, tcp_flags: u8) -> bool {
+fn refreshed<F: Tables>(
+    tuple: &PodTuple,
+    endpoint: u32,
+    mapping: Mapping,
+    tcp_flags: u8,
+) -> Option<bool> {
     let key = key(tuple, mapping);
-    let Some(flow) = F::flows().find(&key) else {
-        return false;
-    };
+    let flow = F::flows().find(&key)?;
     let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
-    is_owned_by(flow, tuple, endpoint) && refresh(flow, &key, after)
+    let is_it = is_owned_by(flow, tuple, endpoint) && refresh(flow, &key, after);
+    // SAFETY: `flow` is a map's value, which stays readable while the program runs.
+    is_it.then(|| unsafe { ptr::read_volatile(&raw const (*flow).stack) != 0 })
 }
 
 /// Whether there is a flow of this request behind a mapping.

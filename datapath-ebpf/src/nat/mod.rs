@@ -31,7 +31,7 @@ pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
     Request, ask, is_own_port_free, known_elsewhere, note_inbound, note_stack, open, peek,
-    peek_stack, see_inbound, stack_asked, stack_known, stack_quoted, take_stack,
+    peek_stack, see_inbound, stack_asked, stack_known, stack_of_receiver, stack_quoted, take_stack,
 };
 pub(crate) use tables::Tables;
 
@@ -47,29 +47,43 @@ pub(crate) struct Mapping {
     pub(crate) eni: u8,
     /// Its port, as it lies in a packet.
     pub(crate) port: u16,
+    /// Whether its packets take the host's stack.
+    pub(crate) stack: bool,
 }
 
 impl Mapping {
     const IS_SOME: u32 = 1 << 24;
+    const IS_OF_STACK: u32 = 1 << 25;
 
     /// A mapping, or none, as one register: what a subprogram can return, and the compiler leaves
     /// the padding of anything else unwritten, which the verifier does not take.
     #[inline(always)]
     fn to_register(mapping: Option<Self>) -> u32 {
-        mapping.map_or(0, |Self { eni, port }| {
-            Self::IS_SOME | u32::from(eni) << 16 | u32::from(port)
+        mapping.map_or(0, |Self { eni, port, stack }| {
+            let stack = if stack { Self::IS_OF_STACK } else { 0 };
+            Self::IS_SOME | stack | u32::from(eni) << 16 | u32::from(port)
         })
     }
 
     /// What [`Self::to_register`] was given.
     #[inline(always)]
     fn from_register(register: u32) -> Option<Self> {
-        let [port_low, port_high, eni, is_some] = register.to_le_bytes();
-        (is_some != 0).then(|| Self {
+        let [port_low, port_high, eni, _flags] = register.to_le_bytes();
+        (register & Self::IS_SOME != 0).then(|| Self {
             eni,
             port: u16::from_le_bytes([port_low, port_high]),
+            stack: register & Self::IS_OF_STACK != 0,
         })
     }
+}
+
+/// By what a flow came that takes the host's stack: where its answers go.
+#[derive(Clone, Copy)]
+pub(crate) enum Came {
+    /// By this ENI, whose mark they get.
+    Eni(u8),
+    /// By a device that is no ENI. The host's own routes lead back there, so they get no mark.
+    Elsewhere,
 }
 
 /// Who sends a packet from the inside, and the ENIs by which its flow may leave.

@@ -22,6 +22,7 @@ pub(super) fn find<F: Tables>(tuple: &PodTuple) -> Option<Mapping> {
     Some(Mapping {
         eni: moved.eni,
         port: moved.port,
+        stack: false,
     })
 }
 

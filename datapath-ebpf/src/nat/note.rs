@@ -54,6 +54,7 @@ pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option
             ptr::write_volatile(&raw mut (*found).progress_out, to.progress_out);
             ptr::write_volatile(&raw mut (*found).progress_in, to.progress_in);
             ptr::write_volatile(&raw mut (*found).eni, to.eni);
+            ptr::write_volatile(&raw mut (*found).unmarked, to.unmarked);
         }
         unlock(&raw mut (*found).lock);
         is_left_behind.then_some(former)

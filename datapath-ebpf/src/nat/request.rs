@@ -7,7 +7,7 @@ use datapath_common::outcome::DropReason;
 use super::allocate::{First, first, settle};
 use super::search::search;
 use super::tables::Tables;
-use super::{Mapping, Sender, Side, flow, inbound, stack};
+use super::{Came, Mapping, Sender, Side, flow, inbound, stack};
 use crate::family::Ip;
 use crate::packet::Packet;
 use crate::transport::Ports;
@@ -26,7 +26,8 @@ pub(crate) struct Request {
     /// Number of the ENI that owns the source.
     pub(super) owner: u8,
     pub(super) tcp_flags: u8,
-    reserved: u8,
+    /// Not 0 for a flow whose packets get no mark in the stack.
+    pub(super) unmarked: u8,
 }
 
 impl Request {
@@ -36,6 +37,7 @@ impl Request {
         Mapping {
             eni: self.eni,
             port,
+            stack: false,
         }
     }
 }
@@ -106,28 +108,33 @@ pub(crate) fn stack_known(
     sender: Sender,
     tcp_flags: u8,
     side: Side,
-) -> Option<u8> {
+) -> Option<Came> {
     write(tuple, sender, tcp_flags).ok()?;
     eni_from_register(stack_found(side.to_register()))
 }
 
 /// The same, leaving the note as it is.
 #[inline(always)]
-pub(crate) fn peek_stack(tuple: &PodTuple, sender: Sender) -> Option<u8> {
+pub(crate) fn peek_stack(tuple: &PodTuple, sender: Sender) -> Option<Came> {
     write(tuple, sender, 0).ok()?;
     eni_from_register(stack_peeked())
 }
 
-/// Notes an endpoint's flow that takes the host's stack. The ENI whose mark the pod's packets are to
-/// get is the sender's policy.
+/// Notes an endpoint's flow that takes the host's stack, with the ENI whose mark the pod's packets are
+/// to get.
 #[inline(always)]
 pub(crate) fn note_stack(
     tuple: &PodTuple,
     sender: Sender,
     tcp_flags: u8,
     side: Side,
+    came: Came,
 ) -> Result<(), DropReason> {
-    write(tuple, sender, tcp_flags)?;
+    let request = write(tuple, sender, tcp_flags)?;
+    match came {
+        Came::Eni(eni) => request.eni = eni,
+        Came::Elsewhere => request.unmarked = 1,
+    }
     work::from_number(stack_noted(side.to_register()))
 }
 
@@ -162,7 +169,7 @@ pub(crate) fn ask(sender: Sender) -> Result<(), DropReason> {
 
 /// [`stack_known`] for the packet with this header, of the sender that was written.
 #[inline(always)]
-pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<u8> {
+pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<Came> {
     let request = work().ok()?.request();
     // SAFETY: as in `write`.
     let request = unsafe { &mut *request };
@@ -184,8 +191,28 @@ pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<u8> {
 /// [`peek_stack`] for the flow that an ICMP error quotes, of the sender that was written. What a pod
 /// receives quotes what it has sent, and the other way round; a pod has no say in another's flows.
 #[inline(always)]
-pub(crate) fn stack_quoted(side: Side) -> Option<u8> {
+pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
     eni_from_register(stack_of_quoted(side.to_register()))
+}
+
+/// Whether the endpoint that a packet is for has a note of its flow: whoever sends it has used the same
+/// ports through the stack.
+#[inline(always)]
+pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
+    let Ok(work) = work() else {
+        return false;
+    };
+    // SAFETY: as in `write`.
+    let request = unsafe { &mut *work.request() };
+    request.tuple = PodTuple::new(
+        ports.protocol,
+        ip.destination,
+        ports.destination,
+        ip.source,
+        ports.source,
+    );
+    request.endpoint = endpoint;
+    stack::peek(request).is_some()
 }
 
 /// Writes what every request has.
@@ -203,6 +230,7 @@ fn write(
     request.eni = sender.policy;
     request.owner = sender.owner;
     request.tcp_flags = tcp_flags;
+    request.unmarked = 0;
     Ok(request)
 }
 
@@ -228,7 +256,7 @@ global! {
     settled(result: u32) = nat_settle_v4, nat_settle_v6: run_settle;
 }
 
-/// An ENI's number and one more; 0 for none.
+/// An ENI's number and one more, or [`UNMARKED`]; 0 for none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_found(side: u32) -> u32 {
@@ -238,7 +266,7 @@ extern "C" fn stack_found(side: u32) -> u32 {
     }))
 }
 
-/// An ENI's number and one more; 0 for none.
+/// An ENI's number and one more, or [`UNMARKED`]; 0 for none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_peeked() -> u32 {
@@ -249,7 +277,7 @@ extern "C" fn stack_peeked() -> u32 {
     )
 }
 
-/// An ENI's number and one more; 0 for none.
+/// An ENI's number and one more, or [`UNMARKED`]; 0 for none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_of_quoted(side: u32) -> u32 {
@@ -276,14 +304,25 @@ extern "C" fn stack_noted(side: u32) -> u32 {
     }))
 }
 
+/// A flow whose packets get no mark.
+const UNMARKED: u32 = 0x200;
+
 #[inline(always)]
-fn eni_to_register(eni: Option<u8>) -> u32 {
-    eni.map_or(0, |eni| u32::from(eni) + 1)
+fn eni_to_register(found: Option<Came>) -> u32 {
+    match found {
+        None => 0,
+        Some(Came::Eni(eni)) => u32::from(eni) + 1,
+        Some(Came::Elsewhere) => UNMARKED,
+    }
 }
 
 #[inline(always)]
-fn eni_from_register(register: u32) -> Option<u8> {
-    u8::try_from(register.checked_sub(1)?).ok()
+fn eni_from_register(register: u32) -> Option<Came> {
+    match register {
+        0 => None,
+        UNMARKED => Some(Came::Elsewhere),
+        number => u8::try_from(number.wrapping_sub(1)).ok().map(Came::Eni),
+    }
 }
 
 #[inline(always)]

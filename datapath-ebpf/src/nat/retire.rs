@@ -49,6 +49,7 @@ pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
     let mapping = Mapping {
         eni: key.eni,
         port: key.port,
+        stack: false,
     };
     moved::forget::<F>(&tuple, mapping);
     F::flows().forget(key);

@@ -12,6 +12,7 @@ use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use datapath_common::progress;
 
+use super::Came;
 use super::note::{self, Side};
 use super::request::Request;
 use super::stats;
@@ -23,22 +24,22 @@ use crate::maps::STACK;
 /// After how many seconds conntrack takes what goes both ways for a stream.
 const STREAM_AFTER: u32 = 2;
 
-/// The ENI whose mark the packets of a flow get, if there is a note of it; keeps that alive.
+/// The ENI whose mark the packets of a flow get, or none, if there is a note of it; keeps that alive.
 #[inline(always)]
-pub(super) fn known(request: &Request, side: Side) -> Option<u8> {
+pub(super) fn known(request: &Request, side: Side) -> Option<Came> {
     let tuple = &request.tuple;
     let found = STACK.find(tuple)?;
     let shown = shown(found, tuple, request.tcp_flags);
-    note::refresh(found, tuple, request.endpoint, (side, shown)).then(|| eni(found))
+    note::refresh(found, tuple, request.endpoint, (side, shown)).then(|| mark(found))
 }
 
 /// The same, leaving the note as it is.
 #[inline(always)]
-pub(super) fn peek(request: &Request) -> Option<u8> {
+pub(super) fn peek(request: &Request) -> Option<Came> {
     let tuple = &request.tuple;
     let found = STACK.find(tuple)?;
     let is_own = note::is_alive(found, tuple) && note::is_owned_by(found, request.endpoint);
-    is_own.then(|| eni(found))
+    is_own.then(|| mark(found))
 }
 
 /// Notes a flow, or keeps the note alive that there is.
@@ -74,6 +75,7 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
     let mut value = Note::new(tuple, clock::now(), request.endpoint, out);
     value.progress_in = inward;
     value.eni = request.eni;
+    value.unmarked = request.unmarked;
     if let Some(found) = found
         && note::take_over(found, tuple, &value).is_some()
     {
@@ -128,7 +130,17 @@ fn shown(found: *const Note, tuple: &PodTuple, tcp_flags: u8) -> u8 {
 }
 
 #[inline(always)]
-fn eni(found: *const Note) -> u8 {
+fn mark(found: *const Note) -> Came {
     // SAFETY: as for `shown`.
-    unsafe { ptr::read_volatile(&raw const (*found).eni) }
+    let (eni, unmarked) = unsafe {
+        (
+            ptr::read_volatile(&raw const (*found).eni),
+            ptr::read_volatile(&raw const (*found).unmarked),
+        )
+    };
+    if unmarked == 0 {
+        Came::Eni(eni)
+    } else {
+        Came::Elsewhere
+    }
 }

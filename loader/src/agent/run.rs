@@ -54,10 +54,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     if service_nat.is_on() {
         told.path = bpf::Path::ServiceNat;
     }
-    // 0 means no limit.
-    if let Some(most) = conntrack::timeouts().max.filter(|most| *most > 0) {
-        told.stack = most;
-    }
+    told.stack = service_nat.capacity(conntrack::timeouts().max);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
         tables,

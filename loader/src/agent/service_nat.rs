@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
+use datapath_common::abi::DEFAULT_STACK;
 
 use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, Path, StackNotes};
@@ -12,6 +15,16 @@ use crate::service_nat::{Detector, Evidence, Renewal};
 /// What pods miss where the configuration names no services.
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: what pods send to a \
     service's own address leaves the node instead of being translated (node ports and host ports work)";
+
+/// Room where nothing is to be noted.
+const LEAST_NOTES: u32 = 1024;
+/// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
+const MOST_NOTES: u32 = 4_194_304;
+/// How long after the programs could not be loaded it is tried again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after notes began the flows that began meanwhile are noted, though passes do not end without
+/// something left to do.
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Whether notes of the host's stack are kept.
 pub(super) struct ServiceNat {
@@ -25,6 +38,10 @@ pub(super) struct ServiceNat {
     notes: Option<StackNotes>,
     /// Flows of pods that the datapath does not know yet, until a pass leaves nothing to do.
     renewal: Option<Renewal>,
+    /// When that was begun.
+    renewed: Option<Instant>,
+    /// When the programs could not be loaded.
+    refused: Option<Instant>,
     /// What went wrong last, which was logged then.
     error: Option<String>,
 }
@@ -40,10 +57,23 @@ impl ServiceNat {
             is_on: false,
             notes: None,
             renewal: None,
+            renewed: None,
+            refused: None,
             error: None,
         };
         this.is_on = this.is_wanted();
         this
+    }
+
+    /// Room for notes, by how many entries conntrack may have: two for each, because notes live longer,
+    /// and what a pod asks of a node port has two.
+    pub(super) fn capacity(&self, entries: Option<u32>) -> u32 {
+        if self.mode == Mode::Off {
+            return LEAST_NOTES;
+        }
+        // 0 means no limit.
+        let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);
+        entries.saturating_mul(2).clamp(LEAST_NOTES, MOST_NOTES)
     }
 
     /// Whether notes are kept.
@@ -63,7 +93,12 @@ impl ServiceNat {
     /// Looks whether notes are to be kept from now on; then the programs are loaded anew, for the next
     /// plan to put in the place of those that run. Once on, they stay so.
     pub(super) fn look(&mut self, datapath: &mut Datapath) -> bool {
-        if !self.is_on && self.is_wanted() {
+        let is_late = |time: &Option<Instant>, after| time.is_some_and(|at| at.elapsed() > after);
+        if is_late(&self.renewed, SETTLED) {
+            self.settled();
+        }
+        let may_try = self.refused.is_none() || is_late(&self.refused, PATIENCE);
+        if !self.is_on && may_try && self.is_wanted() {
             match datapath.keep_notes() {
                 Ok(()) => {
                     self.is_on = true;
@@ -71,7 +106,10 @@ impl ServiceNat {
                     tracing::info!(evidence, "flows of service NAT are noted from now on");
                     self.renew();
                 }
-                Err(error) => self.failed(&error),
+                Err(error) => {
+                    self.refused = Some(Instant::now());
+                    self.failed(&error);
+                }
             }
         }
         self.is_on
@@ -92,6 +130,7 @@ impl ServiceNat {
         if self.renewal.is_some() {
             self.renew();
             self.renewal = None;
+            self.renewed = None;
         }
     }
 
@@ -128,6 +167,7 @@ impl ServiceNat {
         match renewal {
             Ok(renewal) => {
                 self.renewal = Some(renewal);
+                self.renewed = Some(Instant::now());
                 self.error = None;
             }
             Err(error) => self.failed(&error),

@@ -106,9 +106,9 @@ pub(super) fn check_adoption(
         let differences = match MapInfo::from_pin(&path) {
             Ok(info) => {
                 let is = Shape::of_kernel(&info);
-                // As large as conntrack's table was when it was made: no reason to lose what it has.
+                // More room than is wanted is no reason to make it anew.
                 if name == map::STACK {
-                    wanted.max_entries = is.max_entries;
+                    wanted.max_entries = wanted.max_entries.max(is.max_entries);
                 }
                 is.differences(wanted)
             }

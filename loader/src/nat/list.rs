@@ -121,7 +121,7 @@ fn noted(judge: &Judge<'_>, kind: NoteKind, tuple: &PodTuple, note: &Note) -> Na
         pod_port: u16::from_be(tuple.pod_port),
         eni: match kind {
             NoteKind::Inbound => None,
-            NoteKind::Stack => Some(note.eni),
+            NoteKind::Stack => note.mark(),
         },
         translated: None,
         translated_port: None,

@@ -41,7 +41,7 @@ impl Report {
         self.corrected += sweep.corrected;
         self.used = Used::of(&sweep.census);
         self.capacities = Some(capacities);
-        self.error = None;
+        self.error.clone_from(&sweep.error);
         self.last = Some((Instant::now(), sweep));
     }
 }

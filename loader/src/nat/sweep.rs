@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use datapath_common::abi::{Addr, AddressEntry, ReapFlow, ReapNote, inbound_quota};
+use datapath_common::abi::{Addr, AddressEntry, PodTuple, ReapFlow, ReapNote, inbound_quota};
 
 use super::blocks::Blocks;
 use super::census::{Census, FlowKind};
@@ -74,6 +74,8 @@ pub struct Sweep {
     pub fullest: f64,
     /// Whether closed connections went at once.
     pub is_pressed: bool,
+    /// Why conntrack could not be asked.
+    pub error: Option<String>,
     /// How long it took.
     pub took: Duration,
 }
@@ -176,11 +178,12 @@ impl<T: Tables> Sweeper<T> {
                     key: *key,
                     last_seen: flow.last_seen,
                 };
-                match judge.asked_of_flow(key, flow) {
-                    Some(tuple) => asked.push((tuple, item)),
-                    None => over.push(item),
-                }
-                return;
+                let Some(tuple) = judge.asked_of_flow(key, flow) else {
+                    over.push(item);
+                    return;
+                };
+                // It counts until conntrack has been asked.
+                asked.push((tuple, item));
             }
             if pods.has_lost(flow.pod, flow.endpoint) {
                 let (key, last_seen) = (*key, ReapFlow::ALWAYS);
@@ -202,7 +205,7 @@ impl<T: Tables> Sweeper<T> {
         })?;
         pods.finish()?;
         for (tuple, item) in asked {
-            if !self.tracker.has(&tuple)? {
+            if self.is_forgotten(&tuple, sweep) {
                 over.push(item);
             }
         }
@@ -226,13 +229,15 @@ impl<T: Tables> Sweeper<T> {
             if judge.is_note_over(kind, tuple, note) {
                 let last_seen = note.last_seen;
                 let item = ReapNote { key, last_seen };
-                if kind == NoteKind::Stack && judge.is_to_be_asked(tuple, note) {
-                    asked.push(item);
-                } else {
+                if kind == NoteKind::Inbound || !judge.is_to_be_asked(tuple, note) {
                     over.push(item);
+                    return;
                 }
-            } else if pods.has_lost(tuple.pod, note.endpoint) {
-                let last_seen = ReapFlow::ALWAYS;
+                asked.push(item);
+            }
+            if pods.has_lost(tuple.pod, note.endpoint) {
+                // The next pod with the address may take it over before it goes.
+                let last_seen = note.last_seen;
                 gone.push(ReapNote { key, last_seen });
             } else {
                 let family = Family::of(tuple.pod.into());
@@ -245,13 +250,26 @@ impl<T: Tables> Sweeper<T> {
         })?;
         pods.finish()?;
         for item in asked {
-            if !self.tracker.has(&item.key)? {
+            if self.is_forgotten(&item.key, sweep) {
                 over.push(item);
             }
         }
         sweep.reaped += self.tables.reap_notes(kind, &over)?;
         sweep.gone += self.tables.reap_notes(kind, &gone)?;
         Ok(())
+    }
+}
+
+impl<T: Tables> Sweeper<T> {
+    /// Whether conntrack has no entry of a flow. Where it cannot be asked, the flow stays.
+    fn is_forgotten(&mut self, tuple: &PodTuple, sweep: &mut Sweep) -> bool {
+        match self.tracker.has(tuple) {
+            Ok(has) => !has,
+            Err(error) => {
+                sweep.error.get_or_insert(format!("{error:#}"));
+                false
+            }
+        }
     }
 }
 

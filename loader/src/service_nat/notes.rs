@@ -29,14 +29,9 @@ pub fn note<E>(
     // After NAT, packets of the side that began look like the answers turned round.
     let (from, to) = (entry.reply.destination, entry.reply.source);
     let noted = if let Some(server) = pod(to.ip())? {
-        let asked = entry.original.destination.ip();
-        let eni = match find(asked)?.filter(AddressEntry::is_translation) {
-            Some(asked) => asked.eni(),
-            None => server.eni(),
-        };
-        Some((to, from, server, eni, Opener::Remote))
+        Some((to, from, server, asked_by(entry, &find)?, Opener::Remote))
     } else {
-        pod(from.ip())?.map(|client| (from, to, client, client.eni(), Opener::Pod))
+        pod(from.ip())?.map(|client| (from, to, client, Some(client.eni()), Opener::Pod))
     };
     Ok(noted.map(|(pod, remote, of, eni, opener)| {
         let tuple = tuple(entry.original.protocol, pod, remote);
@@ -45,11 +40,24 @@ pub fn note<E>(
             Opener::Pod => (opened, answered),
             Opener::Remote => (answered, opened),
         };
-        let mut note = Note::new(&tuple, now, of.identity(), out);
+        let mut note = Note::new(&tuple, now, of.identity(), out).by(eni);
         note.progress_in = inward;
-        note.eni = eni;
         (tuple, note)
     }))
+}
+
+/// The ENI by which a server was asked, as far as an entry tells: that of the asked address, the
+/// primary for another one of the host. Who asked for a service's own address is on this node, or
+/// behind it.
+fn asked_by<E>(
+    entry: &Entry,
+    find: impl Fn(IpAddr) -> Result<Option<AddressEntry>, E>,
+) -> Result<Option<u8>, E> {
+    if find(entry.original.source.ip())?.is_some() {
+        return Ok(None);
+    }
+    let asked = find(entry.original.destination.ip())?;
+    Ok(asked.filter(AddressEntry::is_host).map(|asked| asked.eni()))
 }
 
 /// Who began a flow.
@@ -123,6 +131,7 @@ mod tests {
         match address.octets() {
             [10, 0, eni, 20] => Some(endpoint(eni)),
             [10, 0, eni, 10] => Some(AddressEntry::translation(eni)),
+            [10, 0, 0, 11] => Some(AddressEntry::host()),
             _other => None,
         }
     }
@@ -172,7 +181,7 @@ mod tests {
         let (tuple, note) = noted(&node_port).unwrap();
         assert_eq!(IpAddr::from(tuple.remote), IpAddr::from([192, 0, 2, 1]));
         assert_eq!(tuple.pod_port, 80_u16.to_be());
-        assert_eq!(note.eni, 0, "by the ENI that was asked");
+        assert_eq!(note.mark(), Some(0), "by the ENI that was asked");
         assert!(note.is_of(&tuple));
     }
 
@@ -185,8 +194,19 @@ mod tests {
         );
         let (tuple, note) = noted(&local).unwrap();
         assert_eq!(IpAddr::from(tuple.pod), IpAddr::from([10, 0, 2, 20]));
-        assert_eq!(note.eni, 2);
+        assert_eq!(note.mark(), None, "it came by the other pod's device");
         assert_eq!((note.progress_out, note.progress_in), (0, SYN));
+    }
+
+    #[test]
+    fn an_address_of_the_host_that_is_no_enis_own_was_asked_at_the_primary() {
+        let node_port = entry(
+            ["192.0.2.1:5000", "10.0.0.11:30080"],
+            ["10.0.1.20:80", "192.0.2.1:5000"],
+            None,
+        );
+        let (_, note) = noted(&node_port).unwrap();
+        assert_eq!(note.mark(), Some(0));
     }
 
     #[test]

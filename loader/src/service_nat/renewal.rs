@@ -52,8 +52,9 @@ impl Renewal {
                 entries.push(*entry);
             }
         })?;
+        let now = notes.now()?;
         for entry in entries {
-            if !put(notes, &entry)? {
+            if !put(notes, now, &entry)? {
                 for address in [entry.reply.source.ip(), entry.reply.destination.ip()] {
                     renewal.waiting.entry(address).or_default().push(entry);
                 }
@@ -67,16 +68,20 @@ impl Renewal {
     /// # Errors
     /// When a map cannot be read or written.
     pub fn known(&mut self, notes: &impl Notes, pod: IpAddr) -> Result<()> {
-        for entry in self.waiting.remove(&pod).unwrap_or_default() {
-            put(notes, &entry)?;
+        let entries = self.waiting.remove(&pod).unwrap_or_default();
+        if !entries.is_empty() {
+            let now = notes.now()?;
+            for entry in entries {
+                put(notes, now, &entry)?;
+            }
         }
         Ok(())
     }
 }
 
 /// Notes a flow; false when no pod that the datapath knows is in it.
-fn put(notes: &impl Notes, entry: &Entry) -> Result<bool> {
-    let found = note(entry, notes.now()?, |address| notes.address(address))?;
+fn put(notes: &impl Notes, now: u64, entry: &Entry) -> Result<bool> {
+    let found = note(entry, now, |address| notes.address(address))?;
     let Some((tuple, value)) = found else {
         return Ok(false);
     };

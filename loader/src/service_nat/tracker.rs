@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use datapath_common::abi::PodTuple;
+use datapath_common::headers::protocol;
 
 use crate::conntrack::{Conntrack, Timeouts, Tuple, timeouts};
 use crate::nat::{StackLifetimes, Tracker};
@@ -22,6 +23,13 @@ impl Tracker for KernelTracker {
     }
 
     fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
+        // Of others it knows no ports.
+        if !matches!(
+            tuple.protocol,
+            protocol::TCP | protocol::UDP | protocol::SCTP
+        ) {
+            return Ok(false);
+        }
         if self.conntrack.is_none() {
             match Conntrack::open() {
                 Ok(conntrack) => self.conntrack = Some(conntrack),
@@ -44,8 +52,13 @@ impl Tracker for KernelTracker {
                 source,
                 destination,
             };
-            if conntrack.has(&tuple)? {
-                return Ok(true);
+            match conntrack.has(&tuple) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) => {
+                    self.conntrack = None;
+                    return Err(error);
+                }
             }
         }
         Ok(false)

@@ -64,6 +64,7 @@ kernel: {route-protocol: 77}
 services:
   cidrs: [10.96.0.0/12, 'fd00:96::/112']
   addresses: [203.0.113.9, '2001:db8::9']
+  nat: on
 masquerade:
   ipv4: false
   ipv6: true
