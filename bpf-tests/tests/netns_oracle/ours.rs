@@ -1,6 +1,7 @@
 //! Our programs on a stage's node.
 
 use anyhow::Result;
+use aya::programs::tc::SchedClassifierLink;
 use bpf_tests::testrun::Programs;
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
@@ -13,8 +14,14 @@ use crate::stage::{ENI, NETS, POD_MAC, Stage, VETH, VETH_MAC};
 /// MTU of the devices, in bytes.
 const MTU: u32 = 1500;
 
+/// Programs that run.
+pub(crate) struct Attached {
+    pub(crate) programs: Programs,
+    _links: Vec<SchedClassifierLink>,
+}
+
 /// Loads the programs, tells them of the stage, and attaches them; they run until the value goes.
-pub(crate) fn attach(stage: &Stage) -> Result<Programs> {
+pub(crate) fn attach(stage: &Stage) -> Result<Attached> {
     stage.node.run(|| {
         let settings = DatapathSettings {
             masquerade_v6: true,
@@ -31,10 +38,16 @@ pub(crate) fn attach(stage: &Stage) -> Result<Programs> {
         let [v4, v6] =
             NETS.map(|net| EniAddresses::new(Addr::from(net.gateway), Addr::from(net.node), 0));
         programs.put_eni(0, EniEntry::new(ENI, MTU, v4, v6))?;
-        programs.attach(Program::FromEndpoint, "veth-a")?;
-        programs.attach(Program::FromNetwork, "eni0")?;
-        programs.attach(Program::ToNetwork, "eni0")?;
-        Ok(programs)
+        let hooks = [
+            (Program::FromEndpoint, "veth-a"),
+            (Program::FromNetwork, "eni0"),
+            (Program::ToNetwork, "eni0"),
+        ];
+        let links = hooks.map(|(program, device)| programs.attach(program, device));
+        Ok(Attached {
+            programs,
+            _links: links.into_iter().collect::<Result<_>>()?,
+        })
     })
 }
 

@@ -8,10 +8,10 @@ use std::{fs, io};
 use anyhow::{Context as _, Result};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::raw::Namespace;
-use bpf_tests::testrun::{Programs, ip};
+use bpf_tests::testrun::ip;
 use datapath_common::config::PortSlice;
 
-use crate::ours;
+use crate::ours::{self, Attached};
 use crate::stage::{ENI_MAC, NETS, Net, POD_MAC, Stage, VETH_MAC, text};
 
 /// How long the server may take to come up.
@@ -80,7 +80,7 @@ fn second(net: &Net) -> Result<Second> {
 
 /// Gives the pod and the world stacks of their own, with two addresses each, and has our programs
 /// translate between them.
-fn populated(net: &Net) -> Result<(Stage, Programs, Server)> {
+fn populated(net: &Net) -> Result<(Stage, Attached, Server)> {
     let stage = Stage::new()?;
     let more = second(net)?;
     let [pod, world] = &stage.ends;
@@ -112,8 +112,8 @@ fn populated(net: &Net) -> Result<(Stage, Programs, Server)> {
             more.pod
         ))
     })?;
-    let mut programs = ours::attach(&stage)?;
-    programs.put_address(more.pod, ours::endpoint())?;
+    let mut attached = ours::attach(&stage)?;
+    attached.programs.put_address(more.pod, ours::endpoint())?;
     let server = Server::start(world, [net.remote, more.remote])?;
     eventually(START, "the STUN server listens", || {
         let sockets = world.run(|| {
@@ -127,7 +127,7 @@ fn populated(net: &Net) -> Result<(Stage, Programs, Server)> {
         let listening = [":0D96 ", ":0D97 "].map(|port| sockets.matches(port).count());
         check(listening.iter().all(|count| *count >= 2), || sockets)
     })?;
-    Ok((stage, programs, server))
+    Ok((stage, attached, server))
 }
 
 /// Runs a client in the pod.

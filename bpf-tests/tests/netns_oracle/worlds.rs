@@ -8,9 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use bpf_tests::testrun::Programs;
 
-use crate::ours;
+use crate::ours::{self, Attached};
 use crate::play::{Played, Player};
 use crate::sequence::Step;
 use crate::stage::{NETS, Stage};
@@ -69,7 +68,7 @@ fn start(who: Who) -> World {
 struct Scene {
     stage: Stage,
     /// Where it is our programs that do.
-    programs: Option<Programs>,
+    programs: Option<Attached>,
 }
 
 impl Scene {
@@ -101,7 +100,7 @@ impl Scene {
     /// Has the translation forget every flow.
     fn forget(&self) -> Result<()> {
         match &self.programs {
-            Some(programs) => programs.forget_flows(),
+            Some(attached) => attached.programs.forget_flows(),
             None => self.stage.node.run(|| {
                 let output = Command::new("conntrack").arg("-F").output();
                 let output = output.context("conntrack")?;

@@ -171,7 +171,8 @@ fn our_qdisc_goes_with_our_filter_unless_others_use_it() {
 fn nothing_is_kept_for_devices_that_went() {
     in_world(|world| {
         let mut datapath = world.load(AttachMode::Clsact);
-        let marks = world.bpffs().join("towpath/v2/qdiscs");
+        let version = datapath_common::abi::VERSION;
+        let marks = world.bpffs().join(format!("towpath/v{version}/qdiscs"));
         for number in 0..3 {
             let device = veth(&format!("pod{number}"));
             attach(&mut datapath, hook(&device, Program::FromEndpoint));
