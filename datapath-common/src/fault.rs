@@ -131,9 +131,6 @@ faults! {
     StackMark,
     /// A pod's own packets of a translated flow of the stack go past it.
     StackOutPassed,
-    /// A pod's first packet to another pod of its node goes past the stack, where the same ports have
-    /// been used through a service.
-    StackReuse,
     /// A full table of the stack's flows lets packets pass without a note.
     StackFullPassed,
     /// What is translated on its way from the stack goes past it on its way back.

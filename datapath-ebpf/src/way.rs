@@ -117,7 +117,6 @@ fn is_reused(ip: &Ip, ports: &Ports) -> bool {
     }
     let receiver = maps::address(ip.destination).filter(|entry| entry.is_endpoint());
     receiver.is_some_and(|entry| nat::stack_of_receiver(entry.identity(), ip, ports))
-        && !fault::has(Fault::StackReuse)
 }
 
 /// The way of an ICMP error: that of the flow that it quotes.

@@ -114,6 +114,40 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
     cases
 }
 
+/// Pod B has asked pod A through a service, and asks it again from the same port, but itself: only what
+/// begins a flow takes the stack for that, and only where the port is the same.
+fn on_used_ports(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let unmarked = || Expect::Stack(Verdict::StackFlow, OTHERS);
+    for (asks, flags, goes_up) in [
+        (UDP, 0, true),
+        (Body::Tcp(0), SYN, true),
+        (Body::Tcp(100), ACK, false),
+        (Body::Tcp(0), SYN | ACK, false),
+    ] {
+        let ask = |port| {
+            Frame::new((POD_B, VETH_B.mac), net.b, net.a, asks)
+                .ports(port, 8080)
+                .tcp(flags, 1)
+        };
+        let of_b = |what: &str, frame: &Frame, expect| {
+            let name = name(net, &format!("{what} {asks:?} {flags:#x}"));
+            Case::new(Program::FromEndpoint, name, VETH_B, frame.bytes(), expect)
+        };
+        let (used, other) = (ask(3900), ask(3901));
+        cases.push(of_b("before", &used, delivered(&used)));
+        cases.push(into_a(net, "by a service", &used, VETH_B, Verdict::Noted));
+        let again = if goes_up {
+            unmarked()
+        } else {
+            delivered(&used)
+        };
+        cases.push(of_b("itself", &used, again));
+        cases.push(of_b("by another port", &other, delivered(&other)));
+    }
+    cases
+}
+
 /// A pod of the primary: what comes by that is unmarked.
 fn by_the_primary(net: &Net) -> Vec<Case> {
     let question = Frame::new((VETH_B.mac, POD_B), net.outside, net.b, UDP).ports(3000, 8080);
@@ -489,6 +523,7 @@ pub(crate) fn tables() -> Vec<Table> {
     };
     vec![
         on(from_elsewhere),
+        on(on_used_ports),
         on(by_the_primary),
         on(without_a_device),
         on(not_noted),
