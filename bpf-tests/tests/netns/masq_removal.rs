@@ -17,6 +17,7 @@ fn a_removed_endpoint_leaves_no_flow() {
     let mut kept = Vec::new();
     let mut gone = Vec::new();
     let mut servers = Vec::new();
+    let mut askers = Vec::new();
     for family in Family::ALL {
         let server = Echo::telling(internet(&fabric, family), 0).unwrap();
         for _ in 0..20 {
@@ -25,6 +26,8 @@ fn a_removed_endpoint_leaves_no_flow() {
             // Ports outside of the range are displaced: each pod's 1000 wants the same one.
             let asker = Asker::open(second.at(family), 0, server.address()).unwrap();
             asker.ask(7).unwrap();
+            // While it lives, no other one gets its port.
+            askers.push(asker);
         }
         servers.push(server);
         for protocol in Protocol::ALL {
@@ -45,7 +48,7 @@ fn a_removed_endpoint_leaves_no_flow() {
     for session in &mut kept {
         session.exchange().unwrap();
     }
-    drop(gone);
+    drop((gone, askers));
     // Whoever gets the addresses next starts afresh.
     let next = fabric.add_pod(1, 0).unwrap();
     translated(&fabric, &next, 1);
