@@ -128,26 +128,6 @@ fn what_leaves_the_vpc_is_translated_and_what_comes_from_outside_keeps_its_addre
     fabric.finish().unwrap();
 }
 
-/// What goes to an address and port goes to a server instead, as kube-proxy has it.
-fn serve(fabric: &Fabric, asked: SocketAddr, server: SocketAddr) {
-    let family = match Family::of(asked.ip()) {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
-    for line in [
-        "add table inet services".to_owned(),
-        "add chain inet services pre { type nat hook prerouting priority dstnat ; }".to_owned(),
-        format!(
-            "add rule inet services pre {family} daddr {} meta l4proto {{ tcp, udp }} \
-             th dport {} dnat {family} to {server}",
-            asked.ip(),
-            asked.port()
-        ),
-    ] {
-        fabric.node.run(&format!("nft {line}")).unwrap();
-    }
-}
-
 #[test]
 fn answers_of_services_take_the_stack_and_nothing_else_does() {
     let cidrs = ["172.20.0.0/16", "fd5e::/108"];
@@ -171,7 +151,7 @@ fn answers_of_services_take_the_stack_and_nothing_else_does() {
         ]) {
             let server = Echo::telling(server, 0).unwrap();
             let asked = SocketAddr::new(asked, port);
-            serve(&fabric, asked, server.address());
+            fabric.serve(asked, server.address()).unwrap();
             Session::open(client, 0, asked).unwrap().exchange().unwrap();
             let asker = Asker::open(client, 0, asked).unwrap();
             for bytes in [7, LARGE] {

@@ -29,6 +29,7 @@ mod pod;
 pub mod program;
 pub mod record;
 mod seen;
+mod service;
 pub mod source_check;
 mod spec;
 pub mod state;

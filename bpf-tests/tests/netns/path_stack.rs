@@ -33,27 +33,6 @@ fn nft(fabric: &Fabric, line: &str) {
     fabric.node.run(&format!("nft {line}")).unwrap();
 }
 
-/// What goes to an address and port goes to a server instead, as kube-proxy has it.
-fn serve(fabric: &Fabric, address: IpAddr, port: u16, server: SocketAddr) {
-    let family = match Family::of(address) {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
-    nft(fabric, "add table inet services");
-    nft(
-        fabric,
-        "add chain inet services pre { type nat hook prerouting priority dstnat ; }",
-    );
-    nft(fabric, "flush chain inet services pre");
-    nft(
-        fabric,
-        &format!(
-            "add rule inet services pre {family} daddr {address} meta l4proto {{ tcp, udp }} \
-             th dport {port} dnat {family} to {server}"
-        ),
-    );
-}
-
 /// A client has its answers from the address that it asked, by TCP and by UDP.
 #[track_caller]
 fn asked(client: Place, address: IpAddr, port: u16) {
@@ -176,7 +155,8 @@ fn services_answer_wherever_their_backend_is() {
             internet(&fabric, family),
         ] {
             let server = Echo::telling(backend, 0).unwrap();
-            serve(&fabric, service(family), SERVICE_PORT, server.address());
+            let asked_for = SocketAddr::new(service(family), SERVICE_PORT);
+            fabric.serve(asked_for, server.address()).unwrap();
             asked(client, service(family), SERVICE_PORT);
         }
     }
@@ -192,7 +172,8 @@ fn a_node_port_answers_by_the_eni_that_was_asked() {
             let server = Echo::telling(pod.at(family), 0).unwrap();
             for asked_by in [0, 1] {
                 let address = snat(&fabric, asked_by, family);
-                serve(&fabric, address, NODE_PORT, server.address());
+                let asked_for = SocketAddr::new(address, NODE_PORT);
+                fabric.serve(asked_for, server.address()).unwrap();
                 for client in [Host::Peer, Host::Outside] {
                     asked(fabric.host(client, family), address, NODE_PORT);
                 }

@@ -33,24 +33,6 @@ fn service(family: Family) -> IpAddr {
     }
 }
 
-/// What goes to an address and port goes to a server instead.
-fn serve(fabric: &Fabric, address: IpAddr, port: u16, server: SocketAddr) {
-    let family = match Family::of(address) {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
-    for line in [
-        "add table inet services".to_owned(),
-        "add chain inet services pre { type nat hook prerouting priority dstnat ; }".to_owned(),
-        format!(
-            "add rule inet services pre {family} daddr {address} meta l4proto {{ tcp, udp }} \
-             th dport {port} dnat {family} to {server}"
-        ),
-    ] {
-        fabric.node.run(&format!("nft {line}")).unwrap();
-    }
-}
-
 /// A connection whose server can speak first.
 struct Talk {
     server: Echo,
@@ -60,7 +42,7 @@ struct Talk {
 impl Talk {
     fn open(fabric: &Fabric, client: Place, asked: SocketAddr, server: Place) -> Self {
         let server = Echo::speaking(server, 0).unwrap();
-        serve(fabric, asked.ip(), asked.port(), server.address());
+        fabric.serve(asked, server.address()).unwrap();
         let session = Session::open(client, 0, asked).unwrap();
         Self { server, session }
     }
@@ -126,7 +108,7 @@ fn lose(folder: &Path, wanted: fn(&str) -> bool) {
 /// Has there be a rule of service NAT, and waits for the agent to see it and for its programs to run.
 fn wait_for_notes(fabric: &Fabric) {
     let nowhere = SocketAddr::new([192, 0, 2, 1].into(), 1);
-    serve(fabric, nowhere.ip(), nowhere.port(), nowhere);
+    fabric.serve(nowhere, nowhere).unwrap();
     within(CHANGE, "notes", || {
         let status = notes(fabric);
         check(status["notes"] == true, || status.to_string())?;
@@ -200,7 +182,7 @@ fn a_port_that_a_service_has_seen_is_good_for_its_backend_too() {
         ]) {
             let server = Echo::telling(server, 0).unwrap();
             let asked = SocketAddr::new(service(family), port);
-            serve(&fabric, asked.ip(), asked.port(), server.address());
+            fabric.serve(asked, server.address()).unwrap();
             for to in [asked, server.address(), asked] {
                 let ask = || {
                     Session::open(client, PORT, to)?.exchange()?;
