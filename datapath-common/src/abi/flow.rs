@@ -156,7 +156,7 @@ pub(super) const fn fold(address: Addr) -> u32 {
     a ^ b ^ c ^ d
 }
 
-/// A flow as the pod sees it: key of `MOVED_V4`, `MOVED_V6` and `INBOUND`.
+/// A flow as the pod sees it: key of `MOVED_V4`, `MOVED_V6`, `INBOUND` and `STACK`.
 ///
 /// An ICMP query has its id for the port of the side that asks, and 0 for the other's.
 #[derive(

@@ -6,8 +6,8 @@
 //! (`netlink::netfilter`). What else there is: `rustables` is for nftables alone and under the GPL,
 //! `conntrack` has no licence and holds a whole dump.
 //!
-//! Everything happens in the network namespace of the thread that calls, and waits for the kernel:
-//! not for threads of the runtime.
+//! Everything happens in the network namespace of the thread that calls, and waits for the kernel. The
+//! agent's task does so when notes begin to be kept alone; the sweeper has a thread of its own.
 
 mod entry;
 mod timeouts;
