@@ -1,6 +1,6 @@
 //! Clients of a server that tells whom it sees: over TCP, UDP and SCTP, from ports of one's choice.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use anyhow::{Context as _, Result, ensure};
@@ -134,7 +134,7 @@ impl Asker {
                 match self
                     .socket
                     .send(&data)
-                    .and_then(|_| self.socket.recv(&mut answer))
+                    .and_then(|_| self.receive(&mut answer))
                 {
                     Err(error) if left > 0 && error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         left -= 1;
@@ -149,6 +149,17 @@ impl Asker {
             Ok(std::str::from_utf8(line)?.trim().parse()?)
         };
         ask().with_context(|| format!("{}, {bytes} bytes", self.label))
+    }
+
+    /// Waits for a datagram. A wait with a deadline is not taken up again by itself where something
+    /// stops the process for a moment (`socket(7)`, `signal(7)`).
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.socket.recv(into) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
     }
 
     /// The socket itself.
