@@ -5,6 +5,7 @@
 
 pub mod pool;
 pub mod reaper;
+pub mod repeat;
 pub mod tables;
 
 use std::collections::BTreeMap;

@@ -45,27 +45,27 @@ struct Element {
 /// What the kernel takes for a test run.
 #[repr(C)]
 #[derive(Default)]
-struct TestRun {
-    program: u32,
-    code: u32,
-    length_in: u32,
-    length_out: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    context_length_in: u32,
-    context_length_out: u32,
-    context_in: u64,
-    context_out: u64,
-    flags: u32,
-    cpu: u32,
-    batch_size: u32,
-    padding: u32,
+pub(super) struct TestRun {
+    pub(super) program: u32,
+    pub(super) code: u32,
+    pub(super) length_in: u32,
+    pub(super) length_out: u32,
+    pub(super) data_in: u64,
+    pub(super) data_out: u64,
+    pub(super) repeat: u32,
+    pub(super) duration: u32,
+    pub(super) context_length_in: u32,
+    pub(super) context_length_out: u32,
+    pub(super) context_in: u64,
+    pub(super) context_out: u64,
+    pub(super) flags: u32,
+    pub(super) cpu: u32,
+    pub(super) batch_size: u32,
+    pub(super) padding: u32,
 }
 
 /// Calls `bpf(2)`.
-fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<()> {
+pub(super) fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
     // SAFETY: the attributes are of the size that is said, and every pointer in them leads to as
     // many bytes as the command reads or writes: the callers hold the buffers while this runs.
     let result = unsafe {
@@ -76,15 +76,14 @@ fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<()> {
             size_of::<T>(),
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    i32::try_from(result)
+        .ok()
+        .filter(|result| *result >= 0)
+        .ok_or_else(io::Error::last_os_error)
 }
 
 /// A pointer as the kernel takes it.
-fn pointer<T: ?Sized>(to: *const T) -> u64 {
+pub(super) fn pointer<T: ?Sized>(to: *const T) -> u64 {
     to.cast::<()>() as u64
 }
 
@@ -119,7 +118,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
         let mut value = V::new_zeroed();
         let mut element = self.element(key, &raw mut value);
         match bpf(command::LOOKUP, &mut element) {
-            Ok(()) => Ok(Some(value)),
+            Ok(_) => Ok(Some(value)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error).context("a look-up"),
         }
@@ -130,7 +129,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
     /// # Errors
     /// When the kernel refuses.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
-        bpf(command::UPDATE, &mut self.element(key, value)).context("an entry")
+        bpf(command::UPDATE, &mut self.element(key, value)).context("an entry")?;
+        Ok(())
     }
 
     /// Removes an entry.
@@ -138,7 +138,8 @@ impl<K: Plain, V: Plain> Table<K, V> {
     /// # Errors
     /// When the kernel refuses.
     pub fn remove(&self, key: &K) -> Result<()> {
-        bpf(command::DELETE, &mut self.element(key, std::ptr::null())).context("a removal")
+        bpf(command::DELETE, &mut self.element(key, std::ptr::null())).context("a removal")?;
+        Ok(())
     }
 
     /// Every entry, as long as nobody writes.
@@ -155,7 +156,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
             let mut element = self.element(last, std::ptr::null());
             element.value = pointer(&raw mut next);
             match bpf(command::NEXT_KEY, &mut element) {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(entries),
                 Err(error) => return Err(error).context("the next key"),
             }

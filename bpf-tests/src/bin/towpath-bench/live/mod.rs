@@ -1,0 +1,9 @@
+//! To be filled.
+use crate::options::Options;
+use crate::report::Row;
+pub(crate) fn measure(_options: &Options) -> anyhow::Result<Vec<Row>> {
+    Ok(Vec::new())
+}
+pub(crate) fn growth(_options: &Options) -> anyhow::Result<Vec<Row>> {
+    Ok(Vec::new())
+}

@@ -1,0 +1,30 @@
+//! Measures the datapath and the agent, beside what a user would run instead: `cargo xtask bench`
+//! calls it.
+//!
+//! A figure of one machine says little about another's, so what counts are ratios within one run.
+
+mod agent;
+mod live;
+mod options;
+mod program;
+mod report;
+
+use anyhow::Result;
+use clap::Parser as _;
+
+use options::{Group, Options};
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let mut rows = Vec::new();
+    for group in options.groups() {
+        rows.extend(match group {
+            Group::Program => program::measure(&options)?,
+            Group::Live => live::measure(&options)?,
+            Group::Growth => live::growth(&options)?,
+            Group::Agent => agent::measure(&options)?,
+        });
+    }
+    report::print(&rows);
+    Ok(())
+}

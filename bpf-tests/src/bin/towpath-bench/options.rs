@@ -1,0 +1,50 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Group {
+    /// Nanoseconds of a program for a packet, by the kernel's test run.
+    Program,
+    /// CPU time of real traffic, beside the kernel's own routing and the VPC CNI's rules.
+    Live,
+    /// The same with many endpoints, ENIs, exempt CIDRs and flows.
+    Growth,
+    /// The agent: latencies, memory, CPU, loading.
+    Agent,
+}
+
+impl Group {
+    /// Every group, in the order in which they run.
+    pub(crate) const ALL: [Self; 4] = [Self::Program, Self::Live, Self::Growth, Self::Agent];
+}
+
+/// Measures the datapath and the agent.
+#[derive(Debug, Parser)]
+pub(crate) struct Options {
+    /// Groups to measure; all of them when none is named.
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+    /// Fewer rounds, and nothing larger than 1,000 endpoints: three minutes.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Also writes the results to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Also writes one SVG chart for each group to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) charts: Option<PathBuf>,
+}
+
+impl Options {
+    /// The groups that are asked for.
+    pub(crate) fn groups(&self) -> Vec<Group> {
+        Group::ALL
+            .into_iter()
+            .filter(|group| self.groups.is_empty() || self.groups.contains(group))
+            .collect()
+    }
+}
