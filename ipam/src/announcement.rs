@@ -97,8 +97,8 @@ pub struct Changes {
     pub appeared: Vec<IpNet>,
     /// Blocks that the node has no more.
     pub went: Vec<IpNet>,
-    /// Leases that have lost their block by this: their owners still have the addresses, which
-    /// nobody delivers any more.
+    /// Leases that have lost their block by this, or, after a start, have none: their owners still
+    /// have the addresses, which nobody delivers any more.
     pub orphaned: Vec<Lease>,
     /// What does not hold together.
     pub problems: Vec<Problem>,

@@ -26,6 +26,11 @@ impl Allocator {
         if let Some(lease) = self.again(request, now)? {
             return Ok(lease);
         }
+        let family = request.want.family();
+        if !self.settings.families.contains(&family) {
+            let pool = self.pool_for(request).to_owned();
+            return Err(AllocateError::NoFamily { pool, family });
+        }
         let chosen = match request.want {
             Want::Any(family) => self.choose(request.pool.as_deref(), family),
             Want::Address(address) => self
@@ -120,7 +125,7 @@ impl Allocator {
         let pool = pool.to_owned();
         let gives = self.announcement.pools.get(&pool);
         let is_given = gives.is_none_or(|families| families.contains(&family));
-        if !is_given || !self.settings.families.contains(&family) {
+        if !is_given {
             AllocateError::NoFamily { pool, family }
         } else if !waiting.is_empty() {
             AllocateError::NotReady {
@@ -153,13 +158,6 @@ impl Allocator {
                 until: cooling.until,
             });
         }
-        let family = Family::of(address);
-        if !self.settings.families.contains(&family) {
-            return Err(AllocateError::NoFamily {
-                pool: pool.unwrap_or(&self.settings.default_pool).to_owned(),
-                family,
-            });
-        }
         let Some(block) = self.block_of(address) else {
             return Err(AllocateError::NotInBlock { address });
         };
@@ -183,7 +181,7 @@ impl Allocator {
             Life::Usable => Ok(()),
             Life::Announced => Err(AllocateError::NotReady {
                 pool: block.pool.clone().unwrap_or_default(),
-                family,
+                family: block.family(),
                 waiting: vec![block.source.clone()],
             }),
             life @ (Life::Draining(_) | Life::Gone) => Err(AllocateError::BlockDraining {

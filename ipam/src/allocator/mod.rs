@@ -36,6 +36,8 @@ pub struct Allocator {
     /// What is not lifted yet.
     waiting: BTreeSet<Barrier>,
     announcement: Announcement,
+    /// Whether anything has been announced yet.
+    is_observed: bool,
     /// The announced blocks that count, by their first address.
     announced: BTreeMap<IpAddr, AnnouncedBlock>,
     /// The devices that are ready.
@@ -57,6 +59,7 @@ impl Allocator {
             waiting: settings.barriers.clone(),
             settings,
             announcement: Announcement::default(),
+            is_observed: false,
             announced: BTreeMap::new(),
             ready: BTreeSet::new(),
             blocks: BTreeMap::new(),

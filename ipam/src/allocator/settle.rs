@@ -14,7 +14,10 @@ impl Allocator {
     /// Takes note of everything that the node has.
     pub fn observe(&mut self, announcement: Announcement) -> Changes {
         let earlier_blocks: BTreeSet<IpNet> = self.blocks.values().map(Block::cidr).collect();
-        let earlier_orphans: BTreeSet<IpAddr> = self.orphans().map(|l| l.address).collect();
+        // Before anything is announced no lease has a block, which says nothing of it.
+        let earlier = self.orphans().filter(|_| self.is_observed);
+        let earlier_orphans: BTreeSet<IpAddr> = earlier.map(|lease| lease.address).collect();
+        self.is_observed = true;
         self.announcement = announcement;
         let mut problems = self.announcement.problems.clone();
         self.accept(&mut problems);
