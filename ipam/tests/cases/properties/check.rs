@@ -87,7 +87,7 @@ fn block(run: &Run, view: &BlockView) {
             assert_ne!(view.pool, announced.pool);
             let mut all = run.held.keys().chain(run.cooling.keys());
             assert!(
-                all.any(|a| held(a)),
+                all.any(held),
                 "a block that nobody uses has moved: {view:?}"
             );
         }
