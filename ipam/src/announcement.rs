@@ -1,6 +1,7 @@
 //! What the node has, as some document says it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use ipnet::IpNet;
 
@@ -24,7 +25,7 @@ pub struct Announcement {
 }
 
 /// A block that the node has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnnouncedBlock {
     /// The block.
     pub cidr: IpNet,
@@ -36,6 +37,13 @@ pub struct AnnouncedBlock {
     pub edges: EdgeRules,
 }
 
+impl fmt::Display for AnnouncedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = self.pool.as_deref().unwrap_or("undecided");
+        write!(f, "{} ({}, pool {pool})", self.cidr, self.source)
+    }
+}
+
 /// Something in an announcement that does not hold together. The rest of it counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Problem {
@@ -43,9 +51,9 @@ pub enum Problem {
     #[error("block {block} is left out: it overlaps block {other}")]
     Overlap {
         /// The one that is left out.
-        block: IpNet,
+        block: AnnouncedBlock,
         /// The one that stays.
-        other: IpNet,
+        other: AnnouncedBlock,
     },
     /// Two pools or more are bound to one ENI: it serves none of them.
     #[error(

@@ -118,39 +118,38 @@ impl<K: Kind> Manager<K> {
         announcement.map_or_else(Changes::default, |new| self.allocator.observe(new))
     }
 
-    /// Gives an address: see [`Allocator::allocate`].
+    /// Gives all of several addresses or none: see [`Allocator::allocate_all`].
     ///
     /// # Errors
     ///
     /// Says why there is no address; nothing is held then that was not before.
     pub fn allocate(
         &mut self,
-        request: &Request,
+        requests: &[Request],
         now: Time,
-    ) -> Result<Allocation<K::Details>, AllocateError> {
+    ) -> Result<Vec<Allocation<K::Details>>, AllocateError> {
         let Some(document) = &self.document else {
             return Err(AllocateError::Restoring {
                 waiting: vec![Barrier::DOCUMENT],
             });
         };
-        let asked = self.allocator.pool_for(request).to_owned();
-        let unknown = |pool: String| AllocateError::PolicyUnknown { pool };
-        if self.kind.skips_masquerade(&asked).is_none() {
-            return Err(unknown(asked));
+        for request in requests {
+            let pool = self.allocator.pool_for(request);
+            skips(&self.kind, pool)?;
         }
-        let lease = self.allocator.allocate(request, now)?;
-        // An earlier lease can be of another pool than the one that would be taken now.
-        let pool = lease.pool.clone().unwrap_or(asked);
-        let Some(skip_masquerade) = self.kind.skips_masquerade(&pool) else {
-            return Err(unknown(pool));
-        };
-        let (source, block) = self.allocator.whence(lease.address);
-        Ok(Allocation {
-            details: self.kind.details(document, &source, block, lease.address),
-            pool,
-            skip_masquerade,
-            lease,
-        })
+        let leases = self.allocator.allocate_all(requests, now)?;
+        let answers = leases.into_iter().map(|lease| {
+            // The pool of an earlier lease can be another one than would be taken now.
+            let pool = lease.pool.clone().unwrap_or_default();
+            let (source, block) = self.allocator.whence(lease.address);
+            Ok(Allocation {
+                skip_masquerade: skips(&self.kind, &pool)?,
+                details: self.kind.details(document, &source, block, lease.address),
+                pool,
+                lease,
+            })
+        });
+        answers.collect()
     }
 
     /// Writes what the node wants and keeps into a document; answers whether that changed it.
@@ -192,4 +191,11 @@ impl<K: Kind> Manager<K> {
     pub fn allocator_mut(&mut self) -> &mut Allocator {
         &mut self.allocator
     }
+}
+
+fn skips<K: Kind>(kind: &K, pool: &str) -> Result<bool, AllocateError> {
+    let unknown = || AllocateError::PolicyUnknown {
+        pool: pool.to_owned(),
+    };
+    kind.skips_masquerade(pool).ok_or_else(unknown)
 }

@@ -46,6 +46,42 @@ impl Allocator {
         }
     }
 
+    /// Gives all of several addresses or none, as a pod with both families needs it. What was
+    /// given before one of them failed has not been told to anybody, so it is free again without a
+    /// cooldown: a pod that is tried again and again for want of IPv4 does not use up IPv6.
+    ///
+    /// # Errors
+    ///
+    /// Those of the first request that failed; nothing is held then that was not before.
+    pub fn allocate_all(
+        &mut self,
+        requests: &[Request],
+        now: Time,
+    ) -> Result<Vec<Lease>, AllocateError> {
+        let mut leases = Vec::new();
+        let mut new = Vec::new();
+        for request in requests {
+            let family = request.want.family();
+            let had_one = self
+                .leases_of(&request.owner)
+                .any(|lease| lease.family() == family);
+            match self.allocate(request, now) {
+                Ok(lease) => {
+                    new.extend((!had_one).then_some(lease.address));
+                    leases.push(lease);
+                }
+                Err(error) => {
+                    for address in new {
+                        self.remove_lease(address);
+                        self.freed(address);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(leases)
+    }
+
     /// The pool that a request would be answered from.
     pub(crate) fn pool_for<'a>(&'a self, request: &'a Request) -> &'a str {
         let of_address = match request.want {

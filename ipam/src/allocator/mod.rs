@@ -138,10 +138,10 @@ impl Allocator {
     }
 }
 
-/// Whether a CIDR overlaps one of some that do not overlap each other, by their first address.
-fn overlapping(all: &BTreeMap<IpAddr, AnnouncedBlock>, net: IpNet) -> Option<IpNet> {
+/// The block that a CIDR overlaps, of some that do not overlap each other, by their first address.
+fn overlapping(all: &BTreeMap<IpAddr, AnnouncedBlock>, net: IpNet) -> Option<&AnnouncedBlock> {
     let before = all.range(..=net.addr()).next_back();
     let behind = all.range(net.addr()..).next();
-    let mut around = before.into_iter().chain(behind);
-    around.find_map(|(_, block)| overlap(block.cidr, net).then_some(block.cidr))
+    let mut around = before.into_iter().chain(behind).map(|(_, block)| block);
+    around.find(|block| overlap(block.cidr, net))
 }

@@ -63,14 +63,11 @@ impl Allocator {
         candidates.dedup();
         let mut accepted = BTreeMap::new();
         for block in candidates {
-            match overlapping(&accepted, block.cidr) {
-                Some(other) => problems.push(Problem::Overlap {
-                    block: block.cidr,
-                    other,
-                }),
-                None => {
-                    accepted.insert(block.cidr.addr(), block);
-                }
+            if let Some(other) = overlapping(&accepted, block.cidr) {
+                let other = other.clone();
+                problems.push(Problem::Overlap { block, other });
+            } else {
+                accepted.insert(block.cidr.addr(), block);
             }
         }
         self.announced = accepted;

@@ -142,21 +142,19 @@ fn a_new_binding_waits_for_the_addresses_in_use() {
     let skips = |pool: &str| Some(pool == "blue");
     let options = settings(Formula::Linear, "");
     let mut manager = manage(on_enis(Pools::default(), skips), options, document);
-    let old = manager.allocate(&any("old", "default", V4), at(0)).unwrap();
+    let old = manager.one(&any("old", "default", V4), at(0)).unwrap();
     assert!(!old.skip_masquerade);
     manager.reconfigure(on_enis(pools(&[("blue", &[(ENI_TAGS, "team=a")])]), skips));
-    let again = manager.allocate(&any("old", "default", V4), at(0)).unwrap();
+    let again = manager.one(&any("old", "default", V4), at(0)).unwrap();
     assert_eq!(
         (again.pool.as_str(), again.skip_masquerade),
         ("default", false)
     );
-    let error = manager
-        .allocate(&any("new", "blue", V4), at(0))
-        .unwrap_err();
+    let error = manager.one(&any("new", "blue", V4), at(0)).unwrap_err();
     assert!(error.is_temporary(), "{error}");
     manager.allocator_mut().release(&owner("old"), at(0));
     pass(manager.allocator_mut(), 30);
-    let new = manager.allocate(&any("new", "blue", V4), at(31)).unwrap();
+    let new = manager.one(&any("new", "blue", V4), at(31)).unwrap();
     assert_eq!((new.pool.as_str(), new.skip_masquerade), ("blue", true));
     assert_eq!(new.details.unwrap().eni, "eni-1");
 }

@@ -1,6 +1,6 @@
 //! Blocks come, serve, move between pools, and go.
 
-use ipam::{Allocator, BlockView, Draining, Life, Problem};
+use ipam::{Allocator, AnnouncedBlock, BlockView, Draining, Life, Problem};
 
 use super::support::*;
 
@@ -177,19 +177,17 @@ fn of_blocks_that_overlap_the_known_one_counts() {
     let wide = on("eni-2", "default", "10.0.0.0/24");
     let mut allocator = ready(std::slice::from_ref(&known));
     let changes = allocator.observe(announce(&[wide.clone(), narrow.clone(), known]));
-    let problem = |block: &str| Problem::Overlap {
-        block: net(block),
-        other: net("10.0.0.16/28"),
+    let problem = |block: &AnnouncedBlock| Problem::Overlap {
+        block: block.clone(),
+        other: on("eni-1", "default", "10.0.0.16/28"),
     };
-    assert_eq!(
-        changes.problems,
-        [problem("10.0.0.0/24"), problem("10.0.0.20/32")]
-    );
+    assert_eq!(changes.problems, [problem(&wide), problem(&narrow)]);
     assert_eq!(changes.appeared, []);
     let changes = allocator.observe(announce(&[narrow, wide]));
     assert_eq!(
         changes.problems[0].to_string(),
-        "block 10.0.0.20/32 is left out: it overlaps block 10.0.0.0/24"
+        "block 10.0.0.20/32 (eni-2, pool default) is left out: it overlaps block 10.0.0.0/24 \
+         (eni-2, pool default)"
     );
 }
 

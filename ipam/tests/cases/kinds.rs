@@ -84,7 +84,7 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
         document.clone(),
     );
 
-    let single = manager.allocate(&any("a", "default", V4), at(0)).unwrap();
+    let single = manager.one(&any("a", "default", V4), at(0)).unwrap();
     assert_eq!(single.lease.address, ip("10.0.1.5"));
     assert_eq!(
         (single.pool.as_str(), single.skip_masquerade),
@@ -102,21 +102,21 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
     );
 
     let of_prefix = manager
-        .allocate(&any("b", "default", V4), at(0))
+        .one(&any("b", "default", V4), at(0))
         .unwrap()
         .details
         .unwrap();
     assert_eq!(of_prefix.origin, Origin::Prefix(net("10.0.1.16/28")));
-    manager.allocate(&any("a", "default", V6), at(0)).unwrap();
+    manager.one(&any("a", "default", V6), at(0)).unwrap();
     let v6 = manager
-        .allocate(&any("b", "default", V6), at(0))
+        .one(&any("b", "default", V6), at(0))
         .unwrap()
         .details
         .unwrap();
     assert_eq!(v6.gateway, ip("fe80:ec2::1"));
     assert_eq!(v6.origin, Origin::Prefix(net("2001:db8:1::/80")));
     assert!(
-        manager.allocate(&exactly("c", "10.0.2.5"), at(0)).is_err(),
+        manager.one(&exactly("c", "10.0.2.5"), at(0)).is_err(),
         "excluded"
     );
 
@@ -174,9 +174,7 @@ fn the_nodes_own_address_is_never_a_pods() {
     };
     let kind = on_enis(Pools::default(), |_| Some(false));
     let mut manager = manage(kind, settings(Formula::Linear, ""), document);
-    let error = manager
-        .allocate(&exactly("a", "10.0.1.20"), at(0))
-        .unwrap_err();
+    let error = manager.one(&exactly("a", "10.0.1.20"), at(0)).unwrap_err();
     assert!(matches!(error, AllocateError::Barred { .. }), "{error}");
     assert_eq!(manager.allocator().counts("default", V4).free, 15);
 }
@@ -213,10 +211,10 @@ fn plain_pools_stand_beside_enis() {
              plain_pools.native is not set",
         ]
     );
-    let mars = manager.allocate(&any("a", "mars", V4), at(0)).unwrap();
+    let mars = manager.one(&any("a", "mars", V4), at(0)).unwrap();
     assert_eq!(mars.lease.address, ip("10.10.0.1"));
     assert_eq!((mars.details, mars.skip_masquerade), (None, false));
-    let error = manager.allocate(&any("b", "mars", V6), at(0)).unwrap_err();
+    let error = manager.one(&any("b", "mars", V6), at(0)).unwrap_err();
     assert!(matches!(error, AllocateError::NoFamily { .. }), "{error}");
 
     kind.plain_is_native = true;
@@ -224,7 +222,7 @@ fn plain_pools_stand_beside_enis() {
     assert_eq!(changes.problems.len(), 1);
     assert!(
         manager
-            .allocate(&any("a", "mars", V4), at(0))
+            .one(&any("a", "mars", V4), at(0))
             .unwrap()
             .skip_masquerade
     );
@@ -238,9 +236,7 @@ fn nothing_is_given_while_the_policy_of_its_pool_is_unknown() {
     };
     let kind = on_enis(Pools::default(), |_| None);
     let mut manager = manage(kind, settings(Formula::Linear, ""), document);
-    let error = manager
-        .allocate(&any("a", "default", V4), at(0))
-        .unwrap_err();
+    let error = manager.one(&any("a", "default", V4), at(0)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "whether pool default skips masquerade is not known yet"
@@ -271,18 +267,18 @@ fn pods_on_plain_pools_keep_to_their_pools_rules() {
         settings(Formula::RoundedUp, "green=4"),
         document.clone(),
     );
-    let green = manager.allocate(&any("a", "green", V4), at(0)).unwrap();
+    let green = manager.one(&any("a", "green", V4), at(0)).unwrap();
     assert_eq!(
         (green.lease.address, green.skip_masquerade),
         (ip("10.10.0.1"), false)
     );
     for n in 0..48 {
         let red = manager
-            .allocate(&any(&format!("red-{n}"), "red", V4), at(0))
+            .one(&any(&format!("red-{n}"), "red", V4), at(0))
             .unwrap();
         assert!(red.skip_masquerade);
     }
-    let error = manager.allocate(&any("b", "red", V4), at(0)).unwrap_err();
+    let error = manager.one(&any("b", "red", V4), at(0)).unwrap_err();
     assert!(matches!(error, AllocateError::Exhausted { .. }), "{error}");
     let mut written = document.clone();
     assert!(manager.publish(&mut written));
@@ -375,17 +371,14 @@ fn another_kind_of_resource_is_an_instance_too() {
         !manager.publish(&mut written),
         "the driver is not there yet"
     );
-    let error = manager.allocate(&request("gpu-0"), at(0)).unwrap_err();
+    let error = manager.one(&request("gpu-0"), at(0)).unwrap_err();
     assert!(
         error.to_string().ends_with("waiting for the driver"),
         "{error}"
     );
     manager.allocator_mut().lift(DRIVER);
     for device in ["gpu-0", "gpu-1"] {
-        assert_eq!(
-            manager.allocate(&request(device), at(0)).unwrap().details,
-            7
-        );
+        assert_eq!(manager.one(&request(device), at(0)).unwrap().details, 7);
     }
     let released = manager.allocator_mut().rebalance().released;
     assert_eq!(released, [net("10.1.0.8/29")]);
@@ -430,10 +423,7 @@ fn an_undecided_eni_keeps_what_is_in_use() {
     };
     let kind = on_enis(Pools::default(), |_| Some(false));
     let mut manager = manage(kind, settings(Formula::Linear, ""), document);
-    let lease = manager
-        .allocate(&any("a", "default", V4), at(0))
-        .unwrap()
-        .lease;
+    let lease = manager.one(&any("a", "default", V4), at(0)).unwrap().lease;
     let bound = || super::bindings::pool(&[("ipam.towpath.dev/subnet-ids", "subnet-1")]);
     let by_name = ["blue", "red"].map(|name| (name.to_owned(), bound()));
     let pools = Pools::new(by_name.into(), "default").unwrap();
@@ -448,9 +438,7 @@ fn an_undecided_eni_keeps_what_is_in_use() {
     assert_eq!(view.life, Life::Draining(Draining::Undecided));
     assert_eq!(view.pool.as_deref(), Some("default"));
     assert_eq!(manager.allocator().lease_of(lease.address), Some(&lease));
-    manager
-        .allocate(&any("b", "default", V4), at(0))
-        .unwrap_err();
+    manager.one(&any("b", "default", V4), at(0)).unwrap_err();
     let mut written = NodePools::default();
     manager.publish(&mut written);
     assert_eq!(written.allocated.len(), 1, "it is still the node's");

@@ -332,3 +332,33 @@ fn nothing_is_given_before_every_barrier_is_lifted() {
     allocator.lift(Barrier::POOLS);
     get(&mut allocator, "a", 0).unwrap();
 }
+
+/// Both families or none, and nothing is used up by trying.
+#[test]
+fn several_addresses_are_given_all_or_none() {
+    let blocks = [
+        on("eni-1", "default", "10.0.0.5/32"),
+        on("eni-1", "default", "2001:db8::5/128"),
+    ];
+    let mut allocator = ready(&blocks);
+    let both = |name: &str| [any(name, "default", V6), any(name, "default", V4)];
+    get(&mut allocator, "first", 0).unwrap();
+    for _ in 0..3 {
+        let error = allocator.allocate_all(&both("a"), at(0)).unwrap_err();
+        assert!(
+            matches!(error, AllocateError::Exhausted { family: V4, .. }),
+            "{error}"
+        );
+        assert_eq!(allocator.leases().count(), 1);
+        assert_eq!(
+            allocator.counts("default", V6).free,
+            1,
+            "without a cooldown"
+        );
+    }
+    let leases = allocator.allocate_all(&both("first"), at(0)).unwrap();
+    assert_eq!(leases.len(), 2);
+    let error = allocator.allocate_all(&[both("first"), both("a")].concat(), at(0));
+    assert!(error.is_err());
+    assert_eq!(allocator.leases().count(), 2, "what it had before stays");
+}

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipam::{
-    AllocateError, Allocator, AnnouncedBlock, Announcement, EdgeRules, Family, Formula, Lease,
-    Owner, Request, Settings, Source, State, Time, Want,
+    AllocateError, Allocation, Allocator, AnnouncedBlock, Announcement, EdgeRules, Family, Formula,
+    Kind, Lease, Manager, Owner, Request, Settings, Source, State, Time, Want,
 };
 use ipnet::IpNet;
 
@@ -114,4 +114,20 @@ pub(crate) fn get(
 /// Time goes on, and nothing is left of earlier owners.
 pub(crate) fn pass(allocator: &mut Allocator, seconds: u64) {
     allocator.advance(at(seconds), |_| true);
+}
+
+/// One request of a manager.
+pub(crate) trait One<D> {
+    fn one(&mut self, request: &Request, now: Time) -> Result<Allocation<D>, AllocateError>;
+}
+
+impl<K: Kind> One<K::Details> for Manager<K> {
+    fn one(
+        &mut self,
+        request: &Request,
+        now: Time,
+    ) -> Result<Allocation<K::Details>, AllocateError> {
+        let mut all = self.allocate(std::slice::from_ref(request), now)?;
+        Ok(all.remove(0))
+    }
 }

@@ -56,6 +56,8 @@ fn random_sequences_reach_everything() {
     let wanted = [
         "given",
         "given again",
+        "both given",
+        "both refused",
         "given explicitly",
         "restoring",
         "unknown pool",

@@ -83,6 +83,7 @@ impl Run {
                 let family = if *v6 { V6 } else { V4 };
                 self.allocate(*owner, *pool, Want::Any(family));
             }
+            Op::AllocateBoth { owner, pool } => self.allocate_both(*owner, *pool),
             Op::Exactly {
                 owner,
                 pool,
@@ -132,6 +133,41 @@ impl Run {
         match self.allocator.allocate(&request, self.time()) {
             Ok(lease) => self.given(&request, &lease, &before),
             Err(error) => self.refused(&request, &error, &before),
+        }
+    }
+
+    fn allocate_both(&mut self, n: usize, pool: Option<usize>) {
+        let requests = [V6, V4].map(|family| Request {
+            owner: owner(&name(n)),
+            pool: pool.map(|n| POOLS[n].to_owned()),
+            want: Want::Any(family),
+        });
+        let before = self.allocator.blocks();
+        // A lease that was there waits anew, whether the other family fails or not.
+        match self.allocator.allocate_all(&requests, self.time()) {
+            Ok(leases) => {
+                for (request, lease) in requests.iter().zip(&leases) {
+                    self.given(request, lease, &before);
+                }
+                self.reached.insert("both given");
+            }
+            Err(error) => {
+                let failed = requests
+                    .iter()
+                    .find(|r| Some(r.want.family()) == family(&error));
+                let failed = failed.unwrap_or(&requests[0]);
+                self.refused(failed, &error, &before);
+                self.reached.insert("both refused");
+            }
+        }
+        for (address, held) in &mut self.held {
+            let lease = self.allocator.lease_of(*address);
+            if let Some(Claim::Unclaimed { until }) = lease.map(|lease| lease.claim)
+                && held.owner == requests[0].owner
+                && until == at(self.now + 600)
+            {
+                held.until = Some(self.now + 600);
+            }
         }
     }
 
@@ -429,5 +465,19 @@ impl Run {
                 .into_iter()
                 .all(|lease| lease.claim == Claim::Claimed)
         );
+    }
+}
+
+/// The family that an error is about.
+fn family(error: &AllocateError) -> Option<Family> {
+    match error {
+        AllocateError::NoFamily { family, .. }
+        | AllocateError::UnknownPool { family, .. }
+        | AllocateError::Exhausted { family, .. }
+        | AllocateError::NotReady { family, .. } => Some(*family),
+        AllocateError::HasAnother { has: address, .. }
+        | AllocateError::Orphaned { address, .. }
+        | AllocateError::BlockDraining { address, .. } => Some(Family::of(*address)),
+        _ => None,
     }
 }

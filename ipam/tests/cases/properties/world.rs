@@ -60,6 +60,11 @@ pub(super) enum Op {
         pool: Option<usize>,
         v6: bool,
     },
+    /// An owner asks for one of each family.
+    AllocateBoth {
+        owner: usize,
+        pool: Option<usize>,
+    },
     /// An owner asks for one address.
     Exactly {
         owner: usize,
@@ -114,6 +119,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(owner, pool, v6)| Op::Allocate { owner, pool, v6 }),
         4 => (owner.clone(), pool(), address.clone())
             .prop_map(|(owner, pool, address)| Op::Exactly { owner, pool, address }),
+        4 => (owner.clone(), pool()).prop_map(|(owner, pool)| Op::AllocateBoth { owner, pool }),
         6 => owner.clone().prop_map(Op::Claim),
         5 => owner.clone().prop_map(Op::Release),
         4 => (prop::sample::select(vec![0, 1, 10, 29, 30, 31, 300, 599, 601]), any::<bool>())
