@@ -2,6 +2,7 @@
 
 pub mod fabric;
 pub mod fuzz;
+pub mod interpreter;
 pub mod model;
 pub mod packet;
 pub mod random;

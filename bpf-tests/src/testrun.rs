@@ -4,6 +4,7 @@
 //! an agent on the machine.
 
 pub mod pool;
+pub mod read_only;
 pub mod reaper;
 pub mod repeat;
 pub mod tables;

@@ -87,6 +87,20 @@ pub(super) fn pointer<T: ?Sized>(to: *const T) -> u64 {
     to.cast::<()>() as u64
 }
 
+/// The first value of an array, of so many bytes.
+pub(super) fn first_value(map: RawFd, size: usize) -> Result<Vec<u8>> {
+    let (key, mut value) = (0_u32, vec![0; size]);
+    let mut element = Element {
+        map: map.cast_unsigned(),
+        padding: 0,
+        key: pointer(&raw const key),
+        value: pointer(value.as_mut_ptr()),
+        flags: 0,
+    };
+    bpf(command::LOOKUP, &mut element).context("an array's value")?;
+    Ok(value)
+}
+
 /// Keys and values: bytes.
 pub trait Plain: FromBytes + FromZeros + IntoBytes + Immutable + Copy {}
 
