@@ -4,9 +4,9 @@
 //! an agent on the machine.
 
 pub mod pool;
-pub mod read_only;
 pub mod reaper;
 pub mod repeat;
+pub mod snapshot;
 pub mod tables;
 
 use std::collections::BTreeMap;

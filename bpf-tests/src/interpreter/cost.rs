@@ -51,13 +51,20 @@ impl Tally {
     /// The result; `origin` says where a slot comes from.
     pub(super) fn finish(self, origin: impl Fn(usize) -> Origin) -> Cost {
         let mut profile = BTreeMap::new();
-        for (slot, count) in self.slots.iter().enumerate().filter(|(_, count)| **count > 0) {
+        for (slot, count) in self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+        {
             *profile.entry(origin(slot)).or_default() += count;
         }
         let helpers = self.helpers.into_iter();
         Cost {
             instructions: self.slots.iter().sum(),
-            helpers: helpers.map(|(helper, calls)| (helper.name(), calls)).collect(),
+            helpers: helpers
+                .map(|(helper, calls)| (helper.name(), calls))
+                .collect(),
             lookups: self.lookups,
             profile,
         }

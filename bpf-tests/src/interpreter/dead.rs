@@ -160,8 +160,7 @@ fn step(slot: usize, instruction: &Instruction, state: &mut State, maps: &[Map])
         } => {
             let address = state.registers[base];
             let address = address.map(|base| base.wrapping_add_signed(offset.into()));
-            state.registers[to] =
-                address.and_then(|address| memory::constant(maps, address, size));
+            state.registers[to] = address.and_then(|address| memory::constant(maps, address, size));
         }
         Instruction::Atomic { fetches, value, .. } => {
             if fetches {

@@ -81,7 +81,10 @@ pub(super) enum Instruction {
         with: Operand,
     },
     /// A constant of 64 bits, or the address of a map or its value.
-    Constant { to: usize, value: u64 },
+    Constant {
+        to: usize,
+        value: u64,
+    },
     /// The second slot of a constant.
     Rest,
     Load {
@@ -111,9 +114,15 @@ pub(super) enum Instruction {
         right: Operand,
         slot: usize,
     },
-    Goto { slot: usize },
-    Call { slot: usize },
-    Helper { number: i32 },
+    Goto {
+        slot: usize,
+    },
+    Call {
+        slot: usize,
+    },
+    Helper {
+        number: i32,
+    },
     Exit,
 }
 
@@ -238,7 +247,10 @@ fn alu(raw: bpf_insn) -> Result<Alu> {
         0xc0 => Alu::ShiftSigned,
         0xd0 => {
             let bytes = u8::try_from(raw.imm / 8)?;
-            ensure!(matches!(bytes, 2 | 4 | 8), "bytes in another order: {bytes}");
+            ensure!(
+                matches!(bytes, 2 | 4 | 8),
+                "bytes in another order: {bytes}"
+            );
             if raw.code & 0x08 == 0 {
                 Alu::ToLittle(bytes)
             } else {

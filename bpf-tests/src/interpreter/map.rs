@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
+use aya_obj::EbpfSectionKind;
 use aya_obj::generated::bpf_map_type;
+
+use crate::testrun::snapshot::Snapshot;
 
 /// What a helper answers when it refuses: numbers of `include/uapi/asm-generic/errno-base.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ const NO_EXIST: u64 = 1;
 const EXIST: u64 = 2;
 
 /// How a map finds values.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     /// A number is the place. Per CPU it is the same: there is one.
     Array,
@@ -43,7 +46,7 @@ enum Kind {
 }
 
 /// A map.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) name: String,
     kind: Kind,
@@ -60,8 +63,8 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// A map with nothing in it, or with `data`, which no program writes.
-    pub(super) fn new(name: &str, of: &aya_obj::Map, data: Option<Vec<u8>>) -> Result<Self> {
+    /// A map with what lies in one of the kernel's.
+    pub(super) fn new(name: &str, of: &aya_obj::Map, snapshot: &Snapshot) -> Result<Self> {
         let array = [
             bpf_map_type::BPF_MAP_TYPE_ARRAY,
             bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY,
@@ -78,18 +81,19 @@ impl Map {
         } else if is(bpf_map_type::BPF_MAP_TYPE_LPM_TRIE) {
             Kind::Prefixes(Vec::new())
         } else {
-            bail!("{name} is a map of a kind that is not known: {}", of.map_type());
+            bail!(
+                "{name} is a map of a kind that is not known: {}",
+                of.map_type()
+            );
         };
         let value_size = usize::try_from(of.value_size())?;
         let stride = value_size.next_multiple_of(8);
-        let capacity = usize::try_from(of.max_entries())?;
-        let read_only = data.is_some();
-        let values = match (data, &kind) {
-            (Some(data), _) => data,
-            (None, Kind::Array) => vec![0; stride * capacity],
-            (None, _) => Vec::new(),
+        let capacity = snapshot.capacity;
+        let values = match &kind {
+            Kind::Array => vec![0; stride * capacity],
+            Kind::Hash(_) | Kind::Prefixes(_) => Vec::new(),
         };
-        Ok(Self {
+        let mut map = Self {
             name: name.to_owned(),
             kind,
             key_size: usize::try_from(of.key_size())?,
@@ -98,8 +102,13 @@ impl Map {
             capacity,
             values,
             free: Vec::new(),
-            read_only,
-        })
+            read_only: of.section_kind() == EbpfSectionKind::Rodata,
+        };
+        for (key, value) in &snapshot.entries {
+            let put = map.put(key, value, 0);
+            put.map_err(|refusal| anyhow!("an entry of {name}: {refusal:?}"))?;
+        }
+        Ok(map)
     }
 
     pub(super) fn is_read_only(&self) -> bool {
@@ -132,9 +141,9 @@ impl Map {
             Kind::Hash(places) => places.get(key).copied(),
             Kind::Prefixes(prefixes) => {
                 let (most, address) = prefix(key)?;
-                let fits = prefixes.iter().filter(|(length, of, _)| {
-                    *length <= most && begin_alike(of, address, *length)
-                });
+                let fits = prefixes
+                    .iter()
+                    .filter(|(length, of, _)| *length <= most && begin_alike(of, address, *length));
                 fits.max_by_key(|(length, ..)| *length)
                     .map(|(.., place)| *place)
             }

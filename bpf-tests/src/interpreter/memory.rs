@@ -125,8 +125,12 @@ impl<'a> Memory<'a> {
             region::VALUES..region::MAPS => self.maps_of(region)?.values(),
             _ => bail!("no memory at {address:#x}"),
         };
-        all.get(offset..offset + length)
-            .with_context(|| format!("{length} bytes at {address:#x} of a region of {}", all.len()))
+        all.get(offset..offset + length).with_context(|| {
+            format!(
+                "{length} bytes at {address:#x} of a region of {}",
+                all.len()
+            )
+        })
     }
 
     /// Bytes to write to.

@@ -17,25 +17,23 @@ mod run;
 mod skb;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
-use anyhow::{Context as _, Result, bail};
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, map as name};
-use datapath_common::counter::Program;
-use ipnet::IpNet;
-use towpath::bpf::DatapathSettings;
-use zerocopy::{Immutable, IntoBytes};
+use anyhow::{Context as _, Result};
+use datapath_common::abi::map as name;
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+use zerocopy::FromBytes as _;
 
 pub use cost::Cost;
 pub use lines::Origin;
 
-use crate::testrun::{self, Input, Output};
+use crate::testrun::{Input, Output, Programs};
 use helper::Host;
 use memory::Memory;
 use program::Image;
 
 /// The programs, their maps, and what helpers know.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Machine {
     image: Image,
     host: Host,
@@ -43,74 +41,40 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The programs as an agent with these settings gives them to the kernel, with empty maps.
+    /// The programs with the settings of those that the kernel has, and with what lies in their maps;
+    /// `devices` are the MACs by which a packet is known to be for the host. Counters begin at 0.
     ///
     /// # Errors
-    /// Without root: the kernel tells what the loader makes of the settings. When the object has what the
-    /// interpreter does not know.
-    pub fn new(settings: &DatapathSettings) -> Result<Self> {
-        let read_only = testrun::read_only::data(settings)?;
+    /// When the maps cannot be read, or the object has what the interpreter does not know.
+    pub fn beside(programs: &Programs, devices: &[(u32, [u8; 6])]) -> Result<Self> {
         Ok(Self {
-            image: Image::new(towpath::bpf::OBJECT, &read_only)?,
+            image: Image::new(towpath::bpf::OBJECT, &programs.snapshot()?)?,
             host: Host {
-                // Far enough from 0 for anything to be long ago.
-                jiffies: 1 << 32,
+                // Far enough behind whatever time stands in the maps.
+                jiffies: 1 << 40,
                 random: 1,
             },
-            devices: BTreeMap::new(),
+            devices: devices.iter().copied().collect(),
         })
     }
 
-    /// Says which MAC a device has: it tells whether a packet is for the host.
-    pub fn put_device(&mut self, ifindex: u32, mac: [u8; 6]) {
-        self.devices.insert(ifindex, mac);
+    /// Lets so many jiffies pass.
+    pub fn pass(&mut self, jiffies: u64) {
+        self.host.jiffies += jiffies;
     }
 
-    /// Writes an entry of `ADDRESSES`.
+    /// The counter of an outcome.
     ///
     /// # Errors
-    /// When there is no room.
-    pub fn put_address(&mut self, address: IpAddr, entry: AddressEntry) -> Result<()> {
-        self.put(name::ADDRESSES, &Addr::from(address), &entry)
-    }
-
-    /// Writes an entry of `DESTINATIONS`.
-    ///
-    /// # Errors
-    /// When there is no room.
-    pub fn put_destination(&mut self, net: IpNet, class: DestinationClass) -> Result<()> {
-        let (length, address) = Addr::prefix(net);
-        let key = [&length.to_ne_bytes(), address.as_bytes()].concat();
-        self.put(name::DESTINATIONS, key.as_slice(), &class)
-    }
-
-    /// Writes a slot of `ENIS`, and for a secondary one its entry of `ENI_BY_IFINDEX`.
-    ///
-    /// # Errors
-    /// When there is no room.
-    pub fn put_eni(&mut self, number: u8, entry: EniEntry) -> Result<()> {
-        self.put(name::ENIS, &u32::from(number), &entry)?;
-        if number != 0 && entry.ifindex() != 0 {
-            self.put(
-                name::ENI_BY_IFINDEX,
-                &entry.ifindex(),
-                &u32::from(number),
-            )?;
-        }
-        Ok(())
-    }
-
-    fn put<K, V>(&mut self, name: &str, key: &K, value: &V) -> Result<()>
-    where
-        K: IntoBytes + Immutable + ?Sized,
-        V: IntoBytes + Immutable,
-    {
-        let map = self.image.maps.iter_mut().find(|map| map.name == name);
-        let map = map.with_context(|| format!("the object has no map {name}"))?;
-        match map.put(key.as_bytes(), value.as_bytes(), 0) {
-            Ok(()) => Ok(()),
-            Err(refusal) => bail!("an entry of {name}: {refusal:?}"),
-        }
+    /// When the object has no counters.
+    pub fn counter(&self, program: Program, outcome: Outcome) -> Result<Counter> {
+        let mut maps = self.image.maps.iter();
+        let counters = maps.find(|map| map.name == name::COUNTERS);
+        let counters = counters.context("the object has no counters")?;
+        let place = counters.find(&program.slot(outcome).to_ne_bytes());
+        let value = place.and_then(|place| counters.values().get(place..));
+        let counter = value.and_then(|value| Counter::read_from_prefix(value).ok());
+        Ok(counter.context("no counter of the outcome")?.0)
     }
 
     /// Runs a program once.

@@ -1,6 +1,7 @@
 //! Programs and maps of the object, linked and decoded.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use aya_obj::Object;
@@ -9,6 +10,7 @@ use super::dead;
 use super::instruction::{self, Instruction};
 use super::lines::Lines;
 use super::map::Map;
+use crate::testrun::snapshot::Snapshot;
 
 /// A program, ready to run.
 #[derive(Debug)]
@@ -21,15 +23,15 @@ pub(super) struct Program {
 }
 
 /// Programs by name, and the maps by number.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Image {
-    pub(super) programs: BTreeMap<String, Program>,
+    pub(super) programs: Arc<BTreeMap<String, Program>>,
     pub(super) maps: Vec<Map>,
 }
 
 impl Image {
-    /// Links the object, with these contents of its read-only data.
-    pub(super) fn new(object: &[u8], read_only: &BTreeMap<String, Vec<u8>>) -> Result<Self> {
+    /// Links the object, with what lies in the maps of the kernel's programs.
+    pub(super) fn new(object: &[u8], snapshots: &BTreeMap<String, Snapshot>) -> Result<Self> {
         let types = Object::parse(object)?.btf.map(|types| types.to_bytes());
         let types = types.context("an object without types")?;
         let mut object = Object::parse(object)?;
@@ -40,13 +42,10 @@ impl Image {
         let mut numbered = Vec::new();
         for name in names {
             let map = &described[name];
-            let data = match (map.data().is_empty(), read_only.get(name)) {
-                (true, _) => None,
-                (false, None) => Some(map.data().to_vec()),
-                (false, Some(data)) => Some(data.clone()),
-            };
+            let snapshot = snapshots.get(name);
+            let snapshot = snapshot.with_context(|| format!("the kernel has no map {name}"))?;
             numbered.push((name.as_str(), i32::try_from(maps.len())?, map));
-            maps.push(Map::new(name, map, data)?);
+            maps.push(Map::new(name, map, snapshot)?);
         }
         let sections: HashSet<_> = object
             .functions
@@ -67,6 +66,9 @@ impl Image {
             };
             programs.insert(name.clone(), program);
         }
-        Ok(Self { programs, maps })
+        Ok(Self {
+            programs: Arc::new(programs),
+            maps,
+        })
     }
 }

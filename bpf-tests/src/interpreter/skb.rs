@@ -75,7 +75,10 @@ impl Skb {
 
     /// A 16-bit number of the packet, as it lies in memory.
     pub(super) fn half(&mut self, offset: usize) -> Result<&mut [u8; 2]> {
-        let half = self.frame.get_mut(offset..).and_then(<[u8]>::first_chunk_mut);
+        let half = self
+            .frame
+            .get_mut(offset..)
+            .and_then(<[u8]>::first_chunk_mut);
         half.context("behind the packet's end")
     }
 }

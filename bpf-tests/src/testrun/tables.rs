@@ -20,12 +20,12 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use super::{Programs, classifier, context};
 
 /// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
-mod command {
-    pub(super) const LOOKUP: i32 = 1;
-    pub(super) const UPDATE: i32 = 2;
-    pub(super) const DELETE: i32 = 3;
-    pub(super) const NEXT_KEY: i32 = 4;
-    pub(super) const TEST_RUN: i32 = 10;
+pub(super) mod command {
+    pub(in super::super) const LOOKUP: i32 = 1;
+    pub(in super::super) const UPDATE: i32 = 2;
+    pub(in super::super) const DELETE: i32 = 3;
+    pub(in super::super) const NEXT_KEY: i32 = 4;
+    pub(in super::super) const TEST_RUN: i32 = 10;
 }
 
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be
@@ -34,12 +34,12 @@ const CHECKSUM_COMPLETE: u32 = 1 << 2;
 
 /// What the kernel takes for commands on an element of a map.
 #[repr(C)]
-struct Element {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
+pub(super) struct Element {
+    pub(super) map: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
 }
 
 /// What the kernel takes for a test run.
@@ -85,20 +85,6 @@ pub(super) fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
 /// A pointer as the kernel takes it.
 pub(super) fn pointer<T: ?Sized>(to: *const T) -> u64 {
     to.cast::<()>() as u64
-}
-
-/// The first value of an array, of so many bytes.
-pub(super) fn first_value(map: RawFd, size: usize) -> Result<Vec<u8>> {
-    let (key, mut value) = (0_u32, vec![0; size]);
-    let mut element = Element {
-        map: map.cast_unsigned(),
-        padding: 0,
-        key: pointer(&raw const key),
-        value: pointer(value.as_mut_ptr()),
-        flags: 0,
-    };
-    bpf(command::LOOKUP, &mut element).context("an array's value")?;
-    Ok(value)
 }
 
 /// Keys and values: bytes.
