@@ -80,3 +80,60 @@ pub(super) fn holds(condition: Condition, wide: bool, left: u64, right: u64) -> 
         Condition::SignedAtMost => left <= right,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Alu, Condition, compute, holds};
+
+    const MINUS_ONE: u64 = u64::MAX;
+
+    #[test]
+    fn what_is_narrow_has_no_upper_half() {
+        for (alu, left, right, wide, narrow) in [
+            (Alu::Add, MINUS_ONE, 2, 1, 1),
+            (Alu::Sub, 0, 1, MINUS_ONE, 0xffff_ffff),
+            (Alu::ShiftLeft, 1, 33, 1 << 33, 2),
+            (Alu::ShiftRight, MINUS_ONE, 36, 0x0fff_ffff, 0x0fff_ffff),
+            (Alu::ShiftSigned, 0x8000_0000, 31, 1, 0xffff_ffff),
+            (Alu::Negate, 1, 0, MINUS_ONE, 0xffff_ffff),
+            (Alu::Move, 7, MINUS_ONE, MINUS_ONE, 0xffff_ffff),
+            (Alu::Div, 7, 0, 0, 0),
+            (Alu::Modulo, 1 << 32 | 7, 0, 1 << 32 | 7, 7),
+        ] {
+            assert_eq!(compute(alu, true, left, right), wide, "{alu:?}");
+            assert_eq!(compute(alu, false, left, right), narrow, "{alu:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_change_their_order_and_lose_what_is_above() {
+        let value: u64 = 0x0102_0304_0506_0708;
+        for (bytes, big) in [
+            (2, u64::from(0x0708_u16.to_be())),
+            (4, u64::from(0x0506_0708_u32.to_be())),
+            (8, value.to_be()),
+        ] {
+            for wide in [false, true] {
+                assert_eq!(compute(Alu::ToBig(bytes), wide, value, 0), big);
+            }
+        }
+        let little = u64::from(0x0708_u16.to_le());
+        assert_eq!(compute(Alu::ToLittle(2), false, value, 0), little);
+    }
+
+    #[test]
+    fn comparisons_know_signs_and_halves() {
+        for (condition, wide, left, right, is_so) in [
+            (Condition::Above, true, MINUS_ONE, 1, true),
+            (Condition::SignedAbove, true, MINUS_ONE, 1, false),
+            (Condition::SignedBelow, false, 0xffff_ffff, 1, true),
+            (Condition::Below, false, 0xffff_ffff, 1, false),
+            (Condition::Equal, false, 1 << 32 | 5, 5, true),
+            (Condition::Equal, true, 1 << 32 | 5, 5, false),
+            (Condition::AnyBit, true, 6, 2, true),
+            (Condition::AnyBit, true, 6, 1, false),
+        ] {
+            assert_eq!(holds(condition, wide, left, right), is_so, "{condition:?}");
+        }
+    }
+}

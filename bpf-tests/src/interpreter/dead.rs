@@ -186,3 +186,86 @@ fn step(slot: usize, instruction: &Instruction, state: &mut State, maps: &[Map])
     }
     goes_on
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::instruction::{Alu, Condition, Instruction, Operand};
+    use super::weights;
+
+    fn set(to: usize, value: u64) -> Instruction {
+        Instruction::Alu {
+            wide: true,
+            alu: Alu::Move,
+            to,
+            with: Operand::Value(value),
+        }
+    }
+
+    fn unless_zero(left: usize, slot: usize) -> Instruction {
+        Instruction::Jump {
+            wide: true,
+            condition: Condition::NotEqual,
+            left,
+            right: Operand::Value(0),
+            slot,
+        }
+    }
+
+    const EXIT: Instruction = Instruction::Exit;
+
+    #[test]
+    fn a_branch_that_always_goes_one_way_counts_nothing() {
+        let code = |value| vec![set(1, value), unless_zero(1, 3), set(0, 1), EXIT];
+        // Not taken, it is nothing.
+        assert_eq!(weights(&code(0), &[]), [1, 0, 1, 1]);
+        // Taken, it skips what is gone.
+        assert_eq!(weights(&code(5), &[]), [1, 0, 0, 1]);
+        // Nobody knows register 2.
+        let open = [set(1, 0), unless_zero(2, 3), set(0, 1), EXIT];
+        assert_eq!(weights(&open, &[]), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_jump_over_what_lives_stays() {
+        let code = [
+            set(1, 1),
+            unless_zero(2, 4),
+            unless_zero(1, 5),
+            set(0, 7),
+            set(0, 1),
+            EXIT,
+        ];
+        assert_eq!(weights(&code, &[]), [1, 1, 1, 0, 1, 1]);
+    }
+
+    #[test]
+    fn ways_that_meet_know_what_both_know() {
+        let code = |other| {
+            vec![
+                set(1, 1),
+                unless_zero(2, 3),
+                set(1, other),
+                unless_zero(1, 5),
+                set(0, 1),
+                EXIT,
+            ]
+        };
+        assert_eq!(weights(&code(1), &[]), [1, 1, 1, 0, 0, 1]);
+        assert_eq!(weights(&code(0), &[]), [1, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_call_makes_scratch_registers_unknown_and_no_others() {
+        let code = |register| {
+            vec![
+                set(register, 1),
+                Instruction::Helper { number: 7 },
+                unless_zero(register, 4),
+                set(0, 1),
+                EXIT,
+            ]
+        };
+        assert_eq!(weights(&code(1), &[]), [1, 1, 1, 1, 1]);
+        assert_eq!(weights(&code(6), &[]), [1, 1, 0, 0, 1]);
+    }
+}

@@ -280,7 +280,8 @@ impl Paths<'_> {
         let carried = Step::of_stack(&from_a(net.outside), VETH_A.0);
         let verdict = Verdict::CarriedTranslated;
         let name = "carried by the stack, masqueraded";
-        self.passes(name, &[carried.clone()], carried, verdict);
+        let before = [carried.clone()];
+        self.passes(name, &before, carried, verdict);
         let to_a = Frame::new((VETH_A.1, POD_A), net.peer, net.a, UDP).ports(3000, 8080);
         let own = Step::to_pod(&to_a, 0);
         self.passes("host packet to a pod", &[], own, Verdict::FromHost)
