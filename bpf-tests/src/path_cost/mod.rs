@@ -13,7 +13,7 @@ use towpath::bpf::{self, DatapathSettings};
 
 use crate::interpreter::{Cost, Machine};
 use crate::testrun::{Output, Programs};
-use path::{Path, Step};
+use path::{Path, Sent, Step};
 
 /// A path and its cost.
 #[derive(Clone, Debug, Serialize)]
@@ -84,7 +84,7 @@ pub fn measure() -> Result<Vec<Row>> {
 struct Node<'a> {
     programs: &'a mut Programs,
     machine: Machine,
-    /// The ports that either gave to the last packet.
+    /// The ports that either gave to the last packet that asks.
     ports: Option<[u16; 2]>,
 }
 
@@ -129,10 +129,9 @@ impl Node<'_> {
         let (made, cost) = self.machine.run(step.program, &step.input(ours))?;
         let ports = [step.port(&theirs.frame), step.port(&made.frame)];
         compare(step.program, &theirs, &made, ports[0] == ports[1])?;
-        self.ports = match ports {
-            [Some(theirs), Some(ours)] => Some([theirs, ours]),
-            _ => None,
-        };
+        if let ([Some(theirs), Some(ours)], Sent::Packet(_)) = (ports, &step.sent) {
+            self.ports = Some([theirs, ours]);
+        }
         Ok(cost)
     }
 }

@@ -24,7 +24,7 @@ pub(super) enum Sent {
     Bytes(Vec<u8>),
     /// A packet.
     Packet(Box<Frame>),
-    /// The same, to the port that the packet before it got.
+    /// The same, to the port that the last packet that was no answer got.
     Answer(Box<Frame>),
 }
 
@@ -86,7 +86,7 @@ impl Step {
         self
     }
 
-    /// What the program gets, where the packet before it got `port`.
+    /// What the program gets; `port` is for answers.
     pub(super) fn input(&self, port: Option<u16>) -> Input {
         let frame = match &self.sent {
             Sent::Bytes(bytes) => bytes.clone(),
@@ -156,6 +156,25 @@ impl Paths<'_> {
         self.add(name, before, step, Outcome::Passed(verdict))
     }
 
+    /// A packet of a flow that the cache takes: looked at for the second time in a row after what
+    /// was `before`, which puts it there, and once more.
+    fn repeats(&mut self, name: &str, before: &[Step], step: &Step, verdict: Verdict) {
+        self.passes(
+            &format!("{name}, not cached"),
+            before,
+            step.clone(),
+            verdict,
+        );
+        let before = [before, &[step.clone()]].concat();
+        self.passes(&format!("{name}, cached"), &before, step.clone(), verdict);
+    }
+
+    /// The same with the first packet of the flow.
+    fn begins(&mut self, name: &str, step: &Step, verdict: Verdict) {
+        self.passes(&format!("{name}, first packet"), &[], step.clone(), verdict);
+        self.repeats(name, std::slice::from_ref(step), step, verdict);
+    }
+
     /// Paths within the VPC and on the node.
     fn untranslated(&mut self) {
         let net = self.net;
@@ -167,21 +186,11 @@ impl Paths<'_> {
             };
             let to_a = Frame::new((ROUTER, ENI_1.1), net.peer, net.a, body).tcp(ACK, 1);
             let exempt = Step::of_pod(&from_a(net.peer));
-            self.passes(&format!("exempt out, {name}"), &[], exempt, Verdict::Eni);
+            self.begins(&format!("exempt out, {name}"), &exempt, Verdict::Eni);
             let local = Step::of_pod(&from_a(net.b));
-            self.passes(
-                &format!("local delivery, {name}"),
-                &[],
-                local,
-                Verdict::Local,
-            );
+            self.begins(&format!("local delivery, {name}"), &local, Verdict::Local);
             let delivered = Step::of_network(&to_a);
-            self.passes(
-                &format!("ENI to pod, {name}"),
-                &[],
-                delivered,
-                Verdict::Local,
-            );
+            self.begins(&format!("ENI to pod, {name}"), &delivered, Verdict::Local);
         }
         let from_a = |to| Frame::new((POD_A, VETH_A.1), net.a, to, UDP);
         for (name, to, verdict) in [
@@ -220,16 +229,27 @@ impl Paths<'_> {
                 let translated = Verdict::Translated;
                 let text = |what: &str| format!("{what}, {name}, {how}");
                 self.passes(&text("new flow"), &before, first.clone(), translated);
-                let before = [before, vec![first.clone()]].concat();
-                self.passes(&text("masqueraded out"), &before, next.clone(), translated);
+                // What opens a connection is none for the cache.
+                let opening = match asks {
+                    Body::Tcp(_) => vec![first.clone(), next.clone()],
+                    _ => vec![first.clone()],
+                };
+                let opened = [before, opening].concat();
                 let late = Step {
                     is_late: true,
                     ..next.clone()
                 };
                 let what = text("masqueraded out after a second");
-                self.passes(&what, &before, late, translated);
-                let returned = Verdict::Returned;
-                self.passes(&text("masqueraded back"), &before, answer.clone(), returned);
+                self.passes(&what, &opened, late, translated);
+                let answered = [opened.clone(), vec![answer.clone()]].concat();
+                let (out, back) = (text("masqueraded out"), text("masqueraded back"));
+                if matches!(asks, Body::Echo { .. }) {
+                    self.passes(&out, &opened, next.clone(), translated);
+                    self.passes(&back, &opened, answer.clone(), Verdict::Returned);
+                } else {
+                    self.repeats(&out, &opened, &next, translated);
+                    self.repeats(&back, &answered, &answer, Verdict::Returned);
+                }
             }
         }
     }

@@ -50,6 +50,7 @@ test run, too, which has to make the same of it. Times differ from run to run, t
 * What the kernel puts in the place of an instruction, such as its own look-up in an array, is not counted:
   it differs from kernel to kernel as well.
 * No map is full, no lock is waited for, and every header lies where the program sees it at once.
+* *Cached*: the flow cache knows what to do. *Not cached*: it does not, and is told for the next packet.
 * A flow's packets follow one another within a second, but for *after a second*: then the flow is locked.
 * *Port changed*: the host has the port that the flow would keep.
 
