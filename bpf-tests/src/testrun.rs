@@ -6,6 +6,7 @@
 pub mod pool;
 pub mod reaper;
 pub mod repeat;
+pub mod snapshot;
 pub mod tables;
 
 use std::collections::BTreeMap;

@@ -21,12 +21,12 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use super::{Programs, classifier, context};
 
 /// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
-mod command {
-    pub(super) const LOOKUP: i32 = 1;
-    pub(super) const UPDATE: i32 = 2;
-    pub(super) const DELETE: i32 = 3;
-    pub(super) const NEXT_KEY: i32 = 4;
-    pub(super) const TEST_RUN: i32 = 10;
+pub(super) mod command {
+    pub(in super::super) const LOOKUP: i32 = 1;
+    pub(in super::super) const UPDATE: i32 = 2;
+    pub(in super::super) const DELETE: i32 = 3;
+    pub(in super::super) const NEXT_KEY: i32 = 4;
+    pub(in super::super) const TEST_RUN: i32 = 10;
 }
 
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be
@@ -35,12 +35,12 @@ const CHECKSUM_COMPLETE: u32 = 1 << 2;
 
 /// What the kernel takes for commands on an element of a map.
 #[repr(C)]
-struct Element {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
+pub(super) struct Element {
+    pub(super) map: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
 }
 
 /// What the kernel takes for a test run.
