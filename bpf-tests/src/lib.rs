@@ -2,6 +2,8 @@
 
 pub mod fabric;
 pub mod fuzz;
+pub mod interrupt;
+pub mod live;
 pub mod model;
 pub mod packet;
 pub mod random;

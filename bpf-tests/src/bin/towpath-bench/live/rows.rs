@@ -1,0 +1,177 @@
+//! Which figures are told, under which names, with which targets.
+
+use bpf_tests::live::operation::Operation;
+use bpf_tests::live::rounds::Samples;
+use bpf_tests::live::scene::{Growth, Way};
+use bpf_tests::live::site::Traffic;
+use bpf_tests::live::stats::Summary;
+
+use crate::options::Group;
+use crate::report::{Row, Unit};
+
+/// What a live figure may be over the floor's.
+const OVER_FLOOR: f64 = 1.08;
+/// Percent that a live figure may grow by.
+const GROWTH: f64 = 5.0;
+
+fn ours(service_nat: bool, traffic: Traffic) -> Way {
+    Way::Ours {
+        service_nat,
+        traffic,
+    }
+}
+
+fn word(traffic: Traffic) -> &'static str {
+    match traffic {
+        Traffic::Exempt => "exempt",
+        Traffic::Masqueraded => "masqueraded",
+    }
+}
+
+/// What masqueraded traffic may cost over what it costs with the VPC CNI's rules.
+fn over_vpc_cni(operation: Operation, pods: usize) -> Option<f64> {
+    match (operation, pods) {
+        (Operation::UdpOneWay, 1) => Some(0.70),
+        (Operation::UdpOneWay, 250) => Some(0.35),
+        (Operation::UdpOneWay, 1000) => Some(0.14),
+        (Operation::TcpConnection, 1) => Some(0.78),
+        (Operation::TcpConnection, 250) => Some(0.40),
+        (Operation::TcpConnection, 1000) => Some(0.20),
+        _ => None,
+    }
+}
+
+/// Writes rows down.
+struct Rows<'a, K> {
+    group: Group,
+    samples: &'a Samples<K>,
+    rows: Vec<Row>,
+}
+
+impl<K: Copy + Ord> Rows<'_, K> {
+    fn put(&mut self, name: String, unit: Unit, figure: Option<Summary>, target: Option<f64>) {
+        self.rows.extend(figure.map(|figure| Row {
+            group: self.group,
+            name,
+            value: figure.median,
+            unit,
+            spread: Some(figure.spread),
+            target,
+        }));
+    }
+
+    fn ratio(&mut self, name: String, of: (K, K), operation: Operation, target: Option<f64>) {
+        let figure = self.samples.ratio(of.0, of.1, operation);
+        let name = format!("{name}: {}", operation.name());
+        self.put(name, Unit::Ratio, figure, target);
+    }
+}
+
+/// The rows of the group "live".
+pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
+    let mut rows = Rows {
+        group: Group::Live,
+        samples,
+        rows: Vec::new(),
+    };
+    for operation in Operation::ALL {
+        let name = format!("floor: {}", operation.name());
+        let cost = samples.cost(Way::Floor, operation);
+        rows.put(name, Unit::Nanoseconds, cost, None);
+    }
+    for operation in Operation::ALL {
+        let of = (Way::Direct, Way::Floor);
+        rows.ratio("direct / floor".to_owned(), of, operation, None);
+    }
+    for service_nat in [false, true] {
+        let suffix = if service_nat { ", service NAT on" } else { "" };
+        // The targets are for nodes without service NAT, as everything they are compared with.
+        let only = |target| Some(target).filter(|_| !service_nat);
+        for traffic in Traffic::ALL {
+            let (way, word) = (ours(service_nat, traffic), word(traffic));
+            for operation in Operation::ALL {
+                let name = format!("{word} / floor{suffix}");
+                rows.ratio(name, (way, Way::Floor), operation, only(OVER_FLOOR));
+            }
+            for &pods in populations {
+                for operation in Operation::ALL {
+                    let target = match traffic {
+                        Traffic::Exempt => None,
+                        Traffic::Masqueraded => over_vpc_cni(operation, pods).and_then(only),
+                    };
+                    let name = format!("{word} / VPC CNI with {}{suffix}", of_pods(pods));
+                    let of = (way, Way::VpcCni(pods, traffic));
+                    rows.ratio(name, of, operation, target);
+                }
+            }
+        }
+        for &pods in populations {
+            for operation in Operation::ALL {
+                let name = format!("exempt / kernel routing with {}{suffix}", of_pods(pods));
+                let of = (ours(service_nat, Traffic::Exempt), Way::Kernel(pods));
+                rows.ratio(name, of, operation, None);
+            }
+        }
+    }
+    rows.rows.push(Row {
+        group: Group::Live,
+        name: "wall time / CPU time, least disturbed measurement".to_owned(),
+        value: samples.strain(),
+        unit: Unit::Ratio,
+        spread: None,
+        target: None,
+    });
+    rows.rows
+}
+
+fn of_pods(pods: usize) -> String {
+    match pods {
+        1 => "1 pod".to_owned(),
+        pods => format!("{pods} pods"),
+    }
+}
+
+/// What stands before the name of an operation, and whether there is a target.
+fn grown(growth: Growth, largest: usize) -> Option<(String, Option<f64>)> {
+    match growth {
+        Growth::None => None,
+        Growth::Endpoints(endpoints) => Some((
+            format!("growth from 10 to {endpoints} endpoints"),
+            (endpoints == largest).then_some(GROWTH),
+        )),
+        Growth::Enis(enis) => Some((format!("growth from 2 to {enis} ENIs"), None)),
+        Growth::Cidrs(cidrs) => Some((format!("growth from 10 to {cidrs} exempt CIDRs"), None)),
+        Growth::Flows(flows) => Some((format!("growth from 1000 to {flows} live flows"), None)),
+    }
+}
+
+/// The rows of the group "growth".
+pub(super) fn growth(
+    samples: &Samples<(Growth, Traffic)>,
+    growths: &[Growth],
+    largest: usize,
+) -> Vec<Row> {
+    let mut rows = Rows {
+        group: Group::Growth,
+        samples,
+        rows: Vec::new(),
+    };
+    let named = growths.iter().filter_map(|growth| {
+        let (name, target) = grown(*growth, largest)?;
+        Some((*growth, name, target))
+    });
+    for (growth, name, target) in named {
+        for traffic in Traffic::ALL {
+            for operation in Operation::ALL {
+                let ratio = samples.ratio((growth, traffic), (Growth::None, traffic), operation);
+                let percent = ratio.map(|Summary { median, spread }| Summary {
+                    median: (median - 1.0) * 100.0,
+                    spread: spread * 100.0,
+                });
+                let name = format!("{name}, {}: {}", word(traffic), operation.name());
+                rows.put(name, Unit::Percent, percent, target);
+            }
+        }
+    }
+    rows.rows
+}
