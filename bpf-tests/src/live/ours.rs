@@ -8,8 +8,9 @@ use towpath::intent::Family;
 
 use super::plant;
 use super::site::{ENI, Expected, Site, Traffic};
+use crate::fabric::eventually::check;
 use crate::fabric::layout::{Addressing, Eni};
-use crate::fabric::{Fabric, Spec, document};
+use crate::fabric::{Fabric, Spec, counters, document};
 
 /// How large a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +105,12 @@ pub fn site(size: Size, service_nat: bool) -> Result<Site> {
         ..Spec::default()
     })?;
     let pod = fabric.add_pod(ENI, size.endpoints / (2 * usize::from(size.enis)))?;
-    fabric.agent.kill()?;
-    plant::endpoints(&fabric, &pod, size.endpoints)?;
-    let eni = fabric.eni(ENI)?.own_address(Family::V4);
     let mut site = Site::new(fabric, pod)?;
+    goes_past_the_stack(&site)?;
+    site.fabric.agent.kill()?;
+    plant::endpoints(&site.fabric, &site.pod, size.endpoints)?;
     plant::flows(&site, size.flows)?;
+    let eni = site.fabric.eni(ENI)?.own_address(Family::V4);
     site.prove(&[
         Expected {
             traffic: Traffic::Exempt,
@@ -122,6 +124,28 @@ pub fn site(size: Size, service_nat: bool) -> Result<Site> {
         },
     ])?;
     Ok(site)
+}
+
+/// Shows that what is going to be measured are our programs, both ways: the stack would carry the
+/// packets as well.
+fn goes_past_the_stack(site: &Site) -> Result<()> {
+    let before = counters::read(&site.fabric)?;
+    for traffic in Traffic::ALL {
+        site.ask(traffic)?;
+    }
+    let moved = counters::moved(&before, &counters::read(&site.fabric)?);
+    for (program, outcome) in [
+        ("from_endpoint", "eni"),
+        ("from_endpoint", "translated"),
+        ("from_network", "local"),
+        ("from_network", "returned"),
+    ] {
+        let name = (program.to_owned(), outcome.to_owned());
+        check(moved.contains_key(&name), || {
+            format!("{program} counted no packet as {outcome}: {moved:?}")
+        })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

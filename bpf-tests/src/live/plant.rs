@@ -92,7 +92,10 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
             );
         }
         if left == before {
-            bail!("the ENIs have addresses for {} endpoints only", count - left);
+            bail!(
+                "the ENIs have addresses for {} endpoints only",
+                count - left
+            );
         }
     }
     fabric.node.ip(&batch)

@@ -80,10 +80,11 @@ pub fn run<K: Copy + Ord>(lanes: &[(K, Lane<'_>)], effort: Effort) -> Result<Sam
                         continue;
                     };
                     let count = (operation.count() / effort.divisor).max(1);
-                    let took = traffic::run(&clock, *lane, operation, count).with_context(|| {
-                        let (from, to) = (lane.client.address, lane.server.address);
-                        format!("{} from {from} to {to}", operation.name())
-                    })?;
+                    let took =
+                        traffic::run(&clock, *lane, operation, count).with_context(|| {
+                            let (from, to) = (lane.client.address, lane.server.address);
+                            format!("{} from {from} to {to}", operation.name())
+                        })?;
                     if round == 0 {
                         continue;
                     }

@@ -51,9 +51,15 @@ pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
         interrupt::check()?;
         let population = Population { pods };
         let kernel = kernel::site(population);
-        kernels.push((pods, kernel.with_context(|| format!("routes, {pods} pods"))?));
+        kernels.push((
+            pods,
+            kernel.with_context(|| format!("routes, {pods} pods"))?,
+        ));
         let vpc_cni = vpc_cni::site(population);
-        vpc_cnis.push((pods, vpc_cni.with_context(|| format!("VPC CNI, {pods} pods"))?));
+        vpc_cnis.push((
+            pods,
+            vpc_cni.with_context(|| format!("VPC CNI, {pods} pods"))?,
+        ));
     }
     let mut ours = Vec::new();
     for service_nat in [false, true] {
@@ -88,6 +94,9 @@ pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
 pub enum Growth {
     /// In nothing.
     None,
+    /// In nothing: another node of the same size. What it seems to cost more is what the method
+    /// cannot tell.
+    Again,
     /// So many endpoints instead of 10.
     Endpoints(usize),
     /// So many ENIs instead of 2.
@@ -102,7 +111,7 @@ impl Growth {
     fn size(self) -> Size {
         let mut size = Size::SMALL;
         match self {
-            Self::None => {}
+            Self::None | Self::Again => {}
             Self::Endpoints(endpoints) => size.endpoints = endpoints,
             Self::Enis(enis) => size.enis = enis,
             Self::Cidrs(cidrs) => size.cidrs = cidrs,

@@ -104,6 +104,14 @@ impl Site {
         })
     }
 
+    /// Has one datagram answered, and returns whom the server took for its sender.
+    ///
+    /// # Errors
+    /// When it, or the answer, does not arrive.
+    pub fn ask(&self, traffic: Traffic) -> Result<IpAddr> {
+        source_seen(self.lane(traffic)).with_context(|| format!("{traffic:?} traffic"))
+    }
+
     /// Shows on the source-checking fabric that packets leave as they should, both ways, and lifts
     /// the checks then.
     ///
@@ -113,7 +121,7 @@ impl Site {
         for of in expected {
             let lane = self.lane(of.traffic);
             source_check::forget_flows(&self.fabric.vpc.router)?;
-            let seen = source_seen(lane).with_context(|| format!("{:?}", of.traffic))?;
+            let seen = self.ask(of.traffic)?;
             check(seen == of.source, || {
                 format!(
                     "{:?} traffic of the pod is seen as {seen}'s, not as {}'s",

@@ -61,7 +61,9 @@ fn beside<T: Send, S: Send>(
             clock.pin()?;
             client()
         });
-        let served = server.join().map_err(|_panic| anyhow!("a server panicked"))?;
+        let served = server
+            .join()
+            .map_err(|_panic| anyhow!("a server panicked"))?;
         Ok((client?, served.context("the server")?))
     })
 }

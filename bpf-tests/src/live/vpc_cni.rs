@@ -133,11 +133,7 @@ fn install(population: Population) -> Result<(Fabric, std::sync::Arc<Pod>)> {
 /// When something cannot be set up, counts differ, or packets do not leave as they do there.
 pub fn site(population: Population) -> Result<Site> {
     let (fabric, pod) = install(population)?;
-    let expected = Counts::expected(population, 1, 1);
-    let seen = Counts::seen(&fabric.node)?;
-    check(seen == expected, || {
-        format!("the VPC CNI has {expected:?} for {population:?}, this node {seen:?}")
-    })?;
+    check_counts(&fabric, population)?;
     let primary = fabric.eni(0)?.own_address(Family::V4);
     let mut site = Site::new(fabric, pod)?;
     site.prove(&[
@@ -156,6 +152,14 @@ pub fn site(population: Population) -> Result<Site> {
         "conntrack follows no flow of the VPC CNI's node".to_owned()
     })?;
     Ok(site)
+}
+
+fn check_counts(fabric: &Fabric, population: Population) -> Result<()> {
+    let expected = Counts::expected(population, 1, 1);
+    let seen = Counts::seen(&fabric.node)?;
+    check(seen == expected, || {
+        format!("the VPC CNI has {expected:?} for {population:?}, this node {seen:?}")
+    })
 }
 
 /// The flows that conntrack follows on a site's node.
@@ -184,5 +188,16 @@ mod tests {
         assert_eq!(counts, expected);
         let at_250 = Counts::expected(Population { pods: 250 }, 1, 1);
         assert_eq!((at_250.rules, at_250.main_routes), (380, 252));
+    }
+    /// A node that lacks one of the rules is not timed.
+    #[test]
+    fn a_rule_that_is_missing_is_found() {
+        let population = Population { pods: 3 };
+        let (fabric, _pod) = install(population).unwrap();
+        check_counts(&fabric, population).unwrap();
+        fabric.node.ip("rule del pref 1024").unwrap();
+        let error = check_counts(&fabric, population).unwrap_err().to_string();
+        assert!(error.contains("rules: 9"), "{error}");
+        fabric.finish().unwrap();
     }
 }

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use serde_json::json;
 use towpath::intent::Family;
 
-use crate::text::Text;
 use crate::flows;
+use crate::text::Text;
 
 /// The fabric and its pods.
 pub(crate) struct Stage {

@@ -12,7 +12,7 @@ use crate::report::Row;
 
 /// How much is measured: odd numbers of rounds, so that a median is one of them.
 fn effort(options: &Options) -> Effort {
-    let rounds = if options.quick { 7 } else { 41 };
+    let rounds = if options.quick { 9 } else { 61 };
     Effort { rounds, divisor: 1 }
 }
 
@@ -29,7 +29,8 @@ pub(crate) fn growth(options: &Options) -> Result<Vec<Row>> {
     let largest = if options.quick { 1_000 } else { 10_000 };
     let endpoints = [250, 1_000, 10_000].into_iter();
     let endpoints = endpoints.filter(|endpoints| *endpoints <= largest);
-    let mut growths: Vec<_> = endpoints.map(Growth::Endpoints).collect();
+    let mut growths = vec![Growth::Again];
+    growths.extend(endpoints.map(Growth::Endpoints));
     growths.extend([
         Growth::Enis(15),
         Growth::Cidrs(1_000),

@@ -105,12 +105,20 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
                 }
             }
         }
-        for &pods in populations {
-            for operation in Operation::ALL {
-                let name = format!("exempt / kernel routing with {}{suffix}", of_pods(pods));
-                let of = (ours(service_nat, Traffic::Exempt), Way::Kernel(pods));
-                rows.ratio(name, of, operation, None);
-            }
+    }
+    for &pods in populations {
+        for operation in Operation::ALL {
+            let name = format!("exempt / kernel routing with {}", of_pods(pods));
+            let of = (ours(false, Traffic::Exempt), Way::Kernel(pods));
+            rows.ratio(name, of, operation, None);
+        }
+    }
+    // What no datapath can be better than: translation would have to cost less than nothing.
+    for &pods in populations {
+        for operation in Operation::ALL {
+            let name = format!("floor / VPC CNI, masqueraded, with {}", of_pods(pods));
+            let of = (Way::Floor, Way::VpcCni(pods, Traffic::Masqueraded));
+            rows.ratio(name, of, operation, None);
         }
     }
     rows.rows.push(Row {
@@ -135,6 +143,7 @@ fn of_pods(pods: usize) -> String {
 fn grown(growth: Growth, largest: usize) -> Option<(String, Option<f64>)> {
     match growth {
         Growth::None => None,
+        Growth::Again => Some(("no growth, another node of the same size".to_owned(), None)),
         Growth::Endpoints(endpoints) => Some((
             format!("growth from 10 to {endpoints} endpoints"),
             (endpoints == largest).then_some(GROWTH),
