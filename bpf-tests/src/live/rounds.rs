@@ -15,7 +15,10 @@ use crate::random::Random;
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// How often each lane does each operation.
+    /// How often everything is set up anew. Where a node's maps and programs come to lie in memory is
+    /// worth some percent of an operation, for as long as the node lives.
+    pub passes: usize,
+    /// How often each lane does each operation in a pass.
     pub rounds: usize,
     /// What the number of operations for one figure is divided by.
     pub divisor: u32,
@@ -29,6 +32,23 @@ pub struct Samples<K> {
 }
 
 impl<K: Copy + Ord> Samples<K> {
+    /// No rounds yet.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            figures: BTreeMap::new(),
+            strain: f64::INFINITY,
+        }
+    }
+
+    /// Adds the rounds of another pass over the same lanes.
+    pub fn add(&mut self, pass: Self) {
+        for (of, figures) in pass.figures {
+            self.figures.entry(of).or_default().extend(figures);
+        }
+        self.strain = self.strain.min(pass.strain);
+    }
+
     fn of(&self, lane: K, operation: Operation) -> &[f64] {
         let figures = self.figures.get(&(lane, operation));
         figures.map(Vec::as_slice).unwrap_or_default()
@@ -54,17 +74,17 @@ impl<K: Copy + Ord> Samples<K> {
     }
 }
 
+/// Any number but 0 gives an order.
+const SEED: u64 = 0x7077_7061_7468;
+
 /// Measures lanes.
 ///
 /// # Errors
 /// When a lane does not carry an operation, and when this process is interrupted.
 pub fn run<K: Copy + Ord>(lanes: &[(K, Lane<'_>)], effort: Effort) -> Result<Samples<K>> {
     let clock = Clock::new()?;
-    let mut samples = Samples {
-        figures: BTreeMap::new(),
-        strain: f64::INFINITY,
-    };
-    let mut random = Random::new(0x7077_7061_7468);
+    let mut samples = Samples::none();
+    let mut random = Random::new(SEED);
     for offloads in [true, false] {
         if !offloads {
             lanes.iter().try_for_each(|(_, l)| l.set_offloads(false))?;
@@ -138,5 +158,19 @@ mod tests {
         assert!((ratio.median - 3.5).abs() < 1e-9, "{ratio:?}");
         assert!(samples.ratio(1, 3, Operation::UdpOneWay).is_none());
         assert!(samples.cost(1, Operation::UdpRate).is_none());
+    }
+
+    #[test]
+    fn passes_are_put_together_round_by_round() {
+        let pass = |figure: f64| Samples {
+            figures: [((1, Operation::UdpOneWay), vec![figure])].into(),
+            strain: figure,
+        };
+        let mut samples = Samples::none();
+        for figure in [4.0, 2.0, 9.0] {
+            samples.add(pass(figure));
+        }
+        assert_eq!(samples.of(1, Operation::UdpOneWay), [4.0, 2.0, 9.0]);
+        assert!((samples.strain() - 2.0).abs() < 1e-9);
     }
 }

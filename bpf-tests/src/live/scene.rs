@@ -7,7 +7,7 @@ use super::kernel::{self, Population};
 use super::lane::Lane;
 use super::ours::{self, Size};
 use super::rounds::{Effort, Samples, run};
-use super::site::{Site, Traffic};
+use super::site::Traffic;
 use super::vpc_cni;
 use crate::interrupt;
 
@@ -45,8 +45,16 @@ const OURS: Size = Size {
 /// # Errors
 /// When a way cannot be set up, does not behave as it has to, or does not carry an operation.
 pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
-    let mut kernels: Vec<(usize, Site)> = Vec::new();
-    let mut vpc_cnis: Vec<(usize, Site)> = Vec::new();
+    let mut samples = Samples::none();
+    for pass in 0..effort.passes {
+        samples.add(compare_once(populations, effort, pass)?);
+    }
+    Ok(samples)
+}
+
+fn compare_once(populations: &[usize], effort: Effort, pass: usize) -> Result<Samples<Way>> {
+    let mut kernels = Vec::new();
+    let mut vpc_cnis = Vec::new();
     for &pods in populations {
         interrupt::check()?;
         let population = Population { pods };
@@ -62,7 +70,7 @@ pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
         ));
     }
     let mut ours = Vec::new();
-    for service_nat in [false, true] {
+    for service_nat in in_turn([false, true].into(), pass) {
         interrupt::check()?;
         ours.push((service_nat, ours::site(OURS, service_nat)?));
     }
@@ -87,6 +95,14 @@ pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
         }
     }
     run(&lanes, effort)
+}
+
+/// Begins with another thing in each pass: a node that is made first may be slower for as long as it
+/// lives, by some percent of what TCP costs.
+fn in_turn<T>(mut things: Vec<T>, pass: usize) -> Vec<T> {
+    let first = pass.checked_rem(things.len()).unwrap_or(0);
+    things.rotate_left(first);
+    things
 }
 
 /// In what a node is large.
@@ -126,11 +142,24 @@ impl Growth {
 /// # Errors
 /// As [`compare`].
 pub fn grow(growths: &[Growth], effort: Effort) -> Result<Samples<(Growth, Traffic)>> {
+    let mut samples = Samples::none();
+    for pass in 0..effort.passes {
+        samples.add(grow_once(growths, effort, pass)?);
+    }
+    Ok(samples)
+}
+
+fn grow_once(
+    growths: &[Growth],
+    effort: Effort,
+    pass: usize,
+) -> Result<Samples<(Growth, Traffic)>> {
+    let growths = [Growth::None].iter().chain(growths).copied().collect();
     let mut sites = Vec::new();
-    for growth in [Growth::None].iter().chain(growths) {
+    for growth in in_turn(growths, pass) {
         interrupt::check()?;
         let site = ours::site(growth.size(), false);
-        sites.push((*growth, site.with_context(|| format!("{growth:?}"))?));
+        sites.push((growth, site.with_context(|| format!("{growth:?}"))?));
     }
     let lanes: Vec<((Growth, Traffic), Lane<'_>)> = sites
         .iter()

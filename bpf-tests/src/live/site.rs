@@ -69,6 +69,11 @@ impl Site {
     /// When the router refuses.
     pub fn new(fabric: Fabric, pod: Arc<Pod>) -> Result<Self> {
         let router = &fabric.vpc.router;
+        // What every kernel has. Others pace by timers, whose interrupts come when they like.
+        let control = [("ipv4/tcp_congestion_control", "reno")];
+        for netns in [router, &fabric.node, &pod.netns] {
+            netns.sysctls(&control)?;
+        }
         for server in [INSIDE, OUTSIDE] {
             router.ip(&format!("addr add {server}/32 dev lo"))?;
         }

@@ -7,6 +7,7 @@ use bpf_tests::live::scene::{Growth, Way, compare, grow};
 use bpf_tests::live::site::Traffic;
 
 const EFFORT: Effort = Effort {
+    passes: 1,
     rounds: 1,
     divisor: 20,
 };

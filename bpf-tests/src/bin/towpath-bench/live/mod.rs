@@ -10,10 +10,14 @@ use bpf_tests::live::scene::{Growth, POPULATIONS, compare, grow};
 use crate::options::Options;
 use crate::report::Row;
 
-/// How much is measured: odd numbers of rounds, so that a median is one of them.
+/// How much is measured. A quick run cannot tell the last percent.
 fn effort(options: &Options) -> Effort {
-    let rounds = if options.quick { 9 } else { 61 };
-    Effort { rounds, divisor: 1 }
+    let (passes, rounds) = if options.quick { (2, 5) } else { (6, 11) };
+    Effort {
+        passes,
+        rounds,
+        divisor: 1,
+    }
 }
 
 /// Our paths beside everything else.
