@@ -85,9 +85,10 @@ impl Clock {
     /// As [`Self::now`].
     pub fn since(&self, then: Stamp, count: u32) -> Result<Took> {
         let wall = then.wall.elapsed();
-        let cpu = Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?) - then.cpu;
+        let cpu = Duration::from(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?);
         let softirqd = self.softirqd.as_deref().map(run_time).transpose()?;
-        let cpu = cpu + softirqd.unwrap_or_default().saturating_sub(then.softirqd);
+        let softirqd = softirqd.unwrap_or_default().saturating_sub(then.softirqd);
+        let cpu = cpu.saturating_sub(then.cpu) + softirqd;
         let each = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(count);
         Ok(Took {
             cpu: each(cpu),

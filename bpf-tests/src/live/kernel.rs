@@ -46,7 +46,7 @@ impl Population {
     }
 
     fn measured(self) -> usize {
-        self.pods / 2 & !1
+        (self.pods / 2) & !1
     }
 
     /// Everybody's address in the order of the rules, and whether it is the secondary ENI's. All but

@@ -87,8 +87,7 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
             // Writing to a string cannot fail.
             let _infallible = writeln!(
                 batch,
-                "route add {}/32 dev {device} table {TABLE_PODS} proto kernel src {source}",
-                address
+                "route add {address}/32 dev {device} table {TABLE_PODS} proto kernel src {source}"
             );
         }
         if left == before {

@@ -45,12 +45,12 @@ fn over_vpc_cni(operation: Operation, pods: usize) -> Option<f64> {
 struct Rows<'a, K> {
     group: Group,
     samples: &'a Samples<K>,
-    rows: Vec<Row>,
+    list: Vec<Row>,
 }
 
 impl<K: Copy + Ord> Rows<'_, K> {
     fn put(&mut self, name: String, unit: Unit, figure: Option<Summary>, target: Option<f64>) {
-        self.rows.extend(figure.map(|figure| Row {
+        self.list.extend(figure.map(|figure| Row {
             group: self.group,
             name,
             value: figure.median,
@@ -60,7 +60,7 @@ impl<K: Copy + Ord> Rows<'_, K> {
         }));
     }
 
-    fn ratio(&mut self, name: String, of: (K, K), operation: Operation, target: Option<f64>) {
+    fn ratio(&mut self, name: &str, of: (K, K), operation: Operation, target: Option<f64>) {
         let figure = self.samples.ratio(of.0, of.1, operation);
         let name = format!("{name}: {}", operation.name());
         self.put(name, Unit::Ratio, figure, target);
@@ -72,7 +72,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
     let mut rows = Rows {
         group: Group::Live,
         samples,
-        rows: Vec::new(),
+        list: Vec::new(),
     };
     for operation in Operation::ALL {
         let name = format!("floor: {}", operation.name());
@@ -81,7 +81,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
     }
     for operation in Operation::ALL {
         let of = (Way::Direct, Way::Floor);
-        rows.ratio("direct / floor".to_owned(), of, operation, None);
+        rows.ratio("direct / floor", of, operation, None);
     }
     for service_nat in [false, true] {
         let suffix = if service_nat { ", service NAT on" } else { "" };
@@ -91,7 +91,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
             let (way, word) = (ours(service_nat, traffic), word(traffic));
             for operation in Operation::ALL {
                 let name = format!("{word} / floor{suffix}");
-                rows.ratio(name, (way, Way::Floor), operation, only(OVER_FLOOR));
+                rows.ratio(&name, (way, Way::Floor), operation, only(OVER_FLOOR));
             }
             for &pods in populations {
                 for operation in Operation::ALL {
@@ -101,7 +101,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
                     };
                     let name = format!("{word} / VPC CNI with {}{suffix}", of_pods(pods));
                     let of = (way, Way::VpcCni(pods, traffic));
-                    rows.ratio(name, of, operation, target);
+                    rows.ratio(&name, of, operation, target);
                 }
             }
         }
@@ -110,7 +110,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
         for operation in Operation::ALL {
             let name = format!("exempt / kernel routing with {}", of_pods(pods));
             let of = (ours(false, Traffic::Exempt), Way::Kernel(pods));
-            rows.ratio(name, of, operation, None);
+            rows.ratio(&name, of, operation, None);
         }
     }
     // What no datapath can be better than: translation would have to cost less than nothing.
@@ -118,10 +118,10 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
         for operation in Operation::ALL {
             let name = format!("floor / VPC CNI, masqueraded, with {}", of_pods(pods));
             let of = (Way::Floor, Way::VpcCni(pods, Traffic::Masqueraded));
-            rows.ratio(name, of, operation, None);
+            rows.ratio(&name, of, operation, None);
         }
     }
-    rows.rows.push(Row {
+    rows.list.push(Row {
         group: Group::Live,
         name: "wall time / CPU time, least disturbed measurement".to_owned(),
         value: samples.strain(),
@@ -129,7 +129,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
         spread: None,
         target: None,
     });
-    rows.rows
+    rows.list
 }
 
 fn of_pods(pods: usize) -> String {
@@ -163,7 +163,7 @@ pub(super) fn growth(
     let mut rows = Rows {
         group: Group::Growth,
         samples,
-        rows: Vec::new(),
+        list: Vec::new(),
     };
     let named = growths.iter().filter_map(|growth| {
         let (name, target) = grown(*growth, largest)?;
@@ -182,5 +182,5 @@ pub(super) fn growth(
             }
         }
     }
-    rows.rows
+    rows.list
 }
