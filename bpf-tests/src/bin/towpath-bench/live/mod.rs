@@ -12,7 +12,7 @@ use crate::report::Row;
 
 /// How much is measured. A quick run cannot tell the last percent.
 fn effort(options: &Options) -> Effort {
-    let (passes, rounds) = if options.quick { (2, 5) } else { (6, 11) };
+    let (passes, rounds) = if options.quick { (2, 5) } else { (6, 15) };
     Effort {
         passes,
         rounds,

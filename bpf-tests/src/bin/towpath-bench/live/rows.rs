@@ -83,42 +83,51 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
         let of = (Way::Direct, Way::Floor);
         rows.ratio("direct / floor", of, operation, None);
     }
-    for service_nat in [false, true] {
-        let suffix = if service_nat { ", service NAT on" } else { "" };
-        // The targets are for nodes without service NAT, as everything they are compared with.
-        let only = |target| Some(target).filter(|_| !service_nat);
+    // The targets are for nodes without service NAT, as everything is that they are compared with.
+    for (service_nat, suffix, target) in [
+        (false, "", Some(OVER_FLOOR)),
+        (true, ", service NAT on", None),
+    ] {
         for traffic in Traffic::ALL {
-            let (way, word) = (ours(service_nat, traffic), word(traffic));
+            let name = format!("{}{suffix} / floor", word(traffic));
             for operation in Operation::ALL {
-                let name = format!("{word} / floor{suffix}");
-                rows.ratio(&name, (way, Way::Floor), operation, only(OVER_FLOOR));
-            }
-            for &pods in populations {
-                for operation in Operation::ALL {
-                    let target = match traffic {
-                        Traffic::Exempt => None,
-                        Traffic::Masqueraded => over_vpc_cni(operation, pods).and_then(only),
-                    };
-                    let name = format!("{word} / VPC CNI with {}{suffix}", of_pods(pods));
-                    let of = (way, Way::VpcCni(pods, traffic));
-                    rows.ratio(&name, of, operation, target);
-                }
+                let of = (ours(service_nat, traffic), Way::Floor);
+                rows.ratio(&name, of, operation, target);
             }
         }
     }
     for &pods in populations {
+        let with = of_pods(pods);
         for operation in Operation::ALL {
-            let name = format!("exempt / kernel routing with {}", of_pods(pods));
+            let name = format!("exempt / kernel routing with {with}");
             let of = (ours(false, Traffic::Exempt), Way::Kernel(pods));
             rows.ratio(&name, of, operation, None);
         }
-    }
-    // What no datapath can be better than: translation would have to cost less than nothing.
-    for &pods in populations {
-        for operation in Operation::ALL {
-            let name = format!("floor / VPC CNI, masqueraded, with {}", of_pods(pods));
-            let of = (Way::Floor, Way::VpcCni(pods, Traffic::Masqueraded));
-            rows.ratio(&name, of, operation, None);
+        for traffic in Traffic::ALL {
+            let name = format!("{} / VPC CNI with {with}", word(traffic));
+            for operation in Operation::ALL {
+                let target = match traffic {
+                    Traffic::Exempt => None,
+                    Traffic::Masqueraded => over_vpc_cni(operation, pods),
+                };
+                let of = (ours(false, traffic), Way::VpcCni(pods, traffic));
+                rows.ratio(&name, of, operation, target);
+            }
+        }
+        // The same with service NAT, and what no datapath is better than: the floor translates
+        // nothing. Only where there is a target.
+        for (name, way) in [
+            (
+                "masqueraded, service NAT on",
+                ours(true, Traffic::Masqueraded),
+            ),
+            ("floor", Way::Floor),
+        ] {
+            let name = format!("{name} / VPC CNI's masqueraded with {with}");
+            for operation in [Operation::UdpOneWay, Operation::TcpConnection] {
+                let of = (way, Way::VpcCni(pods, Traffic::Masqueraded));
+                rows.ratio(&name, of, operation, None);
+            }
         }
     }
     rows.list.push(Row {
