@@ -18,7 +18,7 @@ const HOST_MAC: &str = "02:7e:00:00:01:00";
 /// The VPC CNI's table of the first secondary ENI.
 pub(super) const TABLE: u32 = 2;
 
-/// Priorities of rules: `reference/peers.md`, 1.2.
+/// Priorities of the VPC CNI's rules (amazon-vpc-cni-k8s, `pkg/networkutils`).
 mod priority {
     pub(super) const TO_POD: u32 = 512;
     pub(super) const FROM_POD: u32 = 1536;
@@ -74,7 +74,7 @@ pub(super) fn bare() -> Result<(Fabric, Arc<Pod>)> {
 /// Turns forwarding on, gives the secondary ENI its address and the pod its devices. `mac` is the
 /// pod's own MAC, where it is to have a certain one.
 pub(super) fn connect(fabric: &Fabric, pod: &Pod, mac: Option<String>) -> Result<String> {
-    // The VPC CNI sets the primary's (peers.md, 1.5). Elsewhere 0, which is the cheapest.
+    // The VPC CNI sets the primary's. Elsewhere 0, which is the cheapest.
     fabric.node.sysctls(&[
         ("ipv4/ip_forward", "1"),
         ("ipv4/conf/all/rp_filter", "0"),

@@ -1,7 +1,23 @@
-//! A node as the VPC CNI (amazon-vpc-cni-k8s) sets it up: `reference/peers.md`, 1.8.
+//! A node as the VPC CNI (amazon-vpc-cni-k8s, `pkg/networkutils`) sets it up, in IPv4 mode with node
+//! ports on and one CIDR in its VPC:
 //!
-//! Its rules are loaded by `iptables-nft`, the backend of current node images, without the comments
-//! that it adds: every difference to the real thing makes this one cheaper.
+//! | what | for |
+//! |---|---|
+//! | rule 512, to its address, main table | each pod |
+//! | rule 1024, mark 0x80/0x80, main table | the node |
+//! | rule 1536, from its address, the ENI's table | each pod of a secondary ENI |
+//! | rule 32765, from its address, its table | each secondary ENI |
+//! | route on its device, main table | each pod |
+//! | routes to the gateway, its table | each secondary ENI |
+//! | mangle PREROUTING: mark connections to the node, restore the mark of pods' | the node |
+//! | nat PREROUTING: mark connections of pods out of the VPC, restore the mark | the node |
+//! | nat POSTROUTING: translate them to the primary's address | the node |
+//!
+//! So what leaves the VPC leaves by the primary ENI, whichever owns the pod's address.
+//!
+//! The rules are loaded by `iptables-nft`, the backend of current node images, without the comments
+//! that the VPC CNI adds and without those of kube-proxy: every difference to a real node makes this
+//! one cheaper.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -173,7 +189,7 @@ fn tracked(site: &Site) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// The example of peers.md, 1.8, has two pods of three on the secondary ENI; so has ours.
+    /// Counted by hand for three pods, two of which are of the secondary ENI.
     #[test]
     fn the_formulas_give_the_example() {
         let counts = Counts::expected(Population { pods: 3 }, 1, 1);
