@@ -25,6 +25,8 @@ const BURST: u32 = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after the last datagram a flood is over.
 const SILENCE: Duration = Duration::from_millis(200);
+/// Datagrams of a flood between two looks at the clock, which costs as much as a few of them.
+const LOOK: u32 = 512;
 /// Room for a whole flood: a small datagram takes less than a kilobyte of it.
 const FLOOD_ROOM: usize = 8 << 20;
 
@@ -150,8 +152,8 @@ fn flood(clock: &Clock, lane: Lane<'_>, count: u32) -> Result<Took> {
         let (mut arrived, mut took) = (0, None);
         while arrived < count && server.recv(&mut buffer).is_ok() {
             arrived += 1;
-            // Who loses some of the last learns of it by waiting in vain.
-            if arrived == count || arrived.is_multiple_of(64) {
+            // That the last ones are lost is learned by waiting in vain: time that does not count.
+            if arrived == count || arrived.is_multiple_of(LOOK) {
                 took = Some(clock.since(then, arrived)?);
             }
         }
