@@ -193,3 +193,29 @@ pub(super) fn growth(
     }
     rows.list
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_largest_node_has_a_target() {
+        let target = |growth| grown(growth, 1_000).map(|(_, target)| target);
+        assert_eq!(target(Growth::Endpoints(1_000)), Some(Some(GROWTH)));
+        assert_eq!(target(Growth::Endpoints(250)), Some(None));
+        assert_eq!(target(Growth::Flows(250_000)), Some(None));
+        assert_eq!(target(Growth::None), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_row() {
+        let samples = Samples::none();
+        let names: Vec<_> = live(&samples, &[1, 250])
+            .into_iter()
+            .map(|row| row.name)
+            .collect();
+        assert_eq!(names, ["wall time / CPU time, least disturbed measurement"]);
+        let samples = Samples::none();
+        assert!(growth(&samples, &[Growth::Enis(15)], 1_000).is_empty());
+    }
+}
