@@ -3,6 +3,8 @@
 pub mod fabric;
 pub mod fuzz;
 pub mod interpreter;
+pub mod interrupt;
+pub mod live;
 pub mod model;
 pub mod packet;
 pub mod path_cost;

@@ -1,5 +1,6 @@
 //! Access to a packet: the one place that checks bounds.
 
+#[cfg(target_arch = "bpf")]
 use core::arch::asm;
 use core::ptr;
 
@@ -276,8 +277,15 @@ macro_rules! load {
         /// The number at an offset, as it lies in the packet.
         #[inline(always)]
         pub(crate) fn $name<const OFFSET: usize>(self) -> $type {
+            #[cfg(not(target_arch = "bpf"))]
+            let value = {
+                let _not_run = (self.0, OFFSET);
+                0_u64
+            };
+            #[cfg(target_arch = "bpf")]
             let value: u64;
             // SAFETY: a load from the packet, or the verifier refuses the program.
+            #[cfg(target_arch = "bpf")]
             unsafe {
                 asm!(
                     concat!("{value} = *(", $width, " *)({start} + {offset})"),
@@ -302,7 +310,10 @@ impl Front {
     /// Writes a number at an offset, as it lies in the packet.
     #[inline(always)]
     fn set_u32<const OFFSET: usize>(self, value: u32) {
+        #[cfg(not(target_arch = "bpf"))]
+        let _not_run = (self.0, OFFSET, value);
         // SAFETY: a store to the packet, or the verifier refuses the program.
+        #[cfg(target_arch = "bpf")]
         unsafe {
             asm!(
                 "*(u32 *)({start} + {offset}) = {value}",

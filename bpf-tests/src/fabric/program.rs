@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,12 +20,18 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_INGRESS: u32 = 46;
+const BPF_TCX_EGRESS: u32 = 47;
 const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_F_AFTER: u32 = 1 << 4;
 const BPF_STATS_RUN_TIME: u32 = 0;
 // Verdicts: include/uapi/linux/pkt_cls.h.
 const TC_ACT_OK: u32 = 0;
 const TC_ACT_SHOT: u32 = 2;
+// Helpers: `___BPF_FUNC_MAPPER` there.
+const REDIRECT_NEIGH: u64 = 152;
+const REDIRECT_PEER: u64 = 155;
+/// `struct bpf_redir_neigh`: a family, and room for an address of either.
+const NEXT_HOP_SIZE: i16 = 20;
 
 /// What a program does with every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +44,15 @@ pub enum Deed {
     Accept,
     /// It gives it a mark and passes it on.
     Mark(u32),
+    /// It sends it by a device to a neighbour there.
+    RedirectNeighbour {
+        /// The device.
+        ifindex: u32,
+        /// The neighbour.
+        gateway: Ipv4Addr,
+    },
+    /// It puts it into the namespace of a device's peer.
+    RedirectPeer(u32),
 }
 
 impl Deed {
@@ -53,8 +69,50 @@ impl Deed {
                 .into_iter()
                 .chain(end(u32::MAX))
                 .collect(),
+            Self::RedirectNeighbour { ifindex, gateway } => {
+                // `*(u32 *)(r10 + off) = word`, from the lowest word up.
+                let words = [
+                    libc::AF_INET.cast_unsigned(),
+                    u32::from_ne_bytes(gateway.octets()),
+                    0,
+                    0,
+                    0,
+                ];
+                let stores = words.into_iter().zip((-NEXT_HOP_SIZE..0).step_by(4));
+                let stores = stores.map(|(word, off)| {
+                    u64::from(word) << 32 | u64::from(off.cast_unsigned()) << 16 | 0x0a62
+                });
+                let size = u64::from(NEXT_HOP_SIZE.unsigned_abs());
+                let below = u64::from((-i32::from(NEXT_HOP_SIZE)).cast_unsigned());
+                stores
+                    .chain([
+                        // `r1 = ifindex; r2 = r10 - size; r3 = size; r4 = 0`, and what it returns.
+                        u64::from(ifindex) << 32 | 0x01b7,
+                        0xa2bf,
+                        below << 32 | 0x0207,
+                        size << 32 | 0x03b7,
+                        0x04b7,
+                        REDIRECT_NEIGH << 32 | 0x85,
+                        0x95,
+                    ])
+                    .collect()
+            }
+            Self::RedirectPeer(ifindex) => {
+                // `r1 = ifindex; r2 = 0`, and what it returns.
+                let device = u64::from(ifindex) << 32 | 0x01b7;
+                vec![device, 0x02b7, REDIRECT_PEER << 32 | 0x85, 0x95]
+            }
         }
     }
+}
+
+/// A device's hook for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// Where it receives.
+    Ingress,
+    /// Where it sends.
+    Egress,
 }
 
 /// Where a TCX program goes among those that are there.
@@ -72,8 +130,8 @@ pub struct ForeignProgram {
     fd: OwnedFd,
     pin: PathBuf,
     link: Option<OwnedFd>,
-    /// The kernel counts runs as long as this is open.
-    _stats: OwnedFd,
+    /// The kernel counts runs, of every program there is, as long as this is open.
+    _stats: Option<OwnedFd>,
 }
 
 /// The first fields of `union bpf_attr` for `BPF_PROG_LOAD`.
@@ -157,6 +215,22 @@ impl ForeignProgram {
     /// # Errors
     /// When the kernel refuses.
     pub fn load(name: &str, folder: &Path, deed: Deed) -> Result<Self> {
+        let stats = EnableStats {
+            kind: BPF_STATS_RUN_TIME,
+        };
+        let stats = bpf_fd(BPF_ENABLE_STATS, &stats)?;
+        Self::load_with(name, folder, deed, Some(stats))
+    }
+
+    /// The same without having its runs counted, which would slow every program down.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load_uncounted(name: &str, folder: &Path, deed: Deed) -> Result<Self> {
+        Self::load_with(name, folder, deed, None)
+    }
+
+    fn load_with(name: &str, folder: &Path, deed: Deed, stats: Option<OwnedFd>) -> Result<Self> {
         let instructions = deed.instructions();
         let license = CString::new("GPL")?;
         let mut prog_name = [0; 16];
@@ -184,14 +258,11 @@ impl ForeignProgram {
                 file_flags: 0,
             },
         )?;
-        let stats = EnableStats {
-            kind: BPF_STATS_RUN_TIME,
-        };
         Ok(Self {
             fd,
             pin,
             link: None,
-            _stats: bpf_fd(BPF_ENABLE_STATS, &stats)?,
+            _stats: stats,
         })
     }
 
@@ -200,13 +271,29 @@ impl ForeignProgram {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_tcx(&mut self, netns: &Netns, device: &str, position: Position) -> Result<()> {
+        self.attach_tcx_at(netns, (device, Hook::Ingress), position)
+    }
+
+    /// Attaches it to a TCX hook of a device.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_tcx_at(
+        &mut self,
+        netns: &Netns,
+        (device, hook): (&str, Hook),
+        position: Position,
+    ) -> Result<()> {
         let link = netns.enter(|| {
             bpf_fd(
                 BPF_LINK_CREATE,
                 &LinkCreate {
                     prog_fd: descriptor(&self.fd)?,
                     target_ifindex: nix::net::if_::if_nametoindex(device)?,
-                    attach_type: BPF_TCX_INGRESS,
+                    attach_type: match hook {
+                        Hook::Ingress => BPF_TCX_INGRESS,
+                        Hook::Egress => BPF_TCX_EGRESS,
+                    },
                     flags: match position {
                         Position::First => BPF_F_BEFORE,
                         Position::Last => BPF_F_AFTER,

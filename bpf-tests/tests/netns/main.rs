@@ -14,6 +14,7 @@ mod adversary_ipv6;
 mod adversary_marks;
 mod adversary_numbers;
 mod attach;
+mod bench;
 mod chaos;
 mod cleanup;
 mod damage;

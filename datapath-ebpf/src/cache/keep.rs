@@ -6,7 +6,7 @@ use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use super::entry::{FAMILY, FAMILY_V4, Key, Stamp, edit, exit};
+use super::entry::{Entry, FAMILY, FAMILY_V4, Key, Stamp, edit, exit};
 use super::seen::{Seen, address};
 use super::{epoch, is_on, slot};
 use crate::clock;
@@ -181,19 +181,21 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         let edit = work::read(work.edit());
         (edit.to, edit.to_port)
     };
-    // SAFETY: the slot is this CPU's own, and no other reference to it exists.
-    let entry = unsafe { &mut *entry };
-    entry.key = pending.key;
-    entry.stamp = pending.stamp;
-    entry.until = pending.now + clock::seconds(1) / 2;
-    entry.counter = counter;
-    entry.device = target.device;
-    entry.mtu = target.mtu;
-    entry.exit = target.exit;
-    entry.edit = (edit & 3) as u8;
-    entry.to_port = to_port;
-    entry.to = to.words();
-    entry.growth = checksum::growth(from.words(), to.words());
-    entry.hop = target.hop;
+    let value = Entry {
+        key: pending.key,
+        stamp: pending.stamp,
+        until: pending.now + clock::seconds(1) / 2,
+        counter,
+        device: target.device,
+        mtu: target.mtu,
+        exit: target.exit,
+        edit: (edit & 3) as u8,
+        to_port,
+        to: to.words(),
+        growth: checksum::growth(from.words(), to.words()),
+        candidate: pending.hash,
+        hop: target.hop,
+    };
+    work::write(entry, value);
     1
 }

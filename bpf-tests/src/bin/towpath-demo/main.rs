@@ -5,7 +5,6 @@
 
 mod flows;
 mod heal;
-mod interrupt;
 mod plan;
 mod report;
 mod stage;
@@ -16,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use bpf_tests::fabric::{counters, record};
+use bpf_tests::interrupt;
 use clap::Parser;
 
 use report::Document;

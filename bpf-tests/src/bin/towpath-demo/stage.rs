@@ -6,12 +6,13 @@ use anyhow::{Context as _, Result};
 use bpf_tests::fabric::layout::{DIRECT, Host};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod, Spec, agent};
+use bpf_tests::interrupt;
 use ipnet::IpNet;
 use serde_json::json;
 use towpath::intent::Family;
 
+use crate::flows;
 use crate::text::Text;
-use crate::{flows, interrupt};
 
 /// The fabric and its pods.
 pub(crate) struct Stage {

@@ -1,9 +1,45 @@
-//! To be filled.
+//! Real traffic: what the library measures, as rows of the report.
+
+mod rows;
+
+use anyhow::Result;
+use bpf_tests::interrupt;
+use bpf_tests::live::rounds::Effort;
+use bpf_tests::live::scene::{Growth, POPULATIONS, compare, grow};
+
 use crate::options::Options;
 use crate::report::Row;
-pub(crate) fn measure(_options: &Options) -> anyhow::Result<Vec<Row>> {
-    Ok(Vec::new())
+
+/// How much is measured. A quick run cannot tell the last percent.
+fn effort(options: &Options) -> Effort {
+    let (passes, rounds) = if options.quick { (2, 5) } else { (6, 15) };
+    Effort {
+        passes,
+        rounds,
+        divisor: 1,
+    }
 }
-pub(crate) fn growth(_options: &Options) -> anyhow::Result<Vec<Row>> {
-    Ok(Vec::new())
+
+/// Our paths beside everything else.
+pub(crate) fn measure(options: &Options) -> Result<Vec<Row>> {
+    interrupt::watch()?;
+    let samples = compare(&POPULATIONS, effort(options))?;
+    Ok(rows::live(&samples, &POPULATIONS))
+}
+
+/// Our paths on larger nodes.
+pub(crate) fn growth(options: &Options) -> Result<Vec<Row>> {
+    interrupt::watch()?;
+    let largest = if options.quick { 1_000 } else { 10_000 };
+    let endpoints = [250, 1_000, 10_000].into_iter();
+    let endpoints = endpoints.filter(|endpoints| *endpoints <= largest);
+    let mut growths = vec![Growth::Again];
+    growths.extend(endpoints.map(Growth::Endpoints));
+    growths.extend([
+        Growth::Enis(15),
+        Growth::Cidrs(1_000),
+        Growth::Flows(250_000),
+    ]);
+    let samples = grow(&growths, effort(options))?;
+    Ok(rows::growth(&samples, &growths, largest))
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: the demo ends in order and leaves nothing behind.
+//! Ctrl-C: what runs ends in order and leaves nothing behind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,10 @@ extern "C" fn note(_signal: libc::c_int) {
 }
 
 /// Notes SIGINT, SIGTERM and SIGHUP from now on, instead of ending.
-pub(crate) fn watch() -> Result<()> {
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn watch() -> Result<()> {
     let action = SigAction::new(
         SigHandler::Handler(note),
         SaFlags::SA_RESTART,
@@ -25,8 +28,11 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// An error once the demo was interrupted.
-pub(crate) fn check() -> Result<()> {
+/// An error once this process was interrupted.
+///
+/// # Errors
+/// Then.
+pub fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         bail!("interrupted");
     }

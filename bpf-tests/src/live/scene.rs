@@ -1,0 +1,171 @@
+//! Everything that the two groups compare, set up side by side.
+
+use anyhow::{Context as _, Result};
+
+use super::floor::{Floor, floor};
+use super::kernel::{self, Population};
+use super::lane::Lane;
+use super::ours::{self, Size};
+use super::rounds::{Effort, Samples, run};
+use super::site::Traffic;
+use super::vpc_cni;
+use crate::interrupt;
+
+/// A way of carrying a pod's packets, and what kind of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// The kernel's own routing with the rules of so many pods; exempt traffic.
+    Kernel(usize),
+    /// The VPC CNI's rules and iptables for so many pods.
+    VpcCni(usize, Traffic),
+    /// Ours.
+    Ours {
+        /// Whether service NAT is on.
+        service_nat: bool,
+        /// What kind.
+        traffic: Traffic,
+    },
+    /// Programs that only redirect; nothing is translated.
+    Floor,
+    /// A process on the node itself.
+    Direct,
+}
+
+/// How many pods the modes that have rules for each are measured with.
+pub const POPULATIONS: [usize; 3] = [1, 250, 1000];
+
+/// The node of ours that is compared with those: as large as the largest of them.
+const OURS: Size = Size {
+    endpoints: 1000,
+    ..Size::SMALL
+};
+
+/// Measures every way side by side.
+///
+/// # Errors
+/// When a way cannot be set up, does not behave as it has to, or does not carry an operation.
+pub fn compare(populations: &[usize], effort: Effort) -> Result<Samples<Way>> {
+    let mut samples = Samples::none();
+    for pass in 0..effort.passes {
+        samples.add(compare_once(populations, effort, pass)?);
+    }
+    Ok(samples)
+}
+
+fn compare_once(populations: &[usize], effort: Effort, pass: usize) -> Result<Samples<Way>> {
+    let mut kernels = Vec::new();
+    let mut vpc_cnis = Vec::new();
+    for &pods in populations {
+        interrupt::check()?;
+        let population = Population { pods };
+        let kernel = kernel::site(population);
+        kernels.push((
+            pods,
+            kernel.with_context(|| format!("routes, {pods} pods"))?,
+        ));
+        let vpc_cni = vpc_cni::site(population);
+        vpc_cnis.push((
+            pods,
+            vpc_cni.with_context(|| format!("VPC CNI, {pods} pods"))?,
+        ));
+    }
+    let mut ours = Vec::new();
+    for service_nat in in_turn([false, true].into(), pass) {
+        interrupt::check()?;
+        ours.push((service_nat, ours::site(OURS, service_nat)?));
+    }
+    let Floor { site: floor, .. } = &floor().context("the floor")?;
+    let mut lanes = vec![
+        (Way::Floor, floor.lane(Traffic::Exempt)),
+        (Way::Direct, floor.direct()?),
+    ];
+    for (pods, site) in &kernels {
+        lanes.push((Way::Kernel(*pods), site.lane(Traffic::Exempt)));
+    }
+    for traffic in Traffic::ALL {
+        for (pods, site) in &vpc_cnis {
+            lanes.push((Way::VpcCni(*pods, traffic), site.lane(traffic)));
+        }
+        for (service_nat, site) in &ours {
+            let way = Way::Ours {
+                service_nat: *service_nat,
+                traffic,
+            };
+            lanes.push((way, site.lane(traffic)));
+        }
+    }
+    run(&lanes, effort)
+}
+
+/// Begins with another thing in each pass: a node that is made first may be slower for as long as it
+/// lives, by some percent of what TCP costs.
+fn in_turn<T>(mut things: Vec<T>, pass: usize) -> Vec<T> {
+    let first = pass.checked_rem(things.len()).unwrap_or(0);
+    things.rotate_left(first);
+    things
+}
+
+/// In what a node is large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Growth {
+    /// In nothing.
+    None,
+    /// In nothing: another node of the same size. What it seems to cost more is what the method
+    /// cannot tell.
+    Again,
+    /// So many endpoints instead of 10.
+    Endpoints(usize),
+    /// So many ENIs instead of 2.
+    Enis(u8),
+    /// So many exempt CIDRs instead of 10.
+    Cidrs(usize),
+    /// So many live flows instead of 1,000.
+    Flows(usize),
+}
+
+impl Growth {
+    fn size(self) -> Size {
+        let mut size = Size::SMALL;
+        match self {
+            Self::None | Self::Again => {}
+            Self::Endpoints(endpoints) => size.endpoints = endpoints,
+            Self::Enis(enis) => size.enis = enis,
+            Self::Cidrs(cidrs) => size.cidrs = cidrs,
+            Self::Flows(flows) => size.flows = flows,
+        }
+        size
+    }
+}
+
+/// Measures a small node of ours beside larger ones.
+///
+/// # Errors
+/// As [`compare`].
+pub fn grow(growths: &[Growth], effort: Effort) -> Result<Samples<(Growth, Traffic)>> {
+    let mut samples = Samples::none();
+    for pass in 0..effort.passes {
+        samples.add(grow_once(growths, effort, pass)?);
+    }
+    Ok(samples)
+}
+
+fn grow_once(
+    growths: &[Growth],
+    effort: Effort,
+    pass: usize,
+) -> Result<Samples<(Growth, Traffic)>> {
+    let growths = [Growth::None].iter().chain(growths).copied().collect();
+    let mut sites = Vec::new();
+    for growth in in_turn(growths, pass) {
+        interrupt::check()?;
+        let site = ours::site(growth.size(), false);
+        sites.push((growth, site.with_context(|| format!("{growth:?}"))?));
+    }
+    let lanes: Vec<((Growth, Traffic), Lane<'_>)> = sites
+        .iter()
+        .flat_map(|(growth, site)| {
+            Traffic::ALL.map(|traffic| ((*growth, traffic), site.lane(traffic)))
+        })
+        .collect();
+    run(&lanes, effort)
+}
