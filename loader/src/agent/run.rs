@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::actor::Actor;
 use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
+use super::memory;
 use super::policy::{PolicyFiles, PolicyWatch};
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
@@ -40,6 +41,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// the programs.
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
+    memory::frugal();
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
     let options = config.bpf_options();
@@ -118,6 +120,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         tokio::time::sleep(GRACE).await;
         tracing::warn!("a pass did not end within {GRACE:?}");
     };
+    memory::give_back();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
         () = actor => {}
