@@ -52,11 +52,16 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
     let services = &settings.services;
-    let mut service_nat = ServiceNat::new(config.services.nat, told.path, !services.is_empty());
+    let mut service_nat = ServiceNat::new(
+        config.services.nat,
+        told.path,
+        !services.is_empty(),
+        conntrack::timeouts().max,
+    );
     if service_nat.is_on() {
         told.path = bpf::Path::ServiceNat;
     }
-    told.stack = service_nat.capacity(conntrack::timeouts().max);
+    told.stack = service_nat.capacity();
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
         tables,

@@ -134,6 +134,16 @@ pub(super) fn check_adoption(
     Ok(())
 }
 
+/// Removes the pin of the map of notes if it has less room than is wanted: loading makes it anew.
+pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
+    let path = pins.map(map::STACK);
+    match MapInfo::from_pin(&path) {
+        Ok(info) if info.max_entries() < room => pins::remove(&path),
+        // One that cannot be opened, the loading tells of.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
 pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
     let globals = Globals::new(settings, jiffies_per_second()?);
