@@ -223,7 +223,7 @@ fn the_view_shows_what_there_is_beside_what_should_be() {
     plug(&mut observed, pod_link(103, "gone"));
     let view = plan(&intent(), &observed).view;
     let state = |text: &str| {
-        let found = view.objects.iter().find(|o| o.object == text);
+        let found = view.objects.list().into_iter().find(|o| o.object == text);
         found.map(|o| (o.scope.clone(), o.state))
     };
     assert_eq!(
