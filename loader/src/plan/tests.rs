@@ -249,6 +249,12 @@ fn the_view_shows_what_there_is_beside_what_should_be() {
     assert_eq!(view.enis[&EniNumber(1)].prefixes, 2);
 
     let text = serde_json::to_string(&view).unwrap();
-    let back: View = serde_json::from_str(&text).unwrap();
+    let mut back: View = serde_json::from_str(&text).unwrap();
+    // The objects go by themselves, in words.
+    back.objects = view.objects.clone();
     assert_eq!(back, view);
+    let objects = view.objects.list();
+    let text = serde_json::to_string(&objects).unwrap();
+    let back: Vec<OwnedObject> = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, objects);
 }
