@@ -10,7 +10,7 @@ use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope
 use crate::numbers;
 use crate::recognise::is_fence;
 use crate::types::EniNumber;
-use crate::view::Readiness;
+use crate::view::{OwnedObject, Readiness};
 
 fn host_with_pods() -> Observed {
     let mut observed = host();
