@@ -1,7 +1,8 @@
 //! Builds the eBPF object that the agent embeds, through the function that `cargo xtask
 //! build-ebpf` calls too.
 
-use std::env;
+use std::path::PathBuf;
+use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 
@@ -13,7 +14,9 @@ fn main() -> Result<()> {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").context("CARGO_CFG_TARGET_ARCH")?;
     let endian = env::var("CARGO_CFG_TARGET_ENDIAN").context("CARGO_CFG_TARGET_ENDIAN")?;
     let debug_log = env::var_os("CARGO_FEATURE_DEBUG_LOG").is_some();
-    let object = datapath_build::build(&arch, &endian, debug_log)?;
+    let built = datapath_build::build(&arch, &endian, debug_log)?;
+    let object = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR")?).join("datapath.o");
+    fs::write(&object, datapath_build::strip(&fs::read(built)?)?)?;
     println!(
         "cargo:rustc-env=TOWPATH_DATAPATH_OBJECT={}",
         object.display()

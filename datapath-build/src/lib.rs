@@ -3,11 +3,15 @@
 //! The loader's build script and `cargo xtask build-ebpf` both call [`build`]. It keeps one target
 //! directory of its own, so both get the same file and the second caller compiles nothing.
 
+mod strip;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+
+pub use strip::strip;
 
 /// Package that holds the programs.
 const PACKAGE: &str = "datapath-ebpf";

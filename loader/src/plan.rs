@@ -23,7 +23,7 @@ use crate::masquerade::PortList;
 use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, intact_device, recognise};
 use crate::types::EndpointId;
-use crate::view::{ObjectState, OwnedObject, View};
+use crate::view::{ObjectState, OwnedObjects, View};
 
 /// The steps from the kernel as it is to the kernel as it should be, and how the two compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -230,30 +230,24 @@ fn view(
     observed: &Observed,
 ) -> View {
     let absent: BTreeSet<Object> = missing.iter().map(|(object, _)| *object).collect();
-    let owned_object = |object: &Object, scope: Scope, state| OwnedObject {
-        kind: object.kind(),
-        object: object.describe(&observed.links),
-        scope: scope.to_string(),
-        state,
-    };
     let should_be = desired.objects.iter().map(|(object, scope)| {
         let state = if absent.contains(object) {
             ObjectState::Missing
         } else {
             ObjectState::Present
         };
-        owned_object(object, *scope, state)
+        (*object, *scope, state)
     });
     let should_not = unexpected
         .iter()
-        .map(|owned| owned_object(&owned.object(), owned.scope(), ObjectState::Unexpected));
+        .map(|owned| (owned.object(), owned.scope(), ObjectState::Unexpected));
     let mut view = View {
         node: desired.node.clone(),
         primary: desired.primary.clone(),
         enis: desired.enis.clone(),
         endpoints: desired.endpoints.clone(),
         masquerade: desired.masquerade.clone(),
-        objects: should_be.chain(should_not).collect(),
+        objects: OwnedObjects::new(should_be.chain(should_not), &observed.links),
     };
     for (object, scope) in missing {
         let reason = format!("missing: {}", object.describe(&observed.links));

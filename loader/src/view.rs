@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::Scope;
+use crate::kernel::{Link, Scope};
 use crate::masquerade::MasqueradeView;
-use crate::object::ObjectKind;
+use crate::object::{Object, ObjectKind};
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
 /// Whether something can be used.
@@ -146,7 +146,41 @@ pub struct View {
     /// What the masquerade decision looks at.
     pub masquerade: MasqueradeView,
     /// What we own in the kernel beside what should be.
-    pub objects: Vec<OwnedObject>,
+    #[serde(skip)]
+    pub objects: OwnedObjects,
+}
+
+/// What we own in the kernel beside what should be. A full node has thousands of objects and looks at
+/// them twice a second, so they become words only for who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnedObjects {
+    found: Vec<(Object, Scope, ObjectState)>,
+    links: BTreeMap<u32, Link>,
+}
+
+impl OwnedObjects {
+    /// Objects, and the devices that they are on.
+    pub(crate) fn new(
+        found: impl IntoIterator<Item = (Object, Scope, ObjectState)>,
+        links: &BTreeMap<u32, Link>,
+    ) -> Self {
+        Self {
+            found: found.into_iter().collect(),
+            links: links.clone(),
+        }
+    }
+
+    /// The objects in words.
+    #[must_use]
+    pub fn list(&self) -> Vec<OwnedObject> {
+        let words = |(object, scope, state): &(Object, Scope, ObjectState)| OwnedObject {
+            kind: object.kind(),
+            object: object.describe(&self.links),
+            scope: scope.to_string(),
+            state: *state,
+        };
+        self.found.iter().map(words).collect()
+    }
 }
 
 impl View {
@@ -202,7 +236,7 @@ impl Default for View {
             enis: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             masquerade: MasqueradeView::default(),
-            objects: Vec::new(),
+            objects: OwnedObjects::default(),
         }
     }
 }

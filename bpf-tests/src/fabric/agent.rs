@@ -182,6 +182,12 @@ impl Agent {
         self.log().matches("kill itself at a fault point").count()
     }
 
+    /// The agent's process, if it was started.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Whether the agent's process runs.
     pub fn is_running(&mut self) -> bool {
         match &mut self.child {

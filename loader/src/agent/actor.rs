@@ -17,6 +17,7 @@ use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
 use crate::intent::{Intent, Node, Settings};
+use crate::kernel::Observed;
 use crate::masquerade::Policy;
 use crate::nat;
 use crate::node::NodeSource;
@@ -40,6 +41,8 @@ pub(super) struct Actor<K> {
     /// Why a record that somebody removed could not be written again.
     pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
+    /// What the kernel was seen to have a moment ago, for the pass that follows at once.
+    pub(super) seen: Option<Observed>,
     /// The device that each ENI was seen on last.
     pub(super) last_devices: BTreeMap<EniNumber, u32>,
     pub(super) started: Instant,
@@ -76,6 +79,7 @@ impl<K: Host> Actor<K> {
             corrupt,
             unsaved: None,
             pass: Pass::default(),
+            seen: None,
             last_devices: BTreeMap::new(),
             started: Instant::now(),
             nat,
@@ -160,6 +164,7 @@ impl<K: Host> Actor<K> {
     /// Brings the kernel to the intent. Does nothing before the first good document: an intent
     /// without one would remove what an earlier agent set up.
     pub(super) async fn run_pass(&mut self) {
+        let mut seen = self.seen.take();
         if self.source.value.is_some() {
             if self.reconciler.kernel().facts().is_none()
                 && let Err(error) = self.reconciler.kernel_mut().observe().await
@@ -169,8 +174,13 @@ impl<K: Host> Actor<K> {
             self.drop_dead();
             let restored = self.store.restore(self.intent.endpoints.values());
             self.unsaved = restored.err().map(|error| format!("{error:#}"));
-            self.intent.settings.service_nat = self.reconciler.kernel_mut().keeps_notes();
-            let pass = self.reconciler.pass(&self.intent).await;
+            let keeps_notes = self.reconciler.kernel_mut().keeps_notes();
+            if keeps_notes != self.intent.settings.service_nat {
+                // By now there may be other programs than those that were compared with.
+                seen = None;
+            }
+            self.intent.settings.service_nat = keeps_notes;
+            let pass = self.reconciler.pass_from(&self.intent, seen).await;
             if pass.applied > 0 {
                 tracing::info!(
                     steps = pass.applied,
@@ -199,12 +209,13 @@ impl<K: Host> Actor<K> {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
         };
+        let devices = facts.devices();
         let dead: Vec<_> = self
             .intent
             .endpoints
             .iter()
             .filter(|(id, endpoint)| {
-                !facts.has_device(**id) && Netns::at(&endpoint.netns).is_gone()
+                !devices.contains(id.device().as_str()) && Netns::at(&endpoint.netns).is_gone()
             })
             .map(|(id, _)| *id)
             .collect();

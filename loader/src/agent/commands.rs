@@ -64,16 +64,31 @@ impl<K: Host> Actor<K> {
                 self.add_and_answer(requests).await;
             }
             Command::DeleteEndpoint(owner, reply) => {
-                let answer = self.delete(&owner).await;
-                match &answer {
-                    Ok(()) => tracing::info!(%owner, "endpoint deleted"),
-                    Err(error) => tracing::warn!(%owner, %error, "endpoint not deleted"),
+                // They go in bursts as well.
+                let mut requests = vec![(owner, reply)];
+                while next.is_none()
+                    && let Ok(command) = more.try_recv()
+                {
+                    match command {
+                        Command::DeleteEndpoint(owner, reply) => requests.push((owner, reply)),
+                        Command::AddEndpoint(..)
+                        | Command::Endpoints(_)
+                        | Command::Enis(_)
+                        | Command::Objects(_)
+                        | Command::Status(_)
+                        | Command::Masquerade(_)
+                        | Command::Explain(..)
+                        | Command::Metrics(_)
+                        | Command::NatFlows(..)
+                        | Command::NatFlush(..)
+                        | Command::NatStats(_) => next = Some(command),
+                    }
                 }
-                reply.send(answer).ok();
+                self.delete_and_answer(requests).await;
             }
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
-            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.clone()))),
+            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.list()))),
             Command::Status(reply) => {
                 let status = self.status().await;
                 reply.send(Ok(Box::new(status))).ok();
@@ -109,6 +124,18 @@ impl<K: Host> Actor<K> {
         }
     }
 
+    async fn delete_and_answer(&mut self, requests: Vec<(Owner, Reply<()>)>) {
+        let (owners, replies): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        let answers = self.delete(&owners).await;
+        for ((owner, reply), answer) in owners.iter().zip(replies).zip(answers) {
+            match &answer {
+                Ok(()) => tracing::info!(%owner, "endpoint deleted"),
+                Err(error) => tracing::warn!(%owner, %error, "endpoint not deleted"),
+            }
+            reply.send(answer).ok();
+        }
+    }
+
     /// Adds endpoints; the answers in the order of the requests.
     pub(super) async fn add(
         &mut self,
@@ -118,7 +145,10 @@ impl<K: Host> Actor<K> {
             self.look().await;
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
-        self.finish(admitted).await
+        let answers = self.finish(admitted).await;
+        // Where nothing was to be made there was no pass.
+        self.seen = None;
+        answers
     }
 
     /// Looks at the kernel, because requests are decided by what is there now: an address may have
@@ -127,8 +157,11 @@ impl<K: Host> Actor<K> {
         if self.reconciler.kernel().facts().is_none() {
             // Nor is there anything yet to say which ENI is ready.
             self.run_pass().await;
-        } else if let Err(error) = self.reconciler.kernel_mut().observe().await {
-            tracing::warn!("the kernel could not be read: {error:#}");
+        } else {
+            match self.reconciler.kernel_mut().observe().await {
+                Ok(observed) => self.seen = Some(observed),
+                Err(error) => tracing::warn!("the kernel could not be read: {error:#}"),
+            }
         }
     }
 
@@ -174,6 +207,8 @@ impl<K: Host> Actor<K> {
         self.intent.endpoints.insert(id, endpoint.clone());
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
+            // Its device was left out.
+            self.seen = None;
         }
         Ok(Admitted {
             endpoint,
@@ -227,24 +262,35 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Deletes an endpoint. An unknown owner is success.
-    pub(super) async fn delete(&mut self, owner: &Owner) -> Result<(), ApiError> {
+    /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
+    pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
+        let forgotten: Vec<_> = owners
+            .iter()
+            .map(|owner| self.forget_owner(owner))
+            .collect();
+        if forgotten.iter().any(|known| matches!(known, Ok(true))) {
+            self.run_pass().await;
+        }
+        let answers = forgotten.into_iter();
+        answers.map(|known| known.map(drop::<bool>)).collect()
+    }
+
+    /// Forgets an owner's endpoint; whether there was one.
+    fn forget_owner(&mut self, owner: &Owner) -> Result<bool, ApiError> {
         let id = EndpointId::of(owner);
         let known = match self.intent.endpoints.get(&id) {
             // Another owner's that happens to have the same id stays.
             Some(endpoint) => endpoint.owner == *owner,
             None => self.corrupt.contains_key(&id),
         };
-        if !known {
-            return Ok(());
+        if known {
+            self.forget(id).map_err(|error| internal(&error))?;
+            faults::reach(Point::EndpointDelRecorded);
+            if self.corrupt.remove(&id).is_some() {
+                self.hide_corrupt();
+            }
         }
-        self.forget(id).map_err(|error| internal(&error))?;
-        faults::reach(Point::EndpointDelRecorded);
-        if self.corrupt.remove(&id).is_some() {
-            self.hide_corrupt();
-        }
-        self.run_pass().await;
-        Ok(())
+        Ok(known)
     }
 }
 

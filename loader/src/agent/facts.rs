@@ -1,6 +1,6 @@
 //! What the agent itself needs to know of an observation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -55,10 +55,9 @@ impl Facts {
         facts
     }
 
-    /// Whether an endpoint's host-side device is there.
-    pub(super) fn has_device(&self, id: EndpointId) -> bool {
-        let name = id.device();
-        self.links.values().any(|link| link.name == name)
+    /// The names of all devices.
+    pub(super) fn devices(&self) -> HashSet<&str> {
+        self.links.values().map(|link| link.name.as_str()).collect()
     }
 }
 
@@ -188,7 +187,7 @@ mod tests {
             facts.hidden,
             Holders::from([("10.0.1.8".parse().unwrap(), id("hidden").device())])
         );
-        assert!(facts.has_device(id("hidden")));
-        assert!(!facts.has_device(id("other")));
+        assert!(facts.devices().contains(id("hidden").device().as_str()));
+        assert!(!facts.devices().contains(id("other").device().as_str()));
     }
 }

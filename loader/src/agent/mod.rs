@@ -8,6 +8,7 @@ mod facts;
 mod kernel;
 mod lock;
 mod masquerade;
+mod memory;
 mod nat;
 mod netns;
 mod pacer;

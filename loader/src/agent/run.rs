@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::actor::Actor;
 use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
+use super::memory;
 use super::policy::{PolicyFiles, PolicyWatch};
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
@@ -40,6 +41,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// the programs.
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
+    memory::frugal();
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
     let options = config.bpf_options();
@@ -50,11 +52,16 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
     let services = &settings.services;
-    let mut service_nat = ServiceNat::new(config.services.nat, told.path, !services.is_empty());
+    let mut service_nat = ServiceNat::new(
+        config.services.nat,
+        told.path,
+        !services.is_empty(),
+        conntrack::timeouts().max,
+    );
     if service_nat.is_on() {
         told.path = bpf::Path::ServiceNat;
     }
-    told.stack = service_nat.capacity(conntrack::timeouts().max);
+    told.stack = service_nat.capacity();
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
         tables,
@@ -118,6 +125,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         tokio::time::sleep(GRACE).await;
         tracing::warn!("a pass did not end within {GRACE:?}");
     };
+    memory::give_back();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
         () = actor => {}

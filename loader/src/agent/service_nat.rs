@@ -16,7 +16,7 @@ use crate::service_nat::{Detector, Evidence, Renewal};
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: what pods send to a \
     service's own address leaves the node instead of being translated (node ports and host ports work)";
 
-/// Room where nothing is to be noted.
+/// Room where nothing is to be noted. The kernel takes memory for what a map may come to hold.
 const LEAST_NOTES: u32 = 1024;
 /// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;
@@ -29,6 +29,8 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// Whether notes of the host's stack are kept.
 pub(super) struct ServiceNat {
     mode: Mode,
+    /// Room for notes once they are kept.
+    room: u32,
     /// Whether the configuration names services.
     knows_services: bool,
     detector: Detector,
@@ -48,8 +50,10 @@ pub(super) struct ServiceNat {
 
 impl ServiceNat {
     /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
-    pub(super) fn new(mode: Mode, path: Path, knows_services: bool) -> Self {
+    /// `entries` is how many conntrack may have.
+    pub(super) fn new(mode: Mode, path: Path, knows_services: bool, entries: Option<u32>) -> Self {
         let mut this = Self {
+            room: room(entries),
             knows_services,
             mode: if path == Path::Stack { Mode::Off } else { mode },
             detector: Detector::default(),
@@ -65,15 +69,9 @@ impl ServiceNat {
         this
     }
 
-    /// Room for notes, by how many entries conntrack may have: two for each, because notes live longer,
-    /// and what a pod asks of a node port has two.
-    pub(super) fn capacity(&self, entries: Option<u32>) -> u32 {
-        if self.mode == Mode::Off {
-            return LEAST_NOTES;
-        }
-        // 0 means no limit.
-        let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);
-        entries.saturating_mul(2).clamp(LEAST_NOTES, MOST_NOTES)
+    /// Room for notes, as long as it is as it is: while none are kept, next to nothing.
+    pub(super) fn capacity(&self) -> u32 {
+        if self.is_on { self.room } else { LEAST_NOTES }
     }
 
     /// Whether notes are kept.
@@ -99,7 +97,7 @@ impl ServiceNat {
         }
         let may_try = self.refused.is_none() || is_late(&self.refused, PATIENCE);
         if !self.is_on && may_try && self.is_wanted() {
-            match datapath.keep_notes() {
+            match datapath.keep_notes(self.room) {
                 Ok(()) => {
                     self.is_on = true;
                     let evidence = self.evidence.as_ref().map(ToString::to_string);
@@ -181,4 +179,12 @@ impl ServiceNat {
             self.error = Some(error);
         }
     }
+}
+
+/// Room for notes, by how many entries conntrack may have: two for each, because notes live longer, and
+/// what a pod asks of a node port has two.
+fn room(entries: Option<u32>) -> u32 {
+    // 0 means no limit.
+    let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);
+    entries.saturating_mul(2).clamp(LEAST_NOTES, MOST_NOTES)
 }

@@ -1,27 +1,18 @@
 //! How long a jiffy is on this kernel, and what the time is in jiffies.
 //!
-//! The programs take the time in jiffies. `CONFIG_HZ` is told nowhere that is always readable, so
-//! it is measured.
+//! The programs take the time in jiffies. `CONFIG_HZ` itself is told nowhere that is always readable;
+//! the resolution of the coarse clocks is one jiffy.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use nix::time::{ClockId, clock_getres};
 
 use super::sys::run::{self, JIFFIES_HIGH, JIFFIES_LOW};
 
-/// The values that `CONFIG_HZ` can have on x86 and arm64 (`kernel/Kconfig.hz`).
-const POSSIBLE: [u32; 4] = [100, 250, 300, 1000];
-/// How long is measured: 5 jiffies between the closest two of [`POSSIBLE`].
-const MEASURED: Duration = Duration::from_millis(100);
-/// Most jiffies by which a measurement may be off: a fraction at either end, and how long the
-/// calls take.
-const TOLERANCE: f64 = 1.5;
-/// Measurements before giving up. One fails when the thread is kept from running.
-const ATTEMPTS: u32 = 20;
+/// Nanoseconds in a second.
+const SECOND: i64 = 1_000_000_000;
 
 /// The clock of the programs: `bpf_jiffies64`. A program's run gives back 32 bits, so it takes two
 /// programs.
@@ -58,44 +49,23 @@ fn part(program: &OwnedFd) -> io::Result<u32> {
     run::test_run(program.as_fd(), &[0; 64])
 }
 
-/// Jiffies in a second, measured once in a process.
+/// Jiffies in a second.
 ///
 /// # Errors
-/// When the kernel does not run programs, or no measurement succeeds.
+/// When the kernel has no coarse clock.
 pub fn jiffies_per_second() -> Result<u32> {
-    static FOUND: OnceLock<u32> = OnceLock::new();
-    if let Some(found) = FOUND.get() {
-        return Ok(*found);
-    }
-    let found = measure()?;
-    Ok(*FOUND.get_or_init(|| found))
+    // `posix_get_coarse_res` in kernel/time/posix-timers.c answers with `TICK_NSEC`.
+    let tick =
+        clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).context("read the length of a jiffy")?;
+    hertz(tick.tv_sec(), tick.tv_nsec())
+        .context("a jiffy is shorter than a second, and not nothing")
 }
 
-fn measure() -> Result<u32> {
-    let clock = Jiffies::open().context("cannot load the program that reads jiffies")?;
-    let mut last = 0;
-    for _attempt in 0..ATTEMPTS {
-        let (start, first) = (Instant::now(), clock.now()?);
-        thread::sleep(MEASURED);
-        let (took, second) = (start.elapsed(), clock.now()?);
-        last = second.saturating_sub(first);
-        if let Some(hertz) = snap(last, took) {
-            return Ok(hertz);
-        }
-    }
-    bail!("cannot find out how long a jiffy is: {last} passed in about {MEASURED:?}");
-}
-
-/// The possible value that a measurement shows; none when it shows none or more than one.
-fn snap(jiffies: u64, took: Duration) -> Option<u32> {
-    let jiffies = f64::from(u32::try_from(jiffies).ok()?);
-    let fits = |hertz: &u32| {
-        let expected = f64::from(*hertz) * took.as_secs_f64();
-        (jiffies - expected).abs() <= TOLERANCE
-    };
-    let mut fitting = POSSIBLE.into_iter().filter(fits);
-    let hertz = fitting.next()?;
-    fitting.next().is_none().then_some(hertz)
+/// How often a time fits into a second, to the nearest: the kernel rounds a jiffy's length
+/// (`TICK_NSEC` in include/linux/jiffies.h).
+fn hertz(seconds: i64, nanoseconds: i64) -> Option<u32> {
+    let length = (seconds == 0 && nanoseconds > 0).then_some(nanoseconds)?;
+    u32::try_from((SECOND + length / 2) / length).ok()
 }
 
 #[cfg(test)]
@@ -103,16 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_measurement_shows_a_value_or_nothing() {
-        for hertz in POSSIBLE {
-            let passed = u64::from(hertz / 10);
-            for passed in [passed - 1, passed, passed + 1] {
-                assert_eq!(snap(passed, MEASURED), Some(hertz));
-            }
+    fn every_length_of_a_jiffy_shows_its_frequency() {
+        // What x86 and arm64 can have (kernel/Kconfig.hz).
+        for possible in [100, 250, 300, 1000] {
+            let length = (SECOND + i64::from(possible) / 2) / i64::from(possible);
+            assert_eq!(hertz(0, length), u32::try_from(possible).ok());
         }
-        assert_eq!(snap(50, MEASURED), None);
-        // Too short to tell 250 from 300.
-        assert_eq!(snap(5, Duration::from_millis(18)), None);
-        assert_eq!(snap(0, MEASURED), None);
+        assert_eq!(hertz(0, 0), None);
+        assert_eq!(hertz(1, 0), None);
     }
 }

@@ -21,6 +21,7 @@ mod notes;
 mod object;
 mod pins;
 mod settings;
+mod stack;
 mod sys;
 mod tc;
 
@@ -87,6 +88,7 @@ pub struct ForNat {
 pub struct Datapath {
     maps: maps::Maps,
     nat: Option<ForNat>,
+    stack: stack::SharedStack,
     settings: DatapathSettings,
     attachments: attach::Attachments,
     features: Features,
@@ -117,16 +119,17 @@ impl Datapath {
         #[cfg(feature = "debug-log")]
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;
-        let reaper = programs.reaper()?;
+        let stack = stack::SharedStack::new(stack::Stack::new(&ebpf, programs.reaper()?)?);
         let nat = ForNat {
             switch: NatSwitch::new(&ebpf)?,
-            notes: StackNotes::new(&ebpf)?,
-            tables: NatTables::new(&mut ebpf, reaper, jiffies_per_second()?)?,
+            notes: StackNotes::new(&ebpf, stack.clone())?,
+            tables: NatTables::with(&mut ebpf, stack.clone(), jiffies_per_second()?)?,
         };
         let maps = maps::Maps::take(&mut ebpf)?;
         Ok(Self {
             maps,
             nat: Some(nat),
+            stack,
             settings: settings.clone(),
             attachments: attach::Attachments::new(features.attach, pins, programs),
             features,
@@ -191,18 +194,24 @@ impl Datapath {
         counters::read(&self.maps.counters)
     }
 
-    /// Loads programs that keep notes of the host's stack. Those that run go on until
-    /// [`Self::apply`] replaces them: to the next look they are not current any more.
+    /// Loads programs that keep notes of the host's stack, with room for so many. Those that run go
+    /// on until [`Self::apply`] replaces them: to the next look they are not current any more.
     ///
     /// # Errors
-    /// When the kernel refuses a program; then nothing has changed.
-    pub fn keep_notes(&mut self) -> Result<()> {
+    /// When the kernel refuses a program; then those that were loaded before stay.
+    pub fn keep_notes(&mut self, room: u32) -> Result<()> {
         let settings = DatapathSettings {
             path: Path::ServiceNat,
+            stack: room,
             ..self.settings.clone()
         };
-        let mut ebpf = object::load(OBJECT, self.attachments.pins(), &settings)?;
+        let pins = self.attachments.pins();
+        // Programs without notes never look at the map: what they hold may be another one.
+        object::make_room_for_notes(pins, room)?;
+        let mut ebpf = object::load(OBJECT, pins, &settings)?;
         let programs = object::Programs::load(&mut ebpf)?;
+        let stack = stack::Stack::new(&ebpf, programs.reaper()?)?;
+        self.stack.replace(stack);
         self.attachments.replace(programs);
         self.settings = settings;
         Ok(())

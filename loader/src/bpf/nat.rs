@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::cache::Cache;
 use super::jiffies::Jiffies;
+use super::stack::{SharedStack, Stack};
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
 use crate::intent::Family;
@@ -40,14 +41,13 @@ pub struct NatTables {
     flows: PerFamily<Table<FlowKey, Flow>>,
     moved: PerFamily<Table<PodTuple, Moved>>,
     inbound: Table<PodTuple, Note>,
-    stack: Table<PodTuple, Note>,
+    stack: SharedStack,
     blocks: Table<PortBlockKey, PortBlock>,
     quotas: Table<u32, Quota>,
     addresses: Table<Addr, AddressEntry>,
     enis: Table<u32, EniEntry>,
     counters: PerCpuArray<MapData, u64>,
     capacities: Capacities,
-    reaper: OwnedFd,
     clock: Jiffies,
     jiffies_per_second: u32,
 }
@@ -82,7 +82,8 @@ pub(super) fn table<K: Plain, V: Plain>(ebpf: &Ebpf, name: &str) -> Result<Table
     table.with_context(|| format!("cannot hold the map {name}"))
 }
 
-fn capacity(ebpf: &Ebpf, name: &str) -> Result<u32> {
+/// The room of a map of an object.
+pub(super) fn capacity(ebpf: &Ebpf, name: &str) -> Result<u32> {
     let info = data(ebpf, name)?.info();
     Ok(info
         .with_context(|| format!("cannot examine the map {name}"))?
@@ -118,6 +119,16 @@ impl NatTables {
     /// # Errors
     /// When a map is missing or cannot be examined.
     pub fn new(ebpf: &mut Ebpf, reaper: OwnedFd, jiffies_per_second: u32) -> Result<Self> {
+        let stack = SharedStack::new(Stack::new(ebpf, reaper)?);
+        Self::with(ebpf, stack, jiffies_per_second)
+    }
+
+    /// The same, with the map of notes and the reaper shared.
+    pub(super) fn with(
+        ebpf: &mut Ebpf,
+        stack: SharedStack,
+        jiffies_per_second: u32,
+    ) -> Result<Self> {
         let counters = ebpf
             .take_map(map::NAT_STATS)
             .with_context(|| format!("the eBPF object has no map {}", map::NAT_STATS))?;
@@ -132,7 +143,6 @@ impl NatTables {
                 v6: table(ebpf, map::MOVED_V6)?,
             },
             inbound: table(ebpf, map::INBOUND)?,
-            stack: table(ebpf, map::STACK)?,
             blocks: table(ebpf, map::PORT_BLOCKS)?,
             quotas: table(ebpf, map::QUOTA)?,
             addresses: table(ebpf, map::ADDRESSES)?,
@@ -143,9 +153,9 @@ impl NatTables {
                 flows_v4: capacity(ebpf, map::FLOWS_V4)?,
                 flows_v6: capacity(ebpf, map::FLOWS_V6)?,
                 inbound: capacity(ebpf, map::INBOUND)?,
-                stack: capacity(ebpf, map::STACK)?,
+                stack: stack.get().capacity,
             },
-            reaper,
+            stack,
             clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
             jiffies_per_second,
         })
@@ -157,7 +167,7 @@ impl NatTables {
             let count = u8::try_from(items.len()).context("a request of the reaper is too long")?;
             let mut request = ReapHeader::new(kind, count).as_bytes().to_vec();
             request.extend_from_slice(items.as_bytes());
-            let result = test_run(self.reaper.as_fd(), &request);
+            let result = test_run(self.stack.get().reaper.as_fd(), &request);
             removed += u64::from(result.context("cannot run the reaper")?);
         }
         Ok(removed)
@@ -196,7 +206,10 @@ impl Tables for NatTables {
     }
 
     fn capacities(&self) -> Capacities {
-        self.capacities
+        Capacities {
+            stack: self.stack.get().capacity,
+            ..self.capacities
+        }
     }
 
     fn counters(&self) -> Result<NatCounters> {
@@ -227,11 +240,13 @@ impl Tables for NatTables {
     }
 
     fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()> {
-        let (table, name) = match kind {
-            NoteKind::Inbound => (&self.inbound, map::INBOUND),
-            NoteKind::Stack => (&self.stack, map::STACK),
-        };
-        table.each(show).with_context(reading(name))
+        match kind {
+            NoteKind::Inbound => self.inbound.each(show).with_context(reading(map::INBOUND)),
+            NoteKind::Stack => {
+                let stack = self.stack.get();
+                stack.table.each(show).with_context(reading(map::STACK))
+            }
+        }
     }
 
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {

@@ -10,12 +10,13 @@ use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
 use super::cache::Cache;
 use super::jiffies::Jiffies;
 use super::nat::table;
+use super::stack::SharedStack;
 use super::sys::table::Table;
 use crate::service_nat::Notes;
 
 /// The map of notes, and what else it takes to make one.
 pub struct StackNotes {
-    stack: Table<PodTuple, Note>,
+    stack: SharedStack,
     addresses: Table<Addr, AddressEntry>,
     clock: Jiffies,
     cache: Cache,
@@ -26,9 +27,9 @@ impl StackNotes {
     ///
     /// # Errors
     /// When a map is missing or cannot be examined.
-    pub fn new(ebpf: &Ebpf) -> Result<Self> {
+    pub(super) fn new(ebpf: &Ebpf, stack: SharedStack) -> Result<Self> {
         Ok(Self {
-            stack: table(ebpf, map::STACK)?,
+            stack,
             addresses: table(ebpf, map::ADDRESSES)?,
             cache: Cache::new(ebpf)?,
             clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
@@ -48,7 +49,7 @@ impl Notes for StackNotes {
     }
 
     fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
-        match self.stack.put(tuple, note, BPF_NOEXIST.into()) {
+        match self.stack.get().table.put(tuple, note, BPF_NOEXIST.into()) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
             other => other.context("cannot write the map STACK")?,
         }

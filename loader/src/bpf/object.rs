@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
 
 use anyhow::{Context, Result};
 use aya::maps::{MapInfo, MapType};
@@ -133,6 +134,16 @@ pub(super) fn check_adoption(
     Ok(())
 }
 
+/// Removes the pin of the map of notes if it has less room than is wanted: loading makes it anew.
+pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
+    let path = pins.map(map::STACK);
+    match MapInfo::from_pin(&path) {
+        Ok(info) if info.max_entries() < room => pins::remove(&path),
+        // One that cannot be opened, the loading tells of.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
 pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
     let globals = Globals::new(settings, jiffies_per_second()?);
@@ -152,10 +163,8 @@ struct Loaded {
 
 impl Loaded {
     /// Hands a program to the kernel. An error carries the verifier's log.
-    fn load(ebpf: &mut Ebpf, name: &str) -> Result<Self> {
-        let classifier: &mut SchedClassifier = ebpf
-            .program_mut(name)
-            .with_context(|| format!("the eBPF object has no program {name}"))?
+    fn load(program: &mut aya::programs::Program, name: &str) -> Result<Self> {
+        let classifier: &mut SchedClassifier = program
             .try_into()
             .with_context(|| format!("the program {name} is no classifier"))?;
         classifier
@@ -180,14 +189,34 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Hands every program to the kernel. An error carries the verifier's log.
+    /// Hands every program to the kernel, all at the same time: it verifies each on the CPU of who
+    /// asks, and that is what loading takes its time for. An error carries the verifier's log.
     pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
-        let mut attached = BTreeMap::new();
-        for program in Program::ALL {
-            attached.insert(program, Loaded::load(ebpf, program.name())?);
-        }
-        let reaper = Loaded::load(ebpf, config::program::REAPER)?.fd;
-        Ok(Self { attached, reaper })
+        let mut loaded: BTreeMap<String, Result<Loaded>> = thread::scope(|scope| {
+            let threads: Vec<_> = ebpf
+                .programs_mut()
+                .map(|(name, program)| {
+                    let name = name.to_owned();
+                    scope.spawn(move || (Loaded::load(program, &name), name))
+                })
+                .collect();
+            let ended = threads.into_iter().map(|thread| match thread.join() {
+                Ok((loaded, name)) => (name, loaded),
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ended.collect()
+        });
+        let mut take = |name: &str| {
+            let program = loaded.remove(name);
+            program.with_context(|| format!("the eBPF object has no program {name}"))?
+        };
+        let attached = Program::ALL
+            .into_iter()
+            .map(|program| Ok((program, take(program.name())?)));
+        Ok(Self {
+            attached: attached.collect::<Result<_>>()?,
+            reaper: take(config::program::REAPER)?.fd,
+        })
     }
 
     /// A descriptor of the reaper, which is run and attached nowhere.

@@ -62,8 +62,13 @@ impl Pins {
 
     /// The pin of a hook's link.
     pub(super) fn link(&self, hook: Hook) -> PathBuf {
-        self.folder("links")
-            .join(format!("{}-{}", hook.program.name(), hook.ifindex))
+        self.link_of(abi::VERSION, hook)
+    }
+
+    /// The pin that a version has, or would have, of a hook's link.
+    pub(super) fn link_of(&self, version: u32, hook: Hook) -> PathBuf {
+        let name = format!("{}-{}", hook.program.name(), hook.ifindex);
+        self.version_folder(version).join("links").join(name)
     }
 
     /// The mark, an empty folder, that a device's clsact qdisc was made by us.

@@ -10,7 +10,7 @@ use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope
 use crate::numbers;
 use crate::recognise::is_fence;
 use crate::types::EniNumber;
-use crate::view::Readiness;
+use crate::view::{OwnedObject, Readiness};
 
 fn host_with_pods() -> Observed {
     let mut observed = host();
@@ -223,7 +223,7 @@ fn the_view_shows_what_there_is_beside_what_should_be() {
     plug(&mut observed, pod_link(103, "gone"));
     let view = plan(&intent(), &observed).view;
     let state = |text: &str| {
-        let found = view.objects.iter().find(|o| o.object == text);
+        let found = view.objects.list().into_iter().find(|o| o.object == text);
         found.map(|o| (o.scope.clone(), o.state))
     };
     assert_eq!(
@@ -249,6 +249,12 @@ fn the_view_shows_what_there_is_beside_what_should_be() {
     assert_eq!(view.enis[&EniNumber(1)].prefixes, 2);
 
     let text = serde_json::to_string(&view).unwrap();
-    let back: View = serde_json::from_str(&text).unwrap();
+    let mut back: View = serde_json::from_str(&text).unwrap();
+    // The objects go by themselves, in words.
+    back.objects = view.objects.clone();
     assert_eq!(back, view);
+    let objects = view.objects.list();
+    let text = serde_json::to_string(&objects).unwrap();
+    let back: Vec<OwnedObject> = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, objects);
 }

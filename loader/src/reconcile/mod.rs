@@ -127,15 +127,23 @@ impl<K: Kernel> Reconciler<K> {
     /// One pass: up to three rounds of observe, plan and apply, and a last look. A step that fails
     /// holds back the rest of its scope until the next pass, and nothing else.
     pub async fn pass(&mut self, intent: &Intent) -> Pass {
+        self.pass_from(intent, None).await
+    }
+
+    /// The same for a caller that has just looked: the first round goes by what it saw.
+    pub async fn pass_from(&mut self, intent: &Intent, mut seen: Option<Observed>) -> Pass {
         if self.settled.as_ref().is_some_and(|last| last != intent) {
             self.settled = None;
             self.ledger.forget_all();
         }
         let mut progress = Progress::default();
         for _ in 0..ROUNDS {
-            let (plan, observed) = match self.look(intent).await {
-                Ok(look) => look,
-                Err(error) => return self.blind(progress, READING, &error),
+            let (plan, observed) = match seen.take() {
+                Some(observed) => (plan(intent, &observed), observed),
+                None => match self.look(intent).await {
+                    Ok(look) => look,
+                    Err(error) => return self.blind(progress, READING, &error),
+                },
             };
             let due = self.due(&plan, &mut progress);
             if due.is_empty() {

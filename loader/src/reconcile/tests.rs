@@ -64,6 +64,17 @@ fn eni_entry(bench: &mut Bench, number: u8) -> Option<EniEntry> {
 }
 
 #[test]
+fn a_pass_goes_on_from_what_its_caller_saw() {
+    let mut bench = Bench::new();
+    let seen = block_on(bench.kernel().observe()).unwrap();
+    let by_itself = Bench::new().pass();
+    let pass = block_on(bench.reconciler.pass_from(&bench.intent, Some(seen)));
+    assert_eq!(pass, by_itself);
+    assert!(pass.is_clean());
+    assert_eq!(bench.pass().applied, 0);
+}
+
+#[test]
 fn a_fresh_host_is_ready_after_one_pass() {
     let mut bench = Bench::new();
     let pass = bench.pass();
@@ -79,6 +90,7 @@ fn a_fresh_host_is_ready_after_one_pass() {
     assert!(
         pass.view
             .objects
+            .list()
             .iter()
             .all(|o| state(o) == ObjectState::Present)
     );

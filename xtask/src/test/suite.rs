@@ -44,6 +44,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath", "test", "cli*", Suite::Netns),
     // The fabric's checks of itself need its tools.
     ("bpf-tests", "lib", "*", Suite::Netns),
+    // Its smoke run needs the fabric.
+    ("bpf-tests", "bin", "towpath-bench", Suite::Netns),
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),

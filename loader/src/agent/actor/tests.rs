@@ -228,7 +228,11 @@ async fn an_endpoint_is_added_once_and_deleted_for_good() {
     assert_eq!(error.code, ErrorCode::OwnerConflict);
 
     for _ in 0..2 {
-        actor.delete(&pod.owner).await.unwrap();
+        actor
+            .delete(std::slice::from_ref(&pod.owner))
+            .await
+            .remove(0)
+            .unwrap();
         assert!(devices(&actor).is_empty() && machine.records().is_empty());
     }
 }
@@ -317,12 +321,37 @@ async fn what_waits_is_served_in_order() {
     actor.serve(first, &mut queue).await;
     assert!(repeated.await.unwrap().is_ok() && second.await.unwrap().is_ok());
     deleted.await.unwrap().unwrap();
-    assert!(devices(&actor).is_empty());
-    let last = queue.try_recv().unwrap();
-    actor.serve(last, &mut queue).await;
+    assert!(devices(&actor).is_empty() && queue.try_recv().is_err());
     // A new one, for which the namespace counts: the test's own is the host's.
     let error = after.await.unwrap().unwrap_err();
     assert_eq!(error.field.as_deref(), Some("netns"));
+}
+
+/// Deletes that wait are one pass, whatever becomes of each.
+#[tokio::test]
+async fn deletes_that_wait_are_taken_together() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pods = [endpoint("x", &["10.0.1.66"]), endpoint("y", &["10.0.1.67"])];
+    for pod in &pods {
+        make(&mut actor, pod.clone()).await.unwrap();
+    }
+    let (sender, mut queue) = mpsc::channel(8);
+    let mut answers = Vec::new();
+    let unknown = endpoint("z", &["10.0.1.68"]);
+    for pod in pods.iter().chain([&unknown]) {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::DeleteEndpoint(pod.owner.clone(), reply);
+        sender.send(command).await.unwrap();
+        answers.push(answer);
+    }
+    let first = queue.try_recv().unwrap();
+    actor.serve(first, &mut queue).await;
+    assert!(queue.try_recv().is_err());
+    for answer in answers {
+        answer.await.unwrap().unwrap();
+    }
+    assert!(devices(&actor).is_empty() && machine.records().is_empty());
 }
 
 #[tokio::test]

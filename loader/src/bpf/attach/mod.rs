@@ -141,11 +141,10 @@ impl Attachments {
         clsact::detach(&TcSocket::open()?, &self.pins, hook)
     }
 
-    fn remove_pins(&self, hook: Hook, version: impl Fn(u32) -> bool) -> Result<()> {
-        for pin in self.pins.links()? {
-            if pin.hook == hook && version(pin.version) {
-                remove(&pin.path)?;
-            }
+    fn remove_pins(&self, hook: Hook, which: impl Fn(u32) -> bool) -> Result<()> {
+        // By name: a node's other pins are hundreds, and this is done for each of them at a start.
+        for version in self.pins.versions()?.into_iter().filter(|v| which(*v)) {
+            remove(&self.pins.link_of(version, hook))?;
         }
         self.pins.remove_unused_versions()
     }

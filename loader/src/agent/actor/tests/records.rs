@@ -23,7 +23,11 @@ async fn a_pod_whose_record_is_lost_keeps_its_network_and_its_address() {
     let error = add(&mut actor, request(&thief)).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse, "{error}");
 
-    actor.delete(&pod.owner).await.unwrap();
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
     assert!(devices(&actor).is_empty() && machine.records().is_empty());
     assert_eq!(actor.status().await.health.state, HealthState::Ready);
 }
@@ -48,7 +52,11 @@ async fn records_that_somebody_removed_are_written_again() {
     make(&mut actor, kept.clone()).await.unwrap();
     make(&mut actor, gone.clone()).await.unwrap();
     fs::remove_dir_all(machine.folder.path()).unwrap();
-    actor.delete(&gone.owner).await.unwrap();
+    actor
+        .delete(std::slice::from_ref(&gone.owner))
+        .await
+        .remove(0)
+        .unwrap();
     actor.run_pass().await;
     machine.kill(actor);
     let actor = machine.start().await;

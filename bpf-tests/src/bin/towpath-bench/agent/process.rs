@@ -1,0 +1,72 @@
+//! What the kernel says of a process.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    /// Resident, pages of its file included.
+    pub(super) resident: u64,
+    /// The same with shared pages divided among who shares them.
+    pub(super) proportional: u64,
+    /// Resident, of no file.
+    pub(super) anonymous: u64,
+    /// Resident at most so far.
+    pub(super) peak: u64,
+}
+
+/// Reads the memory of a process.
+pub(super) fn memory(process: u32) -> Result<Memory> {
+    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    Ok(Memory {
+        resident: field(&rollup, "Rss:")?,
+        proportional: field(&rollup, "Pss:")?,
+        anonymous: field(&rollup, "Anonymous:")?,
+        peak: field(&status, "VmHWM:")?,
+    })
+}
+
+/// A field in KiB of a file of the kernel's, in bytes.
+pub(super) fn field(text: &str, name: &str) -> Result<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    let number = number.with_context(|| format!("no field {name}"))?;
+    Ok(number.parse::<u64>()? * 1024)
+}
+
+/// CPU time of a process's threads that live, as the scheduler counts it.
+pub(super) fn cpu_time(process: u32) -> Result<Duration> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread may end meanwhile.
+        if let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) {
+            let time = text.split_whitespace().next();
+            sum += time.context("a thread's CPU time")?.parse::<u64>()?;
+        }
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_in_kibibytes() {
+        let text = "Rss:                1234 kB\nPss:                   5 kB\n";
+        assert_eq!(field(text, "Pss:").unwrap(), 5 * 1024);
+        assert!(field(text, "Swap:").is_err());
+    }
+
+    #[test]
+    fn this_process_has_memory_and_used_cpu() {
+        let id = std::process::id();
+        let memory = memory(id).unwrap();
+        assert!(memory.resident >= memory.anonymous && memory.peak >= memory.resident / 2);
+        assert!(cpu_time(id).unwrap() > Duration::ZERO);
+    }
+}

@@ -1,0 +1,150 @@
+//! The node: two ENIs with room for hundreds of pods, a world beyond the VPC, masquerade on.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::Addressing;
+use bpf_tests::fabric::{Fabric, Pod, Spec};
+use datapath_common::abi;
+use ipnet::{IpNet, Ipv4Net};
+use serde_json::{Value, json};
+
+/// How much is measured.
+pub(super) struct Size {
+    /// Endpoints of a full node.
+    pub(super) endpoints: usize,
+    /// Adds and deletes, one after the other.
+    pub(super) serial: usize,
+    /// Pods that come at once, and how often.
+    pub(super) bursts: &'static [(usize, usize)],
+    /// Starts of an agent with records, and flushes.
+    pub(super) rounds: usize,
+    /// Loads of the programs.
+    pub(super) loads: usize,
+    /// Flows that expire.
+    pub(super) expiring: u32,
+    /// How long the agent is watched at rest.
+    pub(super) rest: Duration,
+}
+
+impl Size {
+    pub(super) const QUICK: Self = Self {
+        endpoints: 250,
+        serial: 40,
+        bursts: &[(30, 2), (110, 1), (250, 1)],
+        rounds: 3,
+        loads: 3,
+        expiring: 250_000,
+        rest: Duration::from_secs(10),
+    };
+    pub(super) const FULL: Self = Self {
+        endpoints: 250,
+        serial: 200,
+        bursts: &[(30, 7), (110, 5), (250, 5)],
+        rounds: 9,
+        loads: 15,
+        expiring: 250_000,
+        rest: Duration::from_secs(30),
+    };
+}
+
+/// IPv4 prefixes of each ENI: those behind the ENI's own address in its /24, the last aside, for a
+/// subnet's last address is nobody's.
+const PREFIXES: usize = 11;
+/// Addresses of a prefix (AWS, "Assigning prefixes to network interfaces").
+const PREFIX: usize = 16;
+/// How long the agent may take for anything.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Between two looks at an agent that is not there yet.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The fabric, the agent, and pods that it may be told of.
+pub(super) struct Scene {
+    pub(super) fabric: Fabric,
+    /// Namespaces of pods.
+    pub(super) pods: Vec<Arc<Pod>>,
+}
+
+impl Scene {
+    /// Makes the node with an agent that is ready, and namespaces for its pods.
+    pub(super) fn set(size: &Size) -> Result<Self> {
+        let mut fabric = Fabric::create(&Spec {
+            addressing: Addressing::Prefixes,
+            // A line for each step of each pod is for tests.
+            ..Spec::with_world(json!({"log-level": "info"}))
+        })?;
+        let blocks = |number: u8| -> Result<(u8, Vec<IpNet>)> {
+            let v6 = fabric.eni(number)?.blocks.iter().copied();
+            let v6 = v6.filter(|block| block.addr().is_ipv6());
+            let v4 = (0..PREFIXES).map(|index| -> Result<IpNet> {
+                let host = u8::try_from(64 + index * PREFIX)?;
+                Ok(Ipv4Net::new(Ipv4Addr::new(10, 0, number, host), 28)?.into())
+            });
+            Ok((number, v4.chain(v6.map(Ok)).collect::<Result<_>>()?))
+        };
+        let blocks = [blocks(0)?, blocks(1)?];
+        fabric.set_blocks(&blocks)?;
+        fabric.start_agent()?;
+        let mut scene = Self {
+            fabric,
+            pods: Vec::new(),
+        };
+        for index in 0..size.endpoints {
+            // Both ENIs have their share; some addresses of each are a pool's that skips masquerade.
+            let eni = u8::try_from(index % 2)?;
+            scene.pods.push(scene.fabric.make_pod(eni, 8 + index / 2)?);
+        }
+        Ok(scene)
+    }
+
+    /// Has the agent know every pod.
+    pub(super) fn fill(&self) -> Result<()> {
+        for pod in &self.pods {
+            self.fabric.add_endpoint(pod)?;
+        }
+        Ok(())
+    }
+
+    /// The agent's process.
+    pub(super) fn agent(&self) -> Result<u32> {
+        self.fabric.agent.id().context("the agent does not run")
+    }
+
+    /// The folder of the agent's pins.
+    pub(super) fn version_folder(&self) -> Result<PathBuf> {
+        let version = format!("v{}", abi::VERSION);
+        let folder = self.fabric.pin_root().join(version);
+        check(folder.exists(), || format!("no {}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// Waits until the agent says that every pod works; its status.
+    pub(super) fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Result<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.fabric.agent.ask("GET", "/v1/status", None);
+            match status {
+                Ok(status) if self.works(&status) && done(&status) => return Ok(status),
+                last if Instant::now() > deadline => bail!("{what}: {last:?}"),
+                _not_yet => thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn works(&self, status: &Value) -> bool {
+        let none = |part: &Value| part.as_object().is_some_and(serde_json::Map::is_empty);
+        status["health"]["state"] != "not-ready"
+            && status["endpoints"] == self.pods.len()
+            && none(&status["endpoints-not-ready"])
+    }
+
+    /// Ends in order: no packet has left by the wrong ENI.
+    pub(super) fn finish(self) -> Result<()> {
+        self.fabric.finish()
+    }
+}

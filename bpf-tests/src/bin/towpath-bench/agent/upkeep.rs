@@ -1,0 +1,159 @@
+//! What the agent takes while nothing is asked of it: memory, CPU at rest and while flows expire.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::traffic::Stream;
+use bpf_tests::fabric::world::Site;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use towpath::intent::Family;
+
+use super::figures::{against, mebibytes, millis, row};
+use super::flows::Flows;
+use super::scene::{Scene, Size};
+use super::{memory, process};
+use crate::report::{Row, Unit};
+
+/// What the agent may have resident, in mebibytes.
+const RESIDENT: f64 = 20.0;
+/// What the maps may take with all IPv4 flows in use, in mebibytes.
+const FLOWS: f64 = 64.0;
+/// Packets a second of each stream while memory is read.
+const RATE: u64 = 1000;
+/// How long traffic runs before.
+const TRAFFIC: Duration = Duration::from_secs(2);
+/// Beyond the lifetime of a UDP flow that nobody answered, which is 30 seconds.
+const IDLE: Duration = Duration::from_secs(40);
+/// The default capacity of the map.
+const CAPACITY: u32 = datapath_common::abi::DEFAULT_FLOWS_V4;
+/// Entries of the map that traffic may have taken.
+const OTHERS: u32 = 64;
+/// How long flows may take to expire: a sweep is due every ten seconds.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {
+    let mut rows = with_traffic(scene)?;
+    let (rest, row) = at_rest(scene, size)?;
+    rows.push(row);
+    rows.extend(expiring(scene, size, rest)?);
+    Ok(rows)
+}
+
+/// Memory while pods speak with the VPC and with the world.
+fn with_traffic(scene: &Scene) -> Result<Vec<Row>> {
+    let fabric = &scene.fabric;
+    let mut streams = Vec::new();
+    for pod in scene.pods.iter().take(4) {
+        for family in Family::ALL {
+            let to = [
+                fabric.peer(family),
+                fabric.world()?.at(Site::Internet, family),
+            ];
+            for to in to {
+                let from: Place<'_> = pod.at(family);
+                streams.push(Stream::start(from, to, RATE, "udp")?);
+            }
+        }
+    }
+    thread::sleep(TRAFFIC);
+    let used = process::memory(scene.agent()?)?;
+    for stream in streams {
+        let report = stream.finish()?;
+        if report.received == 0 {
+            bail!("traffic does not run: {report}");
+        }
+    }
+    let named = |name: &str, bytes| {
+        let name = format!("agent {name}, {} endpoints, traffic", scene.pods.len());
+        row(name, mebibytes(bytes), Unit::Mebibytes)
+    };
+    Ok(vec![
+        against(RESIDENT, named("resident", used.resident)),
+        named("resident, shared pages divided", used.proportional),
+        named("resident, of no file", used.anonymous),
+        named("resident at most since start", used.peak),
+    ])
+}
+
+/// CPU while nothing happens; also as a share of one CPU.
+fn at_rest(scene: &Scene, size: &Size) -> Result<(f64, Row)> {
+    let agent = scene.agent()?;
+    let (start, before) = (Instant::now(), process::cpu_time(agent)?);
+    thread::sleep(size.rest);
+    let used = process::cpu_time(agent)?.saturating_sub(before);
+    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
+    let name = format!("CPU at rest, {} endpoints", scene.pods.len());
+    Ok((share, row(name, share * 100.0, Unit::Percent)))
+}
+
+/// Fills the map of flows while the agent sleeps, reads how much that takes, and watches most of them
+/// expire. `rest` is the share of a CPU that the agent takes anyway.
+fn expiring(scene: &Scene, size: &Size, rest: f64) -> Result<Vec<Row>> {
+    let agent = scene.agent()?;
+    let pid = Pid::from_raw(i32::try_from(agent)?);
+    let mut flows = Flows::open(scene)?;
+    // A fresh flow tells the time.
+    let site = scene.fabric.world()?.at(Site::Internet, Family::V4);
+    let from = scene.pods[0].at(Family::V4);
+    Stream::start(from, site, RATE, "udp")?.finish()?;
+    let now = flows.now()?;
+    kill(pid, Signal::SIGSTOP)?;
+    let filled = (|| -> Result<_> {
+        let (kernel, empty) = (memory::kernel()?, flows.memory()?);
+        let fresh = CAPACITY - size.expiring - OTHERS;
+        flows.plant(0..fresh, now, Duration::ZERO)?;
+        let left = flows.memory()?;
+        flows.plant(fresh..fresh + size.expiring, now, IDLE)?;
+        let grown = memory::kernel()?.saturating_sub(kernel);
+        Ok((memory::maps(scene)?, grown, flows.memory()? - empty, left))
+    })();
+    let before = process::cpu_time(agent)?;
+    let start = Instant::now();
+    kill(pid, Signal::SIGCONT)?;
+    let (maps, grown, counted, left) = filled?;
+    let full = flows.memory()?;
+    let mut began = None;
+    while flows.memory()? > left {
+        if began.is_none() && flows.memory()? < full {
+            began = Some(Instant::now());
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("flows do not expire");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    let took = began.map(|began| began.elapsed()).unwrap_or_default();
+    let used = process::cpu_time(agent)?.saturating_sub(before);
+    let used = used.saturating_sub(start.elapsed().mul_f64(rest));
+    let maps = row(
+        format!("BPF maps, {CAPACITY} IPv4 flows"),
+        mebibytes(maps),
+        Unit::Mebibytes,
+    );
+    Ok(vec![
+        against(FLOWS, maps),
+        row(
+            "of that the flows' entries",
+            mebibytes(counted),
+            Unit::Mebibytes,
+        ),
+        row(
+            "growth of the kernel's memory by them",
+            mebibytes(grown),
+            Unit::Mebibytes,
+        ),
+        row(
+            format!("CPU time to expire {} flows", size.expiring),
+            millis(used),
+            Unit::Milliseconds,
+        ),
+        row(
+            format!("time to remove {} expired flows", size.expiring),
+            millis(took),
+            Unit::Milliseconds,
+        ),
+    ])
+}
