@@ -20,12 +20,14 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use super::{Programs, classifier, context};
 
 /// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
-mod command {
-    pub(super) const LOOKUP: i32 = 1;
-    pub(super) const UPDATE: i32 = 2;
-    pub(super) const DELETE: i32 = 3;
-    pub(super) const NEXT_KEY: i32 = 4;
-    pub(super) const TEST_RUN: i32 = 10;
+pub(super) mod command {
+    pub(crate) const CREATE: i32 = 0;
+    pub(crate) const LOOKUP: i32 = 1;
+    pub(crate) const UPDATE: i32 = 2;
+    pub(crate) const DELETE: i32 = 3;
+    pub(crate) const NEXT_KEY: i32 = 4;
+    pub(crate) const LOAD: i32 = 5;
+    pub(crate) const TEST_RUN: i32 = 10;
 }
 
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be
@@ -34,12 +36,12 @@ const CHECKSUM_COMPLETE: u32 = 1 << 2;
 
 /// What the kernel takes for commands on an element of a map.
 #[repr(C)]
-struct Element {
-    map: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
+pub(super) struct Element {
+    pub(super) map: u32,
+    pub(super) padding: u32,
+    pub(super) key: u64,
+    pub(super) value: u64,
+    pub(super) flags: u64,
 }
 
 /// What the kernel takes for a test run.
@@ -180,7 +182,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
 /// A program, ready to be run. It must not outlive the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner {
-    program: RawFd,
+    pub(super) program: RawFd,
 }
 
 /// A packet, with all that the kernel lets one say of it.
