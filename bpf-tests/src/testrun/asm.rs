@@ -36,6 +36,8 @@ instructions! {
     and_imm(dst: u8, imm: i32) = 0x57, dst, 0, 0, imm;
     /// `dst <<= imm`.
     shift_left(dst: u8, imm: i32) = 0x67, dst, 0, 0, imm;
+    /// `dst >>= imm`.
+    shift_right(dst: u8, imm: i32) = 0x77, dst, 0, 0, imm;
     /// `dst = *(u8 *)(src + off)`.
     load_byte(dst: u8, src: u8, off: i16) = 0x71, dst, src, off, 0;
     /// `dst = *(u16 *)(src + off)`.
