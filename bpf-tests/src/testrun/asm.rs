@@ -32,6 +32,10 @@ instructions! {
     add(dst: u8, src: u8) = 0x0f, dst, src, 0, 0;
     /// `dst += imm`.
     add_imm(dst: u8, imm: i32) = 0x07, dst, 0, 0, imm;
+    /// `dst *= imm`, of 32 bits.
+    multiply_half(dst: u8, imm: i32) = 0x24, dst, 0, 0, imm;
+    /// `dst ^= src`.
+    xor(dst: u8, src: u8) = 0xaf, dst, src, 0, 0;
     /// `dst &= imm`.
     and_imm(dst: u8, imm: i32) = 0x57, dst, 0, 0, imm;
     /// `dst <<= imm`.
@@ -60,6 +64,8 @@ instructions! {
     store_double_imm(dst: u8, off: i16, imm: i32) = 0x7a, dst, 0, off, imm;
     /// `if dst > src goto off`.
     jump_if_above(dst: u8, src: u8, off: i16) = 0x2d, dst, src, off, 0;
+    /// `if dst != src goto off`.
+    jump_if_different(dst: u8, src: u8, off: i16) = 0x5d, dst, src, off, 0;
     /// `if dst == imm goto off`.
     jump_if_equal(dst: u8, imm: i32, off: i16) = 0x15, dst, 0, off, imm;
     /// `if dst != imm goto off`.

@@ -2,11 +2,13 @@
 //! should be, find out in one or two look-ups what becomes of it, change what has to change, and say
 //! where it goes. Nothing is counted, no flow's state is kept, no exception is found.
 //!
-//! What a target asks for below this no program can do on this machine.
+//! Tables have the flow or the address; a cache is an array that is asked by a sum over the packet's
+//! addresses and ports, and keeps these beside what becomes of the packet. What a target asks for below
+//! both no program can do on this machine.
 
 use std::collections::BTreeSet;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bpf_tests::testrun::REDIRECT;
 use bpf_tests::testrun::asm::{self, STACK, helper};
 use bpf_tests::testrun::assembled::{Kind, OwnMap, OwnProgram};
@@ -36,8 +38,13 @@ const PSEUDO_HEADER: i32 = 16;
 /// On the stack: the key, and the next hop behind it.
 const KEY: i16 = -48;
 const NEXT_HOP: i16 = -80;
-/// Bytes of a value: what the packet is given.
+/// Bytes of a value: what the packet is given, and in a cache addresses and ports.
 const VALUE: usize = 32;
+const CACHED: i16 = 20;
+/// Entries of a cache: a power of two.
+const CACHE: usize = 1024;
+/// Spreads sums evenly: 2^32 divided by the golden ratio.
+const SPREAD: i32 = 0x9e37_79b9_u32.cast_signed();
 /// A table as large as a node's.
 const ENTRIES: usize = 262_144;
 
@@ -50,6 +57,8 @@ enum Lookup {
     Flow(i16),
     /// An address in a table of prefixes.
     Prefix(i16),
+    /// Addresses and ports in an array of what was seen last.
+    Cache,
 }
 
 /// Where it goes.
@@ -72,7 +81,13 @@ pub(super) struct Floor {
 
 impl Floor {
     /// An exempt packet: with one look-up, and with those for source and destination.
-    pub(super) const EXEMPT: [Self; 2] = [
+    pub(super) const EXEMPT: [Self; 3] = [
+        Self {
+            name: "floor: exempt out, from a cache",
+            lookups: &[Lookup::Cache],
+            rewrites: None,
+            to: To::NextHop,
+        },
         Self {
             name: "floor: exempt out, one look-up",
             lookups: &[Lookup::Address(SOURCE)],
@@ -87,14 +102,28 @@ impl Floor {
         },
     ];
     /// A packet from an ENI to a pod.
-    pub(super) const FROM_ENI: [Self; 1] = [Self {
-        name: "floor: from ENI to pod",
-        lookups: &[Lookup::Address(DESTINATION)],
-        rewrites: None,
-        to: To::Pod,
-    }];
+    pub(super) const FROM_ENI: [Self; 2] = [
+        Self {
+            name: "floor: from ENI to pod, from a cache",
+            lookups: &[Lookup::Cache],
+            rewrites: None,
+            to: To::Pod,
+        },
+        Self {
+            name: "floor: from ENI to pod",
+            lookups: &[Lookup::Address(DESTINATION)],
+            rewrites: None,
+            to: To::Pod,
+        },
+    ];
     /// From a pod to a pod of the node.
-    pub(super) const LOCAL: [Self; 2] = [
+    pub(super) const LOCAL: [Self; 3] = [
+        Self {
+            name: "floor: pod to pod, from a cache",
+            lookups: &[Lookup::Cache],
+            rewrites: None,
+            to: To::Pod,
+        },
         Self {
             name: "floor: pod to pod, one look-up",
             lookups: &[Lookup::Address(DESTINATION)],
@@ -109,19 +138,35 @@ impl Floor {
         },
     ];
     /// A packet that leaves translated.
-    pub(super) const OUT: [Self; 1] = [Self {
-        name: "floor: masqueraded out",
-        lookups: &[Lookup::Flow(DESTINATION)],
-        rewrites: Some(SOURCE),
-        to: To::NextHop,
-    }];
+    pub(super) const OUT: [Self; 2] = [
+        Self {
+            name: "floor: masqueraded out, from a cache",
+            lookups: &[Lookup::Cache],
+            rewrites: Some(SOURCE),
+            to: To::NextHop,
+        },
+        Self {
+            name: "floor: masqueraded out",
+            lookups: &[Lookup::Flow(DESTINATION)],
+            rewrites: Some(SOURCE),
+            to: To::NextHop,
+        },
+    ];
     /// One that comes back.
-    pub(super) const BACK: [Self; 1] = [Self {
-        name: "floor: masqueraded back",
-        lookups: &[Lookup::Flow(SOURCE)],
-        rewrites: Some(DESTINATION),
-        to: To::Pod,
-    }];
+    pub(super) const BACK: [Self; 2] = [
+        Self {
+            name: "floor: masqueraded back, from a cache",
+            lookups: &[Lookup::Cache],
+            rewrites: Some(DESTINATION),
+            to: To::Pod,
+        },
+        Self {
+            name: "floor: masqueraded back",
+            lookups: &[Lookup::Flow(SOURCE)],
+            rewrites: Some(DESTINATION),
+            to: To::Pod,
+        },
+    ];
 
     /// Loads several, for these packets.
     pub(super) fn build_all(floors: &[Self], packets: &[Packet]) -> Result<Vec<Built>> {
@@ -168,11 +213,13 @@ impl Lookup {
             Self::Address(_) => 16,
             Self::Flow(_) => 24,
             Self::Prefix(_) => 20,
+            Self::Cache => 4,
         }
     }
 
     fn kind(self) -> Kind {
         match self {
+            Self::Cache => Kind::Array,
             Self::Address(_) | Self::Flow(_) => Kind::Hash,
             Self::Prefix(_) => Kind::Prefixes,
         }
@@ -189,11 +236,15 @@ impl Lookup {
             Self::Address(address) => mapped(address),
             Self::Flow(address) => [&mapped(address), at(PORTS), &6_u32.to_ne_bytes()[..]].concat(),
             Self::Prefix(address) => [&128_u32.to_ne_bytes()[..], &mapped(address)].concat(),
+            Self::Cache => [at(SOURCE), at(DESTINATION), at(PORTS)].concat(),
         }
     }
 
     /// A table that has what the packets ask for.
     fn table(self, packets: &[Packet]) -> Result<OwnMap> {
+        if self == Self::Cache {
+            return cache(packets);
+        }
         let map = OwnMap::new(self.kind(), (self.size(), VALUE), ENTRIES)?;
         let keys: BTreeSet<_> = packets
             .iter()
@@ -204,6 +255,19 @@ impl Lookup {
         }
         Ok(map)
     }
+}
+
+/// A cache that knows these packets, wherever in it the program looks: nothing has to be computed here
+/// as there, and with one packet it makes no difference.
+fn cache(packets: &[Packet]) -> Result<OwnMap> {
+    let map = OwnMap::new(Kind::Array, (4, VALUE), CACHE)?;
+    let packet = packets.first().context("a floor without a packet")?;
+    let mut value = vec![0x0a; VALUE];
+    value[usize::from(CACHED.unsigned_abs())..].copy_from_slice(&Lookup::Cache.key(&packet.frame));
+    for place in 0..u32::try_from(CACHE)? {
+        map.put(&place.to_ne_bytes(), &value)?;
+    }
+    Ok(map)
 }
 
 /// A program, with its tables.
@@ -264,13 +328,17 @@ impl Code {
 
     fn look_up(&mut self, lookup: Lookup, map: &OwnMap) {
         let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
-        let (Lookup::Address(address) | Lookup::Flow(address) | Lookup::Prefix(address)) = lookup;
+        let (Lookup::Address(address) | Lookup::Flow(address) | Lookup::Prefix(address)) = lookup
+        else {
+            self.look_up_in_cache(map);
+            return;
+        };
         let at = match lookup {
             Lookup::Prefix(_) => {
                 self.add(&[asm::store_word_imm(STACK, KEY, 128)]);
                 KEY + 4
             }
-            Lookup::Address(_) | Lookup::Flow(_) => KEY,
+            Lookup::Address(_) | Lookup::Flow(_) | Lookup::Cache => KEY,
         };
         self.add(&[
             asm::store_word_imm(STACK, at, 0),
@@ -294,6 +362,32 @@ impl Code {
         ]);
         self.leave_if(asm::jump_if_equal(0, 0, 0));
         self.add(&[asm::mov(8, 0)]);
+    }
+
+    /// Finds the packet in an array, and looks whether it is this one.
+    fn look_up_in_cache(&mut self, map: &OwnMap) {
+        let seen = [SOURCE, DESTINATION, PORTS];
+        self.add(&[asm::mov_imm(2, 0)]);
+        for at in seen {
+            self.add(&[asm::load_word(1, 7, at), asm::xor(2, 1)]);
+        }
+        self.add(&[
+            asm::multiply_half(2, SPREAD),
+            asm::shift_right(2, 32 - i32::try_from(CACHE.ilog2()).unwrap_or_default()),
+            asm::store_word(STACK, 2, KEY),
+        ]);
+        self.add(&asm::map(1, map.fd()));
+        self.add(&[
+            asm::mov(2, STACK),
+            asm::add_imm(2, i32::from(KEY)),
+            asm::call(helper::MAP_LOOKUP),
+        ]);
+        self.leave_if(asm::jump_if_equal(0, 0, 0));
+        self.add(&[asm::mov(8, 0)]);
+        for (at, cached) in seen.into_iter().zip((CACHED..).step_by(4)) {
+            self.add(&[asm::load_word(1, 7, at), asm::load_word(2, 8, cached)]);
+            self.leave_if(asm::jump_if_different(1, 2, 0));
+        }
     }
 
     /// Writes TTL, address and the IP header's checksum.

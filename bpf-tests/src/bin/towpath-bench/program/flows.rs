@@ -296,7 +296,10 @@ fn established(meter: &mut Meter, variants: &mut Variants, flows: &Flows) -> Res
     let has_floor =
         flows.net.a.is_ipv4() && (flows.carries, flows.gets) == (Carries::Tcp, Gets::Own);
     let floors = |floors: &'static [Floor], path: &Path| {
-        Floor::build_all(if has_floor { floors } else { &[] }, &path.packets)
+        // A cache is for few flows.
+        let skipped = usize::from(flows.ends.len() > 1);
+        let floors = if has_floor { &floors[skipped..] } else { &[] };
+        Floor::build_all(floors, &path.packets)
     };
     let many = if flows.ends.len() > 1 { MANY } else { "" };
     let built = floors(&Floor::OUT, &out)?;
