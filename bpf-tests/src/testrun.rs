@@ -132,7 +132,8 @@ impl Programs {
     /// When the kernel refuses it.
     pub fn put_address(&mut self, address: IpAddr, entry: AddressEntry) -> Result<()> {
         let mut map: HashMap<_, Addr, AddressEntry> = self.map(map::ADDRESSES)?.try_into()?;
-        Ok(map.insert(Addr::from(address), entry, 0)?)
+        map.insert(Addr::from(address), entry, 0)?;
+        self.invalidate()
     }
 
     /// Writes an entry of `DESTINATIONS`.
@@ -143,7 +144,8 @@ impl Programs {
         let mut map: LpmTrie<_, Addr, DestinationClass> =
             self.map(map::DESTINATIONS)?.try_into()?;
         let (length, address) = Addr::prefix(net);
-        Ok(map.insert(&Key::new(length, address), class, 0)?)
+        map.insert(&Key::new(length, address), class, 0)?;
+        self.invalidate()
     }
 
     /// Writes a slot of `ENIS`, and for a secondary one its entry of `ENI_BY_IFINDEX`.
@@ -157,7 +159,7 @@ impl Programs {
             let mut map: HashMap<_, u32, u32> = self.map(map::ENI_BY_IFINDEX)?.try_into()?;
             map.insert(entry.ifindex(), u32::from(number), 0)?;
         }
-        Ok(())
+        self.invalidate()
     }
 
     /// Runs a program once.

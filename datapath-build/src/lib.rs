@@ -146,8 +146,8 @@ fn cargo(subcommand: &str, target_arch: &str, target: &str, target_dir: &Path) -
         .args(["--target", target, "--target-dir"])
         .arg(target_dir);
     match toolchain {
-        // aya-ebpf uses one unstable feature; nothing else of the build may.
-        Toolchain::Debian => command.env("RUSTC_BOOTSTRAP", "aya_ebpf"),
+        // Both use one unstable feature, assembly for this target; nothing else of the build may.
+        Toolchain::Debian => command.env("RUSTC_BOOTSTRAP", "aya_ebpf,towpath_datapath"),
         Toolchain::Rustup(_) => command
             .args(["-Z", "build-std=core"])
             .env_remove("RUSTC_BOOTSTRAP"),

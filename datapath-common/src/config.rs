@@ -28,6 +28,8 @@ pub const FLOWS_PER_ENDPOINT: &str = "FLOWS_PER_ENDPOINT";
 pub const INBOUND_PER_ENDPOINT: &str = "INBOUND_PER_ENDPOINT";
 /// Most flows of the host (`u32`).
 pub const FLOWS_OF_HOST: &str = "FLOWS_OF_HOST";
+/// Entries of the flow cache for each CPU: a power of two, or 0 for none (`u32`).
+pub const CACHE_ENTRIES: &str = "CACHE_ENTRIES";
 /// Our ports: four [`PortSlice`] as `u32`, those behind the last one 0.
 pub const PORT_SLICES: &str = "PORT_SLICES";
 

@@ -139,4 +139,8 @@ faults! {
     ReorderedPassed,
     /// An ICMP error about a flow of the stack goes past it.
     StackErrorPassed,
+    /// A change of a flow leaves what is cached of it.
+    StaleFlow,
+    /// A change of addresses, destinations or ENIs leaves what is cached.
+    StalePolicy,
 }

@@ -8,7 +8,13 @@ use crate::maps;
 /// Counts a packet of `bytes` bytes once, under its outcome.
 #[inline(always)]
 pub(crate) fn outcome(program: Program, outcome: Outcome, bytes: u32) {
-    if let Some(counter) = maps::counter(program.slot(outcome)) {
+    slot(program.slot(outcome), bytes);
+}
+
+/// Counts a packet in a slot.
+#[inline(always)]
+pub(crate) fn slot(slot: u32, bytes: u32) {
+    if let Some(counter) = maps::counter(slot) {
         // SAFETY: the slot is this CPU's own, and a program is not interrupted by another one on
         // its hook; no other reference to it exists.
         let counter = unsafe { &mut *counter };

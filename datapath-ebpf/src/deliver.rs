@@ -8,6 +8,7 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, protocol};
 use datapath_common::outcome::{DropReason, Verdict};
 
+use crate::cache;
 use crate::family::{Family, Ip};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
@@ -67,6 +68,7 @@ pub(crate) fn to_endpoint<F: Family>(
     } else {
         endpoint.host_mac()
     });
+    cache::stays(endpoint);
     redirect::to_peer(packet, endpoint.ifindex())
 }
 

@@ -8,6 +8,7 @@ use datapath_common::masquerade::{
 };
 use datapath_common::outcome::{DropReason, Verdict};
 
+use crate::cache;
 use crate::family::{Family, Ip, Piece};
 use crate::fault;
 use crate::fragment;
@@ -368,6 +369,7 @@ fn out<F: Family>(
     if !fault::has(Fault::DoneForgotten) {
         packet.set_mark(Mark::done());
     }
+    cache::leaves::<F>(eni);
     redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
     Ok(verdict)
 }

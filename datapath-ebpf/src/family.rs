@@ -124,8 +124,14 @@ pub(crate) trait Family {
     /// Whether this family is masqueraded.
     fn is_masqueraded() -> bool;
 
+    /// A next hop with this address, of which IPv4 takes the last word.
+    fn neighbour(address: [u32; 4]) -> bpf_redir_neigh;
+
     /// The gateway of an ENI.
-    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh;
+    #[inline(always)]
+    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
+        Self::neighbour(Self::addresses(eni).gateway.words())
+    }
 
     /// Whether this is neighbour discovery or MLD.
     fn is_neighbour_discovery(packet: &Packet, ip: &Ip) -> bool;

@@ -1,11 +1,12 @@
 //! Towpath's eBPF programs: entry points only. Each hands its packet to the module of its name,
 //! and what comes back to [`verdict::finish`].
-#![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![cfg_attr(target_arch = "bpf", no_std, no_main, feature(asm_experimental_arch))]
 #![expect(
     clippy::inline_always,
     reason = "packet and map pointers must not cross a call: the verifier would lose their bounds"
 )]
 
+mod cache;
 mod clock;
 mod count;
 mod deliver;
@@ -43,7 +44,11 @@ use crate::packet::Packet;
 #[classifier]
 fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
+    if let Some(served) = cache::serve(Program::FromEndpoint, &mut packet) {
+        return verdict::finish_served(Program::FromEndpoint, &packet, served);
+    }
     let result = from_endpoint::run(&mut packet);
+    cache::keep(Program::FromEndpoint, &result);
     verdict::finish(Program::FromEndpoint, &packet, result)
 }
 
@@ -51,7 +56,11 @@ fn from_endpoint(ctx: TcContext) -> i32 {
 #[classifier]
 fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
+    if let Some(served) = cache::serve(Program::FromNetwork, &mut packet) {
+        return verdict::finish_served(Program::FromNetwork, &packet, served);
+    }
     let result = from_network::run(&mut packet);
+    cache::keep(Program::FromNetwork, &result);
     verdict::finish(Program::FromNetwork, &packet, result)
 }
 

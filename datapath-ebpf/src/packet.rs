@@ -1,5 +1,6 @@
 //! Access to a packet: the one place that checks bounds.
 
+use core::arch::asm;
 use core::ptr;
 
 use aya_ebpf::bindings::__sk_buff;
@@ -125,6 +126,24 @@ impl Packet {
         self.ctx.set_mark(0);
     }
 
+    /// The first `LENGTH` bytes, if the program sees them without further ado.
+    #[inline(always)]
+    pub(crate) fn front<const LENGTH: usize>(&self) -> Option<Front> {
+        let start = self.ctx.data();
+        (start + LENGTH <= self.ctx.data_end()).then_some(Front(start))
+    }
+
+    /// Replaces both MACs by twelve bytes, as words.
+    #[inline(always)]
+    pub(crate) fn set_macs(&mut self, words: [u32; 4]) -> Result<(), DropReason> {
+        let front = self.front::<12>().ok_or(DropReason::Truncated)?;
+        let [a, b, c, _] = words;
+        front.set_u32::<0>(a);
+        front.set_u32::<4>(b);
+        front.set_u32::<8>(c);
+        Ok(())
+    }
+
     /// A header at `offset`.
     #[inline(always)]
     pub(crate) fn header<T>(&mut self, offset: usize) -> Result<&T, DropReason>
@@ -241,6 +260,58 @@ impl Packet {
         // SAFETY: the context is valid. The call may move the packet; `&mut self` says that no
         // reference into it is alive.
         done(unsafe { bpf_skb_pull_data(self.ctx.skb.skb, narrow(length)) })
+    }
+}
+
+/// The first bytes of a packet: as many as [`Packet::front`] was asked for.
+///
+/// Numbers in it may lie at any even address. The compiler would take them byte by byte; the kernel
+/// takes them in one, as do the machines that it runs programs on without doing that itself (x86 and
+/// arm64: `CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS`). The verifier knows how many bytes there are.
+#[derive(Clone, Copy)]
+pub(crate) struct Front(usize);
+
+macro_rules! load {
+    ($name:ident, $type:ty, $width:literal) => {
+        /// The number at an offset, as it lies in the packet.
+        #[inline(always)]
+        pub(crate) fn $name<const OFFSET: usize>(self) -> $type {
+            let value: u64;
+            // SAFETY: a load from the packet, or the verifier refuses the program.
+            unsafe {
+                asm!(
+                    concat!("{value} = *(", $width, " *)({start} + {offset})"),
+                    value = out(reg) value,
+                    start = in(reg) self.0,
+                    offset = const OFFSET,
+                    options(nostack, preserves_flags),
+                );
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "as wide as the load")]
+            let value = value as $type;
+            value
+        }
+    };
+}
+
+impl Front {
+    load!(u8, u8, "u8");
+    load!(u16, u16, "u16");
+    load!(u32, u32, "u32");
+
+    /// Writes a number at an offset, as it lies in the packet.
+    #[inline(always)]
+    fn set_u32<const OFFSET: usize>(self, value: u32) {
+        // SAFETY: a store to the packet, or the verifier refuses the program.
+        unsafe {
+            asm!(
+                "*(u32 *)({start} + {offset}) = {value}",
+                value = in(reg) u64::from(value),
+                start = in(reg) self.0,
+                offset = const OFFSET,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 }
 

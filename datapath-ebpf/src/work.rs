@@ -13,6 +13,7 @@ use aya_ebpf::macros::btf_map;
 use datapath_common::abi::Addr;
 use datapath_common::outcome::DropReason;
 
+use crate::cache::{Pending, Target};
 use crate::family::{Ip, Side};
 use crate::icmp_error::Inner;
 use crate::nat::Request;
@@ -30,6 +31,10 @@ pub(crate) struct Work {
     pub(crate) edit: Edit,
     /// The flow to find or to open.
     pub(crate) request: Request,
+    /// The packet, if its outcome may be kept.
+    pub(crate) pending: Pending,
+    /// Where it was redirected to.
+    pub(crate) target: Target,
 }
 
 /// An address and a port to write.
@@ -91,6 +96,20 @@ impl Parts {
     pub(crate) fn request(self) -> *mut Request {
         // SAFETY: as for `ip`.
         unsafe { &raw mut (*self.0).request }
+    }
+
+    /// The packet, if its outcome may be kept.
+    #[inline(always)]
+    pub(crate) fn pending(self) -> *mut Pending {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).pending }
+    }
+
+    /// Where it was redirected to.
+    #[inline(always)]
+    pub(crate) fn target(self) -> *mut Target {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).target }
     }
 }
 

@@ -108,6 +108,7 @@ impl Variant {
             *slice = PortSlice::new(*first, *last).context("a port slice")?;
         }
         Ok(DatapathSettings {
+            cache: 64,
             mark: self.layout()?,
             masquerade_v4: true,
             masquerade_v6: self.masquerade_v6,

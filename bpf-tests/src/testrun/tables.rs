@@ -6,6 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -98,6 +99,8 @@ impl<T: FromBytes + FromZeros + IntoBytes + Immutable + Copy> Plain for T {}
 #[derive(Debug)]
 pub struct Table<K, V> {
     map: RawFd,
+    /// What the flow cache rests on: to be changed with every write.
+    control: RawFd,
     types: PhantomData<(K, V)>,
 }
 
@@ -132,7 +135,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
     /// When the kernel refuses.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
         bpf(command::UPDATE, &mut self.element(key, value)).context("an entry")?;
-        Ok(())
+        invalidate(self.control)
     }
 
     /// Removes an entry.
@@ -141,7 +144,7 @@ impl<K: Plain, V: Plain> Table<K, V> {
     /// When the kernel refuses.
     pub fn remove(&self, key: &K) -> Result<()> {
         bpf(command::DELETE, &mut self.element(key, std::ptr::null())).context("a removal")?;
-        Ok(())
+        invalidate(self.control)
     }
 
     /// Every entry, as long as nobody writes.
@@ -177,6 +180,22 @@ impl<K: Plain, V: Plain> Table<K, V> {
         }
         Ok(())
     }
+}
+
+/// Makes the flow cache of programs worthless, as the agent does with each of its writes.
+fn invalidate(control: RawFd) -> Result<()> {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let slot = 0_u32;
+    let generation = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut element = Element {
+        map: control.cast_unsigned(),
+        padding: 0,
+        key: pointer(&raw const slot),
+        value: pointer(&raw const generation),
+        flags: 0,
+    };
+    bpf(command::UPDATE, &mut element).context("the flow cache")?;
+    Ok(())
 }
 
 /// A program, ready to be run. It must not outlive the programs.
@@ -333,8 +352,21 @@ impl Programs {
         }
         Ok(Table {
             map: data.fd().as_fd().as_raw_fd(),
+            control: self.cache_control()?,
             types: PhantomData,
         })
+    }
+
+    /// Makes the flow cache worthless: for who writes a map in another way than by [`Table`].
+    pub(super) fn invalidate(&self) -> Result<()> {
+        invalidate(self.cache_control()?)
+    }
+
+    fn cache_control(&self) -> Result<RawFd> {
+        match self.ebpf.map(map::CACHE_CONTROL) {
+            Some(Map::Array(data)) => Ok(data.fd().as_fd().as_raw_fd()),
+            Some(_) | None => bail!("the object has no array {}", map::CACHE_CONTROL),
+        }
     }
 
     /// A count of translation, summed over the CPUs.

@@ -44,6 +44,13 @@ impl Addr {
         Self(words)
     }
 
+    /// An address from what [`Self::words`] gave.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_words(words: [u32; 4]) -> Self {
+        Self(words)
+    }
+
     /// The words as they lie in a packet; an IPv4 address is the last one.
     #[inline(always)]
     #[must_use]

@@ -5,6 +5,7 @@
 
 mod addr;
 mod address;
+mod cache;
 mod datagram;
 mod destination;
 mod eni;
@@ -15,6 +16,7 @@ mod reap;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
+pub use cache::{CACHE_GROUPS, CacheControl, DEFAULT_CACHE};
 pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;
 pub use eni::{EniAddresses, EniEntry};
@@ -66,8 +68,15 @@ pub mod map {
     pub const NAT_CONTROL: &str = "NAT_CONTROL";
     /// [`crate::counter::NatStat`] -> per-CPU `u64`.
     pub const NAT_STATS: &str = "NAT_STATS";
+    /// One slot, [`super::CacheControl`]. Written by user space.
+    pub const CACHE_CONTROL: &str = "CACHE_CONTROL";
+    /// How often a flow of a group has changed (`u64`), for [`super::CACHE_GROUPS`] groups. Written by
+    /// the programs only.
+    pub const CACHE_EPOCHS: &str = "CACHE_EPOCHS";
+    /// What was decided a moment ago, for each CPU. Every load of the programs has its own.
+    pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 16] = [
+    pub const PINNED: [&str; 18] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -84,6 +93,8 @@ pub mod map {
         FRAGMENTS,
         NAT_CONTROL,
         NAT_STATS,
+        CACHE_CONTROL,
+        CACHE_EPOCHS,
     ];
 }
 

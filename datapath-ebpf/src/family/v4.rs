@@ -154,10 +154,9 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
+    fn neighbour([_, _, _, address]: [u32; 4]) -> bpf_redir_neigh {
         const AF_INET: u32 = 2;
-        let [_, _, _, gateway] = Self::addresses(eni).gateway.words();
-        neighbour(AF_INET, [gateway, 0, 0, 0])
+        neighbour(AF_INET, [address, 0, 0, 0])
     }
 
     #[inline(always)]

@@ -138,9 +138,9 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
+    fn neighbour(address: [u32; 4]) -> bpf_redir_neigh {
         const AF_INET6: u32 = 10;
-        neighbour(AF_INET6, Self::addresses(eni).gateway.words())
+        neighbour(AF_INET6, address)
     }
 
     #[inline(always)]

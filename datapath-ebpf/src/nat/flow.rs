@@ -12,6 +12,7 @@ use super::ports;
 use super::request::Request;
 use super::tables::{Table as _, Tables};
 use super::{Inside, Mapping, PRIMARY, Sender};
+use crate::cache;
 use crate::clock;
 use crate::fault;
 
@@ -87,6 +88,7 @@ fn first(tuple: &PodTuple, eni: u8) -> Mapping {
 #[inline(always)]
 pub(crate) fn answered<F: Tables>(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
     let flow = F::flows().find(key)?;
+    cache::rests_on(&tuple_of(flow, key));
     let after = |out, inward| (out, inward | progress::of_packet(key.protocol, tcp_flags));
     refresh(flow, key, after).then(|| inside(flow))
 }
@@ -174,6 +176,7 @@ pub(super) fn take_stack<F: Tables>(request: &Request, mapping: Mapping) {
         unsafe {
             if ptr::read_volatile(&raw const (*flow).stack) == 0 {
                 ptr::write_volatile(&raw mut (*flow).stack, 1);
+                cache::epoch::advance(&request.tuple);
             }
         }
     }
@@ -254,8 +257,25 @@ fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8
         if inward_after != inward {
             ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
         }
+        if (out_after, inward_after) != (out, inward) {
+            cache::epoch::advance(&tuple_of(flow, key));
+        }
     }
     true
+}
+
+/// A flow as the pod sees it.
+#[inline(always)]
+pub(super) fn tuple_of(flow: *const Flow, key: &FlowKey) -> PodTuple {
+    // SAFETY: `flow` is a map's value, which stays readable while the program runs.
+    let flow = unsafe { &*flow };
+    PodTuple::new(
+        key.protocol,
+        flow.pod,
+        flow.pod_port,
+        key.remote,
+        key.remote_port,
+    )
 }
 
 /// Notes that a flow lives that has been idle, unless it is being removed.

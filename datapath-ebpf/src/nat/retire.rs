@@ -6,7 +6,9 @@
 
 use core::ptr;
 
-use datapath_common::abi::{FlowKey, PodTuple, ReapFlow};
+use datapath_common::abi::{FlowKey, ReapFlow};
+
+use crate::cache;
 
 use super::lock::{lock, unlock};
 use super::tables::{Table as _, Tables};
@@ -36,15 +38,8 @@ pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
     }
     // SAFETY: as above; the slot is nobody else's before `forget`.
     let (tuple, endpoint) = unsafe {
-        let flow = &*found;
-        let tuple = PodTuple::new(
-            key.protocol,
-            flow.pod,
-            flow.pod_port,
-            key.remote,
-            key.remote_port,
-        );
-        (tuple, flow.endpoint)
+        let endpoint = (*found).endpoint;
+        (flow::tuple_of(found, key), endpoint)
     };
     let mapping = Mapping {
         eni: key.eni,
@@ -53,6 +48,7 @@ pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
     };
     moved::forget::<F>(&tuple, mapping);
     F::flows().forget(key);
+    cache::epoch::advance(&tuple);
     blocks::give_back(key);
     quota::give_back(endpoint);
     true

@@ -17,6 +17,7 @@ use super::note::{self, Side};
 use super::request::Request;
 use super::stats;
 use super::tables::{Refusal, Table as _};
+use crate::cache;
 use crate::clock;
 use crate::fault;
 use crate::maps::STACK;
@@ -79,10 +80,12 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
     if let Some(found) = found
         && note::take_over(found, tuple, &value).is_some()
     {
+        cache::epoch::advance(tuple);
         return Ok(());
     }
     match STACK.claim(tuple, &value) {
         Ok(()) => {
+            cache::epoch::advance(tuple);
             stats::count_of(NatStat::StackNoted, tuple.pod.is_v4());
             Ok(())
         }

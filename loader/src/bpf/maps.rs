@@ -11,6 +11,7 @@ use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, MAX_E
 use datapath_common::counter::Counter;
 use ipnet::{IpNet, Ipv6Net};
 
+use super::cache::Cache;
 use crate::kernel::{MapEntry, MapKey};
 use crate::types::EniNumber;
 
@@ -21,6 +22,7 @@ pub(super) struct Maps {
     enis: Array<MapData, EniEntry>,
     eni_by_ifindex: HashMap<MapData, u32, u32>,
     pub(super) counters: PerCpuArray<MapData, Counter>,
+    cache: Cache,
 }
 
 fn take<T>(ebpf: &mut Ebpf, name: &str) -> Result<T>
@@ -36,6 +38,7 @@ where
 impl Maps {
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self> {
         Ok(Self {
+            cache: Cache::new(ebpf)?,
             addresses: take(ebpf, map::ADDRESSES)?,
             destinations: take(ebpf, map::DESTINATIONS)?,
             enis: take(ebpf, map::ENIS)?,
@@ -88,7 +91,8 @@ impl Maps {
                 self.eni_by_ifindex.insert(ifindex, u32::from(number.0), 0)
             }
         }
-        .with_context(|| format!("cannot write the map entry {entry:?}"))
+        .with_context(|| format!("cannot write the map entry {entry:?}"))?;
+        self.cache.invalidate()
     }
 
     /// Removes an entry; one that is not there is success.
@@ -102,7 +106,8 @@ impl Maps {
         match result {
             Err(error) if is_missing(&error) => Ok(()),
             other => other.with_context(|| format!("cannot remove the map entry {wanted:?}")),
-        }
+        }?;
+        self.cache.invalidate()
     }
 }
 

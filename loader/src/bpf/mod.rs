@@ -7,6 +7,7 @@
 
 mod attach;
 mod bpffs;
+mod cache;
 mod cleanup;
 mod counters;
 #[cfg(feature = "debug-log")]

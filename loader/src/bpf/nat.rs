@@ -13,6 +13,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::cache::Cache;
 use super::jiffies::Jiffies;
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
@@ -52,7 +53,10 @@ pub struct NatTables {
 }
 
 /// The slot in which user space says whether there may be translated flows that policy exempts.
-pub struct NatSwitch(Table<u32, NatControl>);
+pub struct NatSwitch {
+    control: Table<u32, NatControl>,
+    cache: Cache,
+}
 
 /// A map of the object, whatever its type.
 fn data<'a>(ebpf: &'a Ebpf, name: &str) -> Result<&'a MapData> {
@@ -91,16 +95,20 @@ impl NatSwitch {
     /// # Errors
     /// When its map is missing or cannot be examined.
     pub fn new(ebpf: &Ebpf) -> Result<Self> {
-        table(ebpf, map::NAT_CONTROL).map(Self)
+        Ok(Self {
+            control: table(ebpf, map::NAT_CONTROL)?,
+            cache: Cache::new(ebpf)?,
+        })
     }
 }
 
 impl Switch for NatSwitch {
     fn set(&self, may_be_exempt: bool) -> Result<()> {
         let may_be_exempt = may_be_exempt.into();
-        self.0
+        self.control
             .put(&0, &NatControl { may_be_exempt }, 0)
-            .context("cannot write the map NAT_CONTROL")
+            .context("cannot write the map NAT_CONTROL")?;
+        self.cache.invalidate()
     }
 }
 

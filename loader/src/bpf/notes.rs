@@ -7,6 +7,7 @@ use aya::Ebpf;
 use aya_obj::generated::BPF_NOEXIST;
 use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
 
+use super::cache::Cache;
 use super::jiffies::Jiffies;
 use super::nat::table;
 use super::sys::table::Table;
@@ -17,6 +18,7 @@ pub struct StackNotes {
     stack: Table<PodTuple, Note>,
     addresses: Table<Addr, AddressEntry>,
     clock: Jiffies,
+    cache: Cache,
 }
 
 impl StackNotes {
@@ -28,6 +30,7 @@ impl StackNotes {
         Ok(Self {
             stack: table(ebpf, map::STACK)?,
             addresses: table(ebpf, map::ADDRESSES)?,
+            cache: Cache::new(ebpf)?,
             clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
         })
     }
@@ -46,8 +49,9 @@ impl Notes for StackNotes {
 
     fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
         match self.stack.put(tuple, note, BPF_NOEXIST.into()) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
-            other => other.context("cannot write the map STACK"),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
+            other => other.context("cannot write the map STACK")?,
         }
+        self.cache.invalidate()
     }
 }

@@ -49,6 +49,8 @@ pub struct DatapathSettings {
     pub inbound_per_endpoint: u32,
     /// Most flows of the host.
     pub flows_of_host: u32,
+    /// Entries of the flow cache for each CPU: a power of two, or 0 for none.
+    pub cache: u32,
 }
 
 impl DatapathSettings {
@@ -75,7 +77,7 @@ impl DatapathSettings {
     }
 
     /// The capacities that are settings.
-    fn capacities(&self) -> [(&'static str, u32); 6] {
+    fn capacities(&self) -> [(&'static str, u32); 7] {
         [
             (map::FLOWS_V4, self.flows_v4),
             (map::MOVED_V4, self.flows_v4),
@@ -83,6 +85,8 @@ impl DatapathSettings {
             (map::MOVED_V6, self.flows_v6),
             (map::INBOUND, self.inbound),
             (map::STACK, self.stack),
+            // A map has an entry at least.
+            (map::CACHE, self.cache.max(1)),
         ]
     }
 }
@@ -104,6 +108,7 @@ impl Default for DatapathSettings {
             flows_per_endpoint: abi::DEFAULT_FLOWS_PER_ENDPOINT,
             inbound_per_endpoint: abi::DEFAULT_INBOUND_PER_ENDPOINT,
             flows_of_host: abi::DEFAULT_FLOWS_OF_HOST,
+            cache: abi::DEFAULT_CACHE,
         }
     }
 }
@@ -111,9 +116,9 @@ impl Default for DatapathSettings {
 /// Settings as the programs take them. A value of its own, because a loader borrows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
-    words: [(&'static str, u32); 13],
+    words: [(&'static str, u32); 14],
     slices: [u32; PortSlice::MAX],
-    capacities: [(&'static str, u32); 6],
+    capacities: [(&'static str, u32); 7],
 }
 
 impl Globals {
@@ -140,6 +145,7 @@ impl Globals {
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
                 (config::FLOWS_OF_HOST, settings.flows_of_host),
+                (config::CACHE_ENTRIES, settings.cache),
             ],
             slices: settings.slices.map(PortSlice::to_word),
             capacities: settings.capacities(),

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 39] = [
+pub(super) const HELP: [(&str, &str); 40] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -62,6 +62,10 @@ pub(super) const HELP: [(&str, &str); 39] = [
     (
         "datapath.pin-root",
         "Folder on a bpffs under which maps and links are pinned.",
+    ),
+    (
+        "datapath.flow-cache",
+        "Flows that each CPU remembers the last decision of, for half a second: a power of two up to 65536, 128 bytes each; 0: none.",
     ),
     (
         "kernel.route-protocol",

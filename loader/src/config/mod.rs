@@ -180,6 +180,7 @@ impl Config {
             masquerade_v4: self.masquerade.ipv4,
             masquerade_v6: self.masquerade.ipv6,
             metadata: self.masquerade.metadata.into(),
+            cache: self.datapath.flow_cache.get(),
         }
     }
 

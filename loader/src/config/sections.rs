@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
 use super::values::{
-    AbsolutePath, DeviceName, MarkMask, Mtu, RouteProtocol, ServiceCidr, UnicastAddr,
+    AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol, ServiceCidr, UnicastAddr,
 };
 
 /// Section `node`.
@@ -48,6 +48,8 @@ pub struct DatapathSection {
     pub mark_mask: MarkMask,
     /// Folder on a bpffs for pins.
     pub pin_root: AbsolutePath,
+    /// Entries of the flow cache for each CPU.
+    pub flow_cache: CacheEntries,
 }
 
 impl Default for DatapathSection {
@@ -57,6 +59,7 @@ impl Default for DatapathSection {
             attach: AttachMode::default(),
             mark_mask: MarkMask::default(),
             pin_root: AbsolutePath::known("/sys/fs/bpf/towpath"),
+            flow_cache: CacheEntries::default(),
         }
     }
 }

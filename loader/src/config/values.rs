@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use datapath_common::abi::DEFAULT_CACHE;
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 use serde::de::{Error, Unexpected, Visitor};
@@ -105,6 +106,43 @@ impl<'de> Deserialize<'de> for Mtu {
             .filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu))
             .map(Self)
             .ok_or_else(|| refused(value, format_args!("{MTU_MIN} to {MTU_MAX}")))
+    }
+}
+
+/// Entries of the flow cache for each CPU, of 128 bytes each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CacheEntries(u32);
+
+impl CacheEntries {
+    /// Most entries: 8 MiB for each CPU.
+    const MAX: u32 = 65_536;
+
+    /// How many; 0 for no cache.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for CacheEntries {
+    fn default() -> Self {
+        Self(DEFAULT_CACHE)
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        u32::try_from(value)
+            .ok()
+            .filter(|entries| *entries == 0 || entries.is_power_of_two() && *entries <= Self::MAX)
+            .map(Self)
+            .ok_or_else(|| {
+                refused(
+                    value,
+                    format_args!("0, or a power of two up to {}", Self::MAX),
+                )
+            })
     }
 }
 

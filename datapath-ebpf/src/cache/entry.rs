@@ -1,0 +1,78 @@
+//! An entry.
+
+/// What becomes of the packets of one direction of a flow. Every field is written with every entry.
+#[repr(C)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    pub(super) stamp: Stamp,
+    /// The jiffy from which on it is not good any more.
+    pub(super) until: u64,
+    /// Slot of the counter.
+    pub(super) counter: u32,
+    /// The device that the packet is redirected to.
+    pub(super) device: u32,
+    /// What that takes, without the Ethernet header, in bytes.
+    pub(super) mtu: u32,
+    pub(super) exit: u8,
+    pub(super) edit: u8,
+    /// As it lies in a packet.
+    pub(super) to_port: u16,
+    /// The address to write.
+    pub(super) to: [u32; 4],
+    /// By how much that makes checksums grow.
+    pub(super) growth: u32,
+    /// Of which hash the last packet was that would have had the slot.
+    pub(super) candidate: u32,
+    /// The gateway, or both MACs as they lie in a frame.
+    pub(super) hop: [u32; 4],
+}
+
+const _: () = assert!(size_of::<Entry>() <= 128);
+
+/// What the packets have in common.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Key {
+    pub(super) source: [u64; 2],
+    pub(super) destination: [u64; 2],
+    /// Source and destination port, as they lie in a packet.
+    pub(super) ports: u32,
+    pub(super) ifindex: u32,
+}
+
+/// When the entry was made, as its changes count.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Stamp {
+    pub(super) epoch: u64,
+    pub(super) generation: u32,
+    /// The group of the flow.
+    pub(super) group: u32,
+    /// The protocol, and bits of [`FAMILY`].
+    pub(super) kind: u32,
+}
+
+/// Bits of [`Stamp::kind`].
+pub(super) const FAMILY: u32 = 0x300;
+/// Of IPv4.
+pub(super) const FAMILY_V4: u32 = 0x100;
+/// Of IPv6.
+pub(super) const FAMILY_V6: u32 = 0x200;
+
+/// Values of [`Entry::exit`].
+pub(super) mod exit {
+    /// Into the namespace of an endpoint.
+    pub(in crate::cache) const PEER: u8 = 1;
+    /// To a gateway.
+    pub(in crate::cache) const GATEWAY: u8 = 2;
+}
+
+/// Values of [`Entry::edit`].
+pub(super) mod edit {
+    /// The packet is not translated.
+    pub(in crate::cache) const NONE: u8 = 0;
+    /// Its source is.
+    pub(in crate::cache) const SOURCE: u8 = 1;
+    /// Its destination is.
+    pub(in crate::cache) const DESTINATION: u8 = 2;
+}

@@ -1,0 +1,57 @@
+//! What was decided for a flow a moment ago, so that its next packets cost one look-up in an array.
+//!
+//! An entry holds the outcome for the packets of one direction of a flow that the programs redirect:
+//! where to, and what to write. It is this CPU's own and good for half a second. It is of no use as
+//! soon as anything that it rests on has changed:
+//!
+//! * what user space says of addresses, destinations and ENIs: [`generation`] changes with each write;
+//! * what is known of the flow itself (how far it has come, its removal, a note of the host's stack):
+//!   whoever changes that calls [`epoch::advance`].
+//!
+//! Both are read before anything is looked up for an entry, so one that a change has overtaken is
+//! never valid. A packet that is to be looked at, since it opens or ends a connection, is a fragment,
+//! or has to take the stack, is none for the cache: [`seen`] tells.
+
+mod entry;
+pub(crate) mod epoch;
+mod hit;
+mod keep;
+mod seen;
+
+use aya_ebpf::Global;
+use aya_ebpf::btf_maps::{Array, PerCpuArray};
+use aya_ebpf::macros::btf_map;
+use datapath_common::abi::{CacheControl, DEFAULT_CACHE};
+
+use entry::Entry;
+
+pub(crate) use hit::serve;
+pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays};
+
+/// Entries for each CPU: a power of two, or 0 for none.
+#[unsafe(no_mangle)]
+static CACHE_ENTRIES: Global<u32> = Global::new(DEFAULT_CACHE);
+
+#[btf_map]
+static CACHE: PerCpuArray<Entry, { DEFAULT_CACHE as usize }> = PerCpuArray::new();
+
+#[btf_map]
+static CACHE_CONTROL: Array<CacheControl, 1> = Array::new();
+
+/// What user space changes with each of its writes.
+#[inline(always)]
+fn generation() -> u32 {
+    CACHE_CONTROL.get(0).map_or(0, |control| control.generation)
+}
+
+/// Whether there is a cache.
+#[inline(always)]
+fn is_on() -> bool {
+    CACHE_ENTRIES.load() != 0
+}
+
+/// The slot of a hash.
+#[inline(always)]
+fn slot(hash: u32) -> Option<*mut Entry> {
+    CACHE.get_ptr_mut(hash & CACHE_ENTRIES.load().wrapping_sub(1))
+}

@@ -1,0 +1,44 @@
+//! The flow cache of the programs: what was decided a moment ago, which a change of the maps makes
+//! worthless.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use aya::Ebpf;
+use datapath_common::abi::{CacheControl, map};
+
+use super::nat::table;
+use super::sys::table::Table;
+
+/// The next generation. A number that an earlier agent has left in the map comes back by chance only.
+static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    AtomicU32::new(now.map_or(0, |now| now.subsec_nanos()))
+});
+
+/// The switch that makes all entries worthless at once.
+pub(super) struct Cache(Table<u32, CacheControl>);
+
+impl Cache {
+    /// That of an object.
+    ///
+    /// # Errors
+    /// When its map is missing or cannot be examined.
+    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+        table(ebpf, map::CACHE_CONTROL).map(Self)
+    }
+
+    /// Makes every entry worthless. To be called behind a change of what the programs look up, and
+    /// before anybody relies on it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn invalidate(&self) -> Result<()> {
+        let generation = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.0
+            .put(&0, &CacheControl { generation }, 0)
+            .context("cannot write the map CACHE_CONTROL")
+    }
+}
