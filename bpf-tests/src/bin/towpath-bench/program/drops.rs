@@ -152,7 +152,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
     for path in all.into_iter().flatten() {
         // Where the stack puts fragments in order, none is dropped for that.
         let is_elsewhere = |notes_stack| notes_stack && path.expected.outcome == unknown;
-        let here = variants.0.iter_mut();
+        let here = variants.usual();
         let here = here.filter(|variant| !is_elsewhere(variant.notes_stack));
         meter.measure(&path, here, &[])?;
     }
@@ -175,7 +175,7 @@ fn without_address(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
             from_a(&net, net.outside, UDP.1).bytes(),
             DropReason::NoTranslationAddress,
         );
-        meter.measure(&path, variants.0.iter_mut(), &[])?;
+        meter.measure(&path, variants.usual(), &[])?;
     }
     for variant in &mut variants.0 {
         fill(&mut variant.programs)?;

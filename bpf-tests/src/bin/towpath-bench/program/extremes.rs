@@ -31,6 +31,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     let mut node = Variant {
         suffix: "",
         notes_stack: true,
+        is_cached: true,
         programs,
     };
     let (out, back) = (Program::FromEndpoint, Program::FromNetwork);

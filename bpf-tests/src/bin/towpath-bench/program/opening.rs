@@ -29,7 +29,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
     let mut there = 0;
     for (filled, percent) in FILLED {
         let wanted = ROOM / 100 * percent;
-        for variant in &variants.0 {
+        for variant in variants.usual() {
             fill(&variant.programs, there..wanted)?;
         }
         there = wanted;
@@ -38,7 +38,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
             let flows = Flows::new(V4, Carries::Tcp, gets, opened);
             let mut path = flows.opening();
             path.name = format!("new flow, {}, {filled}", gets.name());
-            for variant in &variants.0 {
+            for variant in variants.usual() {
                 flows.occupy(&variant.programs)?;
             }
             open(meter, variants, &path, &flows)?;
@@ -69,7 +69,7 @@ fn open(meter: &mut Meter, variants: &mut Variants, path: &Path, flows: &Flows) 
         let noop = meter.noop(path.on)?;
         meter.repeater.rewind()?;
         let empty = meter.repeater.run(meter.repeater.noop(), path.on, count)?;
-        for variant in &mut variants.0 {
+        for variant in variants.usual() {
             let before = allocated(variant)?;
             meter.repeater.rewind()?;
             let each = meter.checked(path, variant, count)?;
@@ -112,7 +112,7 @@ fn busy(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     let first = 1024;
     let mut before = flows(first, used).opening();
     "making a destination busy".clone_into(&mut before.name);
-    meter.pass(&before, variants.0.iter_mut())?;
+    meter.pass(&before, variants.usual())?;
     // Some, so that the mean is of chance as well, and few, so that there are 99 percent all the time.
     let next = first + u16::try_from(used)?;
     let few = flows(next, 24);
@@ -120,7 +120,7 @@ fn busy(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     "new flow, 99% of the destination's ports used".clone_into(&mut path.name);
     open(meter, variants, &path, &few)?;
     let rest = flows(next, usize::try_from(all)? - used).opening();
-    meter.pass(&rest, variants.0.iter_mut())?;
+    meter.pass(&rest, variants.usual())?;
     let port = next.checked_add(1000).context("a port that is left")?;
     let frame = from_a(&V4, numbered(V4.outside, 1), TCP.1);
     let refused = Path {
@@ -136,7 +136,7 @@ fn busy(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     // A search of all blocks takes microseconds.
     let usual = meter.plan.repeat;
     meter.plan.repeat = usual / 50;
-    let result = meter.measure(&refused, variants.0.iter_mut(), &[]);
+    let result = meter.measure(&refused, variants.usual(), &[]);
     meter.plan.repeat = usual;
     result
 }

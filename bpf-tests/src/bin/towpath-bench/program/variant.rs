@@ -13,14 +13,20 @@ pub(super) struct Variant {
     pub(super) suffix: &'static str,
     /// Whether flows of the stack are looked up.
     pub(super) notes_stack: bool,
+    /// Whether decisions about flows are remembered, as users have it.
+    pub(super) is_cached: bool,
     pub(super) programs: Programs,
 }
 
 /// All of them.
 pub(super) struct Variants(pub(super) Vec<Variant>);
 
-/// What distinguishes them.
-const PATHS: [(&str, Path); 2] = [("", Path::Direct), (", service NAT", Path::ServiceNat)];
+/// What distinguishes them: the path, and whether there is a cache.
+const KINDS: [(&str, Path, bool); 3] = [
+    ("", Path::Direct, true),
+    (", service NAT", Path::ServiceNat, true),
+    (", no cache", Path::Direct, false),
+];
 
 /// The settings of the node: both families are masqueraded, and 100,000 flows of one pod fit.
 pub(super) fn settings(path: Path) -> DatapathSettings {
@@ -40,16 +46,26 @@ pub(super) fn settings(path: Path) -> DatapathSettings {
 impl Variants {
     /// Loads them.
     pub(super) fn load() -> Result<Self> {
-        let variants = PATHS.into_iter().map(|(suffix, path)| {
-            let mut programs = Programs::load_with(&settings(path))?;
+        let variants = KINDS.into_iter().map(|(suffix, path, is_cached)| {
+            let mut settings = settings(path);
+            if !is_cached {
+                settings.cache = 0;
+            }
+            let mut programs = Programs::load_with(&settings)?;
             scene::fill(&mut programs)?;
             Ok(Variant {
                 suffix,
                 notes_stack: path == Path::ServiceNat,
+                is_cached,
                 programs,
             })
         });
         Ok(Self(variants.collect::<Result<_>>()?))
+    }
+
+    /// Those with a cache: for packets that are none of its business.
+    pub(super) fn usual(&mut self) -> impl Iterator<Item = &mut Variant> {
+        self.0.iter_mut().filter(|variant| variant.is_cached)
     }
 
     /// Empties the tables of flows.
