@@ -7,12 +7,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 
 use super::results::{Run, compare};
-use super::{Group, build};
+use super::{Group, Options, build};
 use crate::console::{note, table};
 use crate::process;
-
-/// Turns of both builds.
-const TURNS: usize = 5;
 
 /// Groups that are compared if none is named: short ones, whose figures are of one build alone.
 const USUAL: [Group; 2] = [Group::Program, Group::Agent];
@@ -59,17 +56,21 @@ fn git() -> Command {
 }
 
 /// Runs both builds in turns, and prints what became of each figure.
-pub(super) fn run(bench: &Path, revision: &str, groups: &[Group]) -> Result<ExitCode> {
+pub(super) fn run(bench: &Path, revision: &str, options: &Options) -> Result<ExitCode> {
     let folder = datapath_build::workspace_root().join("target/compare");
     let tree = CheckedOut::new(revision)?;
     note(&format!("bench: building {revision}"));
     // A folder that stays: the next commit's dependencies are mostly this one's.
     let old = build(&tree.root, Some(&folder.join("build")));
     let old = old.with_context(|| format!("building {revision}"))?;
-    let groups = if groups.is_empty() { &USUAL } else { groups };
+    let groups: &[Group] = if options.groups.is_empty() {
+        &USUAL
+    } else {
+        &options.groups
+    };
     let mut turns = Vec::new();
-    for turn in 1..=TURNS {
-        note(&format!("bench: turn {turn} of {TURNS}"));
+    for turn in 1..=options.turns {
+        note(&format!("bench: turn {turn} of {}", options.turns));
         // Who comes first may find the machine warmer or colder.
         let turn = if turn % 2 == 0 {
             let new = measured(bench, groups, &folder)?;

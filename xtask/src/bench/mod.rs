@@ -68,6 +68,10 @@ pub(crate) struct Options {
     /// percent worse beyond its spread.
     #[arg(long, value_name = "REV", conflicts_with = "json")]
     compare: Option<String>,
+    /// How many times each of the two is run; fewer than 3 have no spread worth the name.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "compare",
+        value_parser = clap::value_parser!(u8).range(1..))]
+    turns: u8,
 }
 
 /// Runs `bench`.
@@ -77,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     note("bench: building");
     let bench = build(datapath_build::workspace_root(), None)?;
     if let Some(revision) = &options.compare {
-        return compare::run(&bench, revision, &options.groups);
+        return compare::run(&bench, revision, options);
     }
     let mut command = Command::new(&bench);
     command.args(options.groups.iter().map(|group| group.name()));
