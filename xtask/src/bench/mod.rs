@@ -108,7 +108,8 @@ fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
     let mut cargo = process::locked_cargo("build");
     cargo
         .current_dir(root)
-        .args(["--release", "--workspace", "--bins"]);
+        .args(["--release", "--package", "towpath"])
+        .args(["--package", "bpf-tests", "--bins"]);
     if let Some(folder) = into {
         cargo.arg("--target-dir").arg(folder);
     }
