@@ -2,8 +2,10 @@
 
 pub mod fabric;
 pub mod fuzz;
+pub mod interpreter;
 pub mod model;
 pub mod packet;
+pub mod path_cost;
 pub mod random;
 pub mod raw;
 pub mod testrun;

@@ -9,6 +9,7 @@ pub mod pool;
 pub mod reaper;
 pub mod repeat;
 pub mod scene;
+pub mod snapshot;
 pub mod tables;
 
 use std::collections::BTreeMap;

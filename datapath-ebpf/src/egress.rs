@@ -158,7 +158,7 @@ fn action<F: Tables>(
     }
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => {
-            let read = transport::read::<F>(packet, ip);
+            let read = transport::read::<F>(packet);
             if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
                 fragment::note_portless(ip)?;
             }

@@ -196,7 +196,7 @@ fn opening<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     if !may_open {
         return None;
     }
-    match transport::read::<F>(packet, ip) {
+    match transport::read::<F>(packet) {
         Ok(Transport::Ports(ports)) if matches!(ports.opening, Opening::Opens) => Some(ports),
         _ => None,
     }
@@ -219,7 +219,7 @@ fn answer<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, D
         return Ok(to_stack(packet, Verdict::NotForPod));
     }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
             Ok(Transport::Ports(ports)) => ports,
             Ok(Transport::Error) => return error::<F>(packet, ip, eni),
             Ok(Transport::None) | Err(_) => return Ok(to_stack(packet, Verdict::NotForPod)),

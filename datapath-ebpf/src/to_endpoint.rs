@@ -79,7 +79,7 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 #[inline(always)]
 fn ports<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
             Ok(Transport::Ports(ports)) => Some(ports),
             Ok(Transport::Error | Transport::None) | Err(_) => None,
         },

@@ -121,7 +121,7 @@ fn pod<F: Tables>(
 #[inline(always)]
 fn host<F: Tables>(packet: &mut Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
             Ok(Transport::Ports(ports)) => ports,
             Ok(Transport::Error) => return host_error::<F>(packet),
             Ok(Transport::None) | Err(_) => return Ok(Verdict::FromHost),

@@ -1,6 +1,7 @@
 //! The transport header: ports, and what a packet is to a flow that nobody knows.
 
-use aya_ebpf::bindings::BPF_F_MARK_MANGLED_0;
+use aya_ebpf::bindings::{__sk_buff, BPF_F_MARK_MANGLED_0};
+use aya_ebpf::programs::TcContext;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Icmp, IcmpMessage, PortPair, Tcp, protocol, sctp, udp};
 use datapath_common::masquerade::Opening;
@@ -10,6 +11,7 @@ use datapath_common::progress::tcp;
 use crate::family::{Family, Ip, Side};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
+use crate::work::{self, global, reason, work};
 
 /// What follows the IP header.
 pub(crate) enum Transport {
@@ -91,9 +93,50 @@ impl Ports {
     }
 }
 
-/// Reads the transport header of a packet that is no later fragment.
+/// Reads the transport header of a packet that is no later fragment, and whose IP header is the one
+/// that is kept.
 #[inline(always)]
-pub(crate) fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Transport, DropReason> {
+pub(crate) fn read<F: Family>(packet: &Packet) -> Result<Transport, DropReason> {
+    match transport::<F>(packet.skb()) {
+        NONE => Ok(Transport::None),
+        ERROR => Ok(Transport::Error),
+        PORTS => Ok(Transport::Ports(*work::read(work()?.ports()))),
+        number => Err(reason(number)),
+    }
+}
+
+// Answers of `transport`; all other numbers are those of drop reasons.
+const NONE: u32 = 0;
+const ERROR: u32 = 1;
+const PORTS: u32 = 2;
+
+global! {
+    #[doc = "What follows the IP header; ports are written."]
+    transport(skb: *mut __sk_buff) = transport_v4, transport_v6: run;
+}
+
+/// A function of its own, so that the verifier does not follow what comes behind it once for each
+/// protocol.
+#[inline(always)]
+fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
+    let packet = Packet::new(TcContext::new(skb));
+    let found = work().and_then(|work| {
+        let found = look::<F>(&packet, work::read(work.ip()))?;
+        Ok((work, found))
+    });
+    match found {
+        Ok((work, Transport::Ports(ports))) => {
+            work::write(work.ports(), ports);
+            PORTS
+        }
+        Ok((_, Transport::Error)) => ERROR,
+        Ok((_, Transport::None)) => NONE,
+        Err(reason) => reason as u32,
+    }
+}
+
+#[inline(always)]
+fn look<F: Family>(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;
     match protocol {
         protocol::TCP => Ok(Transport::Ports(Ports::of_tcp(&header(

@@ -82,7 +82,7 @@ fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason>
         return Ok(REORDERED);
     }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet, ip) {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
             Ok(Transport::Ports(ports)) => ports,
             // What has no ports service NAT does not translate.
             other => {

@@ -134,10 +134,12 @@ pub(crate) fn build(command: &mut Command, metadata: &Metadata) -> Result<Vec<Ex
 }
 
 /// Builds every binary of the workspace: always in one way, so that no command has to build anew
-/// what another one built with other features.
+/// what another one built with other features. The programs have code that only BPF has.
 pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let programs = ["--exclude", "datapath-ebpf"];
+    let mut command = process::locked_cargo("build");
     build(
-        process::locked_cargo("build").args(["--workspace", "--bins"]),
+        command.args(["--workspace", "--bins"]).args(programs),
         metadata,
     )
 }

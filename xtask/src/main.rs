@@ -36,6 +36,9 @@ enum Command {
     /// Boot the kernels of the matrix and compare what their verifiers make of the programs with
     /// docs/verifier-cost.md (needs root).
     VerifierCost(vm::CostOptions),
+    /// Count what each path of a packet costs in instructions and compare it with docs/path-cost.md
+    /// (needs root).
+    PathCost(ebpf::PathOptions),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
     /// Measure programs, traffic and the agent beside what a user would run instead (needs root).
@@ -65,6 +68,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
+        Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),

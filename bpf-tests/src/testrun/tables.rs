@@ -22,13 +22,13 @@ use super::{Programs, classifier, context};
 
 /// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
 pub(super) mod command {
-    pub(crate) const CREATE: i32 = 0;
-    pub(crate) const LOOKUP: i32 = 1;
-    pub(crate) const UPDATE: i32 = 2;
-    pub(crate) const DELETE: i32 = 3;
-    pub(crate) const NEXT_KEY: i32 = 4;
-    pub(crate) const LOAD: i32 = 5;
-    pub(crate) const TEST_RUN: i32 = 10;
+    pub(in super::super) const CREATE: i32 = 0;
+    pub(in super::super) const LOOKUP: i32 = 1;
+    pub(in super::super) const UPDATE: i32 = 2;
+    pub(in super::super) const DELETE: i32 = 3;
+    pub(in super::super) const NEXT_KEY: i32 = 4;
+    pub(in super::super) const LOAD: i32 = 5;
+    pub(in super::super) const TEST_RUN: i32 = 10;
 }
 
 /// `BPF_F_TEST_SKB_CHECKSUM_COMPLETE`: the device has summed the packet up, and the sum must be

@@ -11,6 +11,7 @@ mod from_network;
 mod fuzz;
 mod host;
 mod hostile;
+mod interpreted;
 mod layout;
 mod leaving;
 mod limits;

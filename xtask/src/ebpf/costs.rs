@@ -3,30 +3,24 @@
 
 use std::array;
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
+use super::figures::{Row, Sheet, Tolerance};
 use super::measured::Measured;
 use super::object::Object;
-use crate::console;
 
-/// The command that writes the table anew.
-const COMMAND: &str = "cargo xtask verifier-cost --update";
 /// How far a figure may be off, in percent: the verifier changes a little with each kernel, and the
 /// code with each compiler.
 const TOLERANCE: u64 = 10;
-/// What the table's columns are called.
-const HEADER: [&str; 7] = [
-    "kernel",
-    "program",
-    "instructions",
-    "stack",
-    "verified",
-    "states",
-    "peak states",
-];
+/// The checked-in table: kernel and program, and the figures.
+const SHEET: Sheet<2, 5> = Sheet {
+    file: "docs/verifier-cost.md",
+    command: "cargo xtask verifier-cost --update",
+    preface: PREFACE,
+    names: ["kernel", "program"],
+    figures: ["instructions", "stack", "verified", "states", "peak states"],
+};
 /// What stands in the file before the table.
 const PREFACE: &str = "\
 # What the verifier makes of the programs
@@ -49,33 +43,19 @@ shows.
 
 ";
 
-/// What one program costs on one kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
-    kernel: String,
-    program: String,
-    /// In the order of the columns behind these two.
-    figures: [u64; 5],
-}
-
 /// Figures of programs on kernels.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Costs(Vec<Row>);
+pub(crate) struct Costs(Vec<Row<2, 5>>);
 
 impl Costs {
     /// The checked-in figures.
     pub(crate) fn checked_in() -> Result<Self> {
-        let path = path();
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}; {COMMAND} writes it", path.display()))?;
-        Self::parse(&text).with_context(|| format!("{}", path.display()))
+        SHEET.read().map(Self)
     }
 
     /// Writes the figures to where the checked-in ones are.
     pub(crate) fn check_in(&self) -> Result<()> {
-        let path = path();
-        fs::write(&path, self.markdown())
-            .with_context(|| format!("cannot write {}", path.display()))
+        SHEET.write(&self.0)
     }
 
     /// Adds what a kernel says of an object's programs.
@@ -84,8 +64,7 @@ impl Costs {
             // One that the kernel did not take has no figures, which the comparison tells.
             if let Some(verified) = measured.programs.get(&cost.name) {
                 self.0.push(Row {
-                    kernel: measured.series(),
-                    program: cost.name,
+                    names: [measured.series(), cost.name],
                     figures: [
                         cost.instructions,
                         cost.stack,
@@ -102,7 +81,7 @@ impl Costs {
     /// is allowed. Debian's newest may be newer than the figures: then it is as any other kernel.
     pub(crate) fn check(&self, object: &Object, measured: &Measured) -> Result<()> {
         let kernel = measured.series();
-        let of_kernel = |row: &&Row| row.kernel == kernel;
+        let of_kernel = |row: &&Row<2, 5>| row.names[0] == kernel;
         let known: Vec<_> = self.0.iter().filter(of_kernel).cloned().collect();
         if known.is_empty() {
             return self.check_elsewhere(object, measured);
@@ -124,92 +103,44 @@ impl Costs {
             return Ok(());
         }
         bail!(
-            "the verifier's figures are not those of docs/verifier-cost.md; where that is meant, \
-             `{COMMAND}` writes them anew. Linux {}: {}",
+            "the verifier's figures are not those of {}; where that is meant, \
+             `{}` writes them anew. Linux {}: {}",
+            SHEET.file,
+            SHEET.command,
             measured.series(),
             differences.join("; ")
         );
     }
 
     /// What is off, in words; too little only where the figures have to be `exact`.
-    fn differences(&self, now: &[Row], exact: bool) -> Vec<String> {
+    fn differences(&self, now: &[Row<2, 5>], exact: bool) -> Vec<String> {
+        let tolerance = Tolerance {
+            percent: TOLERANCE,
+            may_shrink: !exact,
+        };
         let mut differences = Vec::new();
-        let programs: BTreeSet<_> = self.0.iter().map(|row| &row.program).collect();
+        let programs: BTreeSet<_> = self.0.iter().map(|row| &row.names[1]).collect();
         for program in programs {
-            if !now.iter().any(|row| row.program == *program) {
+            if !now.iter().any(|row| row.names[1] == *program) {
                 differences.push(format!("{program} is not loaded"));
             }
         }
         for row in now {
-            let known = self.0.iter().filter(|known| known.program == row.program);
+            let [_, program] = &row.names;
+            let known = self.0.iter().filter(|known| known.names[1] == *program);
             let Some(largest) = known.map(|row| row.figures).reduce(largest) else {
-                differences.push(format!("{} has no figures", row.program));
+                differences.push(format!("{program} has no figures"));
                 continue;
             };
-            for ((name, before), figure) in HEADER.iter().skip(2).zip(largest).zip(row.figures) {
-                let is_more = figure * 100 > before * (100 + TOLERANCE);
-                let is_less = exact && figure * 100 < before * (100 - TOLERANCE);
-                if is_more || is_less {
-                    let program = &row.program;
-                    differences.push(format!("{program}: {name} was {before}, is {figure}"));
-                }
-            }
+            let off = tolerance.differences(SHEET.figures, largest, row.figures);
+            differences.extend(off.into_iter().map(|off| format!("{program}: {off}")));
         }
         differences
     }
 
     /// The figures for people at a terminal.
     pub(crate) fn table(&self) -> String {
-        let rows: Vec<_> = self.0.iter().map(Row::cells).collect();
-        console::table(&HEADER, &rows)
-    }
-
-    fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rules = HEADER.map(|name| match name {
-            "kernel" | "program" => "---".to_owned(),
-            _figure => "--:".to_owned(),
-        });
-        let mut text = PREFACE.to_owned() + &line(&HEADER.map(str::to_owned)) + &line(&rules);
-        for row in &self.0 {
-            text += &line(&row.cells());
-        }
-        text
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        let begin = format!("| {} |", HEADER.join(" | "));
-        let lines = text.lines().skip_while(|line| *line != begin).skip(2);
-        lines.map(Row::parse).collect::<Result<_>>().map(Self)
-    }
-}
-
-impl Row {
-    fn cells(&self) -> Vec<String> {
-        let figures = self.figures.iter().map(u64::to_string);
-        [self.kernel.clone(), self.program.clone()]
-            .into_iter()
-            .chain(figures)
-            .collect()
-    }
-
-    fn parse(line: &str) -> Result<Self> {
-        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [kernel, program, figures @ ..] = cells.as_slice() else {
-            bail!("no row of figures: {line}");
-        };
-        let figures = figures.iter().map(|cell| cell.parse());
-        let figures: Vec<u64> = figures
-            .collect::<Result<_, _>>()
-            .with_context(|| format!("no figures: {line}"))?;
-        let figures = figures.try_into();
-        Ok(Self {
-            kernel: (*kernel).to_owned(),
-            program: (*program).to_owned(),
-            figures: figures.map_err(|_other_number| {
-                anyhow::anyhow!("not as many figures as columns: {line}")
-            })?,
-        })
+        SHEET.table(&self.0)
     }
 }
 
@@ -218,18 +149,13 @@ fn largest(some: [u64; 5], others: [u64; 5]) -> [u64; 5] {
     array::from_fn(|column| some[column].max(others[column]))
 }
 
-fn path() -> PathBuf {
-    datapath_build::workspace_root().join("docs/verifier-cost.md")
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Costs, Row};
 
-    fn row(kernel: &str, program: &str, verified: u64) -> Row {
+    fn row(kernel: &str, program: &str, verified: u64) -> Row<2, 5> {
         Row {
-            kernel: kernel.to_owned(),
-            program: program.to_owned(),
+            names: [kernel.to_owned(), program.to_owned()],
             figures: [100, 64, verified, 30, 10],
         }
     }
@@ -240,14 +166,6 @@ mod tests {
             row("5.10", "to_network", 2000),
             row("6.18", "reaper", 500),
         ])
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        assert_eq!(Costs::parse(&costs().markdown()).unwrap(), costs());
-        let broken = costs().markdown() + "| 6.18 | to_network | 1 |\n";
-        let error = Costs::parse(&broken).unwrap_err().to_string();
-        assert!(error.starts_with("not as many figures"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `build-ebpf`: the object, and what its programs cost.
 
 mod costs;
+mod figures;
 mod measured;
 mod object;
+mod paths;
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use crate::{process, setup};
 pub(crate) use costs::Costs;
 pub(crate) use measured::Measured;
 pub(crate) use object::Object;
+pub(crate) use paths::{Options as PathOptions, check as check_paths, run as paths};
 use report::Report;
 
 /// Options of `build-ebpf`.

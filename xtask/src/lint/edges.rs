@@ -8,6 +8,7 @@ use crate::artifacts::Metadata;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
+    ("towpath-ipam", &[]),
     ("datapath-ebpf", &["datapath-common"]),
     ("towpath", &["datapath-build", "datapath-common"]),
     (

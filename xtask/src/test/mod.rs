@@ -150,7 +150,7 @@ fn run_suite(
         Suite::Bpf => {
             let mut counts = runner.run(executables) + run_debug_log(debug_log, options);
             if options.arguments.is_empty() {
-                counts = counts + ebpf::check_costs(executables);
+                counts = counts + ebpf::check_costs(executables) + ebpf::check_paths(executables);
             }
             counts
         }

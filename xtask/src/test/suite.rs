@@ -29,6 +29,8 @@ pub(crate) enum Suite {
 const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-build", "lib", "*", Suite::Unit),
     ("datapath-common", "lib", "*", Suite::Unit),
+    ("towpath-ipam", "lib", "*", Suite::Unit),
+    ("towpath-ipam", "test", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),
     ("towpath", "lib", "*", Suite::Unit),
     ("towpath", "bin", "*", Suite::Unit),

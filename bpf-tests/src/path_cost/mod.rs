@@ -1,0 +1,150 @@
+//! What each path of a packet costs, in instructions, calls of helpers and look-ups.
+//!
+//! Every packet goes through the kernel's test run, too: what is counted is a run that did what the
+//! kernel does.
+
+mod node;
+mod path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use datapath_common::counter::Program;
+use serde::Serialize;
+use towpath::bpf::{self, DatapathSettings};
+
+use crate::interpreter::{Cost, Machine};
+use crate::testrun::{Output, Programs};
+use path::{Path, Sent, Step};
+
+/// A path and its cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The program that the packet meets.
+    pub program: &'static str,
+    /// What becomes of which packet.
+    pub path: String,
+    /// Whether the programs keep notes of the flows that the stack carries.
+    pub service_nat: bool,
+    /// Executed instructions.
+    pub instructions: u64,
+    /// Calls of helpers.
+    pub helpers: u64,
+    /// Look-ups in maps, which are calls of a helper as well.
+    pub lookups: u64,
+    /// The whole cost.
+    #[serde(skip)]
+    pub cost: Cost,
+}
+
+/// Every path, without service NAT and with it.
+///
+/// # Errors
+/// Without root. When the kernel makes something else of a packet than the interpreter, or either
+/// something else than is expected.
+pub fn measure() -> Result<Vec<Row>> {
+    node::make_devices()?;
+    let mut rows = Vec::new();
+    for path in [bpf::Path::Direct, bpf::Path::ServiceNat] {
+        let mut programs = Programs::load_with(&DatapathSettings {
+            masquerade_v6: true,
+            path,
+            ..DatapathSettings::default()
+        })?;
+        node::fill(&mut programs)?;
+        let machine = Machine::beside(&programs, &node::DEVICES)?;
+        let service_nat = path == bpf::Path::ServiceNat;
+        for path in path::all() {
+            if path.needs_service_nat && !service_nat {
+                continue;
+            }
+            programs.forget_flows()?;
+            let mut node = Node {
+                programs: &mut programs,
+                machine: machine.clone(),
+                ports: None,
+            };
+            let cost = node
+                .cost(&path)
+                .with_context(|| format!("{}, service NAT: {service_nat}", path.name))?;
+            rows.push(Row {
+                program: path.step.program.name(),
+                path: path.name,
+                service_nat,
+                instructions: cost.instructions,
+                helpers: cost.helpers.values().sum(),
+                lookups: cost.lookups.values().sum(),
+                cost,
+            });
+        }
+    }
+    rows.sort_by(|left, right| (left.program, &left.path).cmp(&(right.program, &right.path)));
+    Ok(rows)
+}
+
+/// A node twice: in the kernel and in the interpreter.
+struct Node<'a> {
+    programs: &'a mut Programs,
+    machine: Machine,
+    /// The ports that either gave to the last packet that asks.
+    ports: Option<[u16; 2]>,
+}
+
+impl Node<'_> {
+    fn cost(&mut self, path: &Path) -> Result<Cost> {
+        for step in &path.before {
+            self.step(step)?;
+        }
+        let before = self.counted(path)?;
+        let cost = self.step(&path.step)?;
+        let counted = self.counted(path)?;
+        ensure!(
+            path.outcome.is_none() || counted == before.map(|count| count + 1),
+            "it is not counted as {:?}",
+            path.outcome
+        );
+        Ok(cost)
+    }
+
+    /// How often the path's outcome is counted, by the kernel and by the interpreter.
+    fn counted(&self, path: &Path) -> Result<[u64; 2]> {
+        let Some(outcome) = path.outcome else {
+            return Ok([0; 2]);
+        };
+        let program = path.step.program;
+        Ok([
+            self.programs.counter(program, outcome)?.packets,
+            self.machine.counter(program, outcome)?.packets,
+        ])
+    }
+
+    /// Has both deal with a packet.
+    fn step(&mut self, step: &Step) -> Result<Cost> {
+        if step.is_late {
+            self.machine.pass(u64::from(bpf::jiffies_per_second()?));
+        }
+        let [kernels, ours] = match self.ports {
+            Some(ports) => ports.map(Some),
+            None => [None; 2],
+        };
+        let theirs = self.programs.run(step.program, &step.input(kernels))?;
+        let (made, cost) = self.machine.run(step.program, &step.input(ours))?;
+        let ports = [step.port(&theirs.frame), step.port(&made.frame)];
+        compare(step.program, &theirs, &made, ports[0] == ports[1])?;
+        if let ([Some(theirs), Some(ours)], Sent::Packet(_)) = (ports, &step.sent) {
+            self.ports = Some([theirs, ours]);
+        }
+        Ok(cost)
+    }
+}
+
+/// Fails where two made something else of a packet. A port that is drawn differs, and the checksum with
+/// it.
+fn compare(program: Program, theirs: &Output, ours: &Output, same_port: bool) -> Result<()> {
+    let whole = |output: &Output| (output.code, output.mark, output.frame.len());
+    if whole(theirs) == whole(ours) && (!same_port || theirs.frame == ours.frame) {
+        return Ok(());
+    }
+    bail!(
+        "{}: the kernel made {theirs:x?}, the interpreter {ours:x?}",
+        program.name()
+    );
+}

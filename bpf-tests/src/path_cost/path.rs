@@ -1,0 +1,397 @@
+//! The paths: what is sent, what was sent before, and what must come of it.
+
+use datapath_common::counter::Program;
+use datapath_common::mark::MarkLayout;
+use datapath_common::outcome::{DropReason, Outcome, Verdict};
+
+use super::node::{Device, ENI_0, ENI_1, NETS, Net, POD_A, ROUTER, VETH_A};
+use crate::packet::{Body, Frame, other};
+use crate::testrun::Input;
+
+/// A port of ours, which a flow keeps.
+const PORT: u16 = 50_000;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const UDP: Body = Body::Udp(100);
+const TCP: Body = Body::Tcp(100);
+const ASKS: Body = Body::Echo { asks: true };
+
+/// What a program gets.
+#[derive(Clone, Debug)]
+pub(super) enum Sent {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// A packet.
+    Packet(Box<Frame>),
+    /// The same, to the port that the last packet that was no answer got.
+    Answer(Box<Frame>),
+}
+
+/// A packet for a program.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) program: Program,
+    pub(super) sent: Sent,
+    device: Device,
+    /// The device that received it, or 0.
+    received_by: u32,
+    mark: u32,
+    /// Whether it is the first one of its flow for a second.
+    pub(super) is_late: bool,
+}
+
+impl Step {
+    fn new(program: Program, device: Device, frame: Frame) -> Self {
+        Self {
+            program,
+            sent: Sent::Packet(Box::new(frame)),
+            device,
+            received_by: device.0,
+            mark: 0,
+            is_late: false,
+        }
+    }
+
+    /// What pod A sends.
+    fn of_pod(frame: &Frame) -> Self {
+        Self::new(Program::FromEndpoint, VETH_A, frame.clone())
+    }
+
+    /// What ENI 1 receives.
+    fn of_network(frame: &Frame) -> Self {
+        Self::new(Program::FromNetwork, ENI_1, frame.clone())
+    }
+
+    /// What the stack sends by ENI 1, and this device has received.
+    fn of_stack(frame: &Frame, received_by: u32) -> Self {
+        Self {
+            received_by,
+            ..Self::new(Program::ToNetwork, ENI_1, frame.clone())
+        }
+    }
+
+    /// What the stack sends to pod A, and this device has received.
+    fn to_pod(frame: &Frame, received_by: u32) -> Self {
+        Self {
+            received_by,
+            ..Self::new(Program::ToEndpoint, VETH_A, frame.clone())
+        }
+    }
+
+    fn answering(mut self) -> Self {
+        if let Sent::Packet(frame) = self.sent {
+            self.sent = Sent::Answer(frame);
+        }
+        self
+    }
+
+    /// What the program gets; `port` is for answers.
+    pub(super) fn input(&self, port: Option<u16>) -> Input {
+        let frame = match &self.sent {
+            Sent::Bytes(bytes) => bytes.clone(),
+            Sent::Packet(frame) => frame.bytes(),
+            Sent::Answer(frame) => {
+                let port = port.unwrap_or(frame.ports.1);
+                (**frame).clone().to(frame.destination, port).bytes()
+            }
+        };
+        Input {
+            frame,
+            ifindex: self.device.0,
+            ingress_ifindex: self.received_by,
+            mark: self.mark,
+            gso_size: 0,
+        }
+    }
+
+    /// The port that the packet has been given: of an echo, its identifier.
+    pub(super) fn port(&self, made: &[u8]) -> Option<u16> {
+        let (Sent::Packet(frame) | Sent::Answer(frame)) = &self.sent else {
+            return None;
+        };
+        let header = if frame.source.is_ipv4() { 20 } else { 40 };
+        let place = match frame.body {
+            Body::Echo { .. } => 4,
+            _ => 0,
+        };
+        let port = made.get(crate::packet::ETHERNET + header + place..)?;
+        port.first_chunk().copied().map(u16::from_be_bytes)
+    }
+}
+
+/// A path.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub(super) name: String,
+    pub(super) before: Vec<Step>,
+    pub(super) step: Step,
+    /// What is counted; nothing of what another program has dealt with.
+    pub(super) outcome: Option<Outcome>,
+    /// Whether it is there with service NAT only.
+    pub(super) needs_service_nat: bool,
+}
+
+/// Makes paths of one family.
+struct Paths<'a> {
+    net: &'a Net,
+    paths: Vec<Path>,
+}
+
+impl Paths<'_> {
+    fn add(&mut self, name: &str, before: &[Step], step: Step, outcome: Outcome) -> &mut Path {
+        let name = format!("{name}, {}", self.net.family);
+        self.paths.push(Path {
+            name,
+            before: before.to_vec(),
+            step,
+            outcome: Some(outcome),
+            needs_service_nat: false,
+        });
+        let last = self.paths.len() - 1;
+        &mut self.paths[last]
+    }
+
+    fn passes(&mut self, name: &str, before: &[Step], step: Step, verdict: Verdict) -> &mut Path {
+        self.add(name, before, step, Outcome::Passed(verdict))
+    }
+
+    /// A packet of a flow that the cache takes: looked at for the second time in a row after what
+    /// was `before`, which puts it there, and once more.
+    fn repeats(&mut self, name: &str, before: &[Step], step: &Step, verdict: Verdict) {
+        self.passes(
+            &format!("{name}, not cached"),
+            before,
+            step.clone(),
+            verdict,
+        );
+        let before = [before, &[step.clone()]].concat();
+        self.passes(&format!("{name}, cached"), &before, step.clone(), verdict);
+    }
+
+    /// The same with the first packet of the flow.
+    fn begins(&mut self, name: &str, step: &Step, verdict: Verdict) {
+        self.passes(&format!("{name}, first packet"), &[], step.clone(), verdict);
+        self.repeats(name, std::slice::from_ref(step), step, verdict);
+    }
+
+    /// Paths within the VPC and on the node.
+    fn untranslated(&mut self) {
+        let net = self.net;
+        for (body, name) in [(UDP, "UDP"), (TCP, "TCP")] {
+            let from_a = |to| {
+                Frame::new((POD_A, VETH_A.1), net.a, to, body)
+                    .ports(PORT, 80)
+                    .tcp(ACK, 1)
+            };
+            let to_a = Frame::new((ROUTER, ENI_1.1), net.peer, net.a, body).tcp(ACK, 1);
+            let exempt = Step::of_pod(&from_a(net.peer));
+            self.begins(&format!("exempt out, {name}"), &exempt, Verdict::Eni);
+            let local = Step::of_pod(&from_a(net.b));
+            self.begins(&format!("local delivery, {name}"), &local, Verdict::Local);
+            let delivered = Step::of_network(&to_a);
+            self.begins(&format!("ENI to pod, {name}"), &delivered, Verdict::Local);
+        }
+        let from_a = |to| Frame::new((POD_A, VETH_A.1), net.a, to, UDP);
+        for (name, to, verdict) in [
+            ("to the host", net.host, Verdict::Host),
+            ("to a service", net.service, Verdict::Service),
+        ] {
+            self.passes(name, &[], Step::of_pod(&from_a(to)), verdict);
+        }
+    }
+
+    /// Flows that the pod opens to the outside.
+    fn translated(&mut self) {
+        let net = self.net;
+        for (asks, answers, name) in [
+            (TCP, TCP, "TCP"),
+            (UDP, UDP, "UDP"),
+            (ASKS, Body::Echo { asks: false }, "ICMP"),
+        ] {
+            let remote = if matches!(asks, Body::Echo { .. }) {
+                0
+            } else {
+                80
+            };
+            let sends = |source| {
+                let frame = Frame::new((POD_A, VETH_A.1), source, net.outside, asks);
+                frame.ports(PORT, remote)
+            };
+            let first = Step::of_pod(&sends(net.a).tcp(SYN, 1));
+            // The host has the port: it sends from the address that pods are translated to.
+            let taken = Step::of_stack(&sends(net.snat).tcp(SYN, 1), 0);
+            let next = Step::of_pod(&sends(net.a).tcp(ACK, 2));
+            let answer = Frame::new((ROUTER, ENI_1.1), net.outside, net.snat, answers);
+            let answer = answer.ports(remote, PORT).tcp(ACK, 1);
+            let answer = Step::of_network(&answer).answering();
+            for (before, how) in [(vec![], "port kept"), (vec![taken], "port changed")] {
+                let translated = Verdict::Translated;
+                let text = |what: &str| format!("{what}, {name}, {how}");
+                self.passes(&text("new flow"), &before, first.clone(), translated);
+                // What opens a connection is none for the cache.
+                let opening = match asks {
+                    Body::Tcp(_) => vec![first.clone(), next.clone()],
+                    _ => vec![first.clone()],
+                };
+                let opened = [before, opening].concat();
+                let late = Step {
+                    is_late: true,
+                    ..next.clone()
+                };
+                let what = text("masqueraded out after a second");
+                self.passes(&what, &opened, late, translated);
+                let answered = [opened.clone(), vec![answer.clone()]].concat();
+                let (out, back) = (text("masqueraded out"), text("masqueraded back"));
+                if matches!(asks, Body::Echo { .. }) {
+                    self.passes(&out, &opened, next.clone(), translated);
+                    self.passes(&back, &opened, answer.clone(), Verdict::Returned);
+                } else {
+                    self.repeats(&out, &opened, &next, translated);
+                    self.repeats(&back, &answered, &answer, Verdict::Returned);
+                }
+            }
+        }
+    }
+
+    /// Flows from the outside to the pod's own address.
+    fn inbound(&mut self) {
+        let net = self.net;
+        for (body, name) in [(UDP, "UDP"), (TCP, "TCP")] {
+            let asks = Frame::new((ROUTER, ENI_1.1), net.outside, net.a, body).ports(1000, 80);
+            let first = Step::of_network(&asks.clone().tcp(SYN, 1));
+            let next = Step::of_network(&asks.tcp(ACK, 2));
+            let answers = Frame::new((POD_A, VETH_A.1), net.a, net.outside, body).ports(80, 1000);
+            let accepts = Step::of_pod(&answers.clone().tcp(SYN | ACK, 1));
+            let answers = Step::of_pod(&answers.tcp(ACK, 2));
+            let text = |what: &str| format!("inbound flow, {name}, {what}");
+            let opened = [first.clone(), accepts.clone()];
+            let (local, inbound) = (Verdict::Local, Verdict::Inbound);
+            self.passes(&text("first packet"), &[], first.clone(), local);
+            self.passes(&text("first answer"), &[first], accepts, inbound);
+            self.passes(&text("next packet"), &opened, next, local);
+            self.passes(&text("next answer"), &opened, answers, inbound);
+        }
+    }
+
+    /// What the stack carries.
+    fn stack(&mut self) {
+        let net = self.net;
+        let of_host = Frame::new((ENI_1.1, ROUTER), net.host, net.peer, UDP);
+        let own = Step::of_stack(&of_host, 0);
+        self.passes("host packet out", &[], own.clone(), Verdict::FromHost);
+        let to_host = Frame::new((ROUTER, ENI_0.1), net.peer, net.host, UDP);
+        let to_host = Step::new(Program::FromNetwork, ENI_0, to_host);
+        self.passes("host packet in", &[], to_host, Verdict::NotForPod);
+        let done = Step {
+            mark: MarkLayout::DEFAULT.done(),
+            ..own
+        };
+        let done = self.passes("done-marked packet", &[], done, Verdict::FromHost);
+        done.outcome = None;
+        let from_a = |to| Frame::new((ENI_1.1, ROUTER), net.a, to, UDP).ports(PORT, 53);
+        let carried = Step::of_stack(&from_a(net.peer), VETH_A.0);
+        self.passes(
+            "carried by the stack, exempt",
+            &[],
+            carried,
+            Verdict::Carried,
+        );
+        let carried = Step::of_stack(&from_a(net.outside), VETH_A.0);
+        let verdict = Verdict::CarriedTranslated;
+        let name = "carried by the stack, masqueraded";
+        let before = [carried.clone()];
+        self.passes(name, &before, carried, verdict);
+        let to_a = Frame::new((VETH_A.1, POD_A), net.peer, net.a, UDP).ports(3000, 8080);
+        let own = Step::to_pod(&to_a, 0);
+        self.passes("host packet to a pod", &[], own, Verdict::FromHost)
+            .needs_service_nat = true;
+
+        let first = Step::to_pod(&to_a, ENI_1.0);
+        let question = Step::of_network(&to_a.macs(ROUTER, ENI_1.1));
+        let answer = Frame::new((POD_A, VETH_A.1), net.a, net.peer, UDP).ports(8080, 3000);
+        let answer = Step::of_pod(&answer);
+        let noted = [first.clone()];
+        for (name, before, step, verdict) in [
+            (
+                "first packet to the pod",
+                &[][..],
+                first.clone(),
+                Verdict::Noted,
+            ),
+            ("next packet to the pod", &noted, first, Verdict::Noted),
+            (
+                "next packet from the ENI",
+                &noted,
+                question,
+                Verdict::StackFlow,
+            ),
+            ("answer of the pod", &noted, answer, Verdict::StackFlow),
+        ] {
+            let name = format!("stack flow, {name}");
+            self.passes(&name, before, step, verdict).needs_service_nat = true;
+        }
+    }
+
+    /// What is dropped.
+    fn drops(&mut self) {
+        let net = self.net;
+        let from = |source, to, body| Frame::new((POD_A, VETH_A.1), source, to, body);
+        let mut drops = vec![
+            (from(net.peer, net.outside, UDP), DropReason::SpoofedSource),
+            (from(net.a, net.free, UDP), DropReason::NoEndpoint),
+            (
+                from(net.a, net.outside, TCP).tcp(RST, 1),
+                DropReason::NoFlow,
+            ),
+            (
+                from(net.a, net.outside, Body::Protocol(47)),
+                DropReason::NoPorts,
+            ),
+        ]
+        .into_iter()
+        .map(|(frame, reason)| (Step::of_pod(&frame), reason))
+        .collect::<Vec<_>>();
+        let mut cut = Step::of_pod(&from(net.a, net.peer, UDP));
+        let mut bytes = cut.input(None).frame;
+        bytes.truncate(bytes.len() - 1);
+        cut.sent = Sent::Bytes(bytes);
+        drops.push((cut, DropReason::Truncated));
+        let by_other = Frame::new((ROUTER, ENI_0.1), net.peer, net.a, UDP);
+        let by_other = Step::new(Program::FromNetwork, ENI_0, by_other);
+        drops.push((by_other, DropReason::WrongEni));
+        let to_free = Frame::new((ROUTER, ENI_1.1), net.peer, net.free, UDP);
+        drops.push((Step::of_network(&to_free), DropReason::NoEndpoint));
+        for (step, reason) in drops {
+            let name = format!("drop, {}", reason.name());
+            self.add(&name, &[], step, Outcome::Dropped(reason));
+        }
+    }
+}
+
+/// All paths, those of both families one behind the other.
+pub(super) fn all() -> Vec<Path> {
+    let mut all = Vec::new();
+    for net in &NETS {
+        let mut paths = Paths {
+            net,
+            paths: Vec::new(),
+        };
+        paths.untranslated();
+        paths.translated();
+        paths.inbound();
+        paths.stack();
+        paths.drops();
+        all.extend(paths.paths);
+    }
+    let mut step = all[0].step.clone();
+    step.sent = Sent::Bytes(other((POD_A, VETH_A.1), 0x1234));
+    all.push(Path {
+        name: "drop, not-ip".to_owned(),
+        before: Vec::new(),
+        step,
+        outcome: Some(Outcome::Dropped(DropReason::NotIp)),
+        needs_service_nat: false,
+    });
+    all
+}

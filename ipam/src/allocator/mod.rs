@@ -1,0 +1,147 @@
+//! The allocator: blocks, leases and what is asked for, of one kind of resource on one node.
+
+mod allocate;
+mod index;
+mod release;
+mod restore;
+mod settle;
+mod surplus;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use self::index::Index;
+pub use self::release::Advanced;
+pub use self::restore::{Conflict, Dropped, Restored, SeenEndpoint, WhyDropped};
+pub use self::surplus::Rebalanced;
+use crate::announcement::{AnnouncedBlock, Announcement};
+use crate::block::Block;
+use crate::demand::PendingRequests;
+use crate::family::overlap;
+use crate::settings::{Barrier, Settings};
+use crate::{Cooling, Family, Lease, Owner, State};
+
+/// Gives addresses to owners. It is a value: the caller tells it what the node has, what is ready,
+/// what time it is, and writes its [`State`] down after each change.
+///
+/// Blocks that the node has are disjoint, so an address is in at most one of them. Leases and
+/// addresses that cool down are kept by address, apart from blocks: whatever goes and comes, in
+/// whatever pool, an address that somebody has is not free.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    settings: Settings,
+    /// What is not lifted yet.
+    waiting: BTreeSet<Barrier>,
+    announcement: Announcement,
+    /// Whether anything has been announced yet.
+    is_observed: bool,
+    /// The announced blocks that count, by their first address.
+    announced: BTreeMap<IpAddr, AnnouncedBlock>,
+    /// The devices that are ready.
+    ready: BTreeSet<String>,
+    /// The same blocks as they are now.
+    blocks: BTreeMap<IpAddr, Block>,
+    index: Index,
+    leases: BTreeMap<IpAddr, Lease>,
+    by_owner: BTreeMap<Owner, BTreeSet<IpAddr>>,
+    cooling: BTreeMap<IpAddr, Cooling>,
+    pending: PendingRequests,
+    /// Blocks that were given back and that the node still has.
+    released: BTreeSet<IpNet>,
+}
+
+impl Allocator {
+    fn empty(settings: Settings) -> Self {
+        Self {
+            waiting: settings.barriers.clone(),
+            settings,
+            announcement: Announcement::default(),
+            is_observed: false,
+            announced: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            blocks: BTreeMap::new(),
+            index: Index::default(),
+            leases: BTreeMap::new(),
+            by_owner: BTreeMap::new(),
+            cooling: BTreeMap::new(),
+            pending: PendingRequests::default(),
+            released: BTreeSet::new(),
+        }
+    }
+
+    /// Says that something has happened which the settings wait for.
+    pub fn lift(&mut self, barrier: Barrier) {
+        self.waiting.remove(&barrier);
+    }
+
+    /// What is waited for before the first address is given.
+    pub fn waiting(&self) -> impl Iterator<Item = Barrier> {
+        self.waiting.iter().copied()
+    }
+
+    /// What has to be written down, and given to [`Allocator::restore`] after a restart.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State {
+            leases: self.leases.values().cloned().collect(),
+            cooling: self.cooling.values().cloned().collect(),
+            released: self.released.clone(),
+        }
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The block that has an address.
+    fn block_of(&self, address: IpAddr) -> Option<&Block> {
+        let family = Family::of(address);
+        let (_, block) = self.blocks.range(..=address).next_back()?;
+        (block.family() == family && block.cidr().contains(&address)).then_some(block)
+    }
+
+    /// Changes a block, and what it is found by.
+    fn change(&mut self, start: IpAddr, change: impl FnOnce(&mut Block)) {
+        if let Some(block) = self.blocks.get_mut(&start) {
+            self.index.remove(block);
+            change(block);
+            self.index.insert(block);
+        }
+    }
+
+    fn put_lease(&mut self, lease: Lease) {
+        let of_owner = self.by_owner.entry(lease.owner.clone()).or_default();
+        of_owner.insert(lease.address);
+        self.leases.insert(lease.address, lease);
+    }
+
+    fn remove_lease(&mut self, address: IpAddr) -> Option<Lease> {
+        let lease = self.leases.remove(&address)?;
+        if let Some(of_owner) = self.by_owner.get_mut(&lease.owner) {
+            of_owner.remove(&address);
+            if of_owner.is_empty() {
+                self.by_owner.remove(&lease.owner);
+            }
+        }
+        Some(lease)
+    }
+
+    /// The leases of an owner.
+    fn leases_of<'a>(&'a self, owner: &Owner) -> impl Iterator<Item = &'a Lease> {
+        let addresses = self.by_owner.get(owner).into_iter().flatten();
+        addresses.filter_map(|address| self.leases.get(address))
+    }
+}
+
+/// The block that a CIDR overlaps, of some that do not overlap each other, by their first address.
+fn overlapping(all: &BTreeMap<IpAddr, AnnouncedBlock>, net: IpNet) -> Option<&AnnouncedBlock> {
+    let before = all.range(..=net.addr()).next_back();
+    let behind = all.range(net.addr()..).next();
+    let mut around = before.into_iter().chain(behind).map(|(_, block)| block);
+    around.find(|block| overlap(block.cidr, net))
+}

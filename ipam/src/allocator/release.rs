@@ -1,0 +1,120 @@
+//! Claims, releases, and what time does to leases.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Allocator;
+use crate::{Claim, Cooling, Family, Lease, NothingHeld, Owner, Time};
+
+/// What time has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advanced {
+    /// Leases that nobody claimed. Their addresses cool down now.
+    pub expired: Vec<Lease>,
+    /// Addresses that can be given again.
+    pub cooled: Vec<IpAddr>,
+}
+
+impl Allocator {
+    /// The owner lives: its leases expire no more.
+    ///
+    /// # Errors
+    ///
+    /// When the owner has none, because they expired.
+    pub fn claim(&mut self, owner: &Owner) -> Result<Vec<Lease>, NothingHeld> {
+        let addresses = self.by_owner.get(owner).ok_or_else(|| NothingHeld {
+            owner: owner.clone(),
+        })?;
+        let mut claimed = Vec::new();
+        for address in addresses {
+            if let Some(lease) = self.leases.get_mut(address) {
+                lease.claim = Claim::Claimed;
+                claimed.push(lease.clone());
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// The owner is gone: its addresses cool down, its requests are forgotten. It had none any more:
+    /// nothing happens.
+    pub fn release(&mut self, owner: &Owner, now: Time) -> Vec<Lease> {
+        for family in Family::ALL {
+            self.pending.remove(owner, family);
+        }
+        let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
+        let leases = addresses.into_iter();
+        leases
+            .filter_map(|address| self.cool_down(address, now))
+            .collect()
+    }
+
+    /// Releases what owners have that are not among those who live, for a garbage collection.
+    /// Leases that were given from `asked_at` on, when the list of the living was made, are left
+    /// alone: it cannot know of them.
+    pub fn release_others(
+        &mut self,
+        living: &BTreeSet<Owner>,
+        asked_at: Time,
+        now: Time,
+    ) -> Vec<Lease> {
+        let leases = self.leases.values();
+        let dead: Vec<IpAddr> = leases
+            .filter(|lease| !living.contains(&lease.owner) && lease.since < asked_at)
+            .map(|lease| lease.address)
+            .collect();
+        dead.into_iter()
+            .filter_map(|address| self.cool_down(address, now))
+            .collect()
+    }
+
+    /// Time goes on: takes back leases that nobody claimed, forgets requests, and frees addresses
+    /// whose cooldown is over once `is_quiet` says that nothing of their last owner is left (flows,
+    /// say). Where that is not so, it is asked again next time.
+    pub fn advance(&mut self, now: Time, mut is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
+        let settings = &self.settings;
+        let longest = now.after(settings.cooldown);
+        self.pending.expire(now, now.after(settings.pending));
+        let latest_claim = now.after(settings.unclaimed);
+
+        let mut cooled = Vec::new();
+        for cooling in self.cooling.values_mut() {
+            cooling.until = longest.min(cooling.until);
+            if cooling.until <= now && is_quiet(cooling.address) {
+                cooled.push(cooling.address);
+            }
+        }
+        for address in &cooled {
+            self.cooling.remove(address);
+            self.freed(*address);
+        }
+        let mut overdue = Vec::new();
+        for lease in self.leases.values_mut() {
+            if let Claim::Unclaimed { until } = &mut lease.claim {
+                *until = latest_claim.min(*until);
+                if *until <= now {
+                    overdue.push(lease.address);
+                }
+            }
+        }
+        let overdue = overdue.into_iter();
+        Advanced {
+            expired: overdue
+                .filter_map(|address| self.cool_down(address, now))
+                .collect(),
+            cooled,
+        }
+    }
+
+    /// Takes an address from its owner. It is still not free: its block does not notice.
+    pub(super) fn cool_down(&mut self, address: IpAddr, now: Time) -> Option<Lease> {
+        let lease = self.remove_lease(address)?;
+        let cooling = Cooling {
+            address,
+            pool: lease.pool.clone(),
+            block: lease.block,
+            until: now.after(self.settings.cooldown),
+        };
+        self.cooling.insert(address, cooling);
+        Some(lease)
+    }
+}

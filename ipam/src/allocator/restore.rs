@@ -1,0 +1,191 @@
+//! The start: what was written down against what the kernel has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::Allocator;
+use crate::{Claim, Cooling, Lease, Owner, Settings, State, Time};
+
+/// An endpoint that the kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenEndpoint {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// What a start made of what was written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// How many leases are as they were.
+    pub kept: usize,
+    /// How many of these wait for their claim: their owners' endpoints were not seen.
+    pub unclaimed: usize,
+    /// Leases that were not written down, or for somebody else, and that an endpoint has.
+    pub adopted: Vec<Lease>,
+    /// Leases that hold no more.
+    pub dropped: Vec<Dropped>,
+    /// Endpoints that have an address which another one has too.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A lease that holds no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// The lease.
+    pub lease: Lease,
+    /// Why.
+    pub why: WhyDropped,
+}
+
+/// Why a lease holds no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WhyDropped {
+    /// Its owner had claimed it, and no endpoint has the address.
+    #[error("no endpoint has it")]
+    NoEndpoint,
+    /// An endpoint of somebody else has the address.
+    #[error("{0} has it")]
+    OtherOwner(Owner),
+    /// Its owner has an endpoint, and that does not have the address.
+    #[error("its owner's endpoint does not have it")]
+    NotOnEndpoint,
+    /// It was not claimed in time.
+    #[error("it was not claimed in time")]
+    Expired,
+}
+
+/// Two endpoints have one address. The first one, by owner, has the lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{owner} and {other} both have {address}; the lease is {owner}'s")]
+pub struct Conflict {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has the lease.
+    pub owner: Owner,
+    /// Who has the address without one.
+    pub other: Owner,
+}
+
+impl Allocator {
+    /// An allocator that knows what an earlier one knew, as far as the kernel bears it out. This is
+    /// the only way to make one, so no address is given before this is done.
+    ///
+    /// `seen` are the endpoints that the kernel has: what they have, they keep, and what none has
+    /// was dropped while nobody looked. `None`: there is nothing to cross-check with, and the state
+    /// is believed.
+    #[must_use]
+    pub fn restore(
+        settings: Settings,
+        state: State,
+        seen: Option<&[SeenEndpoint]>,
+        now: Time,
+    ) -> (Self, Restored) {
+        let mut allocator = Self::empty(settings);
+        allocator.released = state.released;
+        for cooling in state.cooling {
+            allocator.cooling.insert(cooling.address, cooling);
+        }
+        let mut restored = Restored::default();
+        let Some(seen) = seen else {
+            for lease in state.leases {
+                restored.keep(&lease);
+                allocator.put_lease(lease);
+            }
+            return (allocator, restored);
+        };
+        let holders = holders(seen, &mut restored.conflicts);
+        let owners: BTreeSet<&Owner> = seen.iter().map(|endpoint| &endpoint.owner).collect();
+        for mut lease in state.leases {
+            let why = match holders.get(&lease.address) {
+                Some(holder) if **holder == lease.owner => {
+                    lease.claim = Claim::Claimed;
+                    None
+                }
+                Some(holder) => Some(WhyDropped::OtherOwner((*holder).clone())),
+                None => unseen(&lease, &owners, now),
+            };
+            let address = lease.address;
+            match why {
+                None => {
+                    restored.keep(&lease);
+                    allocator.put_lease(lease);
+                }
+                Some(why) => {
+                    allocator.put_lease(lease);
+                    let lease = allocator.cool_down(address, now);
+                    let dropped = lease.map(|lease| Dropped { lease, why });
+                    restored.dropped.extend(dropped);
+                }
+            }
+        }
+        for (address, owner) in holders {
+            if !allocator.leases.contains_key(&address) {
+                let known = allocator.cooling.remove(&address);
+                let lease = adopted(address, owner, known, now);
+                restored.adopted.push(lease.clone());
+                allocator.put_lease(lease);
+            }
+        }
+        (allocator, restored)
+    }
+}
+
+impl Restored {
+    fn keep(&mut self, lease: &Lease) {
+        self.kept += 1;
+        self.unclaimed += usize::from(lease.claim != Claim::Claimed);
+    }
+}
+
+/// Who has each address.
+fn holders<'a>(
+    seen: &'a [SeenEndpoint],
+    conflicts: &mut Vec<Conflict>,
+) -> BTreeMap<IpAddr, &'a Owner> {
+    let mut all: Vec<(IpAddr, &Owner)> = seen
+        .iter()
+        .flat_map(|endpoint| endpoint.addresses.iter().map(|a| (*a, &endpoint.owner)))
+        .collect();
+    all.sort_unstable();
+    let mut holders: BTreeMap<IpAddr, &Owner> = BTreeMap::new();
+    for (address, owner) in all {
+        match holders.get(&address) {
+            Some(first) if *first != owner => conflicts.push(Conflict {
+                address,
+                owner: Owner::clone(first),
+                other: owner.clone(),
+            }),
+            Some(_) => {}
+            None => {
+                holders.insert(address, owner);
+            }
+        }
+    }
+    holders
+}
+
+/// Why a lease whose address no endpoint has is dropped; `None` while its owner may still come.
+fn unseen(lease: &Lease, owners: &BTreeSet<&Owner>, now: Time) -> Option<WhyDropped> {
+    match lease.claim {
+        _ if owners.contains(&lease.owner) => Some(WhyDropped::NotOnEndpoint),
+        Claim::Claimed => Some(WhyDropped::NoEndpoint),
+        Claim::Unclaimed { until } if until <= now => Some(WhyDropped::Expired),
+        Claim::Unclaimed { .. } => None,
+    }
+}
+
+/// The lease of an endpoint that has none. What is known of the address is from when it was given
+/// last; the rest is learned with the block.
+fn adopted(address: IpAddr, owner: &Owner, known: Option<Cooling>, now: Time) -> Lease {
+    let (pool, block) = known.map_or((None, address.into()), |known| (known.pool, known.block));
+    Lease {
+        address,
+        owner: owner.clone(),
+        pool,
+        block,
+        since: now,
+        claim: Claim::Claimed,
+    }
+}

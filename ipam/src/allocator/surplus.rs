@@ -1,0 +1,153 @@
+//! Demand, and blocks that are not needed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Allocator;
+use crate::block::Block;
+use crate::{Demand, Family};
+
+/// Which blocks were given back or taken again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebalanced {
+    /// Given back: nothing is given from them, and they are no longer listed as the node's.
+    pub released: Vec<IpNet>,
+    /// Given back earlier, still the node's, and needed again.
+    pub retaken: Vec<IpNet>,
+}
+
+impl Allocator {
+    /// How many addresses the node wants of each pool, in all. What cools down counts as in use: it
+    /// is needed until then, and what takes its place has to come from somewhere. Addresses of
+    /// blocks that are gone do not count, for they take no place in the others.
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        let mut wanted: BTreeMap<(&str, Family), u64> = BTreeMap::new();
+        for key in self.in_use().chain(self.pending.iter()) {
+            *wanted.entry(key).or_default() += 1;
+        }
+        for (pool, _) in self.settings.pre_allocation.iter() {
+            for family in Family::ALL {
+                wanted.entry((pool, family)).or_default();
+            }
+        }
+        for family in Family::ALL {
+            wanted
+                .entry((&self.settings.default_pool, family))
+                .or_default();
+        }
+        let mut demand = Demand::new();
+        for ((pool, family), count) in wanted {
+            let pre_allocate = self.pre_allocate(pool);
+            let needed = self.settings.formula.needed(count, pre_allocate.into());
+            if needed > 0 && self.gives(pool, family) {
+                let of_pool = demand.entry(pool.to_owned()).or_default();
+                of_pool.insert(family, needed);
+            }
+        }
+        demand
+    }
+
+    /// Gives back blocks that nobody has an address of and that demand leaves to spare, the largest
+    /// first, and takes back what was given back and is needed now. Does nothing before the first
+    /// address can be given.
+    pub fn rebalance(&mut self) -> Rebalanced {
+        let mut result = Rebalanced::default();
+        if !self.waiting.is_empty() {
+            return result;
+        }
+        let demand = self.demand();
+        let of_blocks = self.blocks.values();
+        let pools: BTreeSet<(String, Family)> = of_blocks
+            .filter_map(|block| Some((block.pool.clone()?, block.family())))
+            .collect();
+        for (pool, family) in pools {
+            let wanted = demand.get(&pool).and_then(|of_pool| of_pool.get(&family));
+            let used = self.in_use().filter(|key| *key == (&pool, family)).count();
+            let used = u64::try_from(used).unwrap_or(u64::MAX);
+            let spare = wanted.copied().unwrap_or(0).saturating_sub(used);
+            self.retake(&pool, family, spare, &mut result.retaken);
+            self.give_back(&pool, family, spare, &mut result.released);
+        }
+        result
+    }
+
+    fn retake(&mut self, pool: &str, family: Family, spare: u64, retaken: &mut Vec<IpNet>) {
+        let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
+        let released: Vec<_> = of_pool
+            .filter(|block| block.is_released())
+            .map(|block| (block.start(), block.cidr()))
+            .collect();
+        for (start, net) in released {
+            if self.free(pool, family) >= spare {
+                return;
+            }
+            self.released.remove(&net);
+            self.settle_one(start);
+            retaken.push(net);
+        }
+    }
+
+    fn give_back(&mut self, pool: &str, family: Family, spare: u64, released: &mut Vec<IpNet>) {
+        let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
+        let mut empty: Vec<(u32, IpAddr, IpNet)> = of_pool
+            .filter(|block| block.is_usable() && block.held == 0 && block.slots.free() > 0)
+            .map(|block| (block.slots.free(), block.start(), block.cidr()))
+            .collect();
+        empty.sort_by_key(|block| Reverse(*block));
+        let mut free = self.free(pool, family);
+        for (count, start, net) in empty {
+            let left = free.saturating_sub(count.into());
+            if left >= spare {
+                free = left;
+                self.released.insert(net);
+                self.settle_one(start);
+                released.push(net);
+            }
+        }
+    }
+
+    /// How many addresses of a pool are kept in store.
+    fn pre_allocate(&self, pool: &str) -> u32 {
+        let is_default = pool == self.settings.default_pool;
+        let of_node = self
+            .announcement
+            .pre_allocate
+            .filter(|n| is_default && *n > 0);
+        of_node.unwrap_or_else(|| self.settings.pre_allocation.of(pool))
+    }
+
+    /// Addresses of a pool that can be given now.
+    fn free(&self, pool: &str, family: Family) -> u64 {
+        let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
+        let usable = of_pool.filter(|block| block.is_usable());
+        usable.map(|block| u64::from(block.slots.free())).sum()
+    }
+
+    /// Pool and family of each address that takes a place in one of the node's blocks.
+    fn in_use(&self) -> impl Iterator<Item = (&str, Family)> {
+        let leases = self.leases.values().map(|l| (l.address, &l.pool));
+        let cooling = self.cooling.values().map(|c| (c.address, &c.pool));
+        let held = leases.chain(cooling);
+        held.filter(|(address, _)| self.block_of(*address).is_some())
+            .filter_map(|(address, pool)| Some((pool.as_deref()?, Family::of(address))))
+    }
+
+    /// Whether addresses of a pool and family can exist.
+    fn gives(&self, pool: &str, family: Family) -> bool {
+        let of_pool = self.announcement.pools.get(pool);
+        self.settings.families.contains(&family)
+            && of_pool.is_none_or(|families| families.contains(&family))
+    }
+
+    /// The blocks that the node keeps: each with its pool and edge rules, IPv4 before IPv6, in the
+    /// order of their addresses. Released ones are not among them, nor is one of which nobody knows
+    /// the pool.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (&str, &Block)> {
+        let blocks = self.blocks.values().filter(|block| !block.is_released());
+        blocks.filter_map(|block| Some((block.pool.as_deref()?, block)))
+    }
+}

@@ -1,0 +1,113 @@
+//! What the node has, as some document says it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use ipnet::IpNet;
+
+use crate::{EdgeRules, Family, Lease, Source};
+
+/// Everything that the node has. It replaces what was announced before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcement {
+    /// The blocks.
+    pub blocks: Vec<AnnouncedBlock>,
+    /// What is known of pools, whether the node has blocks of them or not: the families that they
+    /// give. A pool that is not named here may give both.
+    pub pools: BTreeMap<String, BTreeSet<Family>>,
+    /// How many addresses of the default pool are kept in store, where the node says so
+    /// (`spec.ipam.pre-allocate`); 0 and `None` leave it to the settings.
+    pub pre_allocate: Option<u32>,
+    /// Addresses that are never given, such as the node's own.
+    pub excluded: BTreeSet<IpNet>,
+    /// What the reader had to leave out or doubts, for the status.
+    pub problems: Vec<Problem>,
+}
+
+/// A block that the node has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AnnouncedBlock {
+    /// The block.
+    pub cidr: IpNet,
+    /// What delivers it.
+    pub source: Source,
+    /// Its pool; `None` where that cannot be told, so that nothing is given from it.
+    pub pool: Option<String>,
+    /// Whether its first and last address can be given.
+    pub edges: EdgeRules,
+}
+
+impl fmt::Display for AnnouncedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pool = self.pool.as_deref().unwrap_or("undecided");
+        write!(f, "{} ({}, pool {pool})", self.cidr, self.source)
+    }
+}
+
+/// Something in an announcement that does not hold together. The rest of it counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Problem {
+    /// A block is left out because another one has its addresses.
+    #[error("block {block} is left out: it overlaps block {other}")]
+    Overlap {
+        /// The one that is left out.
+        block: AnnouncedBlock,
+        /// The one that stays.
+        other: AnnouncedBlock,
+    },
+    /// Two pools or more are bound to one ENI: it serves none of them.
+    #[error(
+        "ENI {eni} serves no pool: pools {} are all bound to it; one of them may be",
+        pools.join(" and ")
+    )]
+    TwoPools {
+        /// The ENI's id.
+        eni: String,
+        /// The pools, in order of their names.
+        pools: Vec<String>,
+    },
+    /// A pool is bound by tags of subnets, and the tags of this ENI's subnet are not known.
+    #[error(
+        "ENI {eni} serves no pool: the tags of its subnet {subnet} are not known, and pool {pool} \
+         is bound by them"
+    )]
+    SubnetTagsUnknown {
+        /// The ENI's id.
+        eni: String,
+        /// The subnet's id.
+        subnet: String,
+        /// The pool; the first one where there are several.
+        pool: String,
+    },
+    /// A block that was allocated to a pool of ENIs is on none.
+    #[error("block {block} of pool {pool} is left out: no ENI of the node has it")]
+    OnNoEni {
+        /// The block.
+        block: IpNet,
+        /// The pool.
+        pool: String,
+    },
+    /// A plain pool asks to skip masquerade, and the VPC does not route it.
+    #[error(
+        "pool {pool} is masqueraded although it asks to skip that: no ENI backs it, and \
+         plain_pools.native is not set"
+    )]
+    PlainPoolSkips {
+        /// The pool.
+        pool: String,
+    },
+}
+
+/// What an announcement changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Blocks that the node did not have before.
+    pub appeared: Vec<IpNet>,
+    /// Blocks that the node has no more.
+    pub went: Vec<IpNet>,
+    /// Leases that have lost their block by this, or, after a start, have none: their owners still
+    /// have the addresses, which nobody delivers any more.
+    pub orphaned: Vec<Lease>,
+    /// What does not hold together.
+    pub problems: Vec<Problem>,
+}

@@ -1,0 +1,263 @@
+//! The free addresses of one block, as ranges: an IPv6 block costs no more than a /28.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::rules::{Barred, EdgeRules, Space};
+
+/// Half-open ranges of places, apart from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Ranges {
+    by_start: BTreeMap<u32, u32>,
+    count: u32,
+}
+
+impl Ranges {
+    /// The range that a place is in.
+    fn around(&self, place: u32) -> Option<(u32, u32)> {
+        let (start, end) = self.by_start.range(..=place).next_back()?;
+        (place < *end).then_some((*start, *end))
+    }
+
+    /// The first place from here on; from the beginning where there is none.
+    fn next(&self, from: u32) -> Option<u32> {
+        if self.around(from).is_some() {
+            return Some(from);
+        }
+        let later = self.by_start.range(from..).next();
+        let (start, _) = later.or_else(|| self.by_start.first_key_value())?;
+        Some(*start)
+    }
+
+    fn insert(&mut self, place: u32) {
+        if self.around(place).is_some() {
+            return;
+        }
+        let mut start = place;
+        let mut end = place + 1;
+        if let Some((before, behind)) = self.by_start.range(..place).next_back()
+            && *behind == place
+        {
+            start = *before;
+        }
+        if let Some(behind) = self.by_start.remove(&end) {
+            end = behind;
+        }
+        self.by_start.insert(start, end);
+        self.count += 1;
+    }
+
+    fn remove(&mut self, from: u32, to: u32) {
+        let mut at = from;
+        while at < to {
+            let Some((start, end)) = self.around(at).or_else(|| {
+                let (start, end) = self.by_start.range(at..to).next()?;
+                Some((*start, *end))
+            }) else {
+                return;
+            };
+            let (cut, behind) = (start.max(at), end.min(to));
+            self.by_start.remove(&start);
+            if start < cut {
+                self.by_start.insert(start, cut);
+            }
+            if behind < end {
+                self.by_start.insert(behind, end);
+            }
+            self.count -= behind - cut;
+            at = behind;
+        }
+    }
+}
+
+/// Which addresses of a block nobody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    space: Space,
+    free: Ranges,
+    /// What can be given at all, whoever has it now.
+    allowed: Ranges,
+    /// Where to look for the next address: behind the one that was given last, so that one that
+    /// was just released is the last to be given again.
+    cursor: u32,
+}
+
+impl Slots {
+    /// A block of which nobody has an address.
+    pub(crate) fn new<'a>(
+        net: IpNet,
+        edges: EdgeRules,
+        excluded: impl IntoIterator<Item = &'a IpNet>,
+    ) -> Self {
+        let space = Space::new(net, edges);
+        let (from, to) = space.inner();
+        let mut allowed = Ranges::default();
+        if from < to {
+            allowed.by_start.insert(from, to);
+            allowed.count = to - from;
+        }
+        for net in excluded {
+            if let Some((from, to)) = space.places(*net) {
+                allowed.remove(from, to);
+            }
+        }
+        Self {
+            space,
+            free: allowed.clone(),
+            allowed,
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free.count
+    }
+
+    /// How many addresses can be given when nobody has one.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.allowed.count
+    }
+
+    /// Goes on where an earlier form of the block was.
+    pub(crate) fn resume(&mut self, earlier: &Self) {
+        self.cursor = earlier.cursor;
+    }
+
+    /// Why an address can never be given.
+    pub(crate) fn barred(&self, address: IpAddr) -> Option<Barred> {
+        let Some(place) = self.space.place(address) else {
+            return Some(Barred::OutsideWindow);
+        };
+        if self.allowed.around(place).is_some() {
+            return None;
+        }
+        let (from, to) = self.space.inner();
+        Some(if place < from {
+            Barred::First
+        } else if place >= to {
+            Barred::Last
+        } else {
+            Barred::Excluded
+        })
+    }
+
+    /// The free address that is next.
+    pub(crate) fn next(&self) -> Option<IpAddr> {
+        let place = self.free.next(self.cursor)?;
+        Some(self.space.address(place))
+    }
+
+    /// Gives this address to somebody.
+    pub(crate) fn take(&mut self, address: IpAddr) {
+        self.hold(address);
+        if let Some(place) = self.space.place(address) {
+            self.cursor = place + 1;
+        }
+    }
+
+    /// Somebody has this address already; it need not have been free.
+    pub(crate) fn hold(&mut self, address: IpAddr) {
+        if let Some(place) = self.space.place(address) {
+            self.free.remove(place, place + 1);
+        }
+    }
+
+    /// Nobody has this address any more.
+    pub(crate) fn give(&mut self, address: IpAddr) {
+        if let Some(place) = self.space.place(address)
+            && self.allowed.around(place).is_some()
+        {
+            self.free.insert(place);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn slots(net: &str) -> Slots {
+        Slots::new(net.parse().unwrap(), EdgeRules::ALL, [])
+    }
+
+    #[test]
+    fn an_address_that_was_released_is_given_last() {
+        let mut slots = slots("10.0.0.16/28");
+        let first = slots.next().unwrap();
+        slots.take(first);
+        slots.give(first);
+        let mut order = Vec::new();
+        while let Some(address) = slots.next() {
+            slots.take(address);
+            order.push(address);
+        }
+        assert_eq!(order.len(), 16);
+        assert_eq!(order.last(), Some(&first));
+    }
+
+    #[test]
+    fn a_wide_block_is_one_range() {
+        let mut slots = slots("2001:db8::/64");
+        assert_eq!(slots.free(), 65536);
+        assert_eq!(slots.free.by_start.len(), 1);
+        let inside: IpAddr = "2001:db8::ffff".parse().unwrap();
+        slots.take(inside);
+        assert_eq!(slots.free(), 65535);
+        let beyond = "2001:db8::1:0".parse().unwrap();
+        assert_eq!(slots.barred(beyond), Some(Barred::OutsideWindow));
+    }
+
+    #[test]
+    fn exclusions_count_and_say_why() {
+        let excluded = [
+            "10.0.0.4/31".parse().unwrap(),
+            "10.0.0.9/32".parse().unwrap(),
+        ];
+        let net = "10.0.0.0/28".parse().unwrap();
+        let slots = Slots::new(net, EdgeRules::default(), &excluded);
+        assert_eq!(slots.capacity(), 16 - 2 - 3);
+        let why = |text: &str| slots.barred(text.parse().unwrap());
+        assert_eq!(why("10.0.0.0"), Some(Barred::First));
+        assert_eq!(why("10.0.0.15"), Some(Barred::Last));
+        assert_eq!(why("10.0.0.5"), Some(Barred::Excluded));
+        assert_eq!(why("10.0.0.6"), None);
+    }
+
+    proptest! {
+        /// Ranges against a plain set.
+        #[test]
+        fn ranges_are_a_set(
+            steps in prop::collection::vec((0_u32..40, 1_u32..12, any::<bool>()), 0..60),
+        ) {
+            let mut ranges = Ranges::default();
+            let mut set = BTreeSet::new();
+            for (from, length, is_insert) in steps {
+                if is_insert {
+                    ranges.insert(from);
+                    set.insert(from);
+                } else {
+                    ranges.remove(from, from + length);
+                    set.retain(|n| !(from..from + length).contains(n));
+                }
+                prop_assert_eq!(ranges.count as usize, set.len());
+                for place in 0..60 {
+                    prop_assert_eq!(ranges.around(place).is_some(), set.contains(&place));
+                    let next = set.range(place..).next().or_else(|| set.first());
+                    prop_assert_eq!(ranges.next(place), next.copied());
+                }
+                let ends: Vec<_> = ranges.by_start.iter().map(|(s, e)| (*s, *e)).collect();
+                prop_assert!(ends.windows(2).all(|w| w[0].1 < w[1].0), "{:?}", ends);
+            }
+        }
+    }
+}

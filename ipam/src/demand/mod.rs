@@ -1,0 +1,39 @@
+//! How many addresses the node asks for.
+
+mod pending;
+mod pre_allocation;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::pending::PendingRequests;
+pub use self::pre_allocation::{ParsePreAllocationError, PreAllocation};
+use crate::Family;
+
+/// How demand is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Formula {
+    /// `roundUp(inUse + pending + preAllocate, preAllocate)`: between one and two times
+    /// `preAllocate` to spare, so that a single pod seldom changes what is asked for.
+    RoundedUp,
+    /// `inUse + pending + preAllocate`. Cilium's operator for ENIs subtracts `preAllocate` again
+    /// to learn what is in use.
+    Linear,
+}
+
+impl Formula {
+    /// How many addresses to ask for in all.
+    #[must_use]
+    pub fn needed(self, in_use_or_pending: u64, pre_allocate: u64) -> u64 {
+        let sum = in_use_or_pending.saturating_add(pre_allocate);
+        match self {
+            Self::RoundedUp if pre_allocate > 0 => {
+                sum.checked_next_multiple_of(pre_allocate).unwrap_or(sum)
+            }
+            Self::RoundedUp | Self::Linear => sum,
+        }
+    }
+}
+
+/// What is asked for: for each pool how many addresses of each family, in all. A pool and family of
+/// which none is wanted is not in it.
+pub type Demand = BTreeMap<String, BTreeMap<Family, u64>>;

@@ -1,0 +1,64 @@
+//! Addresses that somebody has, or had.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{Family, Owner, Time};
+
+/// One address in somebody's hands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Lease {
+    /// The address.
+    pub address: IpAddr,
+    /// Who has it.
+    pub owner: Owner,
+    /// The pool that it was given from. It stays so while the lease lasts, whatever becomes of the
+    /// pool's blocks. `None` of an adopted address that was in no block yet.
+    pub pool: Option<String>,
+    /// The block that it was given from; of an adopted address that was in no block, the address
+    /// itself.
+    pub block: IpNet,
+    /// When it was given.
+    pub since: Time,
+    /// Whether its owner is known to live.
+    pub claim: Claim,
+}
+
+impl Lease {
+    /// The address's family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(self.address)
+    }
+}
+
+/// Whether the owner of a lease is known to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// Given out; the owner has not shown up yet. Who asked may be dead.
+    Unclaimed {
+        /// When the address is taken back.
+        until: Time,
+    },
+    /// The owner has it.
+    Claimed,
+}
+
+/// An address that is kept back after its release, so that late packets for its last owner do not
+/// reach the next one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Cooling {
+    /// The address.
+    pub address: IpAddr,
+    /// The pool that it was given from.
+    pub pool: Option<String>,
+    /// The block that it was given from.
+    pub block: IpNet,
+    /// Until when at least.
+    pub until: Time,
+}

@@ -1,0 +1,201 @@
+//! An allocator for one kind of resource: the same machine for pods on ENIs, pods on plain pools,
+//! and whatever else draws addresses from pools.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::{
+    AllocateError, Allocator, Announcement, Barrier, Changes, Demand, EdgeRules, Lease, Request,
+    Restored, SeenEndpoint, Settings, Source, State, Time,
+};
+
+/// A kind of resource that draws addresses from pools: where its pools are read and written, and
+/// what an answer carries. What else differs between kinds is a value: the formula of demand, the
+/// delays and the barriers are [`Settings`], first and last addresses stand at each
+/// [`AnnouncedBlock`](crate::AnnouncedBlock).
+pub trait Kind {
+    /// What the pools are read from and written to.
+    type Document;
+    /// What an answer carries beside address and pool.
+    type Details;
+
+    /// Reads what the node has.
+    fn read(&self, document: &Self::Document) -> Announcement;
+
+    /// Writes what the node wants and keeps; answers whether that changed the document.
+    fn write(&self, wanted: &Wanted, document: &mut Self::Document) -> bool;
+
+    /// Whether addresses of a pool keep their source out of the VPC; `None` while that is not
+    /// known. Then nothing is given from it.
+    fn skips_masquerade(&self, pool: &str) -> Option<bool>;
+
+    /// What an answer carries for an address of a block of that source.
+    fn details(
+        &self,
+        document: &Self::Document,
+        source: &Source,
+        block: IpNet,
+        address: IpAddr,
+    ) -> Self::Details;
+}
+
+/// What the node wants and keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What is asked for.
+    pub requested: Demand,
+    /// The blocks that the node keeps, by pool.
+    pub allocated: Vec<KeptBlocks>,
+}
+
+/// Blocks of one pool that the node keeps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeptBlocks {
+    /// The pool.
+    pub pool: String,
+    /// Whether their first and last addresses can be given.
+    pub edges: EdgeRules,
+    /// The blocks: IPv4 before IPv6, in the order of their addresses.
+    pub cidrs: Vec<IpNet>,
+}
+
+/// The answer to a request: everything that an endpoint's intent needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation<D> {
+    /// The lease: address, owner, block, until when it waits for its claim.
+    pub lease: Lease,
+    /// The pool.
+    pub pool: String,
+    /// Whether the address keeps its source out of the VPC.
+    pub skip_masquerade: bool,
+    /// What the kind of resource adds.
+    pub details: D,
+}
+
+/// An allocator for one kind of resource, and the document that it lives by.
+#[derive(Clone, Debug)]
+pub struct Manager<K: Kind> {
+    kind: K,
+    allocator: Allocator,
+    document: Option<K::Document>,
+}
+
+impl<K: Kind> Manager<K> {
+    /// A manager that knows what an earlier one knew: see [`Allocator::restore`].
+    #[must_use]
+    pub fn restore(
+        kind: K,
+        settings: Settings,
+        state: State,
+        seen: Option<&[SeenEndpoint]>,
+        now: Time,
+    ) -> (Self, Restored) {
+        let (allocator, restored) = Allocator::restore(settings, state, seen, now);
+        let manager = Self {
+            kind,
+            allocator,
+            document: None,
+        };
+        (manager, restored)
+    }
+
+    /// Takes note of a document. One that cannot be read, or that somebody deleted, is not given
+    /// here: the last good one stays in force.
+    pub fn observe(&mut self, document: K::Document) -> Changes {
+        let announcement = self.kind.read(&document);
+        self.document = Some(document);
+        self.allocator.observe(announcement)
+    }
+
+    /// Changes what is known beside the document (pools, policies), and reads the document anew.
+    pub fn reconfigure(&mut self, kind: K) -> Changes {
+        self.kind = kind;
+        let announcement = self
+            .document
+            .as_ref()
+            .map(|document| self.kind.read(document));
+        announcement.map_or_else(Changes::default, |new| self.allocator.observe(new))
+    }
+
+    /// Gives all of several addresses or none: see [`Allocator::allocate_all`].
+    ///
+    /// # Errors
+    ///
+    /// Says why there is no address; nothing is held then that was not before.
+    pub fn allocate(
+        &mut self,
+        requests: &[Request],
+        now: Time,
+    ) -> Result<Vec<Allocation<K::Details>>, AllocateError> {
+        let Some(document) = &self.document else {
+            return Err(AllocateError::Restoring {
+                waiting: vec![Barrier::DOCUMENT],
+            });
+        };
+        for request in requests {
+            let pool = self.allocator.pool_for(request);
+            skips(&self.kind, pool)?;
+        }
+        let leases = self.allocator.allocate_all(requests, now)?;
+        let answers = leases.into_iter().map(|lease| {
+            // The pool of an earlier lease can be another one than would be taken now.
+            let pool = lease.pool.clone().unwrap_or_default();
+            let (source, block) = self.allocator.whence(lease.address);
+            Ok(Allocation {
+                skip_masquerade: skips(&self.kind, &pool)?,
+                details: self.kind.details(document, &source, block, lease.address),
+                pool,
+                lease,
+            })
+        });
+        answers.collect()
+    }
+
+    /// Writes what the node wants and keeps into a document; answers whether that changed it.
+    /// Before the first address can be given the document stays as it is: what is not read yet
+    /// would be taken for given back.
+    pub fn publish(&self, document: &mut K::Document) -> bool {
+        if self.allocator.waiting().next().is_some() {
+            return false;
+        }
+        let mut allocated: Vec<KeptBlocks> = Vec::new();
+        for (pool, block) in self.allocator.kept() {
+            let edges = block.edges();
+            let same = |kept: &&mut KeptBlocks| kept.pool == pool && kept.edges == edges;
+            match allocated.iter_mut().find(same) {
+                Some(kept) => kept.cidrs.push(block.cidr()),
+                None => allocated.push(KeptBlocks {
+                    pool: pool.to_owned(),
+                    edges,
+                    cidrs: vec![block.cidr()],
+                }),
+            }
+        }
+        allocated.sort();
+        let requested = self.allocator.demand();
+        let wanted = Wanted {
+            requested,
+            allocated,
+        };
+        self.kind.write(&wanted, document)
+    }
+
+    /// The allocator, to look at.
+    #[must_use]
+    pub fn allocator(&self) -> &Allocator {
+        &self.allocator
+    }
+
+    /// The allocator: claims, releases, time, readiness.
+    pub fn allocator_mut(&mut self) -> &mut Allocator {
+        &mut self.allocator
+    }
+}
+
+fn skips<K: Kind>(kind: &K, pool: &str) -> Result<bool, AllocateError> {
+    let unknown = || AllocateError::PolicyUnknown {
+        pool: pool.to_owned(),
+    };
+    kind.skips_masquerade(pool).ok_or_else(unknown)
+}

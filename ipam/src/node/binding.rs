@@ -1,0 +1,185 @@
+//! Which ENIs a pool is bound to: annotations of a `CiliumPodIPPool`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Eni;
+
+/// ENIs by their tags: `key=value`, several with commas between; an ENI has to have all of them.
+const ENI_TAGS: &str = "ipam.towpath.dev/eni-tags";
+/// ENIs by the ids of their subnets, several with commas between; any of them will do.
+const SUBNET_IDS: &str = "ipam.towpath.dev/subnet-ids";
+/// ENIs by the tags of their subnets, as those of ENIs.
+const SUBNET_TAGS: &str = "ipam.towpath.dev/subnet-tags";
+/// What every annotation of ours begins with.
+const PREFIX: &str = "ipam.towpath.dev/";
+
+/// Which ENIs a pool is bound to: those that meet everything that is asked here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    eni_tags: BTreeMap<String, String>,
+    subnet_ids: BTreeSet<String>,
+    subnet_tags: BTreeMap<String, String>,
+}
+
+/// An annotation that does not say which ENIs are meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindingError {
+    /// Nothing stands there. It would bind every ENI.
+    #[error("{0}: empty; leave the annotation out to bind no ENI")]
+    Empty(&'static str),
+    /// A part is no tag.
+    #[error("{annotation}: {part:?} is no tag; key=value is allowed, with commas between")]
+    Tag {
+        /// The annotation.
+        annotation: &'static str,
+        /// The part.
+        part: String,
+    },
+    /// A tag stands twice with two values.
+    #[error("{annotation}: tag {key} stands twice; each is allowed once")]
+    Twice {
+        /// The annotation.
+        annotation: &'static str,
+        /// The tag's key.
+        key: String,
+    },
+    /// A part is no subnet's id.
+    #[error("{SUBNET_IDS}: {0:?} is no subnet's id; subnet-… is allowed, with commas between")]
+    SubnetId(String),
+    /// An annotation of ours that does not exist.
+    #[error("{0} is unknown; {ENI_TAGS}, {SUBNET_IDS} and {SUBNET_TAGS} are known")]
+    Unknown(String),
+    /// The default pool is what ENIs serve that are bound to none.
+    #[error("pool {0} serves what no pool is bound to, and is not bound itself")]
+    DefaultPool(String),
+}
+
+impl Binding {
+    /// Reads a pool's annotations; `None` where the pool is bound to no ENI.
+    ///
+    /// # Errors
+    ///
+    /// Names the annotation that cannot be read. Which ENIs the pool is meant to have is unknown
+    /// then, so nobody should go on without it.
+    pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, BindingError> {
+        let known = [ENI_TAGS, SUBNET_IDS, SUBNET_TAGS];
+        let mut ours = annotations.keys().filter(|key| key.starts_with(PREFIX));
+        if let Some(unknown) = ours.find(|key| !known.contains(&key.as_str())) {
+            return Err(BindingError::Unknown(unknown.clone()));
+        }
+        let of = |annotation: &str| annotations.get(annotation).map(String::as_str);
+        let binding = Self {
+            eni_tags: tags(ENI_TAGS, of(ENI_TAGS))?,
+            subnet_ids: subnet_ids(of(SUBNET_IDS))?,
+            subnet_tags: tags(SUBNET_TAGS, of(SUBNET_TAGS))?,
+        };
+        let is_bound = known.iter().any(|key| annotations.contains_key(*key));
+        Ok(is_bound.then_some(binding))
+    }
+
+    /// Whether it binds an ENI; `None` where that hangs on tags of a subnet that are not known.
+    #[must_use]
+    pub fn binds(&self, eni: &Eni) -> Option<bool> {
+        let of_subnet = self.subnet_ids.is_empty() || self.subnet_ids.contains(&eni.subnet.id);
+        if !of_subnet || !all(&self.eni_tags, &eni.tags) {
+            return Some(false);
+        }
+        if self.subnet_tags.is_empty() {
+            return Some(true);
+        }
+        let tags = eni.subnet.tags.as_ref()?;
+        Some(all(&self.subnet_tags, tags))
+    }
+}
+
+fn all(wanted: &BTreeMap<String, String>, found: &BTreeMap<String, String>) -> bool {
+    wanted
+        .iter()
+        .all(|(key, value)| found.get(key) == Some(value))
+}
+
+/// The parts of an annotation; none where there is no annotation.
+fn parts<'a>(
+    annotation: &'static str,
+    text: Option<&'a str>,
+) -> Result<impl Iterator<Item = &'a str>, BindingError> {
+    match text {
+        Some(text) if text.trim().is_empty() => Err(BindingError::Empty(annotation)),
+        _ => Ok(text.into_iter().flat_map(|t| t.split(',')).map(str::trim)),
+    }
+}
+
+fn tags(
+    annotation: &'static str,
+    text: Option<&str>,
+) -> Result<BTreeMap<String, String>, BindingError> {
+    let mut tags = BTreeMap::new();
+    for part in parts(annotation, text)? {
+        let pair = part.split_once('=').map(|(k, v)| (k.trim(), v.trim()));
+        let Some((key, value)) = pair.filter(|(key, _)| !key.is_empty()) else {
+            return Err(BindingError::Tag {
+                annotation,
+                part: part.to_owned(),
+            });
+        };
+        if tags.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(BindingError::Twice {
+                annotation,
+                key: key.to_owned(),
+            });
+        }
+    }
+    Ok(tags)
+}
+
+fn subnet_ids(text: Option<&str>) -> Result<BTreeSet<String>, BindingError> {
+    let mut ids = BTreeSet::new();
+    for part in parts(SUBNET_IDS, text)? {
+        if !part.starts_with("subnet-") {
+            return Err(BindingError::SubnetId(part.to_owned()));
+        }
+        ids.insert(part.to_owned());
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &str)]) -> Result<Option<Binding>, BindingError> {
+        let pairs = pairs.iter();
+        Binding::parse(
+            &pairs
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn other_annotations_bind_nothing() {
+        assert_eq!(
+            parse(&[("ipam.cilium.io/skip-masquerade", "true")]),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let error = |key: &str, value: &str| parse(&[(key, value)]).unwrap_err().to_string();
+        assert_eq!(
+            error(ENI_TAGS, " "),
+            "ipam.towpath.dev/eni-tags: empty; leave the annotation out to bind no ENI"
+        );
+        assert_eq!(
+            error(ENI_TAGS, "team=a,"),
+            "ipam.towpath.dev/eni-tags: \"\" is no tag; key=value is allowed, with commas between"
+        );
+        assert_eq!(
+            error(SUBNET_TAGS, "a=1,a=2"),
+            "ipam.towpath.dev/subnet-tags: tag a stands twice; each is allowed once"
+        );
+        assert!(error(SUBNET_IDS, "subnet-1,vpc-2").contains("\"vpc-2\" is no subnet's id"));
+        assert!(error("ipam.towpath.dev/eni-tag", "a=1").contains("eni-tag is unknown"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Pods on ENIs, and pods on plain pools: two kinds of resource on one document.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{AllocatedPool, Binding, BindingError, Eni, EniAddress, NodePools, RequestedPool};
+use crate::family::overlap;
+use crate::{
+    AnnouncedBlock, Announcement, DEFAULT_POOL, EdgeRules, Family, Kind, Problem, Source, Wanted,
+};
+
+/// What is known of pools from their `CiliumPodIPPool` documents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pools {
+    by_name: BTreeMap<String, Pool>,
+    default: String,
+}
+
+/// One pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The families that it has CIDRs of. A pool that is bound to ENIs gives what these have.
+    pub families: BTreeSet<Family>,
+    /// Which ENIs it is bound to. `None`: it is a plain pool.
+    pub binding: Option<Binding>,
+}
+
+impl Pools {
+    /// The pools by name.
+    ///
+    /// # Errors
+    ///
+    /// When the default pool is bound to ENIs.
+    pub fn new(by_name: BTreeMap<String, Pool>, default: &str) -> Result<Self, BindingError> {
+        let is_bound = |pool: &Pool| pool.binding.is_some();
+        if by_name.get(default).is_some_and(is_bound) {
+            return Err(BindingError::DefaultPool(default.to_owned()));
+        }
+        let default = default.to_owned();
+        Ok(Self { by_name, default })
+    }
+
+    fn bound(&self) -> impl Iterator<Item = (&str, &Binding)> {
+        let all = self.by_name.iter();
+        all.filter_map(|(name, pool)| Some((name.as_str(), pool.binding.as_ref()?)))
+    }
+
+    /// Whether a pool's addresses are those of ENIs.
+    fn is_on_enis(&self, name: &str) -> bool {
+        let pool = self.by_name.get(name);
+        name == self.default || pool.is_some_and(|pool| pool.binding.is_some())
+    }
+
+    /// The pool that an ENI serves; `None` where that cannot be told.
+    fn of_eni(&self, eni: &Eni, problems: &mut Vec<Problem>) -> Option<String> {
+        let mut binding = Vec::new();
+        let mut unknown = None;
+        for (name, pool) in self.bound() {
+            match pool.binds(eni) {
+                Some(true) => binding.push(name.to_owned()),
+                Some(false) => {}
+                None => {
+                    unknown.get_or_insert(name);
+                }
+            }
+        }
+        if binding.len() > 1 {
+            problems.push(Problem::TwoPools {
+                eni: eni.id.clone(),
+                pools: binding,
+            });
+            return None;
+        }
+        if let Some(pool) = unknown {
+            problems.push(Problem::SubnetTagsUnknown {
+                eni: eni.id.clone(),
+                subnet: eni.subnet.id.clone(),
+                pool: pool.to_owned(),
+            });
+            return None;
+        }
+        Some(binding.pop().unwrap_or_else(|| self.default.clone()))
+    }
+
+    /// The families of each pool, where that is certain.
+    fn families(&self, is_certain: impl Fn(&str) -> bool) -> BTreeMap<String, BTreeSet<Family>> {
+        let certain = self.by_name.iter().filter(|(name, _)| is_certain(name));
+        certain
+            .map(|(name, pool)| (name.clone(), pool.families.clone()))
+            .collect()
+    }
+}
+
+impl Default for Pools {
+    /// No pool has a document.
+    fn default() -> Self {
+        Self {
+            by_name: BTreeMap::new(),
+            default: DEFAULT_POOL.to_owned(),
+        }
+    }
+}
+
+/// Pods on ENIs. Each ENI serves the pool that is bound to it, else the default one; pools that are
+/// neither are plain ones beside them.
+#[derive(Clone, Debug)]
+pub struct PodsOnEnis<F> {
+    /// What is known of pools.
+    pub pools: Pools,
+    /// Whether a pool's addresses keep their source; `None` while that is not known.
+    pub skips_masquerade: F,
+    /// `plain_pools.native`: the VPC routes the addresses of plain pools, so that they may leave
+    /// untranslated.
+    pub plain_is_native: bool,
+}
+
+impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
+    type Document = NodePools;
+    /// `None` of an address of a plain pool.
+    type Details = Option<EniAddress>;
+
+    fn read(&self, document: &NodePools) -> Announcement {
+        let mut problems = Vec::new();
+        let mut blocks = Vec::new();
+        for eni in document.enis.iter().filter(|eni| !eni.excluded) {
+            let pool = self.pools.of_eni(eni, &mut problems);
+            blocks.extend(eni.blocks().into_iter().map(|cidr| AnnouncedBlock {
+                cidr,
+                source: Source::Device(eni.id.clone()),
+                pool: pool.clone(),
+                edges: EdgeRules::ALL,
+            }));
+        }
+        for (entry, cidr) in entries(document) {
+            let net = cidr.trunc();
+            let on_eni = |eni: &Eni| {
+                eni.prefixes.iter().any(|prefix| overlap(*prefix, net))
+                    || eni.addresses.iter().any(|address| net.contains(address))
+                    || net.contains(&IpAddr::from(eni.primary_address))
+            };
+            if document.enis.iter().any(on_eni) {
+                // What was written here is only the echo of the ENI's own blocks.
+                continue;
+            }
+            if self.pools.is_on_enis(&entry.pool) {
+                let pool = entry.pool.clone();
+                problems.push(Problem::OnNoEni { block: net, pool });
+            } else {
+                blocks.push(plain(entry, net));
+            }
+        }
+        if !self.plain_is_native {
+            let plain = self.pools.by_name.keys();
+            let plain = plain.filter(|name| !self.pools.is_on_enis(name));
+            let asking = plain.filter(|name| (self.skips_masquerade)(name) == Some(true));
+            problems.extend(asking.map(|pool| Problem::PlainPoolSkips { pool: pool.clone() }));
+        }
+        let mut excluded: BTreeSet<IpNet> = own_addresses(document);
+        let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
+        let own = document.enis.iter().filter(hidden);
+        excluded.extend(own.map(|eni| IpNet::from(IpAddr::from(eni.primary_address))));
+        Announcement {
+            blocks,
+            pools: self.pools.families(|name| !self.pools.is_on_enis(name)),
+            pre_allocate: document.pre_allocate,
+            excluded,
+            problems,
+        }
+    }
+
+    fn write(&self, wanted: &Wanted, document: &mut NodePools) -> bool {
+        write(wanted, document)
+    }
+
+    fn skips_masquerade(&self, pool: &str) -> Option<bool> {
+        let may_skip = self.plain_is_native || self.pools.is_on_enis(pool);
+        (self.skips_masquerade)(pool).map(|skips| skips && may_skip)
+    }
+
+    fn details(
+        &self,
+        document: &NodePools,
+        source: &Source,
+        block: IpNet,
+        address: IpAddr,
+    ) -> Option<EniAddress> {
+        let Source::Device(id) = source else {
+            return None;
+        };
+        let eni = document.enis.iter().find(|eni| eni.id == *id)?;
+        Some(eni.describe(block, address))
+    }
+}
+
+/// Pods on a node without ENIs of its own: every pool is a plain one.
+#[derive(Clone, Debug)]
+pub struct PodsOnPlainPools<F> {
+    /// What is known of pools.
+    pub pools: Pools,
+    /// Whether a pool's addresses keep their source; `None` while that is not known.
+    pub skips_masquerade: F,
+}
+
+impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnPlainPools<F> {
+    type Document = NodePools;
+    type Details = ();
+
+    fn read(&self, document: &NodePools) -> Announcement {
+        Announcement {
+            blocks: entries(document)
+                .map(|(entry, cidr)| plain(entry, cidr))
+                .collect(),
+            pools: self.pools.families(|_| true),
+            pre_allocate: document.pre_allocate,
+            excluded: own_addresses(document),
+            problems: Vec::new(),
+        }
+    }
+
+    fn write(&self, wanted: &Wanted, document: &mut NodePools) -> bool {
+        write(wanted, document)
+    }
+
+    fn skips_masquerade(&self, pool: &str) -> Option<bool> {
+        (self.skips_masquerade)(pool)
+    }
+
+    fn details(&self, _: &NodePools, _: &Source, _: IpNet, _: IpAddr) {}
+}
+
+fn entries(document: &NodePools) -> impl Iterator<Item = (&AllocatedPool, IpNet)> {
+    let all = document.allocated.iter();
+    all.flat_map(|entry| entry.cidrs.iter().map(move |cidr| (entry, *cidr)))
+}
+
+fn plain(entry: &AllocatedPool, cidr: IpNet) -> AnnouncedBlock {
+    AnnouncedBlock {
+        cidr,
+        source: Source::Node,
+        pool: Some(entry.pool.clone()),
+        edges: entry.edges,
+    }
+}
+
+fn own_addresses(document: &NodePools) -> BTreeSet<IpNet> {
+    document.addresses.iter().map(|a| IpNet::from(*a)).collect()
+}
+
+/// Puts what is wanted in the place of what stands there.
+fn write(wanted: &Wanted, document: &mut NodePools) -> bool {
+    let requested = wanted.requested.iter();
+    let requested: Vec<_> = requested
+        .map(|(pool, needed)| RequestedPool {
+            pool: pool.clone(),
+            needed: needed.clone(),
+        })
+        .collect();
+    let allocated = wanted.allocated.iter();
+    let allocated: Vec<_> = allocated
+        .map(|kept| AllocatedPool {
+            pool: kept.pool.clone(),
+            edges: kept.edges,
+            cidrs: kept.cidrs.clone(),
+        })
+        .collect();
+    let is_changed = document.requested != requested || document.allocated != allocated;
+    document.requested = requested;
+    document.allocated = allocated;
+    is_changed
+}

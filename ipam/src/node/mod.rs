@@ -1,0 +1,91 @@
+//! Pods on a node: the part of a `CiliumNode` that is about addresses, as plain values, and the two
+//! kinds of resource that live on it.
+
+mod binding;
+mod eni;
+mod kinds;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::{IpNet, Ipv4Net};
+
+pub use self::binding::{Binding, BindingError};
+pub use self::eni::{EniAddress, Origin};
+pub use self::kinds::{PodsOnEnis, PodsOnPlainPools, Pool, Pools};
+use crate::{EdgeRules, Family};
+
+/// What a `CiliumNode` says of addresses, checked by the caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePools {
+    /// `status.eni.enis`.
+    pub enis: Vec<Eni>,
+    /// `spec.ipam.pools.allocated`.
+    pub allocated: Vec<AllocatedPool>,
+    /// `spec.ipam.pools.requested`.
+    pub requested: Vec<RequestedPool>,
+    /// `spec.ipam.pre-allocate`.
+    pub pre_allocate: Option<u32>,
+    /// The node's own addresses: never a pod's.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// One of `spec.ipam.pools.allocated`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocatedPool {
+    /// `pool`.
+    pub pool: String,
+    /// `allowFirstIP`, `allowLastIP`.
+    pub edges: EdgeRules,
+    /// `cidrs`.
+    pub cidrs: Vec<IpNet>,
+}
+
+/// One of `spec.ipam.pools.requested`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedPool {
+    /// `pool`.
+    pub pool: String,
+    /// `needed`: how many addresses of each family, in all. A family of which none is needed is
+    /// not in it.
+    pub needed: BTreeMap<Family, u64>,
+}
+
+/// One of `status.eni.enis`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eni {
+    /// `id`.
+    pub id: String,
+    /// `number`: device index of the attachment; 0 is the primary.
+    pub number: u8,
+    /// `mac`.
+    pub mac: [u8; 6],
+    /// `ip`: the ENI's own address.
+    pub primary_address: Ipv4Addr,
+    /// `subnet`.
+    pub subnet: Subnet,
+    /// `vpc`: its CIDRs, the primary one first.
+    pub vpc_cidrs: Vec<IpNet>,
+    /// `addresses`, of both families. With prefix delegation the document lists those of each
+    /// prefix here too.
+    pub addresses: Vec<IpAddr>,
+    /// `prefixes` and `ipv6-prefixes`.
+    pub prefixes: Vec<IpNet>,
+    /// `tags`.
+    pub tags: BTreeMap<String, String>,
+    /// Whether pods must not use it (`first-interface-index`, `exclude-interface-tags`).
+    pub excluded: bool,
+    /// `spec.eni.use-primary-address`. The primary ENI's own address is the host's in any case.
+    pub use_primary_address: bool,
+}
+
+/// The subnet of an ENI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// `id`.
+    pub id: String,
+    /// `cidr`.
+    pub cidr: Ipv4Net,
+    /// The subnet's tags, of which the document says nothing; `None` while they are not known.
+    pub tags: Option<BTreeMap<String, String>>,
+}

@@ -1,0 +1,36 @@
+//! What is asked for.
+
+use std::net::IpAddr;
+
+use crate::{Family, Owner};
+
+/// A request for one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks. An owner has at most one address of each family; asking again gives the same.
+    pub owner: Owner,
+    /// From which pool. `None`: the default pool, or that of the address that is asked for.
+    pub pool: Option<String>,
+    /// Which address.
+    pub want: Want,
+}
+
+/// Which address is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Any one of a family.
+    Any(Family),
+    /// This one.
+    Address(IpAddr),
+}
+
+impl Want {
+    /// The family of what is asked for.
+    #[must_use]
+    pub fn family(self) -> Family {
+        match self {
+            Self::Any(family) => family,
+            Self::Address(address) => Family::of(address),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a kind of resource chooses.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Family, Formula, PreAllocation};
+
+/// Name of the pool that is meant when none is named.
+pub const DEFAULT_POOL: &str = "default";
+
+/// What shapes an [`Allocator`](crate::Allocator).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The families that addresses are given of.
+    pub families: BTreeSet<Family>,
+    /// The pool that is meant when none is named.
+    pub default_pool: String,
+    /// How demand is counted.
+    pub formula: Formula,
+    /// How many addresses of each pool are kept in store.
+    pub pre_allocation: PreAllocation,
+    /// How long a released address is kept back.
+    pub cooldown: Duration,
+    /// How long a lease waits for its claim.
+    pub unclaimed: Duration,
+    /// How long a request that failed counts as demand, from its last attempt on.
+    pub pending: Duration,
+    /// What has to have happened before the first address is given.
+    pub barriers: BTreeSet<Barrier>,
+}
+
+impl Default for Settings {
+    /// Both families and both barriers that are named here; the delays of Cilium, and the VPC
+    /// CNI's cooldown.
+    fn default() -> Self {
+        Self {
+            families: Family::ALL.into(),
+            default_pool: DEFAULT_POOL.to_owned(),
+            formula: Formula::RoundedUp,
+            pre_allocation: PreAllocation::default(),
+            cooldown: Duration::from_secs(30),
+            unclaimed: Duration::from_mins(10),
+            pending: Duration::from_mins(5),
+            barriers: [Barrier::DOCUMENT, Barrier::POOLS].into(),
+        }
+    }
+}
+
+/// Something that has to have happened before the first address is given, and before a block is
+/// given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Barrier(&'static str);
+
+impl Barrier {
+    /// The document that names the node's blocks has been read. The first
+    /// [`Allocator::observe`](crate::Allocator::observe) lifts it.
+    pub const DOCUMENT: Self = Self("the node document");
+    /// What is known of pools has been read. The caller lifts it.
+    pub const POOLS: Self = Self("the pools");
+
+    /// A barrier of the caller's own, by what it waits for. The caller lifts it.
+    #[must_use]
+    pub const fn new(waits_for: &'static str) -> Self {
+        Self(waits_for)
+    }
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}

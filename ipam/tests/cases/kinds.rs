@@ -1,0 +1,445 @@
+//! Three kinds of resource on the same machine: pods on ENIs, pods on plain pools, and devices of
+//! claims, whose pools stand elsewhere.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipam::node::{
+    AllocatedPool, Eni, NodePools, Origin, PodsOnEnis, PodsOnPlainPools, Pool, Pools,
+    RequestedPool, Subnet,
+};
+use ipam::{
+    AllocateError, AnnouncedBlock, Announcement, Barrier, Draining, EdgeRules, Family, Formula,
+    Kind, Life, Manager, Owner, Problem, Request, Settings, Source, State, Wanted,
+};
+use ipnet::IpNet;
+
+use super::support::*;
+
+pub(crate) fn eni(number: u8, addresses: &[&str], prefixes: &[&str]) -> Eni {
+    Eni {
+        id: format!("eni-{number}"),
+        number,
+        mac: [0x0a, 0, 0, 0, 0, number],
+        primary_address: format!("10.0.{number}.9").parse().unwrap(),
+        subnet: Subnet {
+            id: format!("subnet-{number}"),
+            cidr: format!("10.0.{number}.0/24").parse().unwrap(),
+            tags: Some(BTreeMap::new()),
+        },
+        vpc_cidrs: vec![net("10.0.0.0/16"), net("100.64.0.0/16")],
+        addresses: addresses.iter().map(|text| ip(text)).collect(),
+        prefixes: prefixes.iter().map(|text| net(text)).collect(),
+        tags: BTreeMap::new(),
+        excluded: false,
+        use_primary_address: false,
+    }
+}
+
+fn allocated(pool: &str, edges: EdgeRules, cidrs: &[&str]) -> AllocatedPool {
+    AllocatedPool {
+        pool: pool.to_owned(),
+        edges,
+        cidrs: cidrs.iter().map(|text| net(text)).collect(),
+    }
+}
+
+pub(crate) fn on_enis<F: Fn(&str) -> Option<bool>>(pools: Pools, skips: F) -> PodsOnEnis<F> {
+    PodsOnEnis {
+        pools,
+        skips_masquerade: skips,
+        plain_is_native: false,
+    }
+}
+
+/// A manager that everything is ready for.
+pub(crate) fn manage<K: Kind>(kind: K, settings: Settings, document: K::Document) -> Manager<K> {
+    let (mut manager, _) = Manager::restore(kind, settings, State::default(), Some(&[]), at(0));
+    manager.observe(document);
+    set_ready(manager.allocator_mut(), &["eni-0", "eni-1", "eni-2"]);
+    manager
+}
+
+#[test]
+fn pods_on_enis_get_all_that_an_endpoint_needs() {
+    let document = NodePools {
+        enis: vec![
+            eni(
+                1,
+                &["10.0.1.5", "2001:db8::1"],
+                &["10.0.1.16/28", "2001:db8:1::/80"],
+            ),
+            Eni {
+                excluded: true,
+                ..eni(2, &["10.0.2.5"], &[])
+            },
+        ],
+        pre_allocate: Some(3),
+        ..NodePools::default()
+    };
+    let kind = on_enis(Pools::default(), |pool| Some(pool == "default"));
+    let mut manager = manage(
+        kind,
+        settings(Formula::Linear, "default=8"),
+        document.clone(),
+    );
+
+    let single = manager.one(&any("a", "default", V4), at(0)).unwrap();
+    assert_eq!(single.lease.address, ip("10.0.1.5"));
+    assert_eq!(
+        (single.pool.as_str(), single.skip_masquerade),
+        ("default", true)
+    );
+    let details = single.details.unwrap();
+    assert_eq!(details.origin, Origin::Address);
+    assert_eq!((details.eni.as_str(), details.number), ("eni-1", 1));
+    assert_eq!(details.mac, [0x0a, 0, 0, 0, 0, 1]);
+    assert_eq!(details.gateway, ip("10.0.1.1"));
+    assert_eq!(details.subnet.to_string(), "10.0.1.0/24");
+    assert_eq!(
+        details.vpc_cidrs,
+        [net("10.0.0.0/16"), net("100.64.0.0/16")]
+    );
+
+    let of_prefix = manager
+        .one(&any("b", "default", V4), at(0))
+        .unwrap()
+        .details
+        .unwrap();
+    assert_eq!(of_prefix.origin, Origin::Prefix(net("10.0.1.16/28")));
+    manager.one(&any("a", "default", V6), at(0)).unwrap();
+    let v6 = manager
+        .one(&any("b", "default", V6), at(0))
+        .unwrap()
+        .details
+        .unwrap();
+    assert_eq!(v6.gateway, ip("fe80:ec2::1"));
+    assert_eq!(v6.origin, Origin::Prefix(net("2001:db8:1::/80")));
+    assert!(
+        manager.one(&exactly("c", "10.0.2.5"), at(0)).is_err(),
+        "excluded"
+    );
+
+    let mut written = document;
+    assert!(manager.publish(&mut written));
+    let needed = BTreeMap::from([(V4, 5), (V6, 5)]);
+    let pool = "default".to_owned();
+    assert_eq!(written.requested, [RequestedPool { pool, needed }]);
+    let kept = [
+        "10.0.1.5/32",
+        "10.0.1.16/28",
+        "2001:db8::1/128",
+        "2001:db8:1::/80",
+    ];
+    assert_eq!(
+        written.allocated,
+        [allocated("default", EdgeRules::ALL, &kept)]
+    );
+    assert!(!manager.publish(&mut written), "nothing changed");
+    manager.observe(written);
+    assert_eq!(
+        manager.allocator().blocks().len(),
+        4,
+        "our own writing is no second announcement"
+    );
+}
+
+#[test]
+fn the_own_address_of_an_eni_is_a_pods_only_when_it_is_asked_to() {
+    let with = |number: u8, use_primary_address| Eni {
+        use_primary_address,
+        ..eni(number, &["10.0.1.5", &format!("10.0.{number}.9")], &[])
+    };
+    let blocks = |eni: &Eni| {
+        eni.blocks()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(&with(1, false)), ["10.0.1.5/32"]);
+    assert_eq!(blocks(&with(1, true)), ["10.0.1.5/32", "10.0.1.9/32"]);
+    assert_eq!(
+        blocks(&with(0, true)),
+        ["10.0.1.5/32"],
+        "the primary's is the host's"
+    );
+}
+
+#[test]
+fn the_nodes_own_address_is_never_a_pods() {
+    let document = NodePools {
+        enis: vec![eni(1, &[], &["10.0.1.16/28"])],
+        addresses: [ip("10.0.1.20")].into(),
+        ..NodePools::default()
+    };
+    let kind = on_enis(Pools::default(), |_| Some(false));
+    let mut manager = manage(kind, settings(Formula::Linear, ""), document);
+    let error = manager.one(&exactly("a", "10.0.1.20"), at(0)).unwrap_err();
+    assert!(matches!(error, AllocateError::Barred { .. }), "{error}");
+    assert_eq!(manager.allocator().counts("default", V4).free, 15);
+}
+
+/// Plain pools beside ENIs: masqueraded unless the VPC routes them, and never mistaken for an ENI's
+/// blocks.
+#[test]
+fn plain_pools_stand_beside_enis() {
+    let pool = |families: &[Family]| Pool {
+        families: families.iter().copied().collect(),
+        binding: None,
+    };
+    let by_name = BTreeMap::from([("mars".to_owned(), pool(&[V4]))]);
+    let pools = Pools::new(by_name, "default").unwrap();
+    let document = NodePools {
+        enis: vec![eni(1, &["10.0.1.5"], &[])],
+        allocated: vec![
+            allocated("default", EdgeRules::ALL, &["10.0.1.5/32", "10.0.7.7/32"]),
+            allocated("mars", EdgeRules::default(), &["10.10.0.0/29"]),
+        ],
+        ..NodePools::default()
+    };
+    let mut kind = on_enis(pools, |pool: &str| Some(pool == "mars"));
+    let settings = settings(Formula::Linear, "");
+    let (mut manager, _) =
+        Manager::restore(kind.clone(), settings, State::default(), Some(&[]), at(0));
+    let changes = manager.observe(document);
+    let problems: Vec<String> = changes.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        [
+            "block 10.0.7.7/32 of pool default is left out: no ENI of the node has it",
+            "pool mars is masqueraded although it asks to skip that: no ENI backs it, and \
+             plain_pools.native is not set",
+        ]
+    );
+    let mars = manager.one(&any("a", "mars", V4), at(0)).unwrap();
+    assert_eq!(mars.lease.address, ip("10.10.0.1"));
+    assert_eq!((mars.details, mars.skip_masquerade), (None, false));
+    let error = manager.one(&any("b", "mars", V6), at(0)).unwrap_err();
+    assert!(matches!(error, AllocateError::NoFamily { .. }), "{error}");
+
+    kind.plain_is_native = true;
+    let changes = manager.reconfigure(kind);
+    assert_eq!(changes.problems.len(), 1);
+    assert!(
+        manager
+            .one(&any("a", "mars", V4), at(0))
+            .unwrap()
+            .skip_masquerade
+    );
+}
+
+#[test]
+fn nothing_is_given_while_the_policy_of_its_pool_is_unknown() {
+    let document = NodePools {
+        enis: vec![eni(1, &["10.0.1.5"], &[])],
+        ..NodePools::default()
+    };
+    let kind = on_enis(Pools::default(), |_| None);
+    let mut manager = manage(kind, settings(Formula::Linear, ""), document);
+    let error = manager.one(&any("a", "default", V4), at(0)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "whether pool default skips masquerade is not known yet"
+    );
+    assert!(error.is_temporary());
+    assert_eq!(manager.allocator().leases().count(), 0);
+}
+
+#[test]
+fn pods_on_plain_pools_keep_to_their_pools_rules() {
+    let document = NodePools {
+        allocated: vec![
+            allocated("green", EdgeRules::default(), &["10.10.0.0/24"]),
+            allocated(
+                "red",
+                EdgeRules::ALL,
+                &["10.20.0.0/28", "10.20.0.16/28", "10.20.0.32/28"],
+            ),
+        ],
+        ..NodePools::default()
+    };
+    let kind = PodsOnPlainPools {
+        pools: Pools::default(),
+        skips_masquerade: |pool: &str| Some(pool == "red"),
+    };
+    let mut manager = manage(
+        kind,
+        settings(Formula::RoundedUp, "green=4"),
+        document.clone(),
+    );
+    let green = manager.one(&any("a", "green", V4), at(0)).unwrap();
+    assert_eq!(
+        (green.lease.address, green.skip_masquerade),
+        (ip("10.10.0.1"), false)
+    );
+    for n in 0..48 {
+        let red = manager
+            .one(&any(&format!("red-{n}"), "red", V4), at(0))
+            .unwrap();
+        assert!(red.skip_masquerade);
+    }
+    let error = manager.one(&any("b", "red", V4), at(0)).unwrap_err();
+    assert!(matches!(error, AllocateError::Exhausted { .. }), "{error}");
+    let mut written = document.clone();
+    assert!(manager.publish(&mut written));
+    assert_eq!(written.allocated, document.allocated);
+    let needed = |n: u64| BTreeMap::from([(V4, n)]);
+    let green = BTreeMap::from([(V4, 8), (V6, 4)]);
+    let requested: Vec<_> = written
+        .requested
+        .iter()
+        .map(|r| (r.pool.as_str(), &r.needed))
+        .collect();
+    assert_eq!(requested, [("green", &green), ("red", &needed(49))]);
+}
+
+/// A third kind: devices that claims ask for. Its pools stand in a document of its own, nothing of
+/// it is masqueraded, and an answer carries a VLAN.
+struct ClaimedDevices;
+
+#[derive(Clone, Default)]
+struct Claims {
+    vlan: u16,
+    have: Vec<(String, IpNet)>,
+    want: Vec<(String, u64)>,
+    keep: Vec<IpNet>,
+}
+
+impl Kind for ClaimedDevices {
+    type Document = Claims;
+    type Details = u16;
+
+    fn read(&self, document: &Claims) -> Announcement {
+        let blocks = document.have.iter().map(|(pool, cidr)| AnnouncedBlock {
+            cidr: *cidr,
+            source: Source::Node,
+            pool: Some(pool.clone()),
+            edges: EdgeRules::default(),
+        });
+        Announcement {
+            blocks: blocks.collect(),
+            ..Announcement::default()
+        }
+    }
+
+    fn write(&self, wanted: &Wanted, document: &mut Claims) -> bool {
+        let want = wanted.requested.iter();
+        document.want = want
+            .map(|(pool, n)| (pool.clone(), n.values().sum()))
+            .collect();
+        let kept = wanted.allocated.iter();
+        document.keep = kept.flat_map(|kept| kept.cidrs.clone()).collect();
+        true
+    }
+
+    fn skips_masquerade(&self, _: &str) -> Option<bool> {
+        Some(true)
+    }
+
+    fn details(&self, document: &Claims, _: &Source, _: IpNet, _: IpAddr) -> u16 {
+        document.vlan
+    }
+}
+
+#[test]
+fn another_kind_of_resource_is_an_instance_too() {
+    const DRIVER: Barrier = Barrier::new("the driver");
+    let settings = Settings {
+        default_pool: "fast".to_owned(),
+        families: [V4].into(),
+        barriers: [DRIVER].into(),
+        ..settings(Formula::RoundedUp, "fast=2")
+    };
+    let document = Claims {
+        vlan: 7,
+        have: ["10.1.0.0/29", "10.1.0.8/29"]
+            .map(|c| ("fast".to_owned(), net(c)))
+            .to_vec(),
+        ..Claims::default()
+    };
+    let mut manager = manage(ClaimedDevices, settings, document.clone());
+    let mut written = document;
+    let request = |device: &str| Request {
+        owner: Owner {
+            container_id: "claim-1".to_owned(),
+            interface: device.to_owned(),
+        },
+        pool: None,
+        ..any("", "", V4)
+    };
+    assert!(
+        !manager.publish(&mut written),
+        "the driver is not there yet"
+    );
+    let error = manager.one(&request("gpu-0"), at(0)).unwrap_err();
+    assert!(
+        error.to_string().ends_with("waiting for the driver"),
+        "{error}"
+    );
+    manager.allocator_mut().lift(DRIVER);
+    for device in ["gpu-0", "gpu-1"] {
+        assert_eq!(manager.one(&request(device), at(0)).unwrap().details, 7);
+    }
+    let released = manager.allocator_mut().rebalance().released;
+    assert_eq!(released, [net("10.1.0.8/29")]);
+    assert!(manager.publish(&mut written));
+    assert_eq!(written.want, [("fast".to_owned(), 4)]);
+    assert_eq!(written.keep, [net("10.1.0.0/29")]);
+    assert_eq!(
+        manager
+            .allocator_mut()
+            .release(&request("gpu-0").owner, at(1))
+            .len(),
+        1
+    );
+}
+
+/// The document is written only by who has read it: an agent that starts does not clear it.
+#[test]
+fn a_document_is_left_alone_until_everything_is_read() {
+    let settings = Settings::default();
+    let kind = on_enis(Pools::default(), |_| Some(false));
+    let (mut manager, _) = Manager::restore(kind, settings, State::default(), Some(&[]), at(0));
+    let stored = NodePools {
+        enis: vec![eni(1, &["10.0.1.5"], &[])],
+        allocated: vec![allocated("default", EdgeRules::ALL, &["10.0.1.5/32"])],
+        ..NodePools::default()
+    };
+    let mut document = stored.clone();
+    assert!(!manager.publish(&mut document));
+    manager.observe(stored.clone());
+    assert!(!manager.publish(&mut document), "the pools are not read");
+    assert_eq!(document, stored);
+    manager.allocator_mut().lift(Barrier::POOLS);
+    assert!(manager.publish(&mut document));
+}
+
+/// An ENI that two pools claim: what is in use stays, and nothing more is given.
+#[test]
+fn an_undecided_eni_keeps_what_is_in_use() {
+    let document = NodePools {
+        enis: vec![eni(1, &[], &["10.0.1.16/28"])],
+        ..NodePools::default()
+    };
+    let kind = on_enis(Pools::default(), |_| Some(false));
+    let mut manager = manage(kind, settings(Formula::Linear, ""), document);
+    let lease = manager.one(&any("a", "default", V4), at(0)).unwrap().lease;
+    let bound = || super::bindings::pool(&[("ipam.towpath.dev/subnet-ids", "subnet-1")]);
+    let by_name = ["blue", "red"].map(|name| (name.to_owned(), bound()));
+    let pools = Pools::new(by_name.into(), "default").unwrap();
+    let kind = on_enis(pools, |_| Some(false));
+    let changes = manager.allocator_mut().observe(kind.read(&NodePools {
+        enis: vec![eni(1, &[], &["10.0.1.16/28"])],
+        ..NodePools::default()
+    }));
+    assert!(matches!(changes.problems[..], [Problem::TwoPools { .. }]));
+    assert_eq!(changes.orphaned, []);
+    let view = &manager.allocator().blocks()[0];
+    assert_eq!(view.life, Life::Draining(Draining::Undecided));
+    assert_eq!(view.pool.as_deref(), Some("default"));
+    assert_eq!(manager.allocator().lease_of(lease.address), Some(&lease));
+    manager.one(&any("b", "default", V4), at(0)).unwrap_err();
+    let mut written = NodePools::default();
+    manager.publish(&mut written);
+    assert_eq!(written.allocated.len(), 1, "it is still the node's");
+}

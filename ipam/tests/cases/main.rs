@@ -1,0 +1,16 @@
+//! The library from the outside: what a caller meets.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
+mod bindings;
+mod blocks;
+mod kinds;
+mod leases;
+mod properties;
+mod restart;
+mod support;
+mod table;
+mod vectors;
