@@ -3,9 +3,12 @@
 //! The object is loaded into maps of its own that nobody pins, so tests do not meet each other or
 //! an agent on the machine.
 
+pub mod asm;
+pub mod assembled;
 pub mod pool;
 pub mod reaper;
 pub mod repeat;
+pub mod scene;
 pub mod snapshot;
 pub mod tables;
 

@@ -86,8 +86,15 @@ struct Profile {
 impl Metadata {
     /// Asks cargo.
     pub(crate) fn read() -> Result<Self> {
+        Self::read_in(datapath_build::workspace_root())
+    }
+
+    /// The same for another workspace.
+    pub(crate) fn read_in(root: &Path) -> Result<Self> {
         let mut command = process::locked_cargo("metadata");
-        command.args(["--format-version", "1", "--no-deps"]);
+        command
+            .current_dir(root)
+            .args(["--format-version", "1", "--no-deps"]);
         serde_json::from_str(&process::output(&mut command)?)
             .context("cargo metadata printed something else than expected")
     }

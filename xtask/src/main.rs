@@ -1,6 +1,7 @@
 //! Every developer command of Towpath. `cargo xtask help` lists them.
 
 mod artifacts;
+mod bench;
 mod cache;
 mod console;
 mod demo;
@@ -40,6 +41,8 @@ enum Command {
     PathCost(ebpf::PathOptions),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
+    /// Measure programs, traffic and the agent beside what a user would run instead (needs root).
+    Bench(bench::Options),
     /// Run the test suites: unit, bpf, netns, masq, services, vm (all but unit need root).
     Test(test::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
@@ -67,6 +70,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),
     }

@@ -22,10 +22,12 @@ use super::{Programs, classifier, context};
 
 /// Commands of `bpf(2)`: `enum bpf_cmd` of `include/uapi/linux/bpf.h`.
 pub(super) mod command {
+    pub(in super::super) const CREATE: i32 = 0;
     pub(in super::super) const LOOKUP: i32 = 1;
     pub(in super::super) const UPDATE: i32 = 2;
     pub(in super::super) const DELETE: i32 = 3;
     pub(in super::super) const NEXT_KEY: i32 = 4;
+    pub(in super::super) const LOAD: i32 = 5;
     pub(in super::super) const TEST_RUN: i32 = 10;
 }
 
@@ -199,7 +201,7 @@ fn invalidate(control: RawFd) -> Result<()> {
 /// A program, ready to be run. It must not outlive the programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Runner {
-    program: RawFd,
+    pub(super) program: RawFd,
 }
 
 /// A packet, with all that the kernel lets one say of it.

@@ -24,7 +24,7 @@ fn programs_use_the_layout_they_are_loaded_with() {
     for mask in MASKS {
         let layout = MarkLayout::new(mask).unwrap();
         let mut programs = Programs::load(layout).unwrap();
-        fill(&mut programs);
+        fill(&mut programs).unwrap();
         let own = layout.eni(1).unwrap();
         for (hop_limit, destination, bits) in
             [(64, V4.host, own), (1, V4.peer, own | layout.exception())]
@@ -56,7 +56,7 @@ fn the_stacks_packets_are_told_apart_by_the_layout() {
             ..with_service_nat()
         })
         .unwrap();
-        fill(&mut programs);
+        fill(&mut programs).unwrap();
         let own = layout.eni(1).unwrap();
         for (mark, is_noted) in [
             (!mask, false),

@@ -48,6 +48,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "bin", "towpath-bench", Suite::Netns),
     ("bpf-tests", "bin", "*", Suite::Unit),
     ("bpf-tests", "test", "programs*", Suite::Bpf),
+    ("bpf-tests", "test", "bench", Suite::Bpf),
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),

@@ -25,6 +25,5 @@ fn main() -> Result<()> {
             Group::Agent => agent::measure(&options)?,
         });
     }
-    report::print(&rows);
-    Ok(())
+    report::show(&rows, &options)
 }

@@ -20,6 +20,16 @@ pub(crate) enum Group {
 impl Group {
     /// Every group, in the order in which they run.
     pub(crate) const ALL: [Self; 4] = [Self::Program, Self::Live, Self::Growth, Self::Agent];
+
+    /// As the command line and all results have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::Live => "live",
+            Self::Growth => "growth",
+            Self::Agent => "agent",
+        }
+    }
 }
 
 /// Measures the datapath and the agent.
@@ -31,6 +41,10 @@ pub(crate) struct Options {
     /// Fewer rounds, and nothing larger than 1,000 endpoints: three minutes.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// One short round of everything in the group `program`: shows that all of it can be measured.
+    /// The figures mean nothing.
+    #[arg(long, hide = true)]
+    pub(crate) trial: bool,
     /// Also writes the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

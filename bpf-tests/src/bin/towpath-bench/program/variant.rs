@@ -1,0 +1,77 @@
+//! The same node, with programs that are loaded to different settings.
+
+use anyhow::Result;
+use bpf_tests::testrun::{Programs, scene};
+use towpath::bpf::{DatapathSettings, Path};
+
+/// Flows for which every table has room, whatever is measured.
+pub(super) const ROOM: u32 = 262_144;
+
+/// One way to load the programs.
+pub(super) struct Variant {
+    /// What rows of it add to their name; nothing for the default.
+    pub(super) suffix: &'static str,
+    /// Whether flows of the stack are looked up.
+    pub(super) notes_stack: bool,
+    /// Whether decisions about flows are remembered, as users have it.
+    pub(super) is_cached: bool,
+    pub(super) programs: Programs,
+}
+
+/// All of them.
+pub(super) struct Variants(pub(super) Vec<Variant>);
+
+/// What distinguishes them: the path, and whether there is a cache.
+const KINDS: [(&str, Path, bool); 3] = [
+    ("", Path::Direct, true),
+    (", service NAT", Path::ServiceNat, true),
+    (", no cache", Path::Direct, false),
+];
+
+/// The settings of the node: both families are masqueraded, and 100,000 flows of one pod fit.
+pub(super) fn settings(path: Path) -> DatapathSettings {
+    DatapathSettings {
+        masquerade_v6: true,
+        path,
+        flows_v4: ROOM,
+        flows_v6: ROOM,
+        inbound: ROOM,
+        stack: ROOM,
+        flows_per_endpoint: ROOM,
+        inbound_per_endpoint: ROOM,
+        ..DatapathSettings::default()
+    }
+}
+
+impl Variants {
+    /// Loads them.
+    pub(super) fn load() -> Result<Self> {
+        let variants = KINDS.into_iter().map(|(suffix, path, is_cached)| {
+            let mut settings = settings(path);
+            if !is_cached {
+                settings.cache = 0;
+            }
+            let mut programs = Programs::load_with(&settings)?;
+            scene::fill(&mut programs)?;
+            Ok(Variant {
+                suffix,
+                notes_stack: path == Path::ServiceNat,
+                is_cached,
+                programs,
+            })
+        });
+        Ok(Self(variants.collect::<Result<_>>()?))
+    }
+
+    /// Those with a cache: for packets that are none of its business.
+    pub(super) fn usual(&mut self) -> impl Iterator<Item = &mut Variant> {
+        self.0.iter_mut().filter(|variant| variant.is_cached)
+    }
+
+    /// Empties the tables of flows.
+    pub(super) fn forget_flows(&self) -> Result<()> {
+        self.0
+            .iter()
+            .try_for_each(|variant| variant.programs.forget_flows())
+    }
+}

@@ -1,0 +1,160 @@
+//! Programs written by hand, with the maps that they need.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result};
+
+use super::asm;
+use super::tables::{Element, Runner, bpf, command, pointer};
+
+/// `BPF_PROG_TYPE_SCHED_CLS`.
+const CLASSIFIER: u32 = 3;
+
+/// Kinds of maps: `enum bpf_map_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A hash table.
+    Hash = 1,
+    /// An array.
+    Array = 2,
+    /// Programs to go on with.
+    Programs = 3,
+    /// An array of each CPU.
+    PerCpuArray = 6,
+    /// Prefixes.
+    Prefixes = 11,
+}
+
+/// `BPF_F_NO_PREALLOC`.
+const NO_PREALLOC: u32 = 1;
+
+#[repr(C)]
+struct Create {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct Load {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+}
+
+/// A map.
+#[derive(Debug)]
+pub struct OwnMap {
+    fd: OwnedFd,
+    /// Bytes of a key and of a value.
+    sizes: (usize, usize),
+}
+
+fn new_fd<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: the kernel returned this descriptor just now, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl OwnMap {
+    /// A map of so many entries, with keys and values of so many bytes. Hash tables and prefixes
+    /// take memory with each entry.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn new(kind: Kind, sizes: (usize, usize), entries: usize) -> Result<Self> {
+        let flags = match kind {
+            Kind::Hash | Kind::Prefixes => NO_PREALLOC,
+            Kind::Array | Kind::Programs | Kind::PerCpuArray => 0,
+        };
+        let mut attributes = Create {
+            kind: kind as u32,
+            key_size: u32::try_from(sizes.0)?,
+            value_size: u32::try_from(sizes.1)?,
+            max_entries: u32::try_from(entries)?,
+            flags,
+        };
+        let fd = new_fd(command::CREATE, &mut attributes);
+        let fd = fd.with_context(|| format!("a map of kind {kind:?}"))?;
+        Ok(Self { fd, sizes })
+    }
+
+    /// The descriptor, for [`asm::map`].
+    #[must_use]
+    pub fn fd(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+
+    /// Writes an entry.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    ///
+    /// # Panics
+    /// When key or value have another length than the map's.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        assert_eq!((key.len(), value.len()), self.sizes, "lengths of an entry");
+        let mut element = Element {
+            map: self.fd().cast_unsigned(),
+            padding: 0,
+            key: pointer(key.as_ptr()),
+            value: pointer(value.as_ptr()),
+            flags: 0,
+        };
+        bpf(command::UPDATE, &mut element).context("an entry")?;
+        Ok(())
+    }
+}
+
+/// A loaded program.
+#[derive(Debug)]
+pub struct OwnProgram(OwnedFd);
+
+impl OwnProgram {
+    /// Loads a classifier.
+    ///
+    /// # Errors
+    /// When the verifier refuses it; the error holds its log.
+    pub fn load(instructions: &[u64]) -> Result<Self> {
+        let mut log = vec![0_u8; 1 << 18];
+        let mut attributes = Load {
+            kind: CLASSIFIER,
+            count: u32::try_from(instructions.len())?,
+            instructions: pointer(instructions.as_ptr()),
+            license: pointer(c"GPL".as_ptr()),
+            log_level: 1,
+            log_size: u32::try_from(log.len())?,
+            log: pointer(log.as_mut_ptr()),
+        };
+        let fd = new_fd(command::LOAD, &mut attributes).with_context(|| {
+            let end = log.iter().position(|byte| *byte == 0).unwrap_or(0);
+            let log = String::from_utf8_lossy(&log[..end]);
+            format!("a program by hand: {log}")
+        })?;
+        Ok(Self(fd))
+    }
+
+    /// A program that only returns `TC_ACT_UNSPEC`.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn noop() -> Result<Self> {
+        Self::load(&[asm::mov_imm(0, super::PASS), asm::EXIT])
+    }
+
+    /// It, ready to be run. The runner must not outlive the program.
+    #[must_use]
+    pub fn runner(&self) -> Runner {
+        Runner {
+            program: self.0.as_raw_fd(),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The node that program tests play on, and that the benchmark measures: three pods, two ENIs, and
+//! one that is not ready.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::Result;
+use datapath_common::abi::{
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+};
+
+use super::Programs;
+use crate::packet::{Body, Frame};
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// A device of the test's namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// Its index.
+    pub ifindex: u32,
+    /// Its MAC.
+    pub mac: Mac,
+}
+
+const fn device(number: u8) -> Device {
+    Device {
+        ifindex: number as u32,
+        mac: [0x0a, 0, 0, 0, 0, number],
+    }
+}
+
+/// Pod A's host-side device.
+pub const VETH_A: Device = device(11);
+/// Pod B's.
+pub const VETH_B: Device = device(12);
+/// Pod C's.
+pub const VETH_C: Device = device(13);
+/// The primary ENI, number 0.
+pub const ENI_0: Device = device(21);
+/// ENI 1.
+pub const ENI_1: Device = device(22);
+/// A device of the host that is no ENI.
+pub const OTHER: Device = device(23);
+
+/// Pod A's own MAC.
+pub const POD_A: Mac = [0x0a, 1, 2, 3, 4, 0xaa];
+/// Pod B's.
+pub const POD_B: Mac = [0x0a, 1, 2, 3, 4, 0xbb];
+/// Pod C's.
+pub const POD_C: Mac = [0x0a, 1, 2, 3, 4, 0xcc];
+/// A MAC of nobody's.
+pub const STRANGER: Mac = [0x0a, 9, 9, 9, 9, 9];
+
+/// MTU of the ENIs.
+pub const ENI_MTU: usize = 1500;
+/// Pod B's interface takes less than the ENIs do.
+pub const POD_B_MTU: usize = 1400;
+
+/// Addresses of one family.
+#[derive(Clone, Copy, Debug)]
+pub struct Net {
+    /// The family's name.
+    pub family: &'static str,
+    /// Length of the IP header.
+    pub header: usize,
+    /// Pod A, of ENI 1.
+    pub a: IpAddr,
+    /// Pod B, of the primary.
+    pub b: IpAddr,
+    /// Pod C, of an ENI that is not ready.
+    pub c: IpAddr,
+    /// The host's.
+    pub host: IpAddr,
+    /// The translation addresses of ENI 0 and ENI 1.
+    pub snat: [IpAddr; 2],
+    /// The instance metadata service's.
+    pub metadata: IpAddr,
+    /// A service's.
+    pub service: IpAddr,
+    /// A service address within a block.
+    pub service_in_block: IpAddr,
+    /// In a block of ours, but no pod's.
+    pub free: IpAddr,
+    /// In the VPC, not on this node.
+    pub peer: IpAddr,
+    /// Anywhere else.
+    pub outside: IpAddr,
+    /// A group's.
+    pub multicast: IpAddr,
+}
+
+/// IPv4.
+pub const V4: Net = Net {
+    family: "ipv4",
+    header: 20,
+    a: v4(10, 0, 1, 10),
+    b: v4(10, 0, 1, 11),
+    c: v4(10, 0, 1, 12),
+    host: v4(10, 0, 0, 5),
+    snat: [v4(10, 0, 0, 6), v4(10, 0, 0, 7)],
+    metadata: v4(169, 254, 169, 254),
+    service: v4(172, 20, 0, 10),
+    service_in_block: v4(10, 0, 1, 14),
+    free: v4(10, 0, 1, 13),
+    peer: v4(10, 0, 9, 9),
+    outside: v4(198, 51, 100, 7),
+    multicast: v4(224, 0, 0, 251),
+};
+
+/// IPv6.
+pub const V6: Net = Net {
+    family: "ipv6",
+    header: 40,
+    a: v6(0x1, 0xa),
+    b: v6(0x1, 0xb),
+    c: v6(0x1, 0xc),
+    host: v6(0, 5),
+    snat: [v6(0, 6), v6(0, 7)],
+    metadata: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    service: v6(0x5e, 0x10),
+    service_in_block: v6(0x1, 0xe),
+    free: v6(0x1, 0xd),
+    peer: v6(0x9, 9),
+    outside: IpAddr::V6(Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 7)),
+    multicast: IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb)),
+};
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6(subnet: u16, host: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, subnet, 0, 0, 0, host))
+}
+
+/// A packet as a pod sends it from behind this device.
+#[must_use]
+pub fn sent(from: (Device, Mac), source: IpAddr, destination: IpAddr, body: Body) -> Frame {
+    Frame::new((from.1, from.0.mac), source, destination, body)
+}
+
+/// A packet of pod A's.
+#[must_use]
+pub fn from_a(net: &Net, destination: IpAddr, body: Body) -> Frame {
+    sent((VETH_A, POD_A), net.a, destination, body)
+}
+
+/// A packet as an ENI receives it from the VPC's router.
+#[must_use]
+pub fn received(eni: Device, source: IpAddr, destination: IpAddr, body: Body) -> Frame {
+    Frame::new((STRANGER, eni.mac), source, destination, body)
+}
+
+/// A packet as the stack sends it to pod A.
+#[must_use]
+pub fn to_a(net: &Net, source: IpAddr, body: Body) -> Frame {
+    Frame::new((VETH_A.mac, POD_A), source, net.a, body)
+}
+
+/// The gateways of an ENI, each another one.
+#[must_use]
+pub fn gateways(number: u8) -> (Ipv4Addr, Ipv6Addr) {
+    (
+        Ipv4Addr::new(10, 0, number, 1),
+        Ipv6Addr::new(0xfe80, 0xec2, 0, 0, 0, 0, 0, u16::from(number) + 1),
+    )
+}
+
+/// An ENI's entry.
+///
+/// # Panics
+/// When the MTU is none.
+#[must_use]
+pub fn eni(number: u8, device: Device, mtu: usize) -> EniEntry {
+    let (v4, v6) = gateways(number);
+    let mtu = u32::try_from(mtu).expect("an MTU");
+    let snat = |net: &Net| Addr::from(net.snat[usize::from(number)]);
+    EniEntry::new(
+        device.ifindex,
+        mtu,
+        EniAddresses::new(Addr::from(v4), snat(&V4), number),
+        EniAddresses::new(Addr::from(v6), snat(&V6), number),
+    )
+}
+
+/// An endpoint's entry.
+///
+/// # Panics
+/// When the MTU is none.
+#[must_use]
+pub fn endpoint(
+    eni: u8,
+    eni_ifindex: u32,
+    device: Device,
+    pod_mac: Mac,
+    mtu: usize,
+) -> AddressEntry {
+    AddressEntry::endpoint(EndpointAddress {
+        eni,
+        eni_ifindex,
+        skip_masquerade: false,
+        ifindex: device.ifindex,
+        mtu: u32::try_from(mtu).expect("an MTU"),
+        pod_mac,
+        host_mac: device.mac,
+    })
+}
+
+/// Writes this node's map entries.
+///
+/// # Errors
+/// When the kernel refuses one.
+pub fn fill(programs: &mut Programs) -> Result<()> {
+    let a = endpoint(1, ENI_1.ifindex, VETH_A, POD_A, ENI_MTU);
+    let b = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+    let c = endpoint(2, 0, VETH_C, POD_C, ENI_MTU);
+    for net in [V4, V6] {
+        programs.put_address(net.a, a)?;
+        programs.put_address(net.b, b)?;
+        programs.put_address(net.c, c)?;
+        programs.put_address(net.host, AddressEntry::host())?;
+        for (eni, address) in [0, 1].into_iter().zip(net.snat) {
+            let entry = AddressEntry::translation(eni);
+            programs.put_address(address, entry)?;
+        }
+    }
+    let vpc = DestinationClass::VPC;
+    let block = vpc.union(DestinationClass::BLOCK);
+    let service = DestinationClass::SERVICE;
+    for (prefix, class) in [
+        ("10.0.0.0/16", vpc),
+        ("10.0.1.8/29", block),
+        ("10.0.1.14/32", block.union(service)),
+        ("172.20.0.0/16", service),
+        ("169.254.169.254/32", DestinationClass::METADATA),
+        ("fd00:ec2::254/128", DestinationClass::METADATA),
+        ("2001:db8::/56", vpc),
+        ("2001:db8:0:1::/80", block),
+        ("2001:db8:0:1::e/128", block.union(service)),
+        ("2001:db8:0:5e::/108", service),
+    ] {
+        programs.put_destination(prefix.parse()?, class)?;
+    }
+    programs.put_eni(0, eni(0, ENI_0, ENI_MTU))?;
+    programs.put_eni(1, eni(1, ENI_1, ENI_MTU))?;
+    Ok(())
+}
+
+/// Makes this node's devices in the current namespace.
+///
+/// # Errors
+/// When the kernel refuses one.
+pub fn make_devices() -> Result<()> {
+    for (one, two) in [(VETH_A, VETH_B), (VETH_C, OTHER), (ENI_0, ENI_1)] {
+        super::ip(&format!(
+            "link add index {} address {} type veth peer index {} address {}",
+            one.ifindex,
+            text(one.mac),
+            two.ifindex,
+            text(two.mac),
+        ))?;
+    }
+    Ok(())
+}
+
+/// A MAC as `ip` takes it.
+#[must_use]
+pub fn text(mac: Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}

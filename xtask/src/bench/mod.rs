@@ -1,0 +1,118 @@
+//! `bench`: builds the agent and the benchmark as they are released, and runs it.
+
+mod compare;
+mod results;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+
+use crate::artifacts::{self, Metadata};
+use crate::console::note;
+use crate::{process, setup};
+
+/// The binary that measures.
+const BENCH: &str = "towpath-bench";
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// Nanoseconds of each program for a packet, for every path that a packet can take.
+    Program,
+    /// CPU time of real traffic, beside plain routing and the VPC CNI's rules.
+    Live,
+    /// The same with many endpoints, ENIs, exempt CIDRs and flows.
+    Growth,
+    /// The agent: latencies, memory, CPU, loading.
+    Agent,
+}
+
+impl Group {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::Live => "live",
+            Self::Growth => "growth",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// Options of `bench`.
+#[derive(Args)]
+#[command(after_help = "\
+Times of one machine say little about another's: look at ratios, targets and floors. Times of \
+programs are net of a program that does nothing, scaled so that this one costs 36 ns. Nothing else \
+should run meanwhile. docs/performance.md says how to read the results.
+
+Examples:
+  cargo xtask bench --quick
+  cargo xtask bench program --json bench.json --charts charts
+  cargo xtask bench --compare main")]
+pub(crate) struct Options {
+    /// Groups to measure; without any all of them, or with --compare those that take no hour.
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+    /// Fewer rounds, and nothing larger than 1,000 endpoints: three minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Also write the results to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also write one SVG chart for each group to this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "compare")]
+    charts: Option<PathBuf>,
+    /// Build this commit, too, run both in turns, and fail if a figure of ours is more than 10
+    /// percent worse beyond its spread.
+    #[arg(long, value_name = "REV", conflicts_with = "json")]
+    compare: Option<String>,
+    /// How many times each of the two is run; fewer than 3 have no spread worth the name.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "compare",
+        value_parser = clap::value_parser!(u8).range(1..))]
+    turns: u8,
+}
+
+/// Runs `bench`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    setup::require_root("the benchmark")?;
+    setup::ensure(&[setup::Need::Build, setup::Need::Tests])?;
+    note("bench: building");
+    let bench = build(datapath_build::workspace_root(), None)?;
+    if let Some(revision) = &options.compare {
+        return compare::run(&bench, revision, options);
+    }
+    let mut command = Command::new(&bench);
+    command.args(options.groups.iter().map(|group| group.name()));
+    if options.quick {
+        command.arg("--quick");
+    }
+    for (name, path) in [("--json", &options.json), ("--charts", &options.charts)] {
+        if let Some(path) = path {
+            command.arg(name).arg(path);
+        }
+    }
+    let status = command.status().context("cannot run the benchmark")?;
+    Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds what is measured and what measures it, from a workspace's root and into its own folder or
+/// another one; the benchmark's file.
+fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
+    let metadata = Metadata::read_in(root)?;
+    let mut cargo = process::locked_cargo("build");
+    cargo
+        .current_dir(root)
+        .args(["--release", "--package", "towpath"])
+        .args(["--package", "bpf-tests", "--bins"]);
+    if let Some(folder) = into {
+        cargo.arg("--target-dir").arg(folder);
+    }
+    let executables = artifacts::build(&mut cargo, &metadata)?;
+    Ok(artifacts::binary(&executables, BENCH)?.to_owned())
+}
