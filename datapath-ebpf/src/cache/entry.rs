@@ -35,9 +35,23 @@ const _: () = assert!(size_of::<Entry>() <= 128);
 pub(crate) struct Key {
     pub(super) source: [u64; 2],
     pub(super) destination: [u64; 2],
+    /// The device, and source and destination port as they lie in a packet.
+    pub(super) place: u64,
+}
+
+impl Key {
+    /// What [`Self::place`] holds.
+    #[inline(always)]
+    pub(super) fn place(ifindex: u32, ports: u32) -> u64 {
+        u64::from(ifindex) << 32 | u64::from(ports)
+    }
+
     /// Source and destination port, as they lie in a packet.
-    pub(super) ports: u32,
-    pub(super) ifindex: u32,
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is taken")]
+    pub(super) fn ports(&self) -> u32 {
+        self.place as u32
+    }
 }
 
 /// When the entry was made, as its changes count.

@@ -97,8 +97,7 @@ fn is_for<F: Plain>(entry: &Entry, seen: &Seen) -> bool {
     halves
         && entry.key.source[1] == seen.key.source[1]
         && entry.key.destination[1] == seen.key.destination[1]
-        && entry.key.ports == seen.key.ports
-        && entry.key.ifindex == seen.key.ifindex
+        && entry.key.place == seen.key.place
         && entry.stamp.kind == kind::<F>(seen)
 }
 
@@ -134,7 +133,7 @@ fn act<F: Plain>(packet: &mut Packet, entry: &Entry) -> Result<(), DropReason> {
 /// Translates a packet.
 #[inline(always)]
 fn rewrite<F: Plain>(packet: &mut Packet, entry: &Entry) -> Result<(), DropReason> {
-    let [source_port, destination_port] = lanes(entry.key.ports);
+    let [source_port, destination_port] = lanes(entry.key.ports());
     let (side, place, from_port) = if entry.edit == edit::SOURCE {
         (Side::Source, 0, source_port)
     } else {

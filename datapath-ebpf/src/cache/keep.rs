@@ -169,7 +169,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     let Some(entry) = slot(pending.hash) else {
         return 0;
     };
-    let ports = lanes(pending.key.ports);
+    let ports = lanes(pending.key.ports());
     let (from, from_port) = if edit == u32::from(edit::SOURCE) {
         (source, ports[0])
     } else {

@@ -135,8 +135,7 @@ pub(super) fn look<F: Plain>(packet: &Packet) -> Option<Seen> {
         key: Key {
             source: pair(header.source),
             destination: pair(header.destination),
-            ports,
-            ifindex: packet.ifindex(),
+            place: Key::place(packet.ifindex(), ports),
         },
         protocol: header.protocol,
         ttl: header.ttl,

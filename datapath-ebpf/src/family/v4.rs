@@ -88,14 +88,12 @@ impl Family for V4 {
     #[inline(always)]
     fn decrement_ttl(packet: &mut Packet) -> Result<(), DropReason> {
         let header: &mut Ipv4 = packet.header_mut(IP_OFFSET)?;
-        // The checksum covers TTL and protocol as one word.
-        let word = |ttl: u8| u16::from_be_bytes([ttl, header.protocol]);
-        let ttl = header
-            .ttl
-            .wrapping_sub(u8::from(!fault::has(Fault::TtlKept)));
-        let sum = checksum::update(header.checksum.get(), word(header.ttl), word(ttl));
-        header.ttl = ttl;
-        header.checksum = Be16::new(sum);
+        if fault::has(Fault::TtlKept) {
+            return Ok(());
+        }
+        header.ttl = header.ttl.wrapping_sub(1);
+        let sum = checksum::update_for_ttl(header.checksum.lane());
+        header.checksum = Be16::from_lane(sum);
         Ok(())
     }
 
