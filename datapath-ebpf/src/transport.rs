@@ -121,7 +121,7 @@ global! {
 fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
     let packet = Packet::new(TcContext::new(skb));
     let found = work().and_then(|work| {
-        let found = look::<F>(&packet, work::read(work.ip()))?;
+        let found = read_here::<F>(&packet, work::read(work.ip()))?;
         Ok((work, found))
     });
     match found {
@@ -135,8 +135,9 @@ fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
     }
 }
 
+/// [`read`] for a function that is one of its own already, and has no stack left for another.
 #[inline(always)]
-fn look<F: Family>(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
+pub(crate) fn read_here<F: Family>(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;
     match protocol {
         protocol::TCP => Ok(Transport::Ports(Ports::of_tcp(&header(

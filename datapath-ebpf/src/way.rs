@@ -82,7 +82,7 @@ fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason>
         return Ok(REORDERED);
     }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+        Piece::Whole | Piece::First => match transport::read_here::<F>(packet, ip) {
             Ok(Transport::Ports(ports)) => ports,
             // What has no ports service NAT does not translate.
             other => {

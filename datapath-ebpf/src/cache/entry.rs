@@ -1,6 +1,6 @@
 //! An entry.
 
-/// What becomes of the packets of one direction of a flow. Every field is written with every entry.
+/// What becomes of the packets of one direction of a flow.
 #[repr(C)]
 pub(super) struct Entry {
     pub(super) key: Key,
@@ -28,6 +28,11 @@ pub(super) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() <= 128);
+
+impl Entry {
+    /// [`Self::until`] of an entry that is being made.
+    pub(super) const NEVER: u64 = 0;
+}
 
 /// What the packets have in common.
 #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! Serving a packet from the cache.
 
-use aya_ebpf::bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
+use aya_ebpf::bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
+use aya_ebpf::programs::TcContext;
 use datapath_common::abi::Addr;
 use datapath_common::checksum;
 use datapath_common::counter::Program;
@@ -26,12 +27,53 @@ pub(crate) fn serve(program: Program, packet: &mut Packet) -> Option<Result<u32,
     if !is_on() || settings::takes_stack() {
         return None;
     }
-    match serve_frame(program, packet) {
-        Served::Done(served) => Some(served),
-        Served::Awaited => None,
+    let answer = match program {
+        Program::FromNetwork => cache_serve_network(packet.skb()),
+        Program::FromEndpoint | Program::ToNetwork | Program::ToEndpoint => {
+            cache_serve_endpoint(packet.skb())
+        }
+    };
+    match answer {
+        NOT_SERVED => None,
+        HELPER_FAILED => Some(Err(DropReason::HelperFailed)),
+        TRUNCATED => Some(Err(DropReason::Truncated)),
+        counter => Some(Ok(counter)),
+    }
+}
+
+// Answers of the functions below; all others are slots of counters.
+const NOT_SERVED: u32 = u32::MAX;
+const HELPER_FAILED: u32 = u32::MAX - 1;
+const TRUNCATED: u32 = u32::MAX - 2;
+
+/// The slot of the counter of what a pod sends.
+///
+/// A function, because the stack of a program's deepest chain of calls has no room for what it keeps
+/// there.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn cache_serve_endpoint(skb: *mut __sk_buff) -> u32 {
+    answer(Program::FromEndpoint, skb)
+}
+
+/// The slot of the counter of what an ENI receives.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn cache_serve_network(skb: *mut __sk_buff) -> u32 {
+    answer(Program::FromNetwork, skb)
+}
+
+#[inline(always)]
+fn answer(program: Program, skb: *mut __sk_buff) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    match serve_frame(program, &mut packet) {
+        Served::Done(Ok(counter)) => counter,
+        Served::Done(Err(DropReason::Truncated)) => TRUNCATED,
+        Served::Done(Err(_)) => HELPER_FAILED,
+        Served::Awaited => NOT_SERVED,
         Served::Not => {
             keep::forget();
-            None
+            NOT_SERVED
         }
     }
 }
@@ -79,7 +121,7 @@ fn serve_ip<F: Plain>(packet: &mut Packet) -> Served {
     // A flow gets the slot with its second packet in a row that would have it: those with a single
     // packet drive nobody out, nor do two that would have it by turns.
     if entry.candidate == seen.hash {
-        keep::expect(&seen, now, generation, kind::<F>(&seen));
+        keep::expect(entry, &seen, now, generation, kind::<F>(&seen));
         Served::Awaited
     } else {
         entry.candidate = seen.hash;

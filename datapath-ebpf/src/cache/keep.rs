@@ -1,12 +1,13 @@
 //! Keeping what was decided.
 
+use core::ptr;
+
 use datapath_common::abi::{AddressEntry, EniEntry, PodTuple};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
-use datapath_common::headers::lanes;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
-use super::entry::{Entry, FAMILY, FAMILY_V4, Key, Stamp, edit, exit};
+use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
 use super::seen::{Seen, address};
 use super::{epoch, is_on, slot};
 use crate::clock;
@@ -17,11 +18,9 @@ use crate::work::{self, work};
 
 /// The packet that is being looked at, if its outcome may be kept.
 pub(crate) struct Pending {
-    /// Not 0 if it may.
+    /// Not 0 if it may; its entry then has its key and stamp.
     is_wanted: u32,
     hash: u32,
-    key: Key,
-    stamp: Stamp,
     now: u64,
 }
 
@@ -44,13 +43,15 @@ pub(super) fn forget() {
     }
 }
 
-/// Notes a packet whose outcome may be kept.
+/// Prepares the entry for a packet whose outcome may be kept.
 #[inline(always)]
-pub(super) fn expect(seen: &Seen, now: u64, generation: u32, kind: u32) {
+pub(super) fn expect(entry: &mut Entry, seen: &Seen, now: u64, generation: u32, kind: u32) {
     let Ok(work) = work() else {
         return;
     };
-    let stamp = Stamp {
+    entry.until = Entry::NEVER;
+    entry.key = seen.key;
+    entry.stamp = Stamp {
         generation,
         epoch: epoch::of(seen.group),
         group: seen.group,
@@ -59,8 +60,6 @@ pub(super) fn expect(seen: &Seen, now: u64, generation: u32, kind: u32) {
     let pending = Pending {
         is_wanted: 1,
         hash: seen.hash,
-        key: seen.key,
-        stamp,
         now,
     };
     work::write(work.pending(), pending);
@@ -70,14 +69,23 @@ pub(super) fn expect(seen: &Seen, now: u64, generation: u32, kind: u32) {
 /// ports. To be called before the flow is looked at.
 #[inline(always)]
 pub(crate) fn rests_on(tuple: &PodTuple) {
-    let Ok(work) = work() else {
+    let Some(entry) = awaited() else {
         return;
     };
     let group = epoch::group_of(tuple);
-    // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
-    let stamp = unsafe { &mut (*work.pending()).stamp };
-    stamp.group = group;
-    stamp.epoch = epoch::of(group);
+    entry.stamp.group = group;
+    entry.stamp.epoch = epoch::of(group);
+}
+
+/// The entry of the packet that is being looked at.
+#[inline(always)]
+fn awaited() -> Option<&'static mut Entry> {
+    let pending = work::read(work().ok()?.pending());
+    if pending.is_wanted == 0 {
+        return None;
+    }
+    // SAFETY: the slot is this CPU's own, and nobody holds another reference to it.
+    slot(pending.hash).map(|entry| unsafe { &mut *entry })
 }
 
 /// Notes that a packet leaves by an ENI.
@@ -144,20 +152,13 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     let Ok(work) = work() else {
         return 0;
     };
-    // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
-    let pending = unsafe { &mut *work.pending() };
-    if pending.is_wanted == 0 {
+    let Some(entry) = awaited() else {
         return 0;
-    }
-    pending.is_wanted = 0;
+    };
     let target = work::read(work.target());
-    let is_v4 = pending.stamp.kind & FAMILY == FAMILY_V4;
-    let (source, destination) = (
-        address(pending.key.source),
-        address(pending.key.destination),
-    );
+    let (source, destination) = (address(entry.key.source), address(entry.key.destination));
     if is_opened_outside != 0 && !target.skips_masquerade {
-        let is_noted = if is_v4 {
+        let is_noted = if entry.stamp.kind & FAMILY == FAMILY_V4 {
             egress::is_translated::<V4>(source)
         } else {
             egress::is_translated::<V6>(source)
@@ -166,36 +167,32 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
             return 0;
         }
     }
-    let Some(entry) = slot(pending.hash) else {
-        return 0;
-    };
-    let ports = lanes(pending.key.ports());
-    let (from, from_port) = if edit == u32::from(edit::SOURCE) {
-        (source, ports[0])
-    } else {
-        (destination, ports[1])
-    };
-    let (to, to_port) = if edit == u32::from(edit::NONE) {
-        (from, from_port)
-    } else {
+    entry.counter = counter;
+    entry.device = target.device;
+    entry.mtu = target.mtu;
+    entry.exit = target.exit;
+    entry.edit = (edit & 3) as u8;
+    put(&mut entry.hop, &target.hop);
+    if edit != u32::from(edit::NONE) {
+        let from = if edit == u32::from(edit::SOURCE) {
+            source
+        } else {
+            destination
+        };
         let edit = work::read(work.edit());
-        (edit.to, edit.to_port)
-    };
-    let value = Entry {
-        key: pending.key,
-        stamp: pending.stamp,
-        until: pending.now + clock::seconds(1) / 2,
-        counter,
-        device: target.device,
-        mtu: target.mtu,
-        exit: target.exit,
-        edit: (edit & 3) as u8,
-        to_port,
-        to: to.words(),
-        growth: checksum::growth(from.words(), to.words()),
-        candidate: pending.hash,
-        hop: target.hop,
-    };
-    work::write(entry, value);
+        put(&mut entry.to, &edit.to.words());
+        entry.to_port = edit.to_port;
+        entry.growth = checksum::growth(from.words(), edit.to.words());
+    }
+    entry.until = work::read(work.pending()).now + clock::seconds(1) / 2;
     1
+}
+
+/// Copies words one by one: an assignment would become a call to a byte loop.
+#[inline(always)]
+fn put(to: &mut [u32; 4], from: &[u32; 4]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        // SAFETY: both are references.
+        unsafe { ptr::write_volatile(to, ptr::read_volatile(from)) };
+    }
 }
