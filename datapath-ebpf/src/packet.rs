@@ -279,7 +279,7 @@ macro_rules! load {
         pub(crate) fn $name<const OFFSET: usize>(self) -> $type {
             #[cfg(not(target_arch = "bpf"))]
             let value = {
-                let _not_run = (self.0, OFFSET);
+                let _ = self.0;
                 0_u64
             };
             #[cfg(target_arch = "bpf")]
@@ -311,7 +311,7 @@ impl Front {
     #[inline(always)]
     fn set_u32<const OFFSET: usize>(self, value: u32) {
         #[cfg(not(target_arch = "bpf"))]
-        let _not_run = (self.0, OFFSET, value);
+        let _ = (self.0, value);
         // SAFETY: a store to the packet, or the verifier refuses the program.
         #[cfg(target_arch = "bpf")]
         unsafe {

@@ -13,6 +13,11 @@ use crate::nat::retire::retire;
 use crate::nat::{inbound, stack, stats};
 use crate::packet::Packet;
 
+/// [`REAP_BATCH`], as the index is passed on.
+#[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
+const MOST_ITEMS: u32 = REAP_BATCH as u32;
+const _: () = assert!(REAP_BATCH <= u8::MAX as usize);
+
 /// Removes what the request names, and gives how many that were.
 #[inline(always)]
 pub(crate) fn run(packet: &Packet) -> i32 {
@@ -20,11 +25,11 @@ pub(crate) fn run(packet: &Packet) -> i32 {
         return 0;
     };
     let mut removed = 0;
-    for index in 0..REAP_BATCH {
-        if index >= usize::from(header.count) {
+    for index in 0..MOST_ITEMS {
+        if index >= u32::from(header.count) {
             break;
         }
-        removed += reap_item(packet.skb(), index as u32, header.kind.into());
+        removed += reap_item(packet.skb(), index, header.kind.into());
     }
     removed.cast_signed()
 }

@@ -165,7 +165,7 @@ impl Paths<'_> {
             step.clone(),
             verdict,
         );
-        let before = [before, &[step.clone()]].concat();
+        let before = [before, std::slice::from_ref(step)].concat();
         self.passes(&format!("{name}, cached"), &before, step.clone(), verdict);
     }
 

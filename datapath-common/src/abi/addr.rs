@@ -58,6 +58,15 @@ impl Addr {
         self.0
     }
 
+    /// The words put together in one: exact for IPv4, of which three words are always the same. Two IPv6
+    /// addresses agree in it by chance, once in 2^32.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fold(self) -> u32 {
+        let [first, second, third, fourth] = self.0;
+        first ^ second ^ third ^ fourth
+    }
+
     /// Whether this is an IPv4 address.
     #[inline(always)]
     #[must_use]

@@ -116,7 +116,7 @@ impl Flow {
             pod_port,
             progress_out: 0,
             progress_in: 0,
-            echo_remote: fold(key.remote),
+            echo_remote: key.remote.fold(),
             echo_remote_port: key.remote_port,
             echo_port: key.port,
             echo_eni: key.eni,
@@ -135,25 +135,17 @@ impl Flow {
     /// Whether this is the flow of a key.
     ///
     /// The kernel gives the slot of a removed entry to the next one at once. A program that looked
-    /// an entry up just before sees another flow's value then, and tells so by this.
+    /// an entry up just before sees another flow's value then, and tells so by this: once in 2^32 reuses it
+    /// does not, of IPv6.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, key: &FlowKey) -> bool {
-        self.echo_remote == fold(key.remote)
+        self.echo_remote == key.remote.fold()
             && self.echo_remote_port == key.remote_port
             && self.echo_port == key.port
             && self.echo_eni == key.eni
             && self.echo_protocol == key.protocol
     }
-}
-
-/// An address in one word: exact for IPv4. Two IPv6 addresses that agree in this come to each
-/// other's slot once in 2^32 reuses.
-#[inline(always)]
-pub(super) const fn fold(address: Addr) -> u32 {
-    // Three of the words are the same for every IPv4 address.
-    let [a, b, c, d] = address.words();
-    a ^ b ^ c ^ d
 }
 
 /// A flow as the pod sees it: key of `MOVED_V4`, `MOVED_V6`, `INBOUND` and `STACK`.

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::flow::{PodTuple, bpf_spin_lock, fold};
+use super::flow::{PodTuple, bpf_spin_lock};
 
 /// A note of a flow: of one that was opened from outside the exempt destinations, and whose answers
 /// are not translated (`INBOUND`), or of one that takes the host's stack both ways, because service
@@ -55,8 +55,8 @@ impl Note {
             echo_protocol: tuple.protocol,
             endpoint,
             made: now as u32,
-            echo_pod: fold(tuple.pod),
-            echo_remote: fold(tuple.remote),
+            echo_pod: tuple.pod.fold(),
+            echo_remote: tuple.remote.fold(),
             echo_pod_port: tuple.pod_port,
             echo_remote_port: tuple.remote_port,
             eni: 0,
@@ -91,8 +91,8 @@ impl Note {
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, tuple: &PodTuple) -> bool {
-        self.echo_pod == fold(tuple.pod)
-            && self.echo_remote == fold(tuple.remote)
+        self.echo_pod == tuple.pod.fold()
+            && self.echo_remote == tuple.remote.fold()
             && self.echo_pod_port == tuple.pod_port
             && self.echo_remote_port == tuple.remote_port
             && self.echo_protocol == tuple.protocol

@@ -29,12 +29,8 @@ pub(super) fn group(addresses: u32, ports: u16) -> u32 {
 /// The group of a flow.
 #[inline(always)]
 pub(super) fn group_of(tuple: &PodTuple) -> u32 {
-    let [a, b, c, d] = tuple.pod.words();
-    let [e, f, g, h] = tuple.remote.words();
-    group(
-        a ^ b ^ c ^ d ^ e ^ f ^ g ^ h,
-        tuple.pod_port ^ tuple.remote_port,
-    )
+    let addresses = tuple.pod.fold() ^ tuple.remote.fold();
+    group(addresses, tuple.pod_port ^ tuple.remote_port)
 }
 
 /// How often a flow of the group has changed.
@@ -66,6 +62,6 @@ pub(crate) fn advance(tuple: &PodTuple) {
             );
         }
         #[cfg(not(target_arch = "bpf"))]
-        let _not_run = epoch;
+        let _ = epoch;
     }
 }

@@ -6,6 +6,7 @@ use datapath_common::abi::{AddressEntry, EniEntry, PodTuple};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
+use zerocopy::transmute;
 
 use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
 use super::seen::{Seen, address};
@@ -103,19 +104,13 @@ pub(crate) fn leaves<F: Family>(eni: &EniEntry) {
 /// Notes that a packet goes into the namespace of an endpoint.
 #[inline(always)]
 pub(crate) fn stays(endpoint: &AddressEntry) {
-    let [a, b, c, d, e, f] = *endpoint.pod_mac();
-    let [g, h, i, j, k, l] = *endpoint.host_mac();
+    let [first, second, third]: [u32; 3] = transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
     target(Target {
         exit: exit::PEER,
         skips_masquerade: endpoint.skips_masquerade(),
         device: endpoint.ifindex(),
         mtu: endpoint.mtu(),
-        hop: [
-            u32::from_ne_bytes([a, b, c, d]),
-            u32::from_ne_bytes([e, f, g, h]),
-            u32::from_ne_bytes([i, j, k, l]),
-            0,
-        ],
+        hop: [first, second, third, 0],
     });
 }
 

@@ -130,7 +130,7 @@ pub(super) fn look<F: Plain>(packet: &Packet) -> Option<Seen> {
     } else {
         F::TRANSPORT - IP_OFFSET + transport + segment
     };
-    let (source, destination) = (fold(header.source), fold(header.destination));
+    let (source, destination) = (header.source.fold(), header.destination.fold());
     Some(Seen {
         key: Key {
             source: pair(header.source),
@@ -183,7 +183,6 @@ fn has_sum<F: Plain>(front: Front) -> bool {
 
 /// The slot of a direction of a flow.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the higher half is taken")]
 fn mix(source: u32, destination: u32, ports: u32) -> u32 {
     /// As in [`epoch::group`], for 64 bits.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -200,12 +199,6 @@ fn mix(source: u32, destination: u32, ports: u32) -> u32 {
 )]
 fn halves(ports: u32) -> u16 {
     (ports >> 16) as u16 ^ ports as u16
-}
-
-#[inline(always)]
-fn fold(address: Addr) -> u32 {
-    let [a, b, c, d] = address.words();
-    a ^ b ^ c ^ d
 }
 
 #[inline(always)]

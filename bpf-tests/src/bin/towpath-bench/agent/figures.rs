@@ -68,6 +68,8 @@ pub(super) fn mebibytes(bytes: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "the figures are exact")]
+
     use super::*;
 
     #[test]

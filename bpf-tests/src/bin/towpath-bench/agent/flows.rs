@@ -30,7 +30,7 @@ impl Flows {
         let pin = |name: &str| MapData::from_pin(maps.join(name)).map(Map::HashMap);
         let addresses = HashMap::<_, Addr, AddressEntry>::try_from(pin(map::ADDRESSES)?)?;
         let mut pods = Vec::new();
-        for item in addresses.iter() {
+        for item in &addresses {
             let (address, entry) = item?;
             if entry.is_endpoint() && address.is_v4() {
                 pods.push((address, entry.identity(), entry.eni()));
@@ -46,7 +46,7 @@ impl Flows {
     /// The kernel's time in jiffies, as the flow last seen has it.
     pub(super) fn now(&self) -> Result<u64> {
         let mut last = None;
-        for item in self.map.iter() {
+        for item in &self.map {
             let (_key, value) = item?;
             let flow = Flow::read_from_bytes(&value).ok().context("a flow")?;
             last = last.max(Some(flow.last_seen));
