@@ -147,6 +147,15 @@ impl<K: Plain, V: Plain> Table<K, V> {
         invalidate(self.control)
     }
 
+    /// Removes an entry behind the flow cache's back, so that only what is cached knows of it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lose(&self, key: &K) -> Result<()> {
+        bpf(command::DELETE, &mut self.element(key, std::ptr::null())).context("a removal")?;
+        Ok(())
+    }
+
     /// Every entry, as long as nobody writes.
     ///
     /// # Errors

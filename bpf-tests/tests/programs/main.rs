@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod adversary_nat;
+mod cache;
 mod case;
 mod coverage;
 mod faults;

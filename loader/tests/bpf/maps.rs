@@ -1,12 +1,15 @@
 //! Entries of the maps.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use aya::maps::{Array, Map, MapData};
 use datapath_common::abi::{
-    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, map,
 };
 use towpath::bpf::AttachMode;
 use towpath::kernel::{MapEntry, MapKey, StepKind};
+use towpath::nat::Switch as _;
 use towpath::types::EniNumber;
 
 use crate::world::{in_world, observe};
@@ -62,5 +65,26 @@ fn entries_are_written_read_overwritten_and_removed() {
             }
             assert!(observe(&datapath).maps.is_empty());
         }
+    });
+}
+
+/// What programs have cached rests on these entries.
+#[test]
+fn every_write_makes_the_flow_cache_worthless() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Auto);
+        let control = Map::Array(MapData::from_pin(world.map_pin(map::CACHE_CONTROL)).unwrap());
+        let control: Array<_, u32> = control.try_into().unwrap();
+        let generation = || control.get(&0, 0).unwrap();
+        let mut seen = BTreeSet::from([generation()]);
+        let puts = entries().into_iter().map(StepKind::PutMapEntry);
+        let keys = entries().into_iter().map(|entry| entry.key());
+        for step in puts.chain(keys.map(StepKind::DeleteMapEntry)) {
+            datapath.apply(&step).unwrap();
+            assert!(seen.insert(generation()), "{step:?}");
+        }
+        let nat = datapath.take_nat().unwrap();
+        nat.switch.set(true).unwrap();
+        assert!(seen.insert(generation()), "the switch for exempt packets");
     });
 }

@@ -1,0 +1,126 @@
+//! The flow cache: that it serves, for how long, and what makes it worthless. That it changes no
+//! packet's outcome, the comparison with the model shows, with changes in between of what is known of
+//! addresses and of flows (`fuzz`, and `faults` for the comparison).
+//!
+//! Who has served a packet is told by losing its flow behind the cache's back: what is looked at opens
+//! it anew.
+
+use std::time::{Duration, Instant};
+
+use bpf_tests::packet::{Body, Frame};
+use bpf_tests::testrun::{Input, Programs, REDIRECT};
+use datapath_common::abi::{Flow, FlowKey, map};
+use datapath_common::counter::Program;
+use datapath_common::progress::tcp;
+
+use crate::world::*;
+
+/// A segment of a pod's connection to the outside.
+fn segment(net: &Net, flags: u8) -> Frame {
+    from_a(net, net.outside, Body::Tcp(10))
+        .ports(50_000, 80)
+        .tcp(flags, 1)
+}
+
+fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
+    let input = Input {
+        frame: frame.bytes(),
+        ifindex: VETH_A.ifindex,
+        ingress_ifindex: VETH_A.ifindex,
+        mark: 0,
+        gso_size: 0,
+    };
+    let output = programs.run(Program::FromEndpoint, &input).unwrap();
+    assert_eq!(output.code, REDIRECT);
+    output.frame
+}
+
+fn flows(programs: &Programs, net: &Net) -> Vec<(FlowKey, Flow)> {
+    let name = if net.a.is_ipv4() {
+        map::FLOWS_V4
+    } else {
+        map::FLOWS_V6
+    };
+    let table = programs.table::<FlowKey, Flow>(name).unwrap();
+    table.entries().unwrap()
+}
+
+fn lose_flows(programs: &Programs, net: &Net) {
+    for name in [map::FLOWS_V4, map::FLOWS_V6] {
+        let table = programs.table::<FlowKey, Flow>(name).unwrap();
+        for (key, _) in table.entries().unwrap() {
+            table.lose(&key).unwrap();
+        }
+    }
+    assert_eq!(flows(programs, net), []);
+}
+
+/// Opens the connection and has it cached; what a segment becomes.
+fn open(programs: &mut Programs, net: &Net) -> Vec<u8> {
+    send(programs, &segment(net, tcp::SYN));
+    let first = send(programs, &segment(net, tcp::ACK));
+    for _ in 0..3 {
+        assert_eq!(send(programs, &segment(net, tcp::ACK)), first);
+    }
+    first
+}
+
+#[test]
+fn a_flow_is_served_until_something_is_written() {
+    for net in [V4, V6] {
+        let mut programs = node();
+        let became = open(&mut programs, &net);
+        lose_flows(&programs, &net);
+        assert_eq!(send(&mut programs, &segment(&net, tcp::ACK)), became);
+        assert_eq!(flows(&programs, &net), [], "it was looked at");
+        // The agent's writes make all worthless; which one does not matter.
+        let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        programs.put_address(net.b, other).unwrap();
+        send(&mut programs, &segment(&net, tcp::ACK));
+        assert_eq!(flows(&programs, &net).len(), 1, "it was served");
+    }
+}
+
+#[test]
+fn what_opens_or_ends_a_connection_is_looked_at() {
+    for flags in [tcp::SYN, tcp::ACK | tcp::FIN, tcp::ACK | tcp::SYN] {
+        let mut programs = node();
+        open(&mut programs, &V4);
+        lose_flows(&programs, &V4);
+        let input = segment(&V4, flags);
+        // A SYN with ACK answers the outside if there is no flow.
+        send(&mut programs, &input);
+        let is_opened = flows(&programs, &V4).len() == 1;
+        assert_eq!(
+            is_opened,
+            flags & (tcp::SYN | tcp::ACK) != tcp::SYN | tcp::ACK
+        );
+    }
+}
+
+#[test]
+fn what_is_cached_does_not_keep_a_flow_from_being_refreshed() {
+    let mut programs = node();
+    open(&mut programs, &V4);
+    let seen = |programs: &Programs| flows(programs, &V4)[0].1.last_seen;
+    for _ in 0..2 {
+        let (before, since) = (seen(&programs), Instant::now());
+        while seen(&programs) == before {
+            send(&mut programs, &segment(&V4, tcp::ACK));
+            // A closed flow may be removed once its last packet is two seconds old.
+            assert!(since.elapsed() < Duration::from_secs(2), "it looks idle");
+        }
+    }
+}
+
+#[test]
+fn without_a_cache_every_packet_is_looked_at() {
+    let mut programs = node_with(&towpath::bpf::DatapathSettings {
+        cache: 0,
+        ..settings()
+    });
+    open(&mut programs, &V4);
+    lose_flows(&programs, &V4);
+    send(&mut programs, &segment(&V4, tcp::ACK));
+    assert_eq!(flows(&programs, &V4).len(), 1);
+}
