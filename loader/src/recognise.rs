@@ -80,7 +80,7 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
         }
     }
     for address in &observed.addresses {
-        if let Some(number) = eni_address(address, observed) {
+        if let Some(number) = eni_address(address, observed, &tables) {
             add(Object::Address(*address), 0, Scope::Eni(number));
         }
     }
@@ -261,7 +261,11 @@ fn own_address_rule(rule: &Rule) -> Option<(IpNet, EniNumber)> {
 /// The secondary ENI that an address is on a device for: our rule for this very address leads to
 /// the ENI's table, and the device is the ENI's by the table or by the map. IPv6 addresses of ENIs
 /// are the host's, which has rules of ours too.
-fn eni_address(address: &Address, observed: &Observed) -> Option<EniNumber> {
+fn eni_address(
+    address: &Address,
+    observed: &Observed,
+    tables: &BTreeSet<u32>,
+) -> Option<EniNumber> {
     if Family::of(address.net.addr()) == Family::V6 {
         return None;
     }
@@ -275,15 +279,26 @@ fn eni_address(address: &Address, observed: &Observed) -> Option<EniNumber> {
         .filter_map(own_address_rule)
         .filter(|(net, _)| *net == address.net)
         .map(|(_, number)| number)
-        .find(|number| is_device_of(address.ifindex, *number, observed))
+        .find(|number| is_device_of(address.ifindex, *number, observed, tables))
 }
 
-fn is_device_of(ifindex: u32, number: EniNumber, observed: &Observed) -> bool {
+/// Whether the table or the map of an ENI leads to a device. The way to the gateway is there before the
+/// address, and may be all that is there besides, when an agent has died; it counts in a table of ours.
+fn is_device_of(
+    ifindex: u32,
+    number: EniNumber,
+    observed: &Observed,
+    tables: &BTreeSet<u32>,
+) -> bool {
     let entry = MapEntry::EniDevice(ifindex, number);
     observed.maps.get(&entry.key()) == Some(&entry)
         || observed.routes.iter().any(|route| {
             table_number(route.table) == Some(number)
-                && matches!(route.next_hop, NextHop::Gateway(_, dev) if dev == ifindex)
+                && match route.next_hop {
+                    NextHop::Gateway(_, dev) => dev == ifindex,
+                    NextHop::Device(dev) => dev == ifindex && tables.contains(&route.table),
+                    NextHop::Unreachable => false,
+                }
         })
 }
 

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 use self::damage::{Damage, befall, damage};
 use self::foreign::foreign;
-use self::spec::spec;
+use self::spec::{Spec, spec};
 use super::model::ModelKernel;
 use super::tests::block_on;
 use super::{Pass, Reconciler};
@@ -345,5 +345,16 @@ fn dying_at_any_step_of_a_first_start_is_outlived() {
     for step in 0..=whole.steps.len() {
         let kernel = converge(die_after(start(), &intent, step), &intent);
         assert_eq!(ours(&kernel), ours(&whole), "dead after {step} steps");
+    }
+}
+
+#[test]
+fn what_an_agent_left_that_died_at_any_step_one_that_wants_nothing_removes() {
+    let (first, nothing) = (intent(), Spec::nothing().intent());
+    let clean = converge(start(), &nothing);
+    let steps = converge(start(), &first).steps.len();
+    for step in 0..=steps {
+        let kernel = converge(die_after(start(), &first, step), &nothing);
+        assert_eq!(ours(&kernel), ours(&clean), "dead after {step} steps");
     }
 }

@@ -79,6 +79,20 @@ pub(super) fn spec() -> impl Strategy<Value = Spec> {
 }
 
 impl Spec {
+    /// No ENI and no pod.
+    pub(super) fn nothing() -> Self {
+        let unlisted = EniSpec {
+            listed: false,
+            excluded: false,
+            use_primary_address: false,
+        };
+        Self {
+            enis: [unlisted; 3],
+            pods: [None; 4],
+            variants: BTreeSet::new(),
+        }
+    }
+
     fn has(&self, variant: Variant) -> bool {
         self.variants.contains(&variant)
     }
