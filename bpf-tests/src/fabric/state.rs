@@ -7,14 +7,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
+use datapath_common::abi::map;
 
 use super::{Netns, command};
 
 /// Lines by what they are about. Indexes, ages and counts are left out.
 pub type State = BTreeMap<&'static str, BTreeSet<String>>;
 
-/// The map whose values move with every packet.
-const COUNTERS: &str = "COUNTERS";
+/// Maps whose contents change without a change of the node: counters, and what makes the flow cache
+/// worthless.
+const MOVING: [&str; 3] = [map::COUNTERS, map::CACHE_CONTROL, map::CACHE_EPOCHS];
 /// Sysctls of a device that take part in forwarding.
 const DEVICE_SYSCTLS: [(&str, &str); 9] = [
     ("ipv4", "rp_filter"),
@@ -212,7 +214,7 @@ fn maps(pins: &Path) -> Result<BTreeSet<String>> {
             lines.insert(format!("pin {}", path.strip_prefix(pins)?.display()));
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let in_maps = folder.file_name().is_some_and(|name| name == "maps");
-            if in_maps && name != COUNTERS {
+            if in_maps && !MOVING.contains(&name.as_ref()) {
                 let mut bpftool = std::process::Command::new("bpftool");
                 bpftool.args(["-j", "map", "dump", "pinned"]).arg(&path);
                 let dump: serde_json::Value = serde_json::from_str(&command::run(&mut bpftool)?)?;
