@@ -59,7 +59,7 @@ fn every_value_is_taken() {
     let config = Config::parse(
         "node: {document: /a/node.json, primary-device: ens5}
 endpoint: {mtu: 1500}
-datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b}
+datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b, flow-cache: 512}
 kernel: {route-protocol: 77}
 services:
   cidrs: [10.96.0.0/12, 'fd00:96::/112']
@@ -119,6 +119,7 @@ log-level: debug
     );
     assert_eq!(config.bpf_options().attach, AttachMode::Clsact);
     assert_eq!(config.bpf_options().pin_root, Path::new("/b"));
+    assert_eq!(config.datapath_settings().cache, 512);
     assert_eq!(config.state_dir.as_path(), Path::new("/c"));
     assert_eq!(config.log_level, LogLevel::Debug);
     assert_translation(&config);
@@ -193,6 +194,7 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
     let path = "allowed: an absolute path";
     let device = "allowed: the name of a device, 1 to 15 bytes";
     let mask = "allowed: a mask of 32 bits, hexadecimal (0xff000000)";
+    let cache = "allowed: 0, or a power of two up to 65536";
     let protocol = "allowed: kernel, or a number from 5 to 255";
     let address = "allowed: a unicast IPv4 or IPv6 address";
     let cidr = "allowed: a CIDR of IPv4 or IPv6, not all of it";
@@ -236,6 +238,9 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ),
         ("datapath.mark-mask", "1.5", "expected a text or an integer"),
         ("datapath.pin-root", "bpf", path),
+        ("datapath.flow-cache", "1000", cache),
+        ("datapath.flow-cache", "-1", cache),
+        ("datapath.flow-cache", "131072", cache),
         ("kernel.route-protocol", "4", protocol),
         ("kernel.route-protocol", "0", protocol),
         ("kernel.route-protocol", "256", protocol),
