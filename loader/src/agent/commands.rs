@@ -42,48 +42,20 @@ impl<K: Host> Actor<K> {
         match command {
             Command::AddEndpoint(request, reply) => {
                 // Pods come in bursts, and one pass makes many.
-                let mut requests = vec![(request, reply)];
-                while next.is_none()
-                    && let Ok(command) = more.try_recv()
-                {
-                    match command {
-                        Command::AddEndpoint(request, reply) => requests.push((request, reply)),
-                        Command::DeleteEndpoint(..)
-                        | Command::Endpoints(_)
-                        | Command::Enis(_)
-                        | Command::Objects(_)
-                        | Command::Status(_)
-                        | Command::Masquerade(_)
-                        | Command::Explain(..)
-                        | Command::Metrics(_)
-                        | Command::NatFlows(..)
-                        | Command::NatFlush(..)
-                        | Command::NatStats(_) => next = Some(command),
-                    }
-                }
+                let requests;
+                (requests, next) = alike((request, reply), more, |command| match command {
+                    Command::AddEndpoint(request, reply) => Ok((request, reply)),
+                    other => Err(other),
+                });
                 self.add_and_answer(requests).await;
             }
             Command::DeleteEndpoint(owner, reply) => {
                 // They go in bursts as well.
-                let mut requests = vec![(owner, reply)];
-                while next.is_none()
-                    && let Ok(command) = more.try_recv()
-                {
-                    match command {
-                        Command::DeleteEndpoint(owner, reply) => requests.push((owner, reply)),
-                        Command::AddEndpoint(..)
-                        | Command::Endpoints(_)
-                        | Command::Enis(_)
-                        | Command::Objects(_)
-                        | Command::Status(_)
-                        | Command::Masquerade(_)
-                        | Command::Explain(..)
-                        | Command::Metrics(_)
-                        | Command::NatFlows(..)
-                        | Command::NatFlush(..)
-                        | Command::NatStats(_) => next = Some(command),
-                    }
-                }
+                let requests;
+                (requests, next) = alike((owner, reply), more, |command| match command {
+                    Command::DeleteEndpoint(owner, reply) => Ok((owner, reply)),
+                    other => Err(other),
+                });
                 self.delete_and_answer(requests).await;
             }
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
@@ -309,4 +281,20 @@ fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
 
 fn internal(error: &anyhow::Error) -> ApiError {
     ApiError::new(ErrorCode::Internal, format!("{error:#}"))
+}
+
+/// A command and those of its kind that wait right behind it; and the one behind these, if there is one.
+fn alike<T>(
+    first: T,
+    more: &mut mpsc::Receiver<Command>,
+    take: impl Fn(Command) -> Result<T, Command>,
+) -> (Vec<T>, Option<Command>) {
+    let mut all = vec![first];
+    while let Ok(command) = more.try_recv() {
+        match take(command) {
+            Ok(one) => all.push(one),
+            Err(other) => return (all, Some(other)),
+        }
+    }
+    (all, None)
 }
