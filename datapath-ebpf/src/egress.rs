@@ -108,7 +108,7 @@ pub(crate) fn leave<F: Tables>(
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    out::<F>(packet, exit, origin, verdict)
+    out::<F>(packet, exit, owner.mtu(), origin, verdict)
 }
 
 /// Whether a flow that a pod opens to this destination is translated, if its pool is.
@@ -347,11 +347,12 @@ pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), D
 /// Sends a packet out of an ENI to its gateway.
 ///
 /// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
-/// way, or is to leave by the primary.
+/// way, or is to leave by the primary. A pod's larger than `limit` are not redirected.
 #[inline(always)]
 fn out<F: Family>(
     packet: &mut Packet,
     eni: &EniEntry,
+    limit: u32,
     origin: Origin,
     verdict: Verdict,
 ) -> Result<Verdict, DropReason> {
@@ -369,7 +370,7 @@ fn out<F: Family>(
     if !fault::has(Fault::DoneForgotten) {
         packet.set_mark(Mark::done());
     }
-    cache::leaves::<F>(eni);
+    cache::leaves::<F>(eni, limit);
     redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
     Ok(verdict)
 }

@@ -89,14 +89,14 @@ fn awaited() -> Option<&'static mut Entry> {
     slot(pending.hash).map(|entry| unsafe { &mut *entry })
 }
 
-/// Notes that a packet leaves by an ENI.
+/// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
-pub(crate) fn leaves<F: Family>(eni: &EniEntry) {
+pub(crate) fn leaves<F: Family>(eni: &EniEntry, limit: u32) {
     target(Target {
         exit: exit::GATEWAY,
         skips_masquerade: false,
         device: eni.ifindex(),
-        mtu: eni.mtu(),
+        mtu: limit,
         hop: F::addresses(eni).gateway.words(),
     });
 }
