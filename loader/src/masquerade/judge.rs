@@ -29,23 +29,29 @@ impl Judge {
         objects: impl IntoIterator<Item = &'a Object>,
         settings: &MasqueradeSettings,
     ) -> Self {
-        let mut judge = Self {
+        let judge = Self {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
             skipping: BTreeSet::new(),
         };
+        judge.with(objects)
+    }
+
+    /// The judge of a node that is to have these objects as well.
+    #[must_use]
+    pub fn with<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
         for object in objects {
             match object {
                 Object::MapEntry(MapEntry::Destination(net, class)) => {
-                    judge.destinations.insert(*net, *class);
+                    self.destinations.insert(*net, *class);
                 }
                 Object::MapEntry(MapEntry::Address(address, entry)) if entry.skips_masquerade() => {
-                    judge.skipping.insert(*address);
+                    self.skipping.insert(*address);
                 }
                 _ => {}
             }
         }
-        judge
+        self
     }
 }
 

@@ -20,7 +20,7 @@ use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::fixture;
 use crate::intent::Endpoint;
-use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
@@ -40,6 +40,10 @@ impl Kernel for ModelHost {
         Ok(observed)
     }
 
+    async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
+        self.model.observe_endpoints(endpoints).await
+    }
+
     async fn apply(&mut self, step: &Step) -> Result<()> {
         self.model.apply(step).await
     }
@@ -52,6 +56,14 @@ impl Host for ModelHost {
 
     fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
+    }
+
+    async fn observe_addresses(&mut self) -> Result<()> {
+        let observed = self.model.observe().await?;
+        if let Some(facts) = &mut self.facts {
+            facts.take_addresses(&observed.addresses);
+        }
+        Ok(())
     }
 
     fn events(&self) -> Result<BoxStream<'static, ()>> {
