@@ -167,6 +167,7 @@ impl<K: Host> Actor<K> {
     /// Brings the kernel to the intent. Does nothing before the first good document: an intent
     /// without one would remove what an earlier agent set up.
     pub(super) async fn run_pass(&mut self) {
+        let began = Timer::now();
         let mut seen = self.seen.take();
         if self.source.value.is_some() {
             if self.reconciler.kernel().facts().is_none()
@@ -204,7 +205,7 @@ impl<K: Host> Actor<K> {
             self.note_devices();
             self.tell_sweeper();
         }
-        self.pacer.passed(Timer::now(), self.pass.next_due);
+        self.pacer.passed(began, Timer::now(), self.pass.next_due);
     }
 
     /// Brings some endpoints to the intent. A whole pass follows soon.
