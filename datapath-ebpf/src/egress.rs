@@ -4,7 +4,7 @@
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::{
-    Decision, Exit, KnownFlow, Opening, Question, Ruling, Why, decide, rule,
+    Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -82,7 +82,7 @@ pub(crate) fn leave<F: Tables>(
             } else {
                 class
             },
-            skip_pool: source.skips_masquerade(),
+            pool: source.pool(),
             is_on: F::is_masqueraded(),
             metadata: settings::metadata_policy(),
             opening: Opening::Portless,
@@ -117,7 +117,7 @@ pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
     let question = Question {
         flow: KnownFlow::None,
         destination: maps::destination(destination),
-        skip_pool: false,
+        pool: PoolPolicy::Masquerade,
         is_on: F::is_masqueraded(),
         metadata: settings::metadata_policy(),
         opening: Opening::Opens,
@@ -134,7 +134,7 @@ fn action<F: Tables>(
 ) -> Result<Action, DropReason> {
     let ip = leaving.ip;
     if fault::has(Fault::SkipIgnored) {
-        leaving.question.skip_pool = false;
+        leaving.question.pool = PoolPolicy::Masquerade;
     }
     let ruling = rule(&leaving.question);
     match ruling {

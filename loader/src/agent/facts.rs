@@ -61,6 +61,7 @@ impl Facts {
 mod tests {
     use datapath_common::abi::{AddressEntry, EndpointAddress};
     use datapath_common::counter::Program;
+    use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
     use crate::kernel::{Attachment, Hook, LinkKind, MapEntry, MapKey, Neighbour, NextHop, Route};
@@ -89,7 +90,7 @@ mod tests {
         let entry = AddressEntry::endpoint(EndpointAddress {
             eni: 1,
             eni_ifindex: 2,
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             ifindex,
             mtu: 1500,
             pod_mac: [0; 6],

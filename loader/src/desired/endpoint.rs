@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 
 use super::builder::Builder;
@@ -109,9 +110,9 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
         .collect()
 }
 
-/// Whether the pool of an address is kept from being masqueraded. While that is not known, what
-/// the datapath has stays.
-fn skips_masquerade(builder: &Builder<'_>, address: IpAddr) -> bool {
+/// What the pool of an address says of masquerade. While that is not known, what the datapath has
+/// stays.
+fn pool(builder: &Builder<'_>, address: IpAddr) -> PoolPolicy {
     let Intent {
         node,
         policy,
@@ -119,10 +120,11 @@ fn skips_masquerade(builder: &Builder<'_>, address: IpAddr) -> bool {
         ..
     } = builder.intent;
     match policy.pool(node.pool_of(address), &settings.masquerade) {
-        Some(policy) => policy.skip_masquerade,
+        Some(policy) if policy.skip_masquerade => PoolPolicy::Skip,
+        Some(_) => PoolPolicy::Masquerade,
         None => match builder.observed.maps.get(&MapKey::Address(address)) {
-            Some(MapEntry::Address(_, entry)) => entry.skips_masquerade(),
-            _ => false,
+            Some(MapEntry::Address(_, entry)) => entry.pool(),
+            _ => PoolPolicy::Masquerade,
         },
     }
 }
@@ -229,7 +231,7 @@ impl OneEndpoint<'_> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: number.0,
                 eni_ifindex,
-                skip_masquerade: skips_masquerade(builder, address),
+                pool: pool(builder, address),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,

@@ -7,6 +7,7 @@ use crate::kernel::{Action, Attachment, Hook, MapEntry, MapKey};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 
 fn readiness(intent: &Intent, observed: &Observed, number: u8) -> Readiness {
     desired(intent, observed).enis[&EniNumber(number)]
@@ -87,7 +88,7 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
     let expect = |eni_ifindex| {
         AddressEntry::endpoint(EndpointAddress {
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             eni: 1,
             eni_ifindex,
             ifindex: 100,

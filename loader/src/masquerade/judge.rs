@@ -1,10 +1,10 @@
 //! What policy comes to, once the maps hold what they are to hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath_common::abi::DestinationClass;
-use datapath_common::masquerade::{KnownFlow, Opening, Question, Ruling, rule};
+use datapath_common::masquerade::{KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
 use ipnet::IpNet;
 
 use super::MasqueradeSettings;
@@ -19,8 +19,8 @@ use crate::object::Object;
 pub struct Judge {
     settings: MasqueradeSettings,
     destinations: BTreeMap<IpNet, DestinationClass>,
-    /// The pods' addresses whose pool skips masquerade.
-    skipping: BTreeSet<IpAddr>,
+    /// What the pools of pods' addresses say, where they say anything.
+    pools: BTreeMap<IpAddr, PoolPolicy>,
 }
 
 impl Judge {
@@ -32,7 +32,7 @@ impl Judge {
         let judge = Self {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
-            skipping: BTreeSet::new(),
+            pools: BTreeMap::new(),
         };
         judge.with(objects)
     }
@@ -45,9 +45,10 @@ impl Judge {
                 Object::MapEntry(MapEntry::Destination(net, class)) => {
                     self.destinations.insert(*net, *class);
                 }
-                Object::MapEntry(MapEntry::Address(address, entry)) if entry.skips_masquerade() => {
-                    self.skipping.insert(*address);
-                }
+                Object::MapEntry(MapEntry::Address(address, entry)) => match entry.pool() {
+                    PoolPolicy::Masquerade => {}
+                    other => drop(self.pools.insert(*address, other)),
+                },
                 _ => {}
             }
         }
@@ -62,7 +63,7 @@ impl Exemptions for Judge {
         let question = Question {
             flow: KnownFlow::None,
             destination: class.map_or(DestinationClass::NONE, |(_, class)| class),
-            skip_pool: self.skipping.contains(&pod),
+            pool: self.pools.get(&pod).copied().unwrap_or_default(),
             is_on: self.settings.is_on(Family::of(remote)),
             metadata: self.settings.metadata,
             opening: Opening::Opens,
