@@ -120,7 +120,10 @@ fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
         guest.delete(&fabric);
         guest.delete(&fabric);
         let (status, gone) = fabric.agent.request("GET", &guest.path(), None).unwrap();
-        assert_eq!((status, &gone["error"]["code"]), (404, &json!("unknown-endpoint")));
+        assert_eq!(
+            (status, &gone["error"]["code"]),
+            (404, &json!("unknown-endpoint"))
+        );
     }
     assert_eq!(count(&listed(&fabric)["leases"]), 0);
     fabric.finish().unwrap();
@@ -162,7 +165,10 @@ fn a_kill_at_any_step_leaks_no_address() {
             _ => fabric.agent.ask("DELETE", &guest.path(), None),
         };
         died.unwrap_err();
-        fabric.agent.wait_for_fault(Duration::from_secs(10)).unwrap();
+        fabric
+            .agent
+            .wait_for_fault(Duration::from_secs(10))
+            .unwrap();
         fabric.start_agent().unwrap();
         let leases = listed(&fabric)["leases"].clone();
         let of_stays = leases.as_array().unwrap().iter();
@@ -217,10 +223,14 @@ fn a_released_address_rests_until_its_flows_are_gone_and_its_time_is_over() {
     assert_eq!(status, 409, "{refused}");
     assert_eq!(refused["error"]["code"], "address-cooling-down");
     assert_eq!(refused["error"]["retry"], true);
-    within(Duration::from_secs(30), "the address can be given again", || {
-        let (status, answer) = put(&fabric)?;
-        check(status == 200, || answer.to_string())
-    });
+    within(
+        Duration::from_secs(30),
+        "the address can be given again",
+        || {
+            let (status, answer) = put(&fabric)?;
+            check(status == 200, || answer.to_string())
+        },
+    );
     other.addresses = vec![explicit];
     other.delete(&fabric);
     fabric.finish().unwrap();
@@ -251,7 +261,9 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
     within(CHANGE, "the pool has its ENI", || {
         let pools = fabric.agent.ask("GET", "/v1/pools", None)?;
         let rows = pools.as_array().unwrap();
-        check(rows.iter().any(|row| row["pool"] == "blue"), || pools.to_string())
+        check(rows.iter().any(|row| row["pool"] == "blue"), || {
+            pools.to_string()
+        })
     });
     let (mut blue, mut plain) = (Guest::new(&fabric, "blue"), Guest::new(&fabric, "plain"));
     let answer = blue.add(&fabric, &json!({"pools": {"ipv4": "blue", "ipv6": "blue"}}));
@@ -259,17 +271,27 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
     for family in [0, 1] {
         let (blue, plain) = (&answer["addresses"][family], &other["addresses"][family]);
         assert_eq!(blue["eni"]["number"], 1, "{answer}");
-        assert_eq!((&blue["pool"], &blue["skip-masquerade"]), (&json!("blue"), &json!(true)));
+        assert_eq!(
+            (&blue["pool"], &blue["skip-masquerade"]),
+            (&json!("blue"), &json!(true))
+        );
         assert_eq!(plain["eni"]["number"], 0, "{other}");
         assert_eq!(plain["pool"], "default");
     }
     blue.talks(&fabric);
     // The policy is that of the pool which the address was given from.
-    let shown = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap().to_string();
+    let shown = fabric
+        .agent
+        .ask("GET", "/v1/endpoints", None)
+        .unwrap()
+        .to_string();
     assert!(shown.contains("\"pool\":\"blue\""), "{shown}");
     let explained = fabric.agent.ask(
         "GET",
-        &format!("/v1/masquerade/explain/tcp/{}/1.1.1.1", blue.at(Family::V4).address),
+        &format!(
+            "/v1/masquerade/explain/tcp/{}/1.1.1.1",
+            blue.at(Family::V4).address
+        ),
         None,
     );
     assert_eq!(explained.unwrap()["why"], "skip-pool");
@@ -279,7 +301,10 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
         .agent
         .request("PUT", "/v1/endpoints", Some(&request))
         .unwrap();
-    assert_eq!((status, &refused["error"]["code"]), (422, &json!("pool-unknown")));
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (422, &json!("pool-unknown"))
+    );
     fabric.finish().unwrap();
 }
 
@@ -310,11 +335,16 @@ fn an_eni_that_is_taken_away_leaves_orphans_that_nobody_gets() {
     fabric.publish().unwrap();
     within(CHANGE, "the ENI is back", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
-        check(count(&status["allocation"]["orphans"]) == 0, || status.to_string())
+        check(count(&status["allocation"]["orphans"]) == 0, || {
+            status.to_string()
+        })
     });
     let mut other = Guest::new(&fabric, "other");
     other.add(&fabric, &json!({}));
-    assert!(!other.addresses.contains(&address), "it is somebody's still");
+    assert!(
+        !other.addresses.contains(&address),
+        "it is somebody's still"
+    );
     guest.delete(&fabric);
     fabric.finish().unwrap();
 }

@@ -218,7 +218,12 @@ impl Addresses {
             let families = allocation::families(&ask.families, self.section.families.get());
             families.into_iter().map(Want::Any).map(request).collect()
         } else {
-            addresses.iter().copied().map(Want::Address).map(request).collect()
+            addresses
+                .iter()
+                .copied()
+                .map(Want::Address)
+                .map(request)
+                .collect()
         };
         manager.allocate(&requests, Self::now())
     }
