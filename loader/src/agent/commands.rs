@@ -27,7 +27,7 @@ pub(super) struct Admitted {
 }
 
 /// What is to go because its owner was forgotten.
-enum Forgotten {
+pub(super) enum Forgotten {
     /// Nothing: the owner had none.
     Nothing,
     /// An endpoint with its addresses.
@@ -72,6 +72,14 @@ impl<K: Host> Actor<K> {
                 });
                 self.delete_and_answer(requests).await;
             }
+            Command::CheckEndpoint(owner, reply) => {
+                reply.send(self.check_endpoint(&owner).await).ok();
+            }
+            Command::Collect(request, reply) => {
+                reply.send(Ok(self.collect(request).await)).ok();
+            }
+            Command::Addresses(command) => self.address_command(command).await,
+            Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
             Command::Objects(reply) => {
@@ -133,6 +141,7 @@ impl<K: Host> Actor<K> {
     ) -> Vec<Result<Attachment, ApiError>> {
         if self.source.value.is_some() {
             self.look().await;
+            self.update_addresses();
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
         let answers = self.finish(admitted).await;
@@ -143,7 +152,7 @@ impl<K: Host> Actor<K> {
 
     /// Looks at the kernel, because requests are decided by what is there now: an address may have
     /// come to a device of the host since the last pass.
-    async fn look(&mut self) {
+    pub(super) async fn look(&mut self) {
         if self.reconciler.can_pass_endpoints(&self.intent) {
             if let Err(error) = self.reconciler.kernel_mut().observe_addresses().await {
                 tracing::warn!("the addresses of the host could not be read: {error:#}");
@@ -159,7 +168,18 @@ impl<K: Host> Actor<K> {
         }
     }
 
+    /// Admits a request. One that is refused has no more addresses than before.
     fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
+        let owner = request.owner.clone();
+        let had = self.holds(&owner);
+        let admitted = self.decide(request);
+        if admitted.is_err() && !had {
+            self.addresses.take_back(&owner);
+        }
+        admitted
+    }
+
+    fn decide(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
         if self.source.value.is_none() {
             let error = self.source.error.as_deref();
             return Err(ApiError::new(
@@ -170,6 +190,8 @@ impl<K: Host> Actor<K> {
                 ),
             ));
         }
+        let request = self.with_addresses(request)?;
+        let ask = request.ask.clone();
         let facts = self.reconciler.kernel().facts().ok_or_else(|| {
             let message = "the kernel could not be read; see the log";
             ApiError::new(ErrorCode::NotReady, message)
@@ -187,7 +209,7 @@ impl<K: Host> Actor<K> {
             }),
             Decision::New(endpoint) => {
                 check_netns(&endpoint)?;
-                self.record(endpoint)
+                self.record_with_leases(endpoint, &ask)
             }
         }
     }
@@ -235,8 +257,12 @@ impl<K: Host> Actor<K> {
         }
         if !failed.is_empty() {
             for id in failed.keys() {
-                if let Err(error) = self.forget(*id) {
-                    tracing::error!("the record of a failed endpoint stays: {error:#}");
+                match self.forget(*id) {
+                    Ok(Some(owner)) => self.addresses.take_back(&owner),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::error!("the record of a failed endpoint stays: {error:#}");
+                    }
                 }
             }
             self.run_endpoints(failed).await;
@@ -261,6 +287,7 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
+        self.addresses.announce_release(owners);
         let mut forgotten = Endpoints::new();
         let mut has_corrupt = false;
         let answers = owners.iter().map(|owner| {
@@ -269,6 +296,7 @@ impl<K: Host> Actor<K> {
                 Forgotten::Endpoint(id, addresses) => drop(forgotten.insert(id, addresses)),
                 Forgotten::Corrupt => has_corrupt = true,
             }
+            self.addresses.release(owner);
             Ok(())
         });
         let answers = answers.collect();
@@ -282,7 +310,7 @@ impl<K: Host> Actor<K> {
     }
 
     /// Forgets an owner's endpoint.
-    fn forget_owner(&mut self, owner: &Owner) -> Result<Forgotten, ApiError> {
+    pub(super) fn forget_owner(&mut self, owner: &Owner) -> Result<Forgotten, ApiError> {
         let id = EndpointId::of(owner);
         let forgotten = match self.intent.endpoints.get(&id) {
             // Another owner's that happens to have the same id stays.
@@ -295,6 +323,7 @@ impl<K: Host> Actor<K> {
         faults::reach(Point::EndpointDelRecorded);
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
+            self.addresses.release_unreadable(&id.device());
         }
         Ok(forgotten)
     }

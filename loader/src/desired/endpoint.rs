@@ -112,14 +112,10 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
 
 /// What the pool of an address says of masquerade. While that is not known, what the datapath has
 /// stays.
-fn pool(builder: &Builder<'_>, address: IpAddr) -> PoolPolicy {
-    let Intent {
-        node,
-        policy,
-        settings,
-        ..
-    } = builder.intent;
-    match policy.pool(node.pool_of(address), &settings.masquerade) {
+fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPolicy {
+    let intent = builder.intent;
+    let pool = intent.pool_of(endpoint, address);
+    match intent.policy.pool(pool, &intent.settings.masquerade) {
         Some(policy) if policy.skip_masquerade => PoolPolicy::Skip,
         Some(_) => PoolPolicy::Masquerade,
         None => match builder.observed.maps.get(&MapKey::Address(address)) {
@@ -231,7 +227,7 @@ impl OneEndpoint<'_> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: number.0,
                 eni_ifindex,
-                pool: pool(builder, address),
+                pool: pool(builder, self.endpoint, address),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,

@@ -10,7 +10,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-build", &[]),
     ("towpath-ipam", &[]),
     ("datapath-ebpf", &["datapath-common"]),
-    ("towpath", &["datapath-build", "datapath-common"]),
+    (
+        "towpath",
+        &["datapath-build", "datapath-common", "towpath-ipam"],
+    ),
     (
         "bpf-tests",
         &["datapath-build", "datapath-common", "towpath"],

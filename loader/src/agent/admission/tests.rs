@@ -47,6 +47,7 @@ impl Case {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
+            ask: Box::default(),
         })
     }
 
@@ -121,6 +122,7 @@ fn the_mtu_is_the_smallest_that_anybody_asks_for() {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
+            ask: Box::default(),
         });
         match decision.unwrap() {
             Decision::New(endpoint) => endpoint.mtu,
