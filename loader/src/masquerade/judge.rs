@@ -73,6 +73,10 @@ impl Exemptions for Judge {
             Ruling::Translated(_) => false,
         }
     }
+
+    fn hides_pods(&self) -> bool {
+        self.pools.values().any(|pool| pool.is_always())
+    }
 }
 
 /// What is known of the longest prefix of an address, and that prefix.
@@ -90,6 +94,31 @@ mod tests {
     use super::*;
     use crate::fixture::{host, intent, plug, pod_link};
     use crate::plan::plan;
+
+    #[test]
+    fn a_plain_pools_packets_are_exempt_nowhere() {
+        let mut observed = host();
+        plug(&mut observed, pod_link(100, "a"));
+        let mut intent = intent();
+        intent.settings.masquerade.ipv4 = true;
+        let judge = |intent: &crate::intent::Intent| {
+            Judge::new(
+                &plan(intent, &observed).objects,
+                &intent.settings.masquerade,
+            )
+        };
+        assert!(!judge(&intent).hides_pods());
+        let (block, pod) = (
+            "10.99.0.0/28".parse().unwrap(),
+            "10.99.0.3".parse().unwrap(),
+        );
+        intent.node.pools.insert(block, "mars".to_owned());
+        let endpoint = crate::fixture::endpoint("a", &["10.99.0.3"]);
+        intent.endpoints = [(endpoint.id(), endpoint)].into();
+        let judge = judge(&intent);
+        assert!(judge.hides_pods());
+        assert!(!judge.is_exempt(pod, "10.0.9.9".parse().unwrap()));
+    }
 
     #[test]
     fn what_is_exempt_is_told() {

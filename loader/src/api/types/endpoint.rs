@@ -88,13 +88,17 @@ pub struct EniRef {
 pub struct Allocation {
     /// The address.
     pub address: IpAddr,
-    /// The ENI that owns it.
-    pub eni: EniRef,
+    /// The ENI that owns it; none of an address of a plain pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eni: Option<EniRef>,
     /// The VPC's router as that ENI sees it.
-    pub gateway: IpAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
     /// The subnet that the ENI is in.
-    pub subnet: Ipv4Net,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<Ipv4Net>,
     /// CIDRs of the VPC, the primary one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vpc_cidrs: Vec<IpNet>,
     /// The link-local gateway that the pod's default route has.
     pub pod_gateway: IpAddr,

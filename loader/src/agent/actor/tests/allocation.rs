@@ -348,7 +348,7 @@ async fn an_eni_that_goes_leaves_orphans_and_nobody_gets_them() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    let number = pod.addresses[0].eni.number;
+    let number = pod.addresses[0].eni.as_ref().unwrap().number;
     let mut node = fixture::intent().node;
     node.enis.remove(&number);
     let (_sender, mut receiver) = watch::channel(NodeSource {
