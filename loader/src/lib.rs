@@ -11,6 +11,7 @@ pub mod agent;
 pub mod api;
 pub mod bpf;
 pub mod cli;
+pub mod cni;
 pub mod config;
 pub mod conntrack;
 pub mod desired;

@@ -37,6 +37,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("xtask", "bin", "*", Suite::Unit),
     ("towpath", "lib", "*", Suite::Unit),
     ("towpath", "bin", "*", Suite::Unit),
+    ("towpath", "test", "cni*", Suite::Unit),
     ("towpath", "test", "config*", Suite::Unit),
     ("towpath", "test", "documents*", Suite::Unit),
     ("towpath", "test", "reconcile*", Suite::Unit),
