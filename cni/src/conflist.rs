@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn lists_of_other_plugins_with_our_addresses_are_good() {
         let list = json!({"cniVersion": "1.0.0", "cniVersions": ["1.1.0"], "name": "plain",
-            "plugins": [{"type": "ptp", "ipam": {"type": "towpath-ipam"}}, {"type": "portmap"}]});
+            "plugins": [{"type": "macvlan", "ipam": {"type": "towpath-ipam"}}, {"type": "portmap"}]});
         assert_eq!(check(list.to_string().as_bytes()), Ok(()));
     }
 

@@ -55,8 +55,14 @@ pub(super) fn add<V: Variables>(
     let dns = delegated
         .as_ref()
         .and_then(|result| result.get("dns"))
-        .filter(|_| config.dns.as_object().is_none_or(serde_json::Map::is_empty))
-        .unwrap_or(&config.dns);
+        .filter(|_| {
+            config
+                .asked
+                .dns
+                .as_object()
+                .is_none_or(serde_json::Map::is_empty)
+        })
+        .unwrap_or(&config.asked.dns);
     let interface = &target.owner.interface;
     Ok(result::of_attachment(
         config,

@@ -94,11 +94,11 @@ impl<V: Variables> Call<'_, V> {
     /// Which addresses are asked for: `runtimeConfig` before `args` before `CNI_ARGS`, as the
     /// reference plugin `static` has it, and these before pools.
     fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
-        let config = self.config;
-        let addresses = if config.addresses.is_empty() {
+        let asked = &self.config.asked;
+        let addresses = if asked.addresses.is_empty() {
             &arguments.addresses
         } else {
-            &config.addresses
+            &asked.addresses
         };
         if !addresses.is_empty() {
             if arguments.pool.is_some() {
@@ -110,9 +110,9 @@ impl<V: Variables> Call<'_, V> {
                 ..Wanted::default()
             });
         }
-        let mut pools = config.pools.clone();
+        let mut pools = asked.pools.clone();
         if let Some(pool) = &arguments.pool {
-            let families = match config.families.as_slice() {
+            let families = match asked.families.as_slice() {
                 [] => &crate::agent::wire::Family::ALL[..],
                 families => families,
             };
@@ -123,7 +123,7 @@ impl<V: Variables> Call<'_, V> {
         }
         Ok(Wanted {
             addresses: Vec::new(),
-            families: config.families.clone(),
+            families: asked.families.clone(),
             pools,
         })
     }

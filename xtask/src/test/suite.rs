@@ -32,6 +32,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-cni", "lib", "*", Suite::Unit),
     ("towpath-cni", "bin", "*", Suite::Unit),
     ("towpath-cni", "test", "process*", Suite::Unit),
+    ("towpath-cni", "test", "chain*", Suite::Netns),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),
