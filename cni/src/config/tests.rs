@@ -254,3 +254,38 @@ proptest! {
         prop_assert_eq!(interfaces[position].get("mtu").is_some(), version.has_mtu());
     }
 }
+
+#[test]
+fn the_specifications_own_results_are_read() {
+    // Appendix of the specification 1.0.0, "Add example".
+    let later = json!({
+        "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 2}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "interfaces": [
+            {"name": "cni0", "mac": "00:11:22:33:44:55"},
+            {"name": "veth3243", "mac": "55:44:33:22:11:11"},
+            {"name": "eth0", "mac": "99:88:77:66:55:44", "sandbox": "/var/run/netns/blue"}
+        ],
+        "dns": {"nameservers": ["10.1.0.1"]}
+    });
+    // The same in 0.4.0: an address names its family.
+    let mut earlier = later.clone();
+    earlier["cniVersion"] = json!("0.4.0");
+    earlier["ips"][0]["version"] = json!("4");
+    for result in [later, earlier] {
+        let result = PreviousResult::new(result.as_object().unwrap().clone(), "").unwrap();
+        let position = result.interface("eth0", "/var/run/netns/blue".as_ref());
+        assert_eq!(position, Some(2));
+        assert_eq!(result.addresses_of(2), [IpAddr::from([10, 1, 0, 5])]);
+        assert_eq!(result.addresses_of(1), [] as [IpAddr; 0]);
+        assert_eq!(
+            result.interface("cni0", "/".as_ref()),
+            None,
+            "not in a sandbox"
+        );
+        assert_eq!(
+            result.get("dns"),
+            Some(&json!({"nameservers": ["10.1.0.1"]}))
+        );
+    }
+}
