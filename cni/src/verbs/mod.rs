@@ -16,6 +16,7 @@ use crate::delegate::Delegate;
 use crate::environment::{self, Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
+use crate::log;
 use crate::queue::Queue;
 
 /// How long the agent may take to say whether it is ready: who does not answer soon is not.
@@ -141,7 +142,7 @@ impl<V: Variables> Call<'_, V> {
             Ok(()) => self.queue.forget(owner),
             Err(error) if error.is_absence() => {
                 self.queue.push(owner, &self.config.name)?;
-                eprintln!("towpath-cni: DEL {owner} is queued: {error}");
+                log::warn(&format!("DEL {owner} is queued: {error}"));
             }
             Err(CallError::Refused(refusal))
                 if matches!(refusal.code.as_str(), "unknown-endpoint" | "unknown-lease") =>

@@ -22,7 +22,7 @@ pub(crate) type Requests = Arc<Mutex<Vec<String>>>;
 /// A namespace for the host and one for the pod.
 pub(crate) struct Host {
     folder: TempDir,
-    host: String,
+    node: String,
     pod: String,
 }
 
@@ -33,10 +33,10 @@ impl Host {
         let name = |kind| format!("towpath-{kind}-{}-{number}", std::process::id());
         let host = Self {
             folder: tempfile::tempdir().unwrap(),
-            host: name("host"),
+            node: name("host"),
             pod: name("pod"),
         };
-        for name in [&host.host, &host.pod] {
+        for name in [&host.node, &host.pod] {
             run(&["ip", "netns", "add", name]);
             run(&["ip", "-netns", name, "link", "set", "lo", "up"]);
         }
@@ -59,7 +59,7 @@ impl Host {
         run(&[
             "ip",
             "-netns",
-            &self.host,
+            &self.node,
             "link",
             "add",
             "tow3cbc86a9b99a",
@@ -78,7 +78,7 @@ impl Host {
         run(&[
             "ip",
             "-netns",
-            &self.host,
+            &self.node,
             "link",
             "set",
             "tow3cbc86a9b99a",
@@ -100,21 +100,21 @@ impl Host {
     /// An ENI's device in the subnet of the transcripts.
     pub(crate) fn add_eni(&self) {
         run(&[
-            "ip", "-netns", &self.host, "link", "add", "eni0", "type", "veth", "peer", "name",
+            "ip", "-netns", &self.node, "link", "add", "eni0", "type", "veth", "peer", "name",
             "vpc0",
         ]);
-        run(&["ip", "-netns", &self.host, "link", "set", "vpc0", "up"]);
+        run(&["ip", "-netns", &self.node, "link", "set", "vpc0", "up"]);
         run(&[
             "ip",
             "-netns",
-            &self.host,
+            &self.node,
             "address",
             "add",
             "10.0.1.10/24",
             "dev",
             "eni0",
         ]);
-        run(&["ip", "-netns", &self.host, "link", "set", "eni0", "up"]);
+        run(&["ip", "-netns", &self.node, "link", "set", "eni0", "up"]);
     }
 
     /// Plays an agent that has these answers; what has none, or null, is an unknown endpoint.
@@ -187,7 +187,7 @@ impl Host {
         };
         let folders = format!("{}:{REFERENCE_PLUGINS}", self.folder.path().display());
         let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.host])
+            .args(["netns", "exec", &self.node])
             .arg(program)
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", CONTAINER)
@@ -207,7 +207,7 @@ impl Host {
     }
 
     pub(crate) fn in_host(&self, command: &[&str]) -> String {
-        run(&[&["ip", "netns", "exec", self.host.as_str()], command].concat())
+        run(&[&["ip", "netns", "exec", self.node.as_str()], command].concat())
     }
 
     pub(crate) fn in_pod(&self, command: &[&str]) -> String {
@@ -217,7 +217,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        for name in [&self.host, &self.pod] {
+        for name in [&self.node, &self.pod] {
             // Whatever a test did, both go.
             Command::new("ip")
                 .args(["netns", "delete", name])
