@@ -8,15 +8,26 @@ use crate::artifacts::Metadata;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
+    ("towpath-cni", &[]),
     ("towpath-ipam", &[]),
     ("datapath-ebpf", &["datapath-common"]),
     (
         "towpath",
-        &["datapath-build", "datapath-common", "towpath-ipam"],
+        &[
+            "datapath-build",
+            "datapath-common",
+            "towpath-cni",
+            "towpath-ipam",
+        ],
     ),
     (
         "bpf-tests",
-        &["datapath-build", "datapath-common", "towpath"],
+        &[
+            "datapath-build",
+            "datapath-common",
+            "towpath",
+            "towpath-cni",
+        ],
     ),
     ("xtask", &["datapath-build"]),
 ];
