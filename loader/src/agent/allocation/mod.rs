@@ -29,6 +29,7 @@ use ipam::{
 };
 
 pub(super) use self::errors::refusal;
+pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entries, Found, Ledger};
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
