@@ -1,9 +1,13 @@
 //! Addresses that the agent gives, over its socket: both families, pools, restarts, crashes.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use bpf_tests::fabric::agent::FAULT_VARIABLE;
+use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
+use bpf_tests::fabric::command;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
@@ -192,7 +196,99 @@ fn a_kill_at_any_step_leaks_no_address() {
         assert_eq!(count(&endpoints), 1, "{point}");
     }
     stays.talks(&fabric);
+    // A delete that was left is done again where its file is still there.
+    guest.add(&fabric, &json!({}));
+    fabric.agent.kill().unwrap();
+    let folder = fabric.agent.pending_deletes();
+    std::fs::create_dir_all(&folder).unwrap();
+    let owner = guest.netns.name();
+    let left = json!({"version": 1, "container-id": owner, "interface": "eth0"});
+    std::fs::write(folder.join("x.json"), left.to_string()).unwrap();
+    let fault = [(FAULT_VARIABLE, "pending-delete.done")];
+    fabric.agent.start(&fabric.node, &fault).unwrap();
+    fabric.agent.wait_for_fault(START).unwrap();
+    assert!(folder.join("x.json").exists());
+    fabric.start_agent().unwrap();
+    assert!(!folder.join("x.json").exists());
+    assert_eq!(count(&listed(&fabric)["leases"]), 2);
     fabric.finish().unwrap();
+}
+
+/// On a full disk an add fails and leaves nothing, and a delete is done.
+#[test]
+fn a_full_disk_leaks_nothing() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    fabric.agent.kill().unwrap();
+    let disk = Disk::mount(&fabric.agent.state_dir());
+    fabric.agent.set("/ipam/cooldown", &json!(30)).unwrap();
+    fabric.start_agent().unwrap();
+    let (mut first, second) = (Guest::new(&fabric, "first"), Guest::new(&fabric, "second"));
+    first.add(&fabric, &json!({}));
+    disk.fill();
+    let request = second.request(&json!({}));
+    let (status, refused) = fabric
+        .agent
+        .request("PUT", "/v1/endpoints", Some(&request))
+        .unwrap();
+    assert_eq!(status, 500, "{refused}");
+    assert_eq!(count(&listed(&fabric)["leases"]), 2);
+    assert_eq!(
+        count(&fabric.agent.ask("GET", "/v1/endpoints", None).unwrap()),
+        1
+    );
+    first.delete(&fabric);
+    let now = listed(&fabric);
+    assert_eq!(
+        (count(&now["leases"]), count(&now["cooling"])),
+        (0, 2),
+        "{now}"
+    );
+    disk.free();
+    within(CHANGE, "the cooldown is on disk", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let problems = &status["allocation"]["problems"];
+        check(count(problems) == 0, || problems.to_string())
+    });
+    fabric.start_agent().unwrap();
+    assert_eq!(count(&listed(&fabric)["cooling"]), 2);
+    fabric.agent.kill().unwrap();
+    drop(disk);
+    fabric.finish().unwrap();
+}
+
+/// A small disk in a folder's place.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(folder: &Path) -> Self {
+        let run = command::run(Command::new("mount").args([
+            "-t".as_ref(),
+            "tmpfs".as_ref(),
+            "-o".as_ref(),
+            "size=256k".as_ref(),
+            "tmpfs".as_ref(),
+            folder.as_os_str(),
+        ]));
+        run.unwrap();
+        Self(folder.to_owned())
+    }
+
+    fn fill(&self) {
+        let full = std::fs::write(self.0.join("fill"), vec![0; 1 << 20]).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.0.join("fill")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = command::run(Command::new("umount").arg("-l").arg(&self.0)) {
+            eprintln!("{error:#}");
+        }
+    }
 }
 
 #[test]

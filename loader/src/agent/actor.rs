@@ -184,7 +184,6 @@ impl<K: Host> Actor<K> {
             {
                 tracing::warn!("the kernel could not be read: {error:#}");
             }
-            self.restore_addresses();
             self.carry_out_pending();
             self.drop_dead();
             let restored = self.store.restore(self.intent.endpoints.values());

@@ -323,7 +323,6 @@ impl<K: Host> Actor<K> {
         faults::reach(Point::EndpointDelRecorded);
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
-            self.addresses.release_unreadable(&id.device());
         }
         Ok(forgotten)
     }

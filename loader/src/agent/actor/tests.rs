@@ -153,7 +153,8 @@ impl Machine {
         let store = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
         let nat = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
-        let addresses = Addresses::open(&self.config, self.state.path()).unwrap();
+        let endpoints = store.1.endpoints.values();
+        let addresses = Addresses::open(&self.config, self.state.path(), endpoints).unwrap();
         let pending = Pending::new(&self.state.path().join("pending-deletes"));
         let own = (addresses, pending);
         Actor::new(kernel, settings, None, "/node.yaml".into(), store, own, nat)

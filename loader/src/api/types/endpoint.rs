@@ -28,9 +28,9 @@ pub struct AddEndpoint {
     #[serde(
         default,
         deserialize_with = "addresses",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Option::is_none"
     )]
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Option<Vec<IpAddr>>,
     /// The families to allocate addresses of; without any, those of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
@@ -48,9 +48,9 @@ pub struct AddEndpoint {
 /// Reads addresses, so that the error names the wrong one and what is allowed.
 pub(super) fn addresses<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<IpAddr>, D::Error> {
+) -> Result<Option<Vec<IpAddr>>, D::Error> {
     let texts = Vec::<AddressText>::deserialize(deserializer)?;
-    Ok(texts.into_iter().map(|AddressText(ip)| ip).collect())
+    Ok(Some(texts.into_iter().map(|AddressText(ip)| ip).collect()))
 }
 
 #[derive(Deserialize)]

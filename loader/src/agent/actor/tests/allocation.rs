@@ -205,6 +205,80 @@ async fn addresses_without_an_endpoint_wait_for_their_claim_on_disk() {
 }
 
 #[tokio::test]
+async fn what_nobody_claims_is_taken_back() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let leased = lease(&mut actor, "x").await.unwrap();
+    machine.kill(actor);
+    let file = machine.state.path().join("addresses.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut content: Value = serde_json::from_str(&text).unwrap();
+    let claim = &mut content["owners"][0]["leases"][0]["claim"];
+    assert!(claim["unclaimed"]["until"].is_u64(), "{text}");
+    claim["unclaimed"]["until"] = 1.into();
+    fs::write(&file, content.to_string()).unwrap();
+    let mut actor = machine.start().await;
+    let list = listed(&mut actor).await;
+    assert!(list.leases.is_empty(), "{list:?}");
+    assert_eq!(list.cooling[0].address, leased.addresses[0].address);
+    machine.kill(actor);
+
+    // The clock of another boot says nothing of this one's.
+    content["boot"] = "another".into();
+    fs::write(&file, content.to_string()).unwrap();
+    let mut actor = machine.start().await;
+    let again = lease(&mut actor, "x").await.unwrap();
+    assert_eq!(again.addresses, leased.addresses);
+    assert!(again.expires_seconds.is_some_and(|s| s <= 600), "{again:?}");
+}
+
+/// Of an endpoint whose record cannot be read nobody gets the address.
+#[tokio::test]
+async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    machine.kill(actor);
+    let name = machine.records().pop_first().unwrap();
+    fs::write(machine.folder.path().join(name), "{").unwrap();
+    let mut actor = machine.start().await;
+    let other = give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
+    assert_ne!(given(&other), given(&pod));
+    let mut explicit = wanted("z", Ask::default());
+    explicit.addresses = given(&pod).into_iter().collect();
+    let error = add(&mut actor, explicit).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressInUse);
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
+    let mut explicit = wanted("z", Ask::default());
+    explicit.addresses = given(&pod).into_iter().collect();
+    give(&mut actor, explicit).await.unwrap();
+}
+
+/// A delete needs no document, and is not forgotten for want of one.
+#[tokio::test]
+async fn a_delete_before_the_document_is_remembered() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    let leased = lease(&mut actor, "y").await.unwrap();
+    machine.kill(actor);
+    let mut actor = machine.boot();
+    let owners = [pod.owner.clone(), leased.owner];
+    for answer in actor.delete(&owners).await {
+        answer.unwrap();
+    }
+    machine.kill(actor);
+    let mut actor = machine.start().await;
+    let list = listed(&mut actor).await;
+    assert!(list.leases.is_empty(), "{list:?}");
+    assert_eq!(list.cooling.len(), 2);
+}
+
+#[tokio::test]
 async fn a_damaged_file_is_set_aside_and_endpoints_keep_their_addresses() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
