@@ -44,6 +44,7 @@ mod masq_mtu;
 mod masq_mtu_udp;
 mod masq_netfilter;
 mod masq_offload;
+mod masq_plain;
 mod masq_policy;
 mod masq_pools;
 mod masq_portless;
