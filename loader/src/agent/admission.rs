@@ -196,16 +196,18 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
     let addresses = endpoint.addresses.iter().map(|address| {
         // What was given stays given, also when the ENI was excluded since.
         let eni = intent.node.enis.values().find(|eni| eni.owns(*address));
-        if eni.is_none() && intent.plain_pool_of(*address).is_none() {
+        let is_plain = eni.is_none() && intent.plain_pool_of(*address).is_some();
+        if eni.is_none() && !is_plain {
             let message = format!("no ENI of this node owns {address} any more");
             return Err(ApiError::new(ErrorCode::AddressNotOwned, message).at("addresses"));
         }
         let family = Family::of(*address);
+        let may_skip = !is_plain || intent.settings.plain_is_native;
         let pool = intent.pool_of(endpoint, *address);
         let policy = intent.policy.pool(pool, &intent.settings.masquerade);
         Ok(Allocation {
             pool: Some(pool.to_owned()),
-            skip_masquerade: policy.map(|policy| policy.skip_masquerade),
+            skip_masquerade: policy.map(|policy| policy.skip_masquerade && may_skip),
             address: *address,
             eni: eni.map(|eni| EniRef {
                 number: eni.number,
