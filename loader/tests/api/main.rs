@@ -325,7 +325,7 @@ fn unknown_paths_and_versions_say_what_there_is() {
     for (method, path) in [
         ("POST", "/v1/endpoints"),
         ("PUT", "/v1/status"),
-        ("GET", "/v1/endpoints/a/eth0"),
+        ("POST", "/v1/endpoints/a/eth0"),
     ] {
         fake.request(method, path, &good().to_string())
             .is_error(405, "method-not-allowed", None);
