@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::client::Cri;
+use super::private::{self, Shared};
 use super::runtimes::{self, Containerd, Plugins};
 use super::{IMAGE, image};
 use crate::fabric::eventually::{check, eventually};
@@ -50,6 +51,7 @@ impl Bed {
     /// When it was not fetched, or does not start: its log.
     pub fn start(fabric: &Fabric, setup: &Setup) -> Result<Self> {
         let folder = fabric.file("containerd");
+        let shared = Shared::make(&folder)?;
         let (plugins, networks) = (folder.join("cni/bin"), folder.join("cni/net.d"));
         for path in [&plugins, &networks, &folder.join("image")] {
             fs::create_dir_all(path)?;
@@ -90,7 +92,7 @@ impl Bed {
             .stderr(log)
             // The terminal's Ctrl-C is for who owns the fabric.
             .process_group(0);
-        let child = start.spawn().context("cannot start containerd")?;
+        let child = private::spawn(&shared, &mut start)?;
         let mut bed = Self {
             cri: Cri::new(&folder.join("socket"), &fabric.cgroup())?,
             folder,
@@ -188,6 +190,7 @@ fn configuration(folder: &Path) -> Result<String> {
          runtime_type = \"io.containerd.runc.v2\"\n\
          [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n\
          SystemdCgroup = false\n\
+         Root = {runc}\n\
          [plugins.\"io.containerd.grpc.v1.cri\".cni]\n\
          bin_dir = {plugins}\n\
          conf_dir = {networks}\n",
@@ -195,6 +198,7 @@ fn configuration(folder: &Path) -> Result<String> {
         state = place("state")?,
         socket = place("socket")?,
         ttrpc = place("ttrpc")?,
+        runc = place("runc")?,
         plugins = place("cni/bin")?,
         networks = place("cni/net.d")?,
     )?;

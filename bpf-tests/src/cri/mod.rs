@@ -11,6 +11,7 @@
 mod client;
 mod containerd;
 mod image;
+mod private;
 mod runtimes;
 mod sandbox;
 
