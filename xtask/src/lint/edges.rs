@@ -8,12 +8,21 @@ use crate::artifacts::Metadata;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
+    ("towpath-cni", &[]),
     ("towpath-ipam", &[]),
     ("datapath-ebpf", &["datapath-common"]),
-    ("towpath", &["datapath-build", "datapath-common"]),
+    (
+        "towpath",
+        &["datapath-build", "datapath-common", "towpath-cni"],
+    ),
     (
         "bpf-tests",
-        &["datapath-build", "datapath-common", "towpath"],
+        &[
+            "datapath-build",
+            "datapath-common",
+            "towpath",
+            "towpath-cni",
+        ],
     ),
     ("xtask", &["datapath-build"]),
 ];

@@ -31,6 +31,9 @@ pub(crate) enum Suite {
 const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-build", "lib", "*", Suite::Unit),
     ("datapath-common", "lib", "*", Suite::Unit),
+    ("towpath-cni", "lib", "*", Suite::Unit),
+    ("towpath-cni", "bin", "*", Suite::Unit),
+    ("towpath-cni", "test", "process*", Suite::Unit),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),

@@ -1,0 +1,219 @@
+//! What goes over the agent's socket, as far as the plugin needs it.
+//!
+//! The agent's own types are in `loader/src/api/types`; these are apart so that the plugin does not
+//! carry the agent's libraries, and so that it ignores what a later agent adds. Recorded requests
+//! and answers (`cni/tests/transcripts`) hold both to one contract. An optional field is sent only
+//! when it says something: the agent refuses fields that it does not know.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::owner::Owner;
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    /// As configurations and the socket write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        }
+    }
+
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::Ipv4,
+            IpAddr::V6(_) => Self::Ipv6,
+        }
+    }
+}
+
+/// The pod, for logs, lists and messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pod {
+    /// Its namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its id in the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// Which addresses are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Wanted {
+    /// Exactly these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// One of each of these families; none for what the agent's configuration says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<Family>,
+    /// The pool of each family; none for the agent's default.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<Family, String>,
+}
+
+/// The body of `PUT /v1/endpoints` and, without `netns`, of `PUT /v1/addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Request<'a> {
+    /// Whose it is.
+    pub owner: &'a Owner,
+    /// The pod's network namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<&'a Path>,
+    /// Which addresses.
+    #[serde(flatten)]
+    pub wanted: &'a Wanted,
+    /// Name of the CNI network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<&'a str>,
+    /// The pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<&'a Pod>,
+}
+
+/// An address of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AttachedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The link-local gateway that the pod's default route has.
+    pub pod_gateway: IpAddr,
+}
+
+/// An endpoint that works: the answer to `PUT /v1/endpoints`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Attachment {
+    /// The pod's network namespace.
+    pub netns: PathBuf,
+    /// Name of the host-side device.
+    pub host_device: String,
+    /// MAC of the host-side device.
+    pub host_mac: String,
+    /// MAC of the pod's interface.
+    pub pod_mac: String,
+    /// MTU of the pod's interface, in bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<AttachedAddress>,
+}
+
+/// The answer to `GET /v1/endpoints/{container-id}/{interface}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Inspection {
+    /// What was attached.
+    pub attachment: Attachment,
+    /// What is not as it should be.
+    #[serde(default)]
+    pub problems: Vec<String>,
+}
+
+/// An address that is leased without an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct LeasedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The VPC's router as the address's ENI sees it.
+    pub gateway: IpAddr,
+    /// The subnet that the ENI is in.
+    pub subnet: IpNet,
+}
+
+/// The answer to `PUT /v1/addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Leased {
+    /// The addresses.
+    pub addresses: Vec<LeasedAddress>,
+}
+
+/// The answer to `GET /v1/addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Leases {
+    /// What is leased.
+    pub leases: Vec<Lease>,
+}
+
+/// A lease in a list.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Lease {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// The body of `POST /v1/endpoints/gc`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Collect<'a> {
+    /// Name of the CNI network.
+    pub network: &'a str,
+    /// The owners that the runtime knows.
+    pub valid: &'a [Owner],
+}
+
+/// Of the answer to `GET /v1/status`, what tells whether an agent without `GET /v1/ready` is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Status {
+    /// How it is.
+    pub health: Health,
+}
+
+/// How the agent is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Health {
+    /// `ready`, `degraded` or `not-ready`.
+    pub state: String,
+    /// Why it is not ready.
+    #[serde(default)]
+    pub reasons: Vec<String>,
+}
+
+/// An answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ErrorBody {
+    /// The error.
+    pub error: Refusal,
+    /// The versions that the agent speaks, where the path was not understood.
+    #[serde(default)]
+    pub supported_versions: Vec<String>,
+}
+
+/// Why the agent refused.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Refusal {
+    /// For programs; a later agent may have more of them.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The field of the request that is to blame.
+    #[serde(default)]
+    pub field: Option<String>,
+    /// Whether the same may work later; older agents do not say.
+    #[serde(default)]
+    pub retry: bool,
+}

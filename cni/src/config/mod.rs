@@ -1,0 +1,299 @@
+//! The network configuration, as it comes by standard input.
+
+mod fields;
+mod previous;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::agent::wire::Family;
+use crate::environment::Command;
+use crate::failure::{Code, Failure};
+use crate::owner::Owner;
+use crate::spec::SpecVersion;
+use fields::Fields;
+pub use previous::PreviousResult;
+
+/// The plugin's name: the `type` in a network configuration, and the binary's.
+pub const PLUGIN: &str = "towpath-cni";
+/// The IPAM plugin's name.
+pub const IPAM_PLUGIN: &str = "towpath-ipam";
+
+const SOCKET: &str = "/run/towpath/agent.sock";
+const STATE_DIR: &str = "/run/towpath/cni";
+/// Longer than the agent takes to answer that it is busy.
+const TIMEOUT: u64 = 35;
+const TIMEOUT_MAX: u64 = 600;
+
+/// As what the plugin was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It makes the interface.
+    Interface,
+    /// It gives addresses to another plugin, which makes the interface.
+    Ipam,
+}
+
+/// Who gives the addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ipam {
+    /// The agent.
+    Agent,
+    /// The plugin of this name.
+    Delegated(String),
+}
+
+/// What the IPAM plugin names as gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatewayKind {
+    /// The VPC's router, and the subnet's mask: for plugins that put the container into the ENI's
+    /// own network.
+    Vpc,
+    /// The link-local gateway of our own pods, and the address alone: for plugins that put the
+    /// gateway's address on the host.
+    Pod,
+}
+
+/// A network configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Version of the specification that holds.
+    pub version: SpecVersion,
+    /// The network's name.
+    pub name: String,
+    /// The agent's socket.
+    pub socket: PathBuf,
+    /// Where DELs are queued.
+    pub state_dir: PathBuf,
+    /// How long the agent may take to answer.
+    pub timeout: Duration,
+    /// Where each call is noted.
+    pub log_file: Option<PathBuf>,
+    /// The families that a container gets addresses of; none for the agent's setting.
+    pub families: Vec<Family>,
+    /// The pool of each family; none for the agent's default.
+    pub pools: BTreeMap<Family, String>,
+    /// Addresses that the runtime asks for.
+    pub addresses: Vec<IpAddr>,
+    /// Who gives the addresses.
+    pub ipam: Ipam,
+    /// What the IPAM plugin names as gateway.
+    pub gateway: GatewayKind,
+    /// Handed on to the container as it is.
+    pub dns: Value,
+    /// What came out of the chain so far (ADD), or at last (CHECK, DEL).
+    pub previous: Option<PreviousResult>,
+    /// The owners that the runtime knows, for GC.
+    pub valid: Option<Vec<Owner>>,
+    /// The whole as it came, for a delegated plugin.
+    pub raw: Vec<u8>,
+}
+
+impl Config {
+    /// Reads a configuration whose version is known already.
+    ///
+    /// # Errors
+    /// When a field that matters is missing or wrong; the message names it. Fields that are not
+    /// known are left alone: runtimes and other plugins of the chain have theirs.
+    pub fn parse(
+        role: Role,
+        command: Command,
+        version: SpecVersion,
+        config: &Value,
+        raw: &[u8],
+    ) -> Result<Self, Failure> {
+        let Value::Object(object) = config else {
+            let message = "the network configuration is no JSON object";
+            return Err(Failure::new(Code::Decode, message));
+        };
+        let all = Fields::new(object, "");
+        let name = network_name(&all)?;
+        let empty = Map::new();
+        let ipam_fields = all.object("ipam")?.unwrap_or(Fields::new(&empty, "ipam."));
+        let ipam = match (role, ipam_fields.text("type")?) {
+            (Role::Ipam, _) | (Role::Interface, None) => Ipam::Agent,
+            (Role::Interface, Some(kind)) if kind == IPAM_PLUGIN => Ipam::Agent,
+            (Role::Interface, Some(kind)) => {
+                if kind.contains('/') || kind.is_empty() {
+                    let allowed = "a plugin's name, without a folder, is allowed";
+                    return Err(ipam_fields.wrong("type", allowed));
+                }
+                Ipam::Delegated(kind.to_owned())
+            }
+        };
+        if role == Role::Interface {
+            refuse_unsupported(object)?;
+        }
+        // What is ours stands beside `type`: that of the IPAM plugin, where it is only that.
+        let (ours, more) = match (role, &ipam) {
+            (Role::Ipam, _) => (&ipam_fields, None),
+            (Role::Interface, Ipam::Agent) => (&all, Some(&ipam_fields)),
+            (Role::Interface, Ipam::Delegated(_)) => (&all, None),
+        };
+        let either = |key| {
+            if ours.has(key) {
+                Some(ours)
+            } else {
+                more.filter(|fields| fields.has(key))
+            }
+        };
+        let path = |key, default: &str| match ours.absolute_path(key)? {
+            Some(path) => Ok::<_, Failure>(path),
+            None => Ok(PathBuf::from(default)),
+        };
+        let families = match either("families") {
+            Some(fields) => fields.families("families")?,
+            None => Vec::new(),
+        };
+        let mut pools = match either("pools") {
+            Some(fields) => fields.pools("pools")?,
+            None => BTreeMap::new(),
+        };
+        if !families.is_empty() {
+            pools.retain(|family, _| families.contains(family));
+        }
+        let timeout = ours.seconds("timeout", 1..=TIMEOUT_MAX)?.unwrap_or(TIMEOUT);
+        Ok(Self {
+            version,
+            name,
+            socket: path("socket", SOCKET)?,
+            state_dir: path("state-dir", STATE_DIR)?,
+            timeout: Duration::from_secs(timeout),
+            log_file: ours.absolute_path("log-file")?,
+            families,
+            pools,
+            addresses: wanted_addresses(&all)?,
+            ipam,
+            gateway: gateway(role, &all, &ipam_fields)?,
+            dns: dns(&all)?,
+            // Nothing in it may keep DEL from what it has to do.
+            previous: match command {
+                Command::Add | Command::Check => PreviousResult::of(object)?,
+                Command::Del | Command::Status | Command::Gc | Command::Version => None,
+            },
+            valid: valid(object)?,
+            raw: raw.to_owned(),
+        })
+    }
+}
+
+/// The name (specification 1.1.0, section 1): it goes into files' names.
+fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
+    let name = fields.text("name")?.ok_or_else(|| {
+        Failure::new(Code::InvalidConfig, "name is missing: a network has a name")
+    })?;
+    let mut letters = name.bytes();
+    let is_good = letters.next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && letters.all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+    if is_good {
+        return Ok(name.to_owned());
+    }
+    let allowed = "a letter or digit, then letters, digits, `_`, `.` and `-` are allowed";
+    Err(fields.wrong("name", allowed))
+}
+
+/// What other plugins do and ours leaves to the agent: it must not look as if it were obeyed.
+fn refuse_unsupported(object: &Map<String, Value>) -> Result<(), Failure> {
+    let fields = [
+        ("mtu", "the agent's configuration decides the MTU"),
+        (
+            "ipMasq",
+            "the agent's configuration decides what is masqueraded",
+        ),
+    ];
+    for (key, reason) in fields {
+        match object.get(key) {
+            None | Some(Value::Null | Value::Bool(false)) => {}
+            Some(value) => {
+                let message = format!("{key} is {value}: {key} is not supported");
+                return Err(Failure::new(Code::UnsupportedField, message).with_details(reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Explicit addresses: by the capability `ips`, else by `args` (CNI conventions, "ips").
+fn wanted_addresses(fields: &Fields<'_>) -> Result<Vec<IpAddr>, Failure> {
+    if let Some(runtime) = fields.object("runtimeConfig")? {
+        let addresses = runtime.addresses("ips")?;
+        if !addresses.is_empty() {
+            return Ok(addresses);
+        }
+    }
+    let Some(args) = fields.object("args")? else {
+        return Ok(Vec::new());
+    };
+    match args.object("cni")? {
+        Some(args) => args.addresses("ips"),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The gateway for the plugin that asks: `ptp`, and `bridge` with a gateway, put it on the host,
+/// where the VPC router's address would cut off the node.
+fn gateway(role: Role, all: &Fields<'_>, ipam: &Fields<'_>) -> Result<GatewayKind, Failure> {
+    if role == Role::Interface {
+        return Ok(GatewayKind::Pod);
+    }
+    let is_ptp = all.text("type")? == Some("ptp");
+    let kind = match ipam.text("gateway")? {
+        Some("pod") => GatewayKind::Pod,
+        None if is_ptp => GatewayKind::Pod,
+        Some("vpc") | None => GatewayKind::Vpc,
+        Some(_) => return Err(ipam.wrong("gateway", "vpc and pod are allowed")),
+    };
+    let on_host = is_ptp || all.is_true("isGateway") || all.is_true("isDefaultGateway");
+    if kind == GatewayKind::Vpc && on_host {
+        let message = "ipam.gateway is vpc, and the plugin would put that address on the host";
+        return Err(Failure::new(Code::InvalidConfig, message).with_details(
+            "the node could no longer reach the VPC's router: take isGateway and isDefaultGateway \
+             away, or for the plugin ptp set ipam.gateway to pod",
+        ));
+    }
+    Ok(kind)
+}
+
+fn dns(fields: &Fields<'_>) -> Result<Value, Failure> {
+    Ok(fields
+        .object("dns")?
+        .map_or_else(|| Value::Object(Map::new()), |dns| dns.to_value()))
+}
+
+/// The owners that the runtime knows. libcni gives the list under both names, for the
+/// specification had the second one first.
+fn valid(object: &Map<String, Value>) -> Result<Option<Vec<Owner>>, Failure> {
+    let given = ["cni.dev/valid-attachments", "cni.dev/attachments"]
+        .into_iter()
+        .find_map(|key| match object.get(key) {
+            None | Some(Value::Null) => None,
+            Some(value) => Some((key, value)),
+        });
+    let Some((key, value)) = given else {
+        return Ok(None);
+    };
+    let wrong = || {
+        let message = format!("{key} is {value}");
+        Failure::new(Code::InvalidConfig, message)
+            .with_details("a list of objects with containerID and ifname is allowed")
+    };
+    let text = |item: &Value, key| item.get(key).and_then(Value::as_str).map(str::to_owned);
+    let owners = value.as_array().ok_or_else(wrong)?.iter().map(|item| {
+        let (Some(container_id), Some(interface)) =
+            (text(item, "containerID"), text(item, "ifname"))
+        else {
+            return Err(wrong());
+        };
+        Ok(Owner {
+            container_id,
+            interface,
+        })
+    });
+    owners.collect::<Result<_, _>>().map(Some)
+}

@@ -1,0 +1,154 @@
+//! Towpath's CNI plugin: reads what the runtime wants, asks the node agent, and prints the answer
+//! in the shape of the version of the CNI specification that the network's configuration names.
+//!
+//! All work happens in the agent. The plugin writes nothing but the queue of DELs that came while
+//! no agent answered, and a log where one is wanted. It starts for every pod, so it is small: no
+//! runtime, no threads.
+
+pub mod agent;
+pub mod arguments;
+pub mod config;
+pub mod delegate;
+pub mod environment;
+pub mod failure;
+pub mod faults;
+mod log;
+pub mod owner;
+pub mod queue;
+pub mod result;
+pub mod spec;
+pub mod verbs;
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use config::{Config, IPAM_PLUGIN, Role};
+use environment::{Command, OwnEnvironment, Variables as _};
+use failure::{Code, Failure};
+use faults::Point;
+use spec::SpecVersion;
+
+/// Largest network configuration that is read, in bytes: GC names every container of the node.
+const MAX_CONFIG: u64 = 16 * 1024 * 1024;
+
+/// Runs the plugin: one command, named by the environment.
+#[must_use]
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let role = role(arguments.next().as_deref());
+    match arguments.next().as_deref().and_then(OsStr::to_str) {
+        Some("--version") => {
+            let version = env!("CARGO_PKG_VERSION");
+            let versions = SpecVersion::ALL.map(SpecVersion::name).join(", ");
+            println!("towpath-cni {version}, CNI specification {versions}");
+            return ExitCode::SUCCESS;
+        }
+        #[cfg(feature = "fault-points")]
+        Some("--list-fault-points") => {
+            faults::points().for_each(|point| println!("{point}"));
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    // What is known of it so far decides how a failure looks.
+    let mut version = SpecVersion::NEWEST;
+    let outcome = run(role, &mut version).and_then(|printed| match printed {
+        Some(value) => print(&value),
+        None => Ok(()),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody reads it; the exit code still tells.
+            print(&failure.to_json(version)).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The name that the binary was started under decides.
+fn role(name: Option<&OsStr>) -> Role {
+    if name.and_then(|name| Path::new(name).file_name()) == Some(OsStr::new(IPAM_PLUGIN)) {
+        Role::Ipam
+    } else {
+        Role::Interface
+    }
+}
+
+fn run(role: Role, version: &mut SpecVersion) -> Result<Option<Value>, Failure> {
+    let begun = Instant::now();
+    let command = environment::command(&OwnEnvironment)?;
+    let mut raw = Vec::new();
+    io::stdin()
+        .lock()
+        .take(MAX_CONFIG)
+        .read_to_end(&mut raw)
+        .map_err(|error| {
+            let message = "the network configuration cannot be read from standard input";
+            Failure::new(Code::Io, message).with_details(error.to_string())
+        })?;
+    if command == Command::Version {
+        return Ok(Some(spec::version_result(&raw)));
+    }
+    let config: Value = serde_json::from_slice(&raw).map_err(|error| {
+        let message = "the network configuration is no JSON";
+        Failure::new(Code::Decode, message).with_details(error.to_string())
+    })?;
+    *version = SpecVersion::of(&config)?;
+    version.allows(command)?;
+    let config = Config::parse(role, command, *version, &config, &raw)?;
+    let outcome = verbs::run(role, command, &config, &OwnEnvironment);
+    if let Some(file) = &config.log_file {
+        let of = |name| OwnEnvironment.get(name).unwrap_or_default();
+        let (id, interface) = (of("CNI_CONTAINERID"), of("CNI_IFNAME"));
+        let call = format!(
+            "{command} {} {}/{}",
+            config.name,
+            id.display(),
+            interface.display()
+        );
+        let text = match &outcome {
+            Ok(_) => "done".to_owned(),
+            Err(failure) => format!("failed with code {}: {failure}", failure.code.number()),
+        };
+        log::note(file, &call, &text, begun.elapsed());
+    }
+    outcome
+}
+
+/// Prints one JSON object.
+fn print(value: &Value) -> Result<(), Failure> {
+    faults::reach(Point::Print);
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{value}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| {
+            let message = "the result cannot be written to standard output";
+            Failure::new(Code::Io, message).with_details(error.to_string())
+        })?;
+    faults::reach(Point::Printed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_decides_the_role() {
+        for (name, expected) in [
+            ("/opt/cni/bin/towpath-ipam", Role::Ipam),
+            ("towpath-ipam", Role::Ipam),
+            ("/opt/cni/bin/towpath-cni", Role::Interface),
+            ("towpath-ipam-old", Role::Interface),
+        ] {
+            assert_eq!(role(Some(OsStr::new(name))), expected, "{name}");
+        }
+        assert_eq!(role(None), Role::Interface);
+    }
+}

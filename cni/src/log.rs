@@ -1,0 +1,36 @@
+//! A line per call in the file that the configuration names: runtimes show what went wrong, and
+//! rarely what went well.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Notes what became of a call. A file that cannot be written stops no pod.
+pub(crate) fn note(file: &Path, call: &str, outcome: &str, took: Duration) {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    // What an argument holds must not look like a line of its own.
+    let outcome: String = outcome
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let line = format!(
+        "{}.{:03} {call} {outcome} ({}.{:03} ms)\n",
+        now.as_secs(),
+        now.subsec_millis(),
+        took.as_millis(),
+        took.subsec_micros() % 1000
+    );
+    let written = File::options()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(file)
+        .and_then(|mut file| file.write_all(line.as_bytes()));
+    if let Err(error) = written {
+        eprintln!("towpath-cni: {}: {error}", file.display());
+    }
+}

@@ -1,0 +1,254 @@
+//! DELs that came while no agent answered: one file each, carried out later by the agent or by the
+//! plugin.
+//!
+//! Whoever carries entries out holds an exclusive lock on `.lock` in the folder, from before it
+//! looks until the last entry is removed, and removes an entry only after the agent's answer.
+//! Otherwise it could carry out a DEL that somebody else has carried out already, and take away
+//! what a new ADD of the same owner has made since.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{Agent, CallError};
+use crate::failure::{Code, Failure};
+use crate::faults::{self, Exchange, Point};
+use crate::owner::Owner;
+
+/// Version of the entries.
+const VERSION: u32 = 1;
+const FOLDER: &str = "pending-deletes";
+const LOCK: &str = ".lock";
+const SUFFIX: &str = ".json";
+/// What an entry's name ends with that cannot be read.
+const CORRUPT_SUFFIX: &str = ".corrupt";
+/// What a temporary file's name begins with.
+const TEMPORARY_PREFIX: &str = ".new-";
+/// Most entries of others that one call carries out: it is a pod's start that waits for it.
+const MOST: usize = 16;
+/// How long one call may be busy with others' entries.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// When a temporary file is a leftover: writing one takes milliseconds.
+const LEFTOVER_AGE: Duration = Duration::from_mins(1);
+/// How often a lock is tried that somebody else has.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    folder: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Entry {
+    version: u32,
+    #[serde(flatten)]
+    owner: Owner,
+    network: String,
+}
+
+impl Queue {
+    /// The queue below a state folder. Nothing is made before something is queued.
+    #[must_use]
+    pub fn new(state_dir: &Path) -> Self {
+        Self {
+            folder: state_dir.join(FOLDER),
+        }
+    }
+
+    /// Queues a DEL. When this returns, it survives a crash of the node.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn push(&self, owner: &Owner, network: &str) -> Result<(), Failure> {
+        let entry = Entry {
+            version: VERSION,
+            owner: owner.clone(),
+            network: network.to_owned(),
+        };
+        self.write(&entry).map_err(|error| {
+            let message = format!("the DEL cannot be queued in {}", self.folder.display());
+            Failure::new(Code::Io, message).with_details(error.to_string())
+        })
+    }
+
+    fn write(&self, entry: &Entry) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        faults::reach(Point::QueueWrite);
+        let mut temporary = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .tempfile_in(&self.folder)?;
+        temporary.write_all(&serde_json::to_vec(entry)?)?;
+        temporary.as_file().sync_all()?;
+        faults::reach(Point::QueueRename);
+        temporary.persist(self.path(&entry.owner))?;
+        faults::reach(Point::QueueRenamed);
+        self.sync()
+    }
+
+    /// Forgets the DEL of an owner, which has been carried out.
+    pub fn forget(&self, owner: &Owner) {
+        Self::remove(&self.path(owner));
+    }
+
+    /// Carries out what is queued, the owner's own entry first: that has to be done before anything
+    /// new is made for it. Others' wait where somebody else is at it, or where the agent does not
+    /// answer.
+    ///
+    /// # Errors
+    /// When the owner's own entry could not be carried out.
+    pub fn settle(&self, agent: &Agent, own: Option<&Owner>) -> Result<(), Failure> {
+        let own = own.map(|owner| self.path(owner));
+        let is_own_there = || own.as_ref().is_some_and(|path| path.exists());
+        if self.entries().is_empty() {
+            return Ok(());
+        }
+        let _lock = match self.lock(agent.patience(), is_own_there) {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return Ok(()),
+            Err(failure) if is_own_there() => return Err(failure),
+            Err(failure) => {
+                eprintln!("towpath-cni: {failure}");
+                return Ok(());
+            }
+        };
+        self.remove_leftovers();
+        let begun = Instant::now();
+        let mut entries = self.entries();
+        entries.sort_by_key(|path| Some(path) != own.as_ref());
+        let mut others = 0;
+        for path in entries {
+            let is_own = Some(&path) == own.as_ref();
+            if !is_own && (others == MOST || begun.elapsed() > PATIENCE) {
+                break;
+            }
+            others += usize::from(!is_own);
+            match Self::carry_out(&path, agent) {
+                Ok(()) => {}
+                Err(error) if is_own => {
+                    return Err(error.into_failure("a DEL of this container is still queued"));
+                }
+                Err(error) if error.is_absence() => break,
+                Err(error) => eprintln!("towpath-cni: {} stays: {error}", path.display()),
+            }
+        }
+        // What comes back after a crash is carried out once more.
+        self.sync().ok();
+        if is_own_there() {
+            let message = "a queued DEL of this container was carried out and cannot be removed";
+            return Err(Failure::new(Code::Io, message));
+        }
+        Ok(())
+    }
+
+    /// One entry; one that cannot be read is set aside.
+    fn carry_out(path: &Path, agent: &Agent) -> Result<(), CallError> {
+        let entry = match read(path) {
+            Ok(entry) => entry,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => {
+                eprintln!("towpath-cni: {} is set aside: {error}", path.display());
+                let mut aside = path.as_os_str().to_owned();
+                aside.push(CORRUPT_SUFFIX);
+                // Where that fails too, it is looked at again.
+                fs::rename(path, aside).ok();
+                return Ok(());
+            }
+        };
+        agent.detach(&entry.owner, Exchange::Queued)?;
+        faults::reach(Point::QueueRemove);
+        Self::remove(path);
+        Ok(())
+    }
+
+    /// The lock; `None` where somebody else has it and nothing needs it. Waits as long as `needed`.
+    fn lock(&self, patience: Duration, needed: impl Fn() -> bool) -> Result<Option<File>, Failure> {
+        let failed = |error: io::Error| {
+            let message = format!("{} cannot be locked", self.folder.join(LOCK).display());
+            Failure::new(Code::Io, message).with_details(error.to_string())
+        };
+        let deadline = Instant::now() + patience;
+        let path = self.folder.join(LOCK);
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(failed)?;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+                Err(TryLockError::WouldBlock) if !needed() => return Ok(None),
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
+                    let message = "a queued DEL of this container is being carried out";
+                    return Err(Failure::new(Code::TryAgainLater, message));
+                }
+                // A lock that is waited for without end would outlast the runtime's patience.
+                Err(TryLockError::WouldBlock) => thread::sleep(RETRY),
+            }
+        }
+    }
+
+    /// Files of entries. A folder that is not there or cannot be read has none.
+    fn entries(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return Vec::new();
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths.filter(|path| is_entry(path)).collect()
+    }
+
+    /// Removes temporary files of calls that were killed. A young one is somebody's work.
+    fn remove_leftovers(&self) {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for entry in entries {
+            let is_temporary = entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(TEMPORARY_PREFIX.as_bytes());
+            let age = entry.metadata().and_then(|meta| meta.modified());
+            let age = age.ok().and_then(|time| time.elapsed().ok());
+            if is_temporary && age.is_some_and(|age| age > LEFTOVER_AGE) {
+                Self::remove(&entry.path());
+            }
+        }
+    }
+
+    /// Failing leaves an entry that is carried out once more. Nothing new is made for its owner
+    /// before that.
+    fn remove(path: &Path) {
+        match fs::remove_file(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => eprintln!("towpath-cni: {} stays: {error}", path.display()),
+        }
+    }
+
+    fn path(&self, owner: &Owner) -> PathBuf {
+        self.folder.join(owner.endpoint_id() + SUFFIX)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+fn is_entry(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.ends_with(SUFFIX) && !name.starts_with('.'))
+}
+
+fn read(path: &Path) -> io::Result<Entry> {
+    let entry: Entry = serde_json::from_slice(&fs::read(path)?)?;
+    if entry.version == VERSION {
+        return Ok(entry);
+    }
+    let message = format!("version is {}: {VERSION} is allowed", entry.version);
+    Err(io::Error::new(ErrorKind::InvalidData, message))
+}

@@ -1,0 +1,134 @@
+//! Results of ADD, in the shape of each version of the specification.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use crate::agent::wire::{Attachment, Family, LeasedAddress};
+use crate::config::{Config, GatewayKind, PreviousResult};
+use crate::spec::SpecVersion;
+
+/// The link-local gateways of our pods (`loader/src/numbers.rs`).
+const POD_GATEWAYS: [(Family, IpAddr); 2] = [
+    (
+        Family::Ipv4,
+        IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 1, 1)),
+    ),
+    (
+        Family::Ipv6,
+        IpAddr::V6(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+    ),
+];
+
+/// The result of an ADD that made an interface, behind what the chain had before.
+#[must_use]
+pub fn of_attachment(
+    config: &Config,
+    interface: &str,
+    netns: &Path,
+    attachment: &Attachment,
+    dns: &Value,
+) -> Value {
+    let version = config.version;
+    let before = |key| {
+        config
+            .previous
+            .as_ref()
+            .map(|previous| previous.list(key).to_vec())
+            .unwrap_or_default()
+    };
+    let mut interfaces = before("interfaces");
+    let mut host = json!({"name": attachment.host_device, "mac": attachment.host_mac});
+    let mut pod = json!({"name": interface, "mac": attachment.pod_mac, "sandbox": netns});
+    if version.has_mtu() {
+        host["mtu"] = json!(attachment.mtu);
+        pod["mtu"] = json!(attachment.mtu);
+    }
+    let position = interfaces.len() + 1;
+    interfaces.extend([host, pod]);
+
+    let (mut ips, mut routes) = (before("ips"), before("routes"));
+    for address in &attachment.addresses {
+        let mut ip = ip(version, IpNet::from(address.address), address.pod_gateway);
+        ip["interface"] = json!(position);
+        ips.push(ip);
+        routes.push(default_route(address.pod_gateway));
+    }
+    json!({
+        "cniVersion": version.name(),
+        "interfaces": interfaces,
+        "ips": ips,
+        "routes": routes,
+        "dns": merged_dns(dns, config.previous.as_ref()),
+    })
+}
+
+/// The result of the IPAM plugin: no interfaces, and none that an address would name.
+#[must_use]
+pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
+    let mut ips = Vec::new();
+    let mut routes = Vec::new();
+    for leased in addresses {
+        let (net, gateway) = match config.gateway {
+            GatewayKind::Vpc => (in_subnet(leased), leased.gateway),
+            GatewayKind::Pod => (IpNet::from(leased.address), pod_gateway(leased.address)),
+        };
+        ips.push(ip(config.version, net, gateway));
+        routes.push(default_route(gateway));
+    }
+    json!({
+        "cniVersion": config.version.name(),
+        "ips": ips,
+        "routes": routes,
+        "dns": config.dns,
+    })
+}
+
+fn ip(version: SpecVersion, address: IpNet, gateway: IpAddr) -> Value {
+    let mut ip = json!({"address": address, "gateway": gateway});
+    if version.names_family() {
+        ip["version"] = json!(match Family::of(address.addr()) {
+            Family::Ipv4 => "4",
+            Family::Ipv6 => "6",
+        });
+    }
+    ip
+}
+
+fn default_route(gateway: IpAddr) -> Value {
+    let everything = match Family::of(gateway) {
+        Family::Ipv4 => "0.0.0.0/0",
+        Family::Ipv6 => "::/0",
+    };
+    json!({"dst": everything, "gw": gateway})
+}
+
+/// The address with its subnet's mask; alone where the subnet is of the other family or another one,
+/// as with prefixes that the VPC delivers to an ENI from elsewhere.
+fn in_subnet(leased: &LeasedAddress) -> IpNet {
+    if leased.subnet.contains(&leased.address) {
+        IpNet::new(leased.address, leased.subnet.prefix_len())
+            .unwrap_or_else(|_too_long| IpNet::from(leased.address))
+    } else {
+        IpNet::from(leased.address)
+    }
+}
+
+fn pod_gateway(address: IpAddr) -> IpAddr {
+    let [(_, ipv4), (_, ipv6)] = POD_GATEWAYS;
+    match Family::of(address) {
+        Family::Ipv4 => ipv4,
+        Family::Ipv6 => ipv6,
+    }
+}
+
+/// The configuration's, or what a plugin before us gave.
+fn merged_dns(dns: &Value, previous: Option<&PreviousResult>) -> Value {
+    let is_empty = dns.as_object().is_none_or(serde_json::Map::is_empty);
+    match previous.and_then(|previous| previous.get("dns")) {
+        Some(before) if is_empty => before.clone(),
+        _ => dns.clone(),
+    }
+}

@@ -1,0 +1,149 @@
+//! `towpath-cni`: ADD and CHECK of a container's interface.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Call;
+use crate::agent::wire::{Attachment, Request, Wanted};
+use crate::arguments::Arguments;
+use crate::config::PreviousResult;
+use crate::delegate::{Delegate, is_same_file};
+use crate::environment::{Command, Target, Variables};
+use crate::failure::Failure;
+use crate::faults::{self, Point};
+use crate::result;
+
+/// Attaches the container. The same again gets the same answer.
+pub(super) fn add<V: Variables>(
+    call: &Call<'_, V>,
+    target: &Target,
+    netns: &Path,
+    arguments: &Arguments,
+) -> Result<Value, Failure> {
+    let config = call.config;
+    let wanted = call.wanted(arguments)?;
+    let delegate = call.delegate()?;
+    let delegated = match &delegate {
+        Some(delegate) => delegated_addresses(call, target, delegate)?,
+        None => None,
+    };
+    let wanted = match (&delegate, &delegated) {
+        (None, _) => wanted,
+        // What the owner has already.
+        (Some(_), None) => Wanted::default(),
+        (Some(_), Some(result)) => Wanted {
+            addresses: result.addresses(),
+            ..Wanted::default()
+        },
+    };
+    let request = Request {
+        owner: &target.owner,
+        netns: Some(netns),
+        wanted: &wanted,
+        network: Some(&config.name),
+        pod: super::known(&arguments.pod),
+    };
+    let attachment = call.agent.attach(&request).map_err(|error| {
+        if let (Some(delegate), Some(_)) = (&delegate, &delegated) {
+            delegate.undo(&config.raw);
+        }
+        error.into_failure(&format!("ADD {}", target.owner))
+    })?;
+    let dns = delegated
+        .as_ref()
+        .and_then(|result| result.get("dns"))
+        .filter(|_| config.dns.as_object().is_none_or(serde_json::Map::is_empty))
+        .unwrap_or(&config.dns);
+    let interface = &target.owner.interface;
+    Ok(result::of_attachment(
+        config,
+        interface,
+        netns,
+        &attachment,
+        dns,
+    ))
+}
+
+/// Has the delegated plugin give addresses; `None` when the owner has an endpoint: plugins such as
+/// host-local refuse a second ADD.
+fn delegated_addresses<V: Variables>(
+    call: &Call<'_, V>,
+    target: &Target,
+    delegate: &Delegate,
+) -> Result<Option<PreviousResult>, Failure> {
+    if call.agent.inspect(&target.owner).is_ok() {
+        return Ok(None);
+    }
+    let result = delegate.add(&call.config.raw)?;
+    faults::reach(Point::Delegated);
+    Ok(Some(result))
+}
+
+/// Compares what the runtime was told with what the agent knows and sees. Later plugins of the chain
+/// may have changed MACs, MTUs and routes; interface and addresses stay.
+pub(super) fn check<V: Variables>(
+    call: &Call<'_, V>,
+    target: &Target,
+    netns: &Path,
+) -> Result<(), Failure> {
+    let previous = super::previous(call.config)?;
+    let inspection = call
+        .agent
+        .inspect(&target.owner)
+        .map_err(|error| error.into_failure(&format!("CHECK {}", target.owner)))?;
+    let mut problems = differences(target, netns, previous, &inspection.attachment);
+    problems.extend(inspection.problems);
+    super::verdict(&problems)?;
+    match call.delegate()? {
+        Some(delegate) => delegate.call(Command::Check, &call.config.raw),
+        None => Ok(()),
+    }
+}
+
+fn differences(
+    target: &Target,
+    netns: &Path,
+    previous: &PreviousResult,
+    attachment: &Attachment,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !is_same_file(netns, &attachment.netns) {
+        problems.push(format!(
+            "CNI_NETNS is {}, but the endpoint is in {}",
+            netns.display(),
+            attachment.netns.display()
+        ));
+    }
+    let name = &target.owner.interface;
+    let Some(position) = previous.interface(name, netns) else {
+        problems.push(format!("prevResult has no interface {name} in a sandbox"));
+        return problems;
+    };
+    let host_device = attachment.host_device.as_str();
+    let is_host =
+        |interface: &Value| interface.get("name").and_then(Value::as_str) == Some(host_device);
+    if !previous.list("interfaces").iter().any(is_host) {
+        problems.push(format!("prevResult has no interface {host_device}"));
+    }
+    let has: BTreeSet<_> = attachment.addresses.iter().map(|of| of.address).collect();
+    let expected = previous.addresses_of(position).into_iter().collect();
+    problems.extend(address_differences(&expected, &has));
+    problems
+}
+
+/// How addresses that a container was given differ from those that it has.
+pub(super) fn address_differences(
+    expected: &BTreeSet<IpAddr>,
+    has: &BTreeSet<IpAddr>,
+) -> Vec<String> {
+    let lost = expected
+        .difference(has)
+        .map(|address| format!("{address} of prevResult is not the container's"));
+    let foreign = has
+        .difference(expected)
+        .map(|address| format!("{address} is the container's and not in prevResult"));
+    lost.chain(foreign).collect()
+}

@@ -1,0 +1,228 @@
+//! What each command does.
+
+mod interface;
+mod ipam;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::agent::wire::{Pod, Wanted};
+use crate::agent::{Agent, CallError};
+use crate::arguments::Arguments;
+use crate::config::{Config, Ipam, Role};
+use crate::delegate::Delegate;
+use crate::environment::{self, Command, Target, Variables};
+use crate::failure::{Code, Failure};
+use crate::faults::Exchange;
+use crate::queue::Queue;
+
+/// How long the agent may take to say whether it is ready: who does not answer soon is not.
+const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// One call: what holds for every command.
+struct Call<'a, V> {
+    config: &'a Config,
+    variables: &'a V,
+    agent: Agent,
+    queue: Queue,
+}
+
+/// Carries out a command other than VERSION; the result is what is to be printed.
+///
+/// # Errors
+/// As the specification has it.
+pub fn run(
+    role: Role,
+    command: Command,
+    config: &Config,
+    variables: &impl Variables,
+) -> Result<Option<Value>, Failure> {
+    let call = Call {
+        config,
+        variables,
+        agent: Agent::new(config.socket.clone(), config.timeout),
+        queue: Queue::new(&config.state_dir),
+    };
+    match command {
+        Command::Version => Ok(None),
+        Command::Status => call.status().map(|()| None),
+        Command::Gc => call.collect().map(|()| None),
+        Command::Del => call.delete(role).map(|()| None),
+        Command::Add => {
+            let (target, arguments) = call.target(command)?;
+            let netns = namespace(&target)?;
+            call.queue.settle(&call.agent, Some(&target.owner))?;
+            match role {
+                Role::Interface => interface::add(&call, &target, netns, &arguments),
+                Role::Ipam => ipam::add(&call, &target, &arguments),
+            }
+            .map(Some)
+        }
+        Command::Check => {
+            let (target, _arguments) = call.target(command)?;
+            let netns = namespace(&target)?;
+            call.queue.settle(&call.agent, None)?;
+            match role {
+                Role::Interface => interface::check(&call, &target, netns),
+                Role::Ipam => ipam::check(&call, &target),
+            }
+            .map(|()| None)
+        }
+    }
+}
+
+impl<V: Variables> Call<'_, V> {
+    fn target(&self, command: Command) -> Result<(Target, Arguments), Failure> {
+        let target = environment::target(command, self.variables)?;
+        let arguments = Arguments::parse(&target.args)?;
+        Ok((target, arguments))
+    }
+
+    /// The delegated plugin, where there is one.
+    fn delegate(&self) -> Result<Option<Delegate>, Failure> {
+        match &self.config.ipam {
+            Ipam::Agent => Ok(None),
+            Ipam::Delegated(name) => {
+                let folders = environment::search_path(self.variables)?;
+                Delegate::find(name, &folders).map(Some)
+            }
+        }
+    }
+
+    /// Which addresses are asked for: `runtimeConfig` before `args` before `CNI_ARGS`, as the
+    /// reference plugin `static` has it, and these before pools.
+    fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
+        let config = self.config;
+        let addresses = if config.addresses.is_empty() {
+            &arguments.addresses
+        } else {
+            &config.addresses
+        };
+        if !addresses.is_empty() {
+            if arguments.pool.is_some() {
+                let both = "TOWPATH_POOL cannot be given with explicit addresses: they have a pool";
+                return Err(Failure::new(Code::InvalidEnvironment, both));
+            }
+            return Ok(Wanted {
+                addresses: addresses.clone(),
+                ..Wanted::default()
+            });
+        }
+        let mut pools = config.pools.clone();
+        if let Some(pool) = &arguments.pool {
+            let families = match config.families.as_slice() {
+                [] => &crate::agent::wire::Family::ALL[..],
+                families => families,
+            };
+            pools = families
+                .iter()
+                .map(|family| (*family, pool.clone()))
+                .collect();
+        }
+        Ok(Wanted {
+            addresses: Vec::new(),
+            families: config.families.clone(),
+            pools,
+        })
+    }
+
+    /// DEL: whatever is missing, what is there goes. Where no agent answers, it is queued.
+    fn delete(&self, role: Role) -> Result<(), Failure> {
+        let target = environment::target(Command::Del, self.variables)?;
+        let owner = &target.owner;
+        self.queue.settle(&self.agent, None)?;
+        let deleted = match role {
+            Role::Interface => self.agent.detach(owner, Exchange::Del),
+            Role::Ipam => self.agent.release(owner),
+        };
+        match deleted {
+            Ok(()) => self.queue.forget(owner),
+            Err(error) if error.is_absence() => {
+                self.queue.push(owner, &self.config.name)?;
+                eprintln!("towpath-cni: DEL {owner} is queued: {error}");
+            }
+            Err(CallError::Refused(refusal))
+                if matches!(refusal.code.as_str(), "unknown-endpoint" | "unknown-lease") =>
+            {
+                self.queue.forget(owner);
+            }
+            Err(error) => return Err(error.into_failure(&format!("DEL {owner}"))),
+        }
+        // Only now: the address must not go to another container while this one has it.
+        match self.delegate()? {
+            Some(delegate) => delegate.call(Command::Del, &self.config.raw),
+            None => Ok(()),
+        }
+    }
+
+    fn status(&self) -> Result<(), Failure> {
+        let agent = self.agent.hurried(STATUS_PATIENCE);
+        self.queue.settle(&agent, None)?;
+        agent.ready().map_err(|error| {
+            let message = match &error {
+                CallError::Refused(refusal) if refusal.code == "exhausted" => {
+                    "no addresses left: no pod can be added"
+                }
+                CallError::Refused(_) => "the agent is not ready: no pod can be added",
+                CallError::Unreachable(..)
+                | CallError::Timeout(_)
+                | CallError::Answer(_)
+                | CallError::OtherVersion(_) => "no agent answers: no pod can be added",
+            };
+            Failure::new(Code::NotAvailable, message).with_details(error.to_string())
+        })?;
+        match self.delegate()? {
+            Some(delegate) => delegate.call(Command::Status, &self.config.raw),
+            None => Ok(()),
+        }
+    }
+
+    fn collect(&self) -> Result<(), Failure> {
+        // The specification has it required; we need it where there is a delegated plugin.
+        environment::search_path(self.variables)?;
+        let Some(valid) = &self.config.valid else {
+            let message = "cni.dev/valid-attachments is missing: GC would remove every container";
+            return Err(Failure::new(Code::InvalidConfig, message));
+        };
+        self.queue.settle(&self.agent, None)?;
+        self.agent
+            .collect(&self.config.name, valid)
+            .map_err(|error| error.into_failure("GC"))?;
+        match self.delegate()? {
+            Some(delegate) => delegate.call(Command::Gc, &self.config.raw),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The pod, where the runtime says anything about it.
+fn known(pod: &Pod) -> Option<&Pod> {
+    (*pod != Pod::default()).then_some(pod)
+}
+
+/// The namespace of ADD and CHECK.
+fn namespace(target: &Target) -> Result<&Path, Failure> {
+    target.netns.as_deref().ok_or_else(|| {
+        let message = "required environment variables are missing: CNI_NETNS";
+        Failure::new(Code::InvalidEnvironment, message)
+    })
+}
+
+/// What CHECK is to compare with.
+fn previous(config: &Config) -> Result<&crate::config::PreviousResult, Failure> {
+    config.previous.as_ref().ok_or_else(|| {
+        let message = "prevResult is missing: CHECK compares with it";
+        Failure::new(Code::InvalidConfig, message)
+    })
+}
+
+/// What CHECK has found.
+fn verdict(problems: &[String]) -> Result<(), Failure> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let message = "the container's network is not as it should be";
+    Err(Failure::new(Code::CheckFailed, message).with_details(problems.join("; ")))
+}
