@@ -97,8 +97,8 @@ impl Cri {
     #[must_use]
     pub fn run_pods(&self, requests: &[PodRequest]) -> Vec<Result<Sandbox>> {
         let calls = requests.iter().map(|request| {
-            let (client, config) = (self.pods(), request.config(&self.cgroup));
-            run(client, config)
+            let config = request.config(&self.cgroup);
+            run(self.pods(), config, request.handler.clone())
         });
         let answers = self.all(calls);
         answers
@@ -112,8 +112,8 @@ impl Cri {
     /// # Errors
     /// When the runtime, or its plugin, refuses.
     pub fn run_pod(&self, request: &PodRequest) -> Result<Sandbox> {
-        let sandbox = run(self.pods(), request.config(&self.cgroup));
-        Ok(self.one(sandbox)?.0)
+        let mut pods = self.run_pods(std::slice::from_ref(request));
+        pods.pop().context("one request has one answer")?
     }
 
     /// Stops pods, all at once: their network goes. Returns how long each took.
@@ -268,11 +268,12 @@ fn times<T>(answers: Vec<Result<(T, Duration)>>) -> Vec<Result<Duration>> {
 async fn run(
     mut client: RuntimeServiceClient<Channel>,
     config: v1::PodSandboxConfig,
+    runtime_handler: String,
 ) -> Result<Sandbox> {
     let start = Instant::now();
     let request = v1::RunPodSandboxRequest {
         config: Some(config.clone()),
-        runtime_handler: String::new(),
+        runtime_handler,
     };
     let answer = said(client.run_pod_sandbox(request)).await?;
     let (took, id) = (start.elapsed(), answer.pod_sandbox_id);

@@ -15,7 +15,7 @@ use super::client::Cri;
 use super::private::{self, Shared};
 use super::runtimes::{self, Containerd, Plugins};
 use super::{IMAGE, image};
-use crate::fabric::eventually::{check, eventually};
+use crate::fabric::eventually::eventually;
 use crate::fabric::{Fabric, command};
 
 /// How long containerd may take to start, and to know its image.
@@ -30,8 +30,9 @@ pub struct Setup<'a> {
     pub plugins: Plugins,
     /// CNI plugins beside them.
     pub own_plugins: Vec<PathBuf>,
-    /// The CNI network's configuration list. Without one the runtime waits for it.
-    pub network: Option<&'a Value>,
+    /// CNI networks: configuration lists by the runtime handler whose pods get them. `runc` is what
+    /// pods without a handler have.
+    pub networks: &'a [(&'a str, Value)],
 }
 
 /// A containerd that runs. Dropping it ends it; what it leaves goes with the fabric.
@@ -52,8 +53,8 @@ impl Bed {
     pub fn start(fabric: &Fabric, setup: &Setup) -> Result<Self> {
         let folder = fabric.file("containerd");
         let shared = Shared::make(&folder)?;
-        let (plugins, networks) = (folder.join("cni/bin"), folder.join("cni/net.d"));
-        for path in [&plugins, &networks, &folder.join("image")] {
+        let plugins = folder.join("cni/bin");
+        for path in [&plugins, &folder.join("image")] {
             fs::create_dir_all(path)?;
         }
         let mut programs: Vec<_> = fs::read_dir(setup.plugins.folder()?)?
@@ -64,11 +65,14 @@ impl Bed {
             let name = program.file_name().context("a plugin has a name")?;
             symlink(program, plugins.join(name))?;
         }
-        if let Some(network) = setup.network {
+        for (handler, network) in setup.networks {
+            let networks = networks(&folder, handler);
+            fs::create_dir_all(&networks)?;
             fs::write(networks.join("10-test.conflist"), network.to_string())?;
         }
+        let handlers = setup.networks.iter().map(|(handler, _)| *handler);
         let config = folder.join("config.toml");
-        fs::write(&config, configuration(&folder)?)?;
+        fs::write(&config, configuration(&folder, handlers)?)?;
         let programs = setup.containerd.folder()?;
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!(
@@ -99,19 +103,18 @@ impl Bed {
             child,
             programs,
         };
-        bed.make_ready(setup.network.is_some())?;
+        bed.make_ready()?;
         Ok(bed)
     }
 
-    fn make_ready(&mut self, with_network: bool) -> Result<()> {
+    fn make_ready(&mut self) -> Result<()> {
         let mut ended = None;
         let started = eventually(START, "containerd answers", || {
             ended = self.child.try_wait()?;
             if ended.is_some() {
                 return Ok(());
             }
-            let (ready, reason) = self.cri.network_ready()?;
-            check(ready || !with_network, || reason)
+            self.cri.network_ready().map(drop)
         });
         started.map(drop).with_context(|| self.log())?;
         if let Some(status) = ended {
@@ -135,10 +138,10 @@ impl Bed {
         fs::read_to_string(self.folder.join("log")).unwrap_or_else(|error| error.to_string())
     }
 
-    /// The folder of the network configurations.
+    /// The folder of the network configuration of pods without a handler.
     #[must_use]
     pub fn networks(&self) -> PathBuf {
-        self.folder.join("cni/net.d")
+        networks(&self.folder, DEFAULT_HANDLER)
     }
 
     /// The folder of the plugins.
@@ -161,8 +164,18 @@ impl Drop for Bed {
     }
 }
 
+/// The settings of the runtime's interface.
+const CRI: &str = "plugins.\"io.containerd.grpc.v1.cri\"";
+/// The runtime handler of pods that ask for none.
+const DEFAULT_HANDLER: &str = "runc";
+
+/// The folder of a handler's network configuration.
+fn networks(folder: &Path, handler: &str) -> PathBuf {
+    folder.join("cni/net.d").join(handler)
+}
+
 /// containerd's settings: everything below a folder, and nothing that a plain test machine lacks.
-fn configuration(folder: &Path) -> Result<String> {
+fn configuration<'a>(folder: &Path, handlers: impl Iterator<Item = &'a str>) -> Result<String> {
     let mut text = String::new();
     let place = |name: &str| serde_json::to_string(&folder.join(name));
     // What JSON writes as a string, TOML reads as one.
@@ -179,28 +192,35 @@ fn configuration(folder: &Path) -> Result<String> {
          address = {socket}\n\
          [ttrpc]\n\
          address = {ttrpc}\n\
-         [plugins.\"io.containerd.grpc.v1.cri\"]\n\
+         [{CRI}]\n\
          sandbox_image = \"{IMAGE}\"\n\
          disable_apparmor = true\n\
          disable_tcp_service = true\n\
          restrict_oom_score_adj = true\n\
          tolerate_missing_hugetlb_controller = true\n\
          netns_mounts_under_state_dir = true\n\
-         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
-         runtime_type = \"io.containerd.runc.v2\"\n\
-         [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n\
-         SystemdCgroup = false\n\
-         Root = {runc}\n\
-         [plugins.\"io.containerd.grpc.v1.cri\".cni]\n\
+         [{CRI}.cni]\n\
          bin_dir = {plugins}\n\
          conf_dir = {networks}\n",
         root = place("root")?,
         state = place("state")?,
         socket = place("socket")?,
         ttrpc = place("ttrpc")?,
-        runc = place("runc")?,
         plugins = place("cni/bin")?,
-        networks = place("cni/net.d")?,
+        networks = serde_json::to_string(&networks(folder, DEFAULT_HANDLER))?,
     )?;
+    for handler in handlers {
+        write!(
+            text,
+            "[{CRI}.containerd.runtimes.{handler}]\n\
+             runtime_type = \"io.containerd.runc.v2\"\n\
+             cni_conf_dir = {networks}\n\
+             [{CRI}.containerd.runtimes.{handler}.options]\n\
+             SystemdCgroup = false\n\
+             Root = {runc}\n",
+            networks = serde_json::to_string(&networks(folder, handler))?,
+            runc = place("runc")?,
+        )?;
+    }
     Ok(text)
 }

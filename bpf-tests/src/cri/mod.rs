@@ -1,5 +1,5 @@
-//! A container runtime on the fabric's node: containerd in the node's network namespace, with
-//! everything that it writes below the fabric's folder, and a client of its interface (CRI).
+//! Container runtimes on the fabric's node: containerd in the node's network namespace, with everything
+//! that it writes below the fabric's folder, a client of its interface (CRI), and podman.
 //!
 //! ```text
 //!   test ── CRI ── containerd ── runc: pods' processes, cgroup of the fabric
@@ -11,6 +11,7 @@
 mod client;
 mod containerd;
 mod image;
+mod podman;
 mod private;
 mod runtimes;
 mod sandbox;
@@ -18,5 +19,6 @@ mod sandbox;
 pub use client::{Cri, Exec};
 pub use containerd::{Bed, Setup};
 pub use image::IMAGE;
-pub use runtimes::{Containerd, Plugins, RUNTIMES_VARIABLE, podman};
+pub use podman::Podman;
+pub use runtimes::{Containerd, Plugins, RUNTIMES_VARIABLE};
 pub use sandbox::{PodRequest, PortMapping, Sandbox};

@@ -17,6 +17,9 @@ const PLACES: [(&str, &str); 3] = [
     ("/run/cni", "run-cni"),
 ];
 
+/// Where `ip netns` has namespaces. It makes mounts there seen everywhere.
+const NAMESPACES: &str = "/run/netns";
+
 /// A folder whose mounts the whole machine sees, whoever makes them.
 #[derive(Debug)]
 pub(super) struct Shared(PathBuf);
@@ -36,7 +39,7 @@ impl Shared {
         Ok(Self(folder.to_owned()))
     }
 
-    fn folder(&self) -> &Path {
+    pub(super) fn folder(&self) -> &Path {
         &self.0
     }
 }
@@ -71,14 +74,15 @@ pub(super) fn spawn(shared: &Shared, command: &mut Command) -> Result<Child> {
     })
 }
 
-/// Has mounts of this namespace stay in it, but for those below a folder.
+/// Has mounts of this namespace stay in it, but for those below a folder, and for network namespaces
+/// where the whole machine has them: podman has no setting for that, and the agent has to see them.
 fn keep_mounts_here(folder: &Path) -> Result<()> {
     let mounts = fs::read_to_string("/proc/thread-self/mounts")?;
     let points = mounts
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1))
         .map(Path::new)
-        .filter(|point| !point.starts_with(folder));
+        .filter(|point| !point.starts_with(folder) && *point != Path::new(NAMESPACES));
     for point in points {
         // One below another mount cannot be named, nor does anything come to lie in it.
         let _covered = mount(

@@ -58,10 +58,7 @@ pub(super) fn runc() -> Result<PathBuf> {
 }
 
 /// The root folder of podman and the libraries that come with it.
-///
-/// # Errors
-/// When it was not fetched.
-pub fn podman() -> Result<PathBuf> {
+pub(super) fn podman() -> Result<PathBuf> {
     set("podman")
 }
 

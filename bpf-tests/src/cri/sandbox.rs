@@ -29,6 +29,8 @@ pub struct PodRequest {
     pub annotations: HashMap<String, String>,
     /// Its ports on the host.
     pub ports: Vec<PortMapping>,
+    /// The runtime handler, which says the network; empty for the usual one.
+    pub handler: String,
 }
 
 impl PodRequest {

@@ -1,16 +1,16 @@
-//! The bed by itself: containerd runs pods with the reference plugins, and leaves nothing behind.
+//! The beds by themselves: runtimes run pods with the reference plugins, and leave nothing behind.
 
 use std::fs;
 use std::path::Path;
 
-use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
+use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Podman, Setup};
 use bpf_tests::fabric::{Fabric, Spec};
-use serde_json::json;
+use serde_json::{Value, json};
 
-fn runs_pods(containerd: Containerd, plugins: Plugins) {
-    let fabric = Fabric::create(&Spec::default()).unwrap();
-    let network = json!({
-        "cniVersion": "1.0.0",
+/// A network of the reference plugins.
+fn bridge(fabric: &Fabric, version: &str) -> Value {
+    json!({
+        "cniVersion": version,
         "name": "reference",
         "plugins": [{
             "type": "bridge",
@@ -22,12 +22,17 @@ fn runs_pods(containerd: Containerd, plugins: Plugins) {
                 "ranges": [[{"subnet": "10.88.0.0/24"}]],
             },
         }],
-    });
+    })
+}
+
+fn runs_pods(containerd: Containerd, plugins: Plugins) {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let network = bridge(&fabric, "1.0.0");
     let setup = Setup {
         containerd,
         plugins,
         own_plugins: Vec::new(),
-        network: Some(&network),
+        networks: &[("runc", network)],
     };
     let bed = Bed::start(&fabric, &setup).unwrap();
     let requests: Vec<_> = (0..3)
@@ -65,8 +70,13 @@ fn runs_pods(containerd: Containerd, plugins: Plugins) {
     assert!(links.contains("cni0") && !links.contains("veth"), "{links}");
     // What follows ends with pods still running: they go with the fabric.
     bed.cri.run_pod(&PodRequest::new("left")).unwrap();
-    let (folder, cgroup) = (fabric.file(""), fabric.cgroup());
     drop(bed);
+    ends_without_leftovers(fabric);
+}
+
+/// Ends a fabric, and looks whether anything of it is still there.
+fn ends_without_leftovers(fabric: Fabric) {
+    let (folder, cgroup) = (fabric.file(""), fabric.cgroup());
     fabric.finish().unwrap();
     assert!(!folder.exists());
     for entry in fs::read_dir("/sys/fs/cgroup").unwrap() {
@@ -75,7 +85,7 @@ fn runs_pods(containerd: Containerd, plugins: Plugins) {
     let folder = folder.to_string_lossy().trim_end_matches('/').to_owned();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(&folder), "{mounts}");
-    let left: Vec<_> = processes_that_name(&folder);
+    let left = processes_that_name(&folder);
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -97,4 +107,24 @@ fn containerd_1() {
 #[test]
 fn containerd_2() {
     runs_pods(Containerd::Two, Plugins::New);
+}
+
+#[test]
+fn podman() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let folders = [Plugins::Old.folder().unwrap()];
+    let podman = Podman::new(&fabric, &[bridge(&fabric, "0.4.0")], &folders).unwrap();
+    let text = podman.run("reference", &[], &["ip", "addr"]).unwrap();
+    assert!(text.contains("10.88.0."), "{text}");
+    podman
+        .run("reference", &[], &["ping", "-c", "1", "10.88.0.1"])
+        .unwrap();
+    let error = podman
+        .run("reference", &[], &["cat", "/no/such/file"])
+        .unwrap_err();
+    assert!(
+        format!("{error:#}").contains("no such file") || error.to_string().contains("No such file"),
+        "{error:#}"
+    );
+    ends_without_leftovers(fabric);
 }
