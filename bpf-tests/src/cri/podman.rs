@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
@@ -127,10 +127,6 @@ impl<'a> Podman<'a> {
             .env("CONTAINERS_CONF", place("containers.conf"))
             .env("CONTAINERS_STORAGE_CONF", place("storage.conf"))
             .env("CONTAINERS_REGISTRIES_CONF", place("registries.conf"))
-            .env(
-                "LD_LIBRARY_PATH",
-                std::env::join_paths(libraries(&self.root)?)?,
-            )
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -146,17 +142,4 @@ impl<'a> Podman<'a> {
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
-}
-
-/// The folders of libraries: one for each architecture.
-fn libraries(root: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(root.join("usr/lib"))?;
-    let mut folders = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.to_string_lossy().ends_with("-linux-gnu") {
-            folders.push(path);
-        }
-    }
-    Ok(folders)
 }

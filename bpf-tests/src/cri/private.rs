@@ -10,9 +10,10 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 /// Where runtimes and the reference plugins keep what no setting moves: results of plugins, sockets
-/// of containerd's shims, what `tuning` has changed.
-const PLACES: [(&str, &str); 3] = [
+/// of containerd's shims, what `tuning` has changed, podman's cache.
+const PLACES: [(&str, &str); 4] = [
     ("/var/lib/cni", "var-lib-cni"),
+    ("/var/lib/containers", "var-lib-containers"),
     ("/run/containerd", "run-containerd"),
     ("/run/cni", "run-cni"),
 ];

@@ -106,6 +106,8 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Cri, "/usr/share/doc/libseccomp2", "libseccomp2"),
     tool(Need::Cri, "/usr/share/doc/libglib2.0-0", "libglib2.0-0"),
     tool(Need::Cri, "/usr/share/doc/libsystemd0", "libsystemd0"),
+    tool(Need::Cri, "/usr/share/doc/libgpgme11", "libgpgme11"),
+    tool(Need::Cri, "/usr/share/doc/libsubid4", "libsubid4"),
     tool(
         Need::Cri,
         "/usr/share/doc/libdevmapper1.02.1",

@@ -48,11 +48,11 @@ const SETS: &[Set] = &[
         packages: &["containernetworking-plugins"],
         probe: "usr/lib/cni/bridge",
     },
-    // The last release with CNI; with the libraries that a plain system lacks.
+    // The last release with CNI.
     Set {
         name: "podman",
         suite: "bookworm",
-        packages: &["podman", "conmon", "libassuan0", "libgpgme11", "libsubid4"],
+        packages: &["podman", "conmon"],
         probe: "usr/bin/podman",
     },
 ];
