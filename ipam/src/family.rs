@@ -3,17 +3,18 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 /// An address family. Whatever holds for one holds for the other, so code takes the family as a
 /// value and is written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IPv4.
+    #[serde(rename = "ipv4")]
     V4,
     /// IPv6.
+    #[serde(rename = "ipv6")]
     V6,
 }
 
@@ -35,6 +36,24 @@ impl Family {
     #[must_use]
     pub fn of_net(net: IpNet) -> Self {
         Self::of(net.addr())
+    }
+
+    /// The length of a single address's prefix.
+    #[must_use]
+    pub fn host_length(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+
+    /// The prefix that holds everything.
+    #[must_use]
+    pub fn default_route(self) -> IpNet {
+        match self {
+            Self::V4 => IpNet::V4(Ipv4Net::default()),
+            Self::V6 => IpNet::V6(Ipv6Net::default()),
+        }
     }
 
     /// The address that a number stands for. A number that is too large for IPv4 is cut; no caller

@@ -26,6 +26,16 @@ pub enum Point {
     StoreWrite,
     /// Before the temporary file takes the record's name.
     StoreRename,
+    /// Before the addresses' file is written to its temporary file.
+    AddressesWrite,
+    /// Before the temporary file takes the addresses' file's name.
+    AddressesRename,
+    /// The addresses' file is written, and nothing that rests on it is done yet.
+    AddressesWritten,
+    /// An address is given to an endpoint, and only the agent's memory knows.
+    EndpointAddLeased,
+    /// A delete that the plugin left is carried out, and its file is still there.
+    PendingDeleteDone,
     /// An endpoint that is being added is on disk, and not yet in the kernel.
     EndpointAddRecorded,
     /// An endpoint that is being deleted is off the disk, and still in the kernel.
@@ -41,6 +51,11 @@ impl fmt::Display for Point {
             Self::Applied(step) => write!(f, "applied.{step}"),
             Self::StoreWrite => f.write_str("store.write"),
             Self::StoreRename => f.write_str("store.rename"),
+            Self::AddressesWrite => f.write_str("addresses.write"),
+            Self::AddressesRename => f.write_str("addresses.rename"),
+            Self::AddressesWritten => f.write_str("addresses.written"),
+            Self::EndpointAddLeased => f.write_str("endpoint.add.leased"),
+            Self::PendingDeleteDone => f.write_str("pending-delete.done"),
             Self::EndpointAddRecorded => f.write_str("endpoint.add.recorded"),
             Self::EndpointDelRecorded => f.write_str("endpoint.del.recorded"),
         }
@@ -105,6 +120,11 @@ pub fn points() -> impl Iterator<Item = Point> {
         Point::PlanEnd,
         Point::StoreWrite,
         Point::StoreRename,
+        Point::AddressesWrite,
+        Point::AddressesRename,
+        Point::AddressesWritten,
+        Point::EndpointAddLeased,
+        Point::PendingDeleteDone,
         Point::EndpointAddRecorded,
         Point::EndpointDelRecorded,
     ]

@@ -8,7 +8,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 
-use crate::intent::{Endpoint, Eni, Family, Intent, Node, Settings};
+use crate::intent::{About, Endpoint, Eni, Family, Intent, Node, Settings};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 use crate::masquerade::{MasqueradeSettings, Policy};
 use crate::numbers;
@@ -36,6 +36,8 @@ pub(crate) fn eni(number: u8) -> Eni {
         primary_address: Ipv4Addr::new(10, 0, number, 10),
         public_address: None,
         subnet: format!("10.0.{number}.0/24").parse().unwrap(),
+        subnet_id: format!("subnet-{number}"),
+        tags: BTreeMap::new(),
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         blocks: blocks.iter().map(|b| b.parse().unwrap()).collect(),
         excluded: None,
@@ -52,6 +54,7 @@ pub(crate) fn endpoint(name: &str, addresses: &[&str]) -> Endpoint {
         netns: format!("/run/netns/{name}").into(),
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         mtu: 9001,
+        about: About::default(),
     }
 }
 
@@ -72,6 +75,8 @@ pub(crate) fn intent() -> Intent {
             addresses: vec![IpAddr::from([10, 0, 0, 10])],
             external_addresses: Vec::new(),
             pools: BTreeMap::new(),
+            allocated: Vec::new(),
+            pre_allocate: None,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             notes: Vec::new(),
         },

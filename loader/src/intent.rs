@@ -2,12 +2,17 @@
 //! the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
+pub use ipam::Family;
+use ipam::{Lease, Time};
+use ipam::node::AllocatedPool;
 use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::numbers;
@@ -28,6 +33,10 @@ pub struct Eni {
     pub public_address: Option<Ipv4Addr>,
     /// The subnet that the ENI is in.
     pub subnet: Ipv4Net,
+    /// The subnet's id (`subnet-…`); empty where the document has none.
+    pub subnet_id: String,
+    /// The ENI's tags.
+    pub tags: BTreeMap<String, String>,
     /// CIDRs of the VPC, the primary one first.
     pub vpc_cidrs: Vec<IpNet>,
     /// What the VPC delivers to this ENI for pods: /32 and /128 addresses, /28 and /80 prefixes;
@@ -67,49 +76,6 @@ impl Eni {
     }
 }
 
-/// An address family. Whatever holds for one holds for the other, so code takes the family as a
-/// value and is written once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// The family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() {
-            Self::V4
-        } else {
-            Self::V6
-        }
-    }
-
-    /// The length of a single address's prefix.
-    #[must_use]
-    pub fn host_length(self) -> u8 {
-        match self {
-            Self::V4 => 32,
-            Self::V6 => 128,
-        }
-    }
-
-    /// The prefix that holds everything.
-    #[must_use]
-    pub fn default_route(self) -> IpNet {
-        match self {
-            Self::V4 => IpNet::V4(Ipv4Net::default()),
-            Self::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
-        }
-    }
-}
-
 /// The node, as its document has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -121,6 +87,10 @@ pub struct Node {
     pub external_addresses: Vec<IpAddr>,
     /// The pools that the node has blocks of, by block.
     pub pools: BTreeMap<IpNet, String>,
+    /// The same as the document lists them.
+    pub allocated: Vec<AllocatedPool>,
+    /// How many addresses of the default pool are kept in store, where the document says so.
+    pub pre_allocate: Option<u32>,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
     /// What a user may wonder about, for the status: fields that are not followed, and why.
@@ -173,6 +143,50 @@ pub struct Endpoint {
     pub addresses: BTreeSet<IpAddr>,
     /// MTU of its interface, in bytes.
     pub mtu: u32,
+    /// What is known of it beside what the kernel needs.
+    pub about: About,
+}
+
+/// What is known of an attachment beside what the kernel needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct About {
+    /// Name of the CNI network that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// When it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// The pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// From where its addresses were given. An address without a lease was given by an agent that
+    /// allocated none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<Lease>,
+}
+
+/// A pod, by what Kubernetes calls it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with namespace, name and, where it is known, uid"
+)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 impl Endpoint {
@@ -216,4 +230,19 @@ pub struct Intent {
     pub settings: Settings,
     /// What pool documents and ip-masq-agent files say.
     pub policy: Policy,
+}
+
+impl Intent {
+    /// The pool that an endpoint's address is of: the one that it was given from. Of the default
+    /// pool's addresses, what the document says counts more: it can call a part of an ENI's blocks
+    /// another pool's, whose policy then holds.
+    #[must_use]
+    pub fn pool_of<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> &'a str {
+        let mut leases = endpoint.about.leases.iter();
+        let lease = leases.find(|lease| lease.address == address);
+        let given = lease.and_then(|lease| lease.pool.as_deref());
+        given
+            .filter(|pool| *pool != DEFAULT_POOL)
+            .unwrap_or_else(|| self.node.pool_of(address))
+    }
 }

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod agent;
+mod allocation;
 pub mod api;
 pub mod bpf;
 pub mod cli;

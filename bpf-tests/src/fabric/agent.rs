@@ -69,6 +69,9 @@ impl Agent {
         let mut config = json!({
             "node": {"document": agent.document_path()},
             "datapath": {"pin-root": bpffs.join("towpath")},
+            // Tests name addresses, and use them again at once.
+            "ipam": {"cooldown": 0},
+            "cni": {"pending-deletes": agent.pending_deletes()},
             "state-dir": agent.state_dir(),
             "socket": agent.socket(),
             "log-level": "debug",
@@ -119,6 +122,12 @@ impl Agent {
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.folder.join("state")
+    }
+
+    /// The folder of deletes that wait for the agent.
+    #[must_use]
+    pub fn pending_deletes(&self) -> PathBuf {
+        self.folder.join("pending-deletes")
     }
 
     /// The agent's socket.

@@ -13,6 +13,7 @@ mod adversary_hosts;
 mod adversary_ipv6;
 mod adversary_marks;
 mod adversary_numbers;
+mod allocation;
 mod attach;
 mod bench;
 mod chaos;

@@ -82,6 +82,20 @@ impl Allocator {
         Ok(leases)
     }
 
+    /// Whether a pool could give an address of a family now.
+    ///
+    /// # Errors
+    ///
+    /// Says why there is none, as [`Allocator::allocate`] would.
+    pub fn probe(&self, pool: &str, family: Family) -> Result<(), AllocateError> {
+        if !self.waiting.is_empty() {
+            return Err(AllocateError::Restoring {
+                waiting: self.waiting().collect(),
+            });
+        }
+        self.choose(Some(pool), family).map(drop)
+    }
+
     /// The pool that a request would be answered from.
     pub(crate) fn pool_for<'a>(&'a self, request: &'a Request) -> &'a str {
         let of_address = match request.want {

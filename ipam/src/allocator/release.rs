@@ -48,6 +48,18 @@ impl Allocator {
             .collect()
     }
 
+    /// Takes back what an owner was given and never had to use, because what it was for could not be
+    /// made: it is free again at once.
+    pub fn take_back(&mut self, owner: &Owner) -> Vec<Lease> {
+        let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
+        let mut leases = Vec::new();
+        for address in addresses {
+            leases.extend(self.remove_lease(address));
+            self.freed(address);
+        }
+        leases
+    }
+
     /// Releases what owners have that are not among those who live, for a garbage collection.
     /// Leases that were given from `asked_at` on, when the list of the living was made, are left
     /// alone: it cannot know of them.

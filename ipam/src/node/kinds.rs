@@ -133,6 +133,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
                 edges: EdgeRules::ALL,
             }));
         }
+        let mut echoed = BTreeSet::new();
         for (entry, cidr) in entries(document) {
             let net = cidr.trunc();
             let on_eni = |eni: &Eni| {
@@ -142,6 +143,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
             };
             if document.enis.iter().any(on_eni) {
                 // What was written here is only the echo of the ENI's own blocks.
+                echoed.insert(&entry.pool);
                 continue;
             }
             if self.pools.is_on_enis(&entry.pool) {
@@ -154,6 +156,8 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
         if !self.plain_is_native {
             let plain = self.pools.by_name.keys();
             let plain = plain.filter(|name| !self.pools.is_on_enis(name));
+            // An ENI backs what is called so, whatever the pool is bound to.
+            let plain = plain.filter(|name| !echoed.contains(name));
             let asking = plain.filter(|name| (self.skips_masquerade)(name) == Some(true));
             problems.extend(asking.map(|pool| Problem::PlainPoolSkips { pool: pool.clone() }));
         }

@@ -10,9 +10,11 @@ use futures_util::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
+use super::allocation::Addresses;
 use super::kernel::Host;
 use super::netns::Netns;
 use super::pacer::Pacer;
+use super::pending::Pending;
 use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
@@ -22,7 +24,7 @@ use crate::masquerade::Policy;
 use crate::nat;
 use crate::node::NodeSource;
 use crate::reconcile::{Pass, Reconciler};
-use crate::types::{EndpointId, EniNumber};
+use crate::types::{EndpointId, EniNumber, Owner};
 
 /// The owner of the node's state.
 pub(super) struct Actor<K> {
@@ -36,6 +38,10 @@ pub(super) struct Actor<K> {
     /// MTU of pods that the configuration asks for, in bytes.
     pub(super) mtu: Option<u32>,
     pub(super) store: Store,
+    /// Who has which address.
+    pub(super) addresses: Addresses,
+    /// Deletes that the CNI plugin left.
+    pub(super) pending: Pending,
     /// Records that cannot be read. Their devices are left alone.
     pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
     /// Why a record that somebody removed could not be written again.
@@ -60,6 +66,7 @@ impl<K: Host> Actor<K> {
         mtu: Option<u32>,
         document: PathBuf,
         (store, stored): (Store, Stored),
+        (addresses, pending): (Addresses, Pending),
         nat: nat::Handle,
     ) -> Self {
         let Stored { endpoints, corrupt } = stored;
@@ -76,6 +83,8 @@ impl<K: Host> Actor<K> {
             document,
             mtu,
             store,
+            addresses,
+            pending,
             corrupt,
             unsaved: None,
             pass: Pass::default(),
@@ -171,6 +180,8 @@ impl<K: Host> Actor<K> {
             {
                 tracing::warn!("the kernel could not be read: {error:#}");
             }
+            self.restore_addresses();
+            self.carry_out_pending();
             self.drop_dead();
             let restored = self.store.restore(self.intent.endpoints.values());
             self.unsaved = restored.err().map(|error| format!("{error:#}"));
@@ -199,6 +210,8 @@ impl<K: Host> Actor<K> {
             self.pass = pass;
             self.note_devices();
             self.tell_sweeper();
+            self.update_addresses();
+            self.addresses.save(&[]);
         }
         self.pacer.passed(Timer::now(), self.pass.next_due);
     }
@@ -219,19 +232,26 @@ impl<K: Host> Actor<K> {
             })
             .map(|(id, _)| *id)
             .collect();
+        let owners = dead.iter().filter_map(|id| self.intent.endpoints.get(id));
+        let owners: Vec<_> = owners.map(|endpoint| endpoint.owner.clone()).collect();
+        self.addresses.announce_release(&owners);
         for id in dead {
             match self.forget(id) {
-                Ok(owner) => tracing::info!(%owner, "endpoint dropped: its namespace is gone"),
+                Ok(None) => {}
+                Ok(Some(owner)) => {
+                    self.addresses.release(&owner);
+                    tracing::info!(%owner, "endpoint dropped: its namespace is gone");
+                }
                 Err(error) => tracing::error!("a dead endpoint's record stays: {error:#}"),
             }
         }
     }
 
-    /// Removes an endpoint from disk and from the intent; its owner, in words.
-    pub(super) fn forget(&mut self, id: EndpointId) -> anyhow::Result<String> {
+    /// Removes an endpoint from disk and from the intent; its owner, if it was known.
+    pub(super) fn forget(&mut self, id: EndpointId) -> anyhow::Result<Option<Owner>> {
         self.store.remove(id)?;
         let endpoint = self.intent.endpoints.remove(&id);
-        Ok(endpoint.map_or_else(|| id.to_string(), |endpoint| endpoint.owner.to_string()))
+        Ok(endpoint.map(|endpoint| endpoint.owner))
     }
 
     pub(super) fn hide_corrupt(&mut self) {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::allocation::Addresses;
 use super::facts::Facts;
 use crate::api::types::{Allocation, Attachment, EniRef};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::intent::{Endpoint, Family, Intent};
+use crate::intent::{About, Endpoint, Family, Intent};
 use crate::numbers;
 use crate::types::EndpointId;
 use crate::view::{EniView, Readiness, View};
@@ -52,12 +53,19 @@ impl Admission<'_> {
             owner,
             netns,
             addresses,
+            ask,
         } = request;
         Ok(Decision::New(Endpoint {
             owner,
             netns,
             addresses,
             mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
+            about: About {
+                network: ask.network,
+                pod: ask.pod,
+                since: Some(Addresses::now()),
+                leases: Vec::new(),
+            },
         }))
     }
 
@@ -170,7 +178,11 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
             .at("addresses")
         })?;
         let family = Family::of(*address);
+        let pool = intent.pool_of(endpoint, *address);
+        let policy = intent.policy.pool(pool, &intent.settings.masquerade);
         Ok(Allocation {
+            pool: Some(pool.to_owned()),
+            skip_masquerade: policy.map(|policy| policy.skip_masquerade),
             address: *address,
             eni: EniRef {
                 number: eni.number,

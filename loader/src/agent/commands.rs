@@ -58,6 +58,14 @@ impl<K: Host> Actor<K> {
                 });
                 self.delete_and_answer(requests).await;
             }
+            Command::CheckEndpoint(owner, reply) => {
+                reply.send(self.check_endpoint(&owner).await).ok();
+            }
+            Command::Collect(request, reply) => {
+                reply.send(Ok(self.collect(request).await)).ok();
+            }
+            Command::Addresses(command) => self.address_command(command).await,
+            Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
             Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.list()))),
@@ -115,6 +123,7 @@ impl<K: Host> Actor<K> {
     ) -> Vec<Result<Attachment, ApiError>> {
         if self.source.value.is_some() {
             self.look().await;
+            self.update_addresses();
         }
         let admitted = requests.into_iter().map(|r| self.admit(r)).collect();
         let answers = self.finish(admitted).await;
@@ -125,7 +134,7 @@ impl<K: Host> Actor<K> {
 
     /// Looks at the kernel, because requests are decided by what is there now: an address may have
     /// come to a device of the host since the last pass.
-    async fn look(&mut self) {
+    pub(super) async fn look(&mut self) {
         if self.reconciler.kernel().facts().is_none() {
             // Nor is there anything yet to say which ENI is ready.
             self.run_pass().await;
@@ -137,7 +146,18 @@ impl<K: Host> Actor<K> {
         }
     }
 
+    /// Admits a request. One that is refused has no more addresses than before.
     fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
+        let owner = request.owner.clone();
+        let had = self.holds(&owner);
+        let admitted = self.decide(request);
+        if admitted.is_err() && !had {
+            self.addresses.take_back(&owner);
+        }
+        admitted
+    }
+
+    fn decide(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
         if self.source.value.is_none() {
             let error = self.source.error.as_deref();
             return Err(ApiError::new(
@@ -148,6 +168,8 @@ impl<K: Host> Actor<K> {
                 ),
             ));
         }
+        let request = self.with_addresses(request)?;
+        let ask = request.ask.clone();
         let facts = self.reconciler.kernel().facts().ok_or_else(|| {
             let message = "the kernel could not be read; see the log";
             ApiError::new(ErrorCode::NotReady, message)
@@ -165,7 +187,7 @@ impl<K: Host> Actor<K> {
             }),
             Decision::New(endpoint) => {
                 check_netns(&endpoint)?;
-                self.record(endpoint)
+                self.record_with_leases(endpoint, &ask)
             }
         }
     }
@@ -210,8 +232,12 @@ impl<K: Host> Actor<K> {
         }
         if !failed.is_empty() {
             for id in failed {
-                if let Err(error) = self.forget(id) {
-                    tracing::error!("the record of a failed endpoint stays: {error:#}");
+                match self.forget(id) {
+                    Ok(Some(owner)) => self.addresses.take_back(&owner),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::error!("the record of a failed endpoint stays: {error:#}");
+                    }
                 }
             }
             self.run_pass().await;
@@ -236,15 +262,24 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
-        let forgotten: Vec<_> = owners
-            .iter()
-            .map(|owner| self.forget_owner(owner))
-            .collect();
+        let forgotten = self.forget_owners(owners);
         if forgotten.iter().any(|known| matches!(known, Ok(true))) {
             self.run_pass().await;
         }
         let answers = forgotten.into_iter();
         answers.map(|known| known.map(drop::<bool>)).collect()
+    }
+
+    /// Forgets owners' endpoints, and has their addresses cool down; for each whether there was an
+    /// endpoint.
+    pub(super) fn forget_owners(&mut self, owners: &[Owner]) -> Vec<Result<bool, ApiError>> {
+        self.addresses.announce_release(owners);
+        let forgotten = owners.iter().map(|owner| {
+            let known = self.forget_owner(owner)?;
+            self.addresses.release(owner);
+            Ok(known)
+        });
+        forgotten.collect()
     }
 
     /// Forgets an owner's endpoint; whether there was one.
@@ -260,6 +295,7 @@ impl<K: Host> Actor<K> {
             faults::reach(Point::EndpointDelRecorded);
             if self.corrupt.remove(&id).is_some() {
                 self.hide_corrupt();
+                self.addresses.release_unreadable(&id.device());
             }
         }
         Ok(known)

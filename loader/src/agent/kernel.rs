@@ -17,6 +17,7 @@ use super::service_nat::ServiceNat;
 use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
+use crate::intent::Endpoint;
 use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::{Netlink, Others};
 use crate::object::Object;
@@ -60,6 +61,9 @@ pub(super) trait Host: Kernel {
 
     /// What others have in the kernel; of their routes, those out of these devices.
     fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
+
+    /// Looks at an endpoint's end inside the pod: what is not as it was made.
+    fn inspect(&mut self, endpoint: &Endpoint) -> impl Future<Output = Vec<String>> + Send;
 
     /// Devices where somebody's `ingress` qdisc has the place of our clsact.
     fn displaced(&self) -> Result<BTreeSet<u32>>;
@@ -203,6 +207,10 @@ impl Host for HostKernel {
         let links = self.facts.iter().flat_map(|facts| facts.links.values());
         self.datapath
             .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
+    }
+
+    async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
+        self.netlink.inspect(endpoint).await
     }
 
     fn displaced(&self) -> Result<BTreeSet<u32>> {

@@ -1,17 +1,23 @@
 //! The agent: one task owns the node's state, and everything else asks it.
 
 mod actor;
+mod address_commands;
 mod admission;
+mod allocation;
+mod check;
 mod cleanup;
+mod collect;
 mod commands;
 mod facts;
 mod kernel;
+mod leasing;
 mod lock;
 mod masquerade;
 mod memory;
 mod nat;
 mod netns;
 mod pacer;
+mod pending;
 mod policy;
 mod report;
 mod reservation;

@@ -27,12 +27,15 @@ impl<K: Host> Actor<K> {
             let addresses = endpoint.addresses.iter().map(|address| AddressStatus {
                 address: *address,
                 eni: view.and_then(|view| *view.addresses.get(address)?),
+                pool: Some(self.intent.pool_of(endpoint, *address).to_owned()),
             });
             EndpointStatus {
                 owner: endpoint.owner.clone(),
                 netns: endpoint.netns.clone(),
                 host_device: id.device(),
                 mtu: endpoint.mtu,
+                pod: endpoint.about.pod.clone(),
+                network: endpoint.about.network.clone(),
                 addresses: addresses.collect(),
                 readiness: view.map_or_else(
                     || Readiness::not_ready("not looked at yet"),
@@ -146,6 +149,7 @@ impl<K: Host> Actor<K> {
                 error: self.source.error.clone(),
                 notes: self.intent.node.notes.clone(),
             },
+            allocation: self.allocation_status(),
             masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints

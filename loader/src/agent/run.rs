@@ -10,9 +10,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::actor::Actor;
+use super::allocation::Addresses;
 use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
 use super::memory;
+use super::pending::Pending;
 use super::policy::{PolicyFiles, PolicyWatch};
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
@@ -48,6 +50,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     bpf::prepare(&options.pin_root)?;
     let _pins = take_pins(&options.pin_root)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
+    let addresses = Addresses::open(config, state)?;
+    let pending = Pending::new(config.cni.pending_deletes.as_path());
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
@@ -105,6 +109,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,
         store,
+        (addresses, pending),
         nat,
     );
 

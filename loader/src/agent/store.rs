@@ -14,12 +14,14 @@ use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
 use crate::document::read_file;
 use crate::faults::{self, Point};
-use crate::intent::Endpoint;
+use crate::intent::{About, Endpoint};
 use crate::numbers;
 use crate::types::{EndpointId, Owner};
 
 /// Version of the records.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read: its records say nothing of leases and pods.
+const OLDEST: u32 = 1;
 const SUFFIX: &str = ".json";
 /// What a record that cannot be read is renamed to.
 const CORRUPT_SUFFIX: &str = ".json.corrupt";
@@ -50,6 +52,8 @@ struct Record {
     netns: PathBuf,
     addresses: Vec<IpAddr>,
     mtu: u32,
+    #[serde(default)]
+    about: About,
 }
 
 impl Store {
@@ -120,6 +124,7 @@ impl Store {
             netns: endpoint.netns.clone(),
             addresses: endpoint.addresses.iter().copied().collect(),
             mtu: endpoint.mtu,
+            about: endpoint.about.clone(),
         };
         fs::create_dir_all(&self.folder)?;
         let mut temporary = tempfile::Builder::new()
@@ -203,10 +208,11 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         netns,
         addresses,
         mtu,
+        about,
     } = serde_json::from_str(&read_file(path)?)?;
     ensure!(
-        version == VERSION,
-        "version is {version}; {VERSION} is allowed"
+        (OLDEST..=VERSION).contains(&version),
+        "version is {version}; {OLDEST} to {VERSION} are allowed"
     );
     ensure!(
         (numbers::MTU_MIN..=numbers::MTU_MAX).contains(&mtu),
@@ -219,12 +225,25 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         owner,
         netns,
         addresses,
+        ask: _,
     } = AddEndpoint {
         owner,
         netns,
         addresses,
+        families: Vec::new(),
+        pools: BTreeMap::new(),
+        network: None,
+        pod: None,
     }
     .try_into()?;
+    ensure!(!addresses.is_empty(), "it has no addresses");
+    for lease in &about.leases {
+        ensure!(
+            lease.owner == owner && addresses.contains(&lease.address),
+            "the lease of {} is not of this endpoint",
+            lease.address
+        );
+    }
     ensure!(
         EndpointId::of(&owner) == id,
         "its owner {owner} does not go with its name"
@@ -234,6 +253,7 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
         netns,
         addresses,
         mtu,
+        about,
     })
 }
 

@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use super::VERSION;
 use super::error::{ApiError, ErrorBody};
 use super::types::{
-    AddEndpoint, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus,
-    Metric, NatFlows, NatFlushed, NatStats, Status,
+    AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus,
+    Metric, NatFlows, NatFlushed, NatStats, PoolStatus, Status,
 };
 use crate::masquerade::Tuple;
 use crate::types::Owner;
@@ -129,6 +129,22 @@ impl Client {
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.call(Method::GET, "status", Vec::new()).await
+    }
+
+    /// The pools.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn pools(&self) -> Result<Vec<PoolStatus>, ClientError> {
+        self.call(Method::GET, "pools", Vec::new()).await
+    }
+
+    /// Who has which address.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn addresses(&self) -> Result<Addresses, ClientError> {
+        self.call(Method::GET, "addresses", Vec::new()).await
     }
 
     /// The datapath's counters.

@@ -42,6 +42,22 @@ pub enum ErrorCode {
     EniNotReady,
     /// The endpoint was asked for rightly, but the kernel could not be brought to it.
     SetUpFailed,
+    /// The node has no such pool, or none of that family.
+    PoolUnknown,
+    /// The pool has no address left.
+    PoolExhausted,
+    /// The pool has addresses, and none of them can be given now.
+    PoolNotReady,
+    /// The address was released a moment ago.
+    AddressCoolingDown,
+    /// The owner has no endpoint.
+    UnknownEndpoint,
+    /// The owner has no addresses.
+    UnknownLease,
+    /// The owner's endpoint has the addresses.
+    EndpointExists,
+    /// No address of the default pool is left.
+    Exhausted,
     /// The agent has no complete picture of the node yet, or is stopping.
     NotReady,
     /// A fault of the agent.
@@ -58,16 +74,59 @@ impl ErrorCode {
         match self {
             Self::InvalidBody | Self::InvalidField => StatusCode::BAD_REQUEST,
             Self::PeerNotRoot => StatusCode::FORBIDDEN,
-            Self::NotFound | Self::UnknownVersion => StatusCode::NOT_FOUND,
+            Self::NotFound
+            | Self::UnknownVersion
+            | Self::UnknownEndpoint
+            | Self::UnknownLease => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
-            Self::OwnerConflict | Self::AddressInUse | Self::AddressOfHost => StatusCode::CONFLICT,
+            Self::OwnerConflict
+            | Self::AddressInUse
+            | Self::AddressOfHost
+            | Self::AddressCoolingDown
+            | Self::EndpointExists => StatusCode::CONFLICT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady => {
+            Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady | Self::PoolUnknown => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::NotReady => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReady | Self::PoolExhausted | Self::PoolNotReady | Self::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
             Self::SetUpFailed | Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl ErrorCode {
+    /// Whether the same request can succeed later without anybody changing what is asked for, where
+    /// nothing more is known than the code.
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        match self {
+            Self::Timeout
+            | Self::EniNotReady
+            | Self::PoolExhausted
+            | Self::PoolNotReady
+            | Self::AddressCoolingDown
+            | Self::AddressInUse
+            | Self::Exhausted
+            | Self::NotReady => true,
+            Self::InvalidBody
+            | Self::InvalidField
+            | Self::PeerNotRoot
+            | Self::NotFound
+            | Self::UnknownVersion
+            | Self::MethodNotAllowed
+            | Self::OwnerConflict
+            | Self::AddressOfHost
+            | Self::BodyTooLarge
+            | Self::AddressNotOwned
+            | Self::EniExcluded
+            | Self::SetUpFailed
+            | Self::PoolUnknown
+            | Self::UnknownEndpoint
+            | Self::UnknownLease
+            | Self::EndpointExists
+            | Self::Internal
+            | Self::Unknown => false,
         }
     }
 }
@@ -82,6 +141,9 @@ pub struct ApiError {
     /// The field of the request that is to blame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// Whether asking again later can help.
+    #[serde(default)]
+    pub retry: bool,
 }
 
 impl ApiError {
@@ -91,7 +153,14 @@ impl ApiError {
             code,
             message: message.into(),
             field: None,
+            retry: code.is_temporary(),
         }
+    }
+
+    /// The same error, for which it is known whether asking again later can help.
+    #[must_use]
+    pub fn temporary(self, retry: bool) -> Self {
+        Self { retry, ..self }
     }
 
     /// The same error with the field that is to blame.
@@ -143,6 +212,14 @@ impl IntoResponse for ApiError {
             | ErrorCode::EniExcluded
             | ErrorCode::EniNotReady
             | ErrorCode::SetUpFailed
+            | ErrorCode::PoolUnknown
+            | ErrorCode::PoolExhausted
+            | ErrorCode::PoolNotReady
+            | ErrorCode::AddressCoolingDown
+            | ErrorCode::UnknownEndpoint
+            | ErrorCode::UnknownLease
+            | ErrorCode::EndpointExists
+            | ErrorCode::Exhausted
             | ErrorCode::NotReady
             | ErrorCode::Internal
             | ErrorCode::Unknown => Vec::new(),

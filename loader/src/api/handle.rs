@@ -6,10 +6,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::{ApiError, ErrorCode};
 use super::types::{
-    Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus, Metric,
-    NatFlows, NatFlushed, NatStats, Status,
+    Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus, Explanation, FlowFilter, Leased,
+    MasqueradeStatus, Metric,
+    NatFlows, NatFlushed, NatStats, PoolStatus, Status,
 };
-use super::validate::EndpointRequest;
+use super::validate::{AddressRequest, EndpointRequest};
 use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::OwnedObject;
@@ -24,6 +25,14 @@ pub enum Command {
     AddEndpoint(EndpointRequest, Reply<Attachment>),
     /// Take a pod's attachment away. An unknown owner is success.
     DeleteEndpoint(Owner, Reply<()>),
+    /// How one endpoint is, by a look at the kernel now.
+    CheckEndpoint(Owner, Reply<EndpointCheck>),
+    /// Take away what a container runtime does not know any more.
+    Collect(Collect, Reply<Collected>),
+    /// About addresses.
+    Addresses(AddressCommand),
+    /// Whether pods can be added now.
+    Ready(Reply<()>),
     /// The endpoints.
     Endpoints(Reply<Vec<EndpointStatus>>),
     /// The ENIs.
@@ -44,6 +53,21 @@ pub enum Command {
     NatFlush(FlowFilter, Reply<NatFlushed>),
     /// What translation does.
     NatStats(Reply<Box<NatStats>>),
+}
+
+/// What can be asked about addresses.
+#[derive(Debug)]
+pub enum AddressCommand {
+    /// Give addresses to an owner that has no endpoint of ours.
+    Lease(AddressRequest, Reply<Leased>),
+    /// The owner lives: its addresses expire no more.
+    Claim(Owner, Reply<()>),
+    /// Take an owner's addresses back. None are success.
+    Release(Owner, Reply<()>),
+    /// Who has what.
+    List(Reply<Addresses>),
+    /// The pools.
+    Pools(Reply<Vec<PoolStatus>>),
 }
 
 /// A way to ask the agent.

@@ -1,6 +1,7 @@
 //! The agent's interface: HTTP and JSON over a Unix socket, as docs/api.md describes it. The CNI
 //! plugin and the command line are its users.
 
+mod addresses;
 mod body;
 mod client;
 mod error;
@@ -12,9 +13,9 @@ mod validate;
 
 pub use client::{Client, ClientError};
 pub use error::{ApiError, ErrorCode};
-pub use handle::{Command, Handle, Reply};
+pub use handle::{AddressCommand, Command, Handle, Reply};
 pub use server::{Server, ServerLimits};
-pub use validate::EndpointRequest;
+pub use validate::{AddressRequest, Ask, EndpointRequest};
 
 /// The version of the interface, as it stands in every path.
 pub const VERSION: &str = "v1";

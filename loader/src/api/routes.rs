@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{get, post};
 use hyper::{Method, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::json;
@@ -16,16 +16,19 @@ use super::VERSION;
 use super::body;
 use super::error::{ApiError, ErrorCode};
 use super::handle::{Command, Handle, Reply};
-use super::types::{AddEndpoint, FlowFilter};
-use super::validate::{EndpointRequest, check_filter, check_flush, check_owner};
+use super::types::{AddEndpoint, Collect, FlowFilter};
+use super::validate::{EndpointRequest, check_collect, check_filter, check_flush, check_owner};
 use crate::masquerade::{BadTuple, Tuple};
 use crate::types::Owner;
 
 #[derive(Clone)]
-struct Context {
-    handle: Handle,
-    body_time: Duration,
+pub(super) struct Context {
+    pub(super) handle: Handle,
+    pub(super) body_time: Duration,
 }
+
+/// An owner, as it stands in a path.
+pub(super) type InPath = Result<Path<(String, String)>, PathRejection>;
 
 /// The interface's paths; a request body has `body_time` to arrive.
 pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
@@ -37,8 +40,11 @@ pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
         )
         .route(
             &v1("endpoints/{container_id}/{interface}"),
-            delete(delete_endpoint),
+            get(check_endpoint).delete(delete_endpoint),
         )
+        .route(&v1("endpoints/gc"), post(collect))
+        .route(&v1("ready"), get(ready))
+        .merge(super::addresses::router())
         .route(&v1("enis"), get(|state| read(state, Command::Enis)))
         .route(&v1("routes"), get(|state| read(state, Command::Objects)))
         .route(&v1("status"), get(|state| read(state, Command::Status)))
@@ -70,7 +76,7 @@ pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
         .with_state(Context { handle, body_time })
 }
 
-async fn read<T: Serialize>(
+pub(super) async fn read<T: Serialize>(
     State(context): State<Context>,
     command: impl FnOnce(Reply<T>) -> Command,
 ) -> Result<Response, ApiError> {
@@ -90,20 +96,42 @@ async fn add_endpoint(State(context): State<Context>, body: Body) -> Result<Resp
 
 async fn delete_endpoint(
     State(context): State<Context>,
-    owner: Result<Path<(String, String)>, PathRejection>,
+    owner: InPath,
 ) -> Result<Response, ApiError> {
-    let Path((container_id, interface)) = owner
+    let owner = owner_in(owner)?;
+    context
+        .handle
+        .ask(|reply| Command::DeleteEndpoint(owner, reply))
+        .await?;
+    Ok(body::answer(StatusCode::OK, &json!({})))
+}
+
+async fn check_endpoint(context: State<Context>, owner: InPath) -> Result<Response, ApiError> {
+    let owner = owner_in(owner)?;
+    read(context, |reply| Command::CheckEndpoint(owner, reply)).await
+}
+
+async fn collect(context: State<Context>, body: Body) -> Result<Response, ApiError> {
+    let request: Collect = body::read(body, context.body_time).await?;
+    check_collect(&request)?;
+    read(context, |reply| Command::Collect(request, reply)).await
+}
+
+async fn ready(State(context): State<Context>) -> Result<Response, ApiError> {
+    context.handle.ask(Command::Ready).await?;
+    Ok(body::answer(StatusCode::OK, &json!({"ready": true})))
+}
+
+/// The owner that a path names.
+pub(super) fn owner_in(path: InPath) -> Result<Owner, ApiError> {
+    let Path((container_id, interface)) = path
         .map_err(|error| ApiError::new(ErrorCode::InvalidField, error.body_text()).at("path"))?;
     let owner = Owner {
         container_id,
         interface,
     };
     check_owner(&owner, "")?;
-    context
-        .handle
-        .ask(|reply| Command::DeleteEndpoint(owner, reply))
-        .await?;
-    Ok(body::answer(StatusCode::OK, &json!({})))
+    Ok(owner)
 }
 
 async fn explain(

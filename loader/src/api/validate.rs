@@ -1,18 +1,20 @@
 //! Checks what a request says by itself, before the state of the node comes in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::error::{ApiError, ErrorCode};
-use super::types::{AddEndpoint, FlowFilter};
-use crate::intent::Family;
+use super::types::{AddEndpoint, AskAddresses, Collect, FlowFilter};
+use crate::intent::{Family, PodRef};
 use crate::nat;
 use crate::types::Owner;
 
 /// Longest container id. containerd, CRI-O and Docker use 64 characters; a file is named after a
 /// hash of it, so this is only a bound.
 const MAX_CONTAINER_ID: usize = 255;
+/// Longest name of a pool, a network or a pod: that of a Kubernetes object (RFC 1123 subdomain).
+const MAX_NAME: usize = 253;
 /// Longest interface name: `IFNAMSIZ` less the terminator (include/uapi/linux/if.h).
 const MAX_INTERFACE: usize = 15;
 
@@ -23,8 +25,34 @@ pub struct EndpointRequest {
     pub owner: Owner,
     /// The pod's network namespace: an absolute path.
     pub netns: PathBuf,
-    /// Its addresses: one or two, of different families.
+    /// Its addresses: one or two, of different families; none where the agent is to allocate them.
     pub addresses: BTreeSet<IpAddr>,
+    /// What is asked for besides.
+    pub ask: Ask,
+}
+
+/// Addresses that are asked for without an endpoint: checked in itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressRequest {
+    /// Whose they are to be.
+    pub owner: Owner,
+    /// Which ones: none, one or two, of different families.
+    pub addresses: BTreeSet<IpAddr>,
+    /// What is asked for besides.
+    pub ask: Ask,
+}
+
+/// What a request says beside the addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// The families to allocate addresses of; empty: those of the configuration.
+    pub families: BTreeSet<Family>,
+    /// The pools to allocate from.
+    pub pools: BTreeMap<Family, String>,
+    /// The CNI network.
+    pub network: Option<String>,
+    /// The pod.
+    pub pod: Option<PodRef>,
 }
 
 impl TryFrom<AddEndpoint> for EndpointRequest {
@@ -35,6 +63,10 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
             owner,
             netns,
             addresses,
+            families,
+            pools,
+            network,
+            pod,
         } = request;
         check_owner(&owner, "owner.")?;
         if !netns.is_absolute() || netns.as_os_str().len() > libc::PATH_MAX as usize {
@@ -46,27 +78,96 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
                 ),
             ));
         }
-        for family in Family::ALL {
-            let of_family = addresses.iter().filter(|a| Family::of(**a) == family);
-            if of_family.count() > 1 {
-                return Err(invalid(
-                    "addresses",
-                    format!("{addresses:?} has two of one family; one of each is allowed"),
-                ));
-            }
-        }
-        if addresses.is_empty() {
-            return Err(invalid(
-                "addresses",
-                "empty; one IPv4 address, one IPv6 address or both are needed".to_owned(),
-            ));
-        }
         Ok(Self {
             owner,
             netns,
+            ask: check_ask(&addresses, families, pools, network, pod)?,
             addresses: addresses.into_iter().collect(),
         })
     }
+}
+
+impl TryFrom<AskAddresses> for AddressRequest {
+    type Error = ApiError;
+
+    fn try_from(request: AskAddresses) -> Result<Self, Self::Error> {
+        let AskAddresses {
+            owner,
+            addresses,
+            families,
+            pools,
+            network,
+            pod,
+        } = request;
+        check_owner(&owner, "owner.")?;
+        Ok(Self {
+            owner,
+            ask: check_ask(&addresses, families, pools, network, pod)?,
+            addresses: addresses.into_iter().collect(),
+        })
+    }
+}
+
+/// Checks what is asked for of addresses, and for whom.
+fn check_ask(
+    addresses: &[IpAddr],
+    families: Vec<Family>,
+    pools: BTreeMap<Family, String>,
+    network: Option<String>,
+    pod: Option<PodRef>,
+) -> Result<Ask, ApiError> {
+    for family in Family::ALL {
+        let of_family = addresses.iter().filter(|a| Family::of(**a) == family);
+        if of_family.count() > 1 {
+            return Err(invalid(
+                "addresses",
+                format!("{addresses:?} has two of one family; one of each is allowed"),
+            ));
+        }
+    }
+    let with_addresses = [("families", families.is_empty()), ("pools", pools.is_empty())];
+    if let Some((field, _)) = with_addresses.iter().find(|(_, is_empty)| !is_empty)
+        && !addresses.is_empty()
+    {
+        return Err(invalid(
+            field,
+            "given beside addresses; one of them is allowed".to_owned(),
+        ));
+    }
+    let names = pools.values().map(|name| ("pools", name));
+    let names = names.chain(network.iter().map(|name| ("network", name)));
+    let of_pod = pod.iter().flat_map(|pod| {
+        let uid = pod.uid.iter().map(|uid| ("pod.uid", uid));
+        [("pod.namespace", &pod.namespace), ("pod.name", &pod.name)]
+            .into_iter()
+            .chain(uid)
+    });
+    for (field, name) in names.chain(of_pod) {
+        if !(1..=MAX_NAME).contains(&name.len()) || name.contains(char::is_control) {
+            return Err(invalid(
+                field,
+                format!("{name:?} is refused; allowed: a name of 1 to {MAX_NAME} characters"),
+            ));
+        }
+    }
+    Ok(Ask {
+        families: families.into_iter().collect(),
+        pools,
+        network,
+        pod,
+    })
+}
+
+/// Checks which attachments are said to live.
+pub(super) fn check_collect(collect: &Collect) -> Result<(), ApiError> {
+    if collect.network.is_empty() {
+        return Err(invalid(
+            "network",
+            "empty; the name of a CNI network is needed".to_owned(),
+        ));
+    }
+    let mut all = collect.valid.iter().enumerate();
+    all.try_for_each(|(at, owner)| check_owner(owner, &format!("valid[{at}].")))
 }
 
 /// Checks which flows are asked for.
@@ -168,6 +269,10 @@ mod tests {
                 "10.0.1.20".parse().unwrap(),
                 "2001:db8::20".parse().unwrap(),
             ],
+            families: Vec::new(),
+            pools: BTreeMap::new(),
+            network: None,
+            pod: None,
         }
     }
 
@@ -217,13 +322,48 @@ mod tests {
         bad.netns = "netns/pod1".into();
         assert_eq!(field_of(bad).as_deref(), Some("netns"));
         for addresses in [
-            &[][..],
-            &["10.0.1.20", "10.0.1.21"],
+            &["10.0.1.20", "10.0.1.21"][..],
             &["10.0.1.20", "10.0.1.20"],
         ] {
             let mut bad = request();
             bad.addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
             assert_eq!(field_of(bad).as_deref(), Some("addresses"));
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_beside_addresses_is_checked() {
+        let without = || AddEndpoint {
+            addresses: Vec::new(),
+            ..request()
+        };
+        let good = AddEndpoint {
+            families: vec![Family::V4],
+            pools: [(Family::V4, "blue".to_owned())].into(),
+            network: Some("towpath".to_owned()),
+            ..without()
+        };
+        let checked = EndpointRequest::try_from(good.clone()).unwrap();
+        assert_eq!(checked.ask.families, [Family::V4].into());
+        let both = AddEndpoint {
+            addresses: request().addresses,
+            ..good.clone()
+        };
+        assert_eq!(field_of(both).as_deref(), Some("families"));
+        let nameless = AddEndpoint {
+            pools: [(Family::V4, String::new())].into(),
+            ..without()
+        };
+        assert_eq!(field_of(nameless).as_deref(), Some("pools"));
+        let pod = PodRef {
+            namespace: "n".into(),
+            name: "x".repeat(MAX_NAME + 1),
+            uid: None,
+        };
+        let long = AddEndpoint {
+            pod: Some(pod),
+            ..without()
+        };
+        assert_eq!(field_of(long).as_deref(), Some("pod.name"));
     }
 }

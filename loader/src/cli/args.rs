@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::intent::Family;
 use crate::masquerade::{Peer, Protocol};
 
 /// Pod networking for Kubernetes on AWS network interfaces: the node agent, and the command that
@@ -62,6 +63,12 @@ pub(super) enum Command {
 
     /// List the endpoints (pod attachments).
     Endpoints(Output),
+
+    /// List the pools: how many of their addresses are in use, cool down, are free, wait.
+    Pools(Output),
+
+    /// List the addresses that somebody has, or had until a moment ago.
+    Addresses(Output),
 
     /// List the ENIs, each with its readiness and the reason.
     Enis(Output),
@@ -187,6 +194,8 @@ pub(super) enum EndpointCommand {
     #[command(after_help = "\
 Example:
   ip netns add web
+  towpath endpoint add 0a1b2c eth0 --netns web
+  towpath endpoint add 0a1b2c eth0 --netns web --pool blue --family ipv4 --family ipv6
   towpath endpoint add 0a1b2c eth0 --netns web --address 10.0.1.20
   ip netns exec web ping 10.0.1.1")]
     Add {
@@ -195,9 +204,11 @@ Example:
         /// The network namespace: a path, or a name under /run/netns.
         #[arg(long, value_name = "PATH|NAME")]
         netns: PathBuf,
-        /// An address that a ready ENI owns; one of each family.
-        #[arg(long = "address", value_name = "IP", required = true)]
+        /// An address that a ready ENI owns; one of each family. Without any, the agent gives them.
+        #[arg(long = "address", value_name = "IP")]
         addresses: Vec<IpAddr>,
+        #[command(flatten)]
+        which: WhichArgs,
         #[command(flatten)]
         output: Output,
     },
@@ -209,6 +220,35 @@ Example:
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// Which addresses the agent is to give.
+#[derive(Debug, Args)]
+pub(super) struct WhichArgs {
+    /// The pool to give addresses from; without it, the default pool.
+    #[arg(long, value_name = "NAME", conflicts_with = "addresses")]
+    pub(super) pool: Option<String>,
+    /// A family to give an address of; without any, those of the configuration.
+    #[arg(long = "family", value_name = "FAMILY", conflicts_with = "addresses")]
+    pub(super) families: Vec<FamilyName>,
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FamilyName {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl From<FamilyName> for Family {
+    fn from(name: FamilyName) -> Self {
+        match name {
+            FamilyName::Ipv4 => Self::V4,
+            FamilyName::Ipv6 => Self::V6,
+        }
+    }
 }
 
 /// What to do with translated flows.

@@ -18,6 +18,7 @@ use crate::agent;
 use crate::api::Client;
 use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
 use crate::config::Config;
+use crate::intent::Family;
 use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::ObjectState;
@@ -55,6 +56,8 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Run
         | Command::Status(_)
         | Command::Endpoints(_)
+        | Command::Pools(_)
+        | Command::Addresses(_)
         | Command::Enis(_)
         | Command::Routes { .. }
         | Command::Masq { .. }
@@ -97,6 +100,12 @@ async fn with_config(
                 render::endpoints,
             )?;
         }
+        Command::Pools(output) => {
+            output::value(output, client.pools().await?.as_slice(), render::pools)?;
+        }
+        Command::Addresses(output) => {
+            output::value(output, &client.addresses().await?, render::addresses)?;
+        }
         Command::Enis(output) => {
             output::value(output, client.enis().await?.as_slice(), render::enis)?;
         }
@@ -132,12 +141,19 @@ async fn with_config(
             owner,
             netns,
             addresses,
+            which,
             output,
         }) => {
+            let pools = which.pool.iter();
+            let pools = pools.flat_map(|pool| Family::ALL.map(|family| (family, pool.clone())));
             let request = AddEndpoint {
                 owner: owner.into(),
                 netns: netns_path(netns)?,
                 addresses,
+                families: which.families.into_iter().map(Into::into).collect(),
+                pools: pools.collect(),
+                network: None,
+                pod: None,
             };
             let attachment = client.add_endpoint(&request).await?;
             output::value(output, &attachment, render::attachment)?;

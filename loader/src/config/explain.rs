@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 40] = [
+pub(super) const HELP: [(&str, &str); 48] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -176,6 +176,38 @@ pub(super) const HELP: [(&str, &str); 40] = [
     (
         "nat.lifetimes.closed-under-pressure",
         "Seconds that a closed TCP connection may be idle where entries run short, 2 to 240.",
+    ),
+    (
+        "ipam.enabled",
+        "Whether the agent allocates pods' addresses (docs/ipam.md); false: each comes with its request.",
+    ),
+    (
+        "ipam.families",
+        "Families that a pod gets an address of when its request names none: [ipv4], [ipv6] or [ipv4, ipv6].",
+    ),
+    (
+        "ipam.default-pool",
+        "Pool that is meant when a request names none, and that ENIs serve which no pool is bound to.",
+    ),
+    (
+        "ipam.pre-allocate",
+        "Addresses that the node asks for beyond those in use, by pool: default=8,blue=16.",
+    ),
+    (
+        "ipam.cooldown",
+        "Seconds that a released address is kept back, and then until its last owner's flows are gone; 0 to 86400; 0: neither.",
+    ),
+    (
+        "ipam.unclaimed",
+        "Seconds after which an address is taken back that nobody has claimed, 10 to 86400.",
+    ),
+    (
+        "plain-pools.native",
+        "Whether the VPC routes the addresses of pools that no ENI backs, so that they may skip masquerade: true or false.",
+    ),
+    (
+        "cni.pending-deletes",
+        "Folder in which the CNI plugin leaves deletes while no agent answers.",
     ),
     (
         "host-addresses",

@@ -1,6 +1,7 @@
 //! The configuration file: typed, with defaults that work.
 
 mod explain;
+mod ipam;
 mod masquerade;
 mod nat;
 mod sections;
@@ -16,6 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
 pub use self::explain::{Row, Source};
+pub use self::ipam::{
+    CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
+};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
@@ -56,6 +60,15 @@ pub struct Config {
     /// Ports, room and lifetimes of translated flows.
     #[serde(deserialize_with = "nullable")]
     pub nat: NatSection,
+    /// Which pod gets which address.
+    #[serde(deserialize_with = "nullable")]
+    pub ipam: IpamSection,
+    /// Pools that no ENI backs.
+    #[serde(deserialize_with = "nullable")]
+    pub plain_pools: PlainPoolsSection,
+    /// The CNI plugin's side.
+    #[serde(deserialize_with = "nullable")]
+    pub cni: CniSection,
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
@@ -80,6 +93,9 @@ impl Default for Config {
             services: ServicesSection::default(),
             masquerade: MasqueradeSection::default(),
             nat: NatSection::default(),
+            ipam: IpamSection::default(),
+            plain_pools: PlainPoolsSection::default(),
+            cni: CniSection::default(),
             host_addresses: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),

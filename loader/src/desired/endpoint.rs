@@ -111,14 +111,10 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
 
 /// Whether the pool of an address is kept from being masqueraded. While that is not known, what
 /// the datapath has stays.
-fn skips_masquerade(builder: &Builder<'_>, address: IpAddr) -> bool {
-    let Intent {
-        node,
-        policy,
-        settings,
-        ..
-    } = builder.intent;
-    match policy.pool(node.pool_of(address), &settings.masquerade) {
+fn skips_masquerade(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> bool {
+    let intent = builder.intent;
+    let pool = intent.pool_of(endpoint, address);
+    match intent.policy.pool(pool, &intent.settings.masquerade) {
         Some(policy) => policy.skip_masquerade,
         None => match builder.observed.maps.get(&MapKey::Address(address)) {
             Some(MapEntry::Address(_, entry)) => entry.skips_masquerade(),
@@ -229,7 +225,7 @@ impl OneEndpoint<'_> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: number.0,
                 eni_ifindex,
-                skip_masquerade: skips_masquerade(builder, address),
+                skip_masquerade: skips_masquerade(builder, self.endpoint, address),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,

@@ -1,8 +1,11 @@
 //! Pools: `CiliumPodIPPool` documents, of which the masquerade policy is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use ipam::Family;
+use ipam::node::Binding;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{MasqueradeSettings, Policy};
@@ -27,6 +30,7 @@ pub struct Pools {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Document {
     skip: bool,
+    pool: ipam::node::Pool,
     file: PathBuf,
     number: usize,
 }
@@ -54,6 +58,13 @@ impl Pools {
     /// The names of the pools that have a document.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+
+    /// What allocation has to know of them.
+    pub(crate) fn for_allocation(&self) -> BTreeMap<String, ipam::node::Pool> {
+        let all = self.by_name.iter();
+        all.map(|(name, document)| (name.clone(), document.pool.clone()))
+            .collect()
     }
 
     /// Whether a pool has a document.
@@ -134,6 +145,8 @@ struct Raw {
     kind: String,
     #[serde(deserialize_with = "nullable")]
     metadata: Metadata,
+    #[serde(deserialize_with = "nullable")]
+    spec: Spec,
     /// Of a `List`, as `kubectl get -o yaml` writes it.
     #[serde(deserialize_with = "nullable")]
     items: Vec<Raw>,
@@ -146,6 +159,24 @@ struct Metadata {
     name: String,
     #[serde(deserialize_with = "nullable")]
     annotations: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    ipv4: Option<IgnoredAny>,
+    ipv6: Option<IgnoredAny>,
+}
+
+impl Spec {
+    /// The families that the pool has CIDRs of.
+    fn families(&self) -> BTreeSet<Family> {
+        let of = |spec: &Option<IgnoredAny>, family| spec.is_some().then_some(family);
+        [of(&self.ipv4, Family::V4), of(&self.ipv6, Family::V6)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
 }
 
 impl Pools {
@@ -198,8 +229,17 @@ impl Pools {
             ));
         }
         let skip = annotation == Some("true");
-        let file = file.to_owned();
-        let document = Document { skip, file, number };
+        let binding = Binding::parse(&annotations);
+        let binding = binding.map_err(|error| format!("metadata.annotations: {error}"))?;
+        let document = Document {
+            skip,
+            pool: ipam::node::Pool {
+                families: raw.spec.families(),
+                binding,
+            },
+            file: file.to_owned(),
+            number,
+        };
         self.by_name.insert(name, document);
         Ok(())
     }

@@ -154,6 +154,12 @@ impl Handle {
         lock(&self.report).clone()
     }
 
+    /// Whether the last sweep found nothing of an address that no endpoint has any more.
+    #[must_use]
+    pub fn is_quiet(&self, address: IpAddr) -> bool {
+        lock(&self.report).is_quiet(address)
+    }
+
     pub(super) fn set_report(&self, change: impl FnOnce(&mut Report)) {
         change(&mut lock(&self.report));
     }

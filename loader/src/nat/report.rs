@@ -1,5 +1,6 @@
 //! What the sweeper says of itself between sweeps.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::census::Used;
@@ -32,6 +33,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether the last sweep found nothing of an address, and already knew that no endpoint has it.
+    #[must_use]
+    pub fn is_quiet(&self, address: IpAddr) -> bool {
+        self.last.as_ref().is_some_and(|(_, sweep)| {
+            let had = sweep.endpoints.as_ref().is_none_or(|e| e.contains(&address));
+            !had && !sweep.lost.contains(&address)
+        })
+    }
+
     pub(super) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
         self.reaped += sweep.reaped;
         if sweep.is_pressed {

@@ -74,6 +74,10 @@ pub struct Sweep {
     pub fullest: f64,
     /// Whether closed connections went at once.
     pub is_pressed: bool,
+    /// Addresses of endpoints that are gone and of which there was something still.
+    pub lost: BTreeSet<IpAddr>,
+    /// The addresses of the endpoints that there were to be.
+    pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Why conntrack could not be asked.
     pub error: Option<String>,
     /// How long it took.
@@ -137,6 +141,7 @@ impl<T: Tables> Sweeper<T> {
         let start = Instant::now();
         let mut sweep = Sweep {
             is_pressed,
+            endpoints: around.endpoints.clone(),
             ..Sweep::default()
         };
         self.stack = self.tracker.lifetimes();
@@ -173,6 +178,10 @@ impl<T: Tables> Sweeper<T> {
         let mut pods = Pods::new(&self.tables, around);
         let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         self.tables.flows(family, &mut |key, flow| {
+            let is_lost = pods.has_lost(flow.pod, flow.endpoint);
+            if is_lost {
+                sweep.lost.insert(flow.pod.into());
+            }
             if judge.is_over(key, flow) {
                 let item = ReapFlow {
                     key: *key,
@@ -185,7 +194,7 @@ impl<T: Tables> Sweeper<T> {
                 // It counts until conntrack has been asked.
                 asked.push((tuple, item));
             }
-            if pods.has_lost(flow.pod, flow.endpoint) {
+            if is_lost {
                 let (key, last_seen) = (*key, ReapFlow::ALWAYS);
                 gone.push(ReapFlow { key, last_seen });
                 return;
@@ -226,6 +235,10 @@ impl<T: Tables> Sweeper<T> {
         let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         self.tables.notes(kind, &mut |tuple, note| {
             let key = *tuple;
+            let is_lost = pods.has_lost(tuple.pod, note.endpoint);
+            if is_lost {
+                sweep.lost.insert(tuple.pod.into());
+            }
             if judge.is_note_over(kind, tuple, note) {
                 let last_seen = note.last_seen;
                 let item = ReapNote { key, last_seen };
@@ -235,7 +248,7 @@ impl<T: Tables> Sweeper<T> {
                 }
                 asked.push(item);
             }
-            if pods.has_lost(tuple.pod, note.endpoint) {
+            if is_lost {
                 // The next pod with the address may take it over before it goes.
                 let last_seen = note.last_seen;
                 gone.push(ReapNote { key, last_seen });

@@ -192,14 +192,14 @@ async fn inside(
     Ok(())
 }
 
-fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
+pub(super) fn addresses(endpoint: &Endpoint, family: Family) -> Vec<IpAddr> {
     let all = endpoint.addresses.iter().copied();
     all.filter(|address| Family::of(*address) == family)
         .collect()
 }
 
 /// The pod's gateway: an address that no device has, answered for by a neighbour entry.
-fn gateway(family: Family) -> IpAddr {
+pub(super) fn gateway(family: Family) -> IpAddr {
     match family {
         Family::V4 => numbers::POD_GATEWAY_V4.into(),
         Family::V6 => numbers::POD_GATEWAY_V6.into(),
@@ -207,7 +207,7 @@ fn gateway(family: Family) -> IpAddr {
 }
 
 /// The pod's routes of a family: its gateway on the device, everything else by the gateway.
-fn routes(family: Family, device: u32, protocol: u8) -> anyhow::Result<[Route; 2]> {
+pub(super) fn routes(family: Family, device: u32, protocol: u8) -> anyhow::Result<[Route; 2]> {
     let gateway = gateway(family);
     let route = |destination, next_hop| Route {
         table: TABLE_MAIN,

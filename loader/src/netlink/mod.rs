@@ -7,6 +7,7 @@ mod apply;
 mod endpoint;
 mod errno;
 mod events;
+mod inspect;
 pub(crate) mod netfilter;
 mod netns;
 mod observe;
@@ -26,7 +27,7 @@ pub use self::others::Others;
 use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
-use crate::intent::Family;
+use crate::intent::{Endpoint, Family};
 use crate::kernel::{Observed, StepKind};
 
 /// The owner of the agent's netlink socket: one request at a time.
@@ -116,6 +117,11 @@ impl Netlink {
     /// When the socket cannot be opened or cannot join the notifications.
     pub fn events(&self) -> anyhow::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
         events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
+    }
+
+    /// Looks at an endpoint's end inside the pod: what is not as it was made, in words.
+    pub async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
+        inspect::inspect(endpoint, self.protocol).await
     }
 
     /// What others have in the kernel beside us; of their routes, those out of `devices`. Nothing of

@@ -69,6 +69,9 @@ pub(super) struct EniSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct IpamSpec {
+    /// How many addresses of the default pool the node keeps in store.
+    #[serde(rename = "pre-allocate", deserialize_with = "nullable")]
+    pub(super) pre_allocate: i64,
     /// The flat pool that agents before Cilium 1.20 read: address to ENI.
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: BTreeMap<String, PoolEntry>,
@@ -90,6 +93,10 @@ pub(super) struct AllocatedPool {
     pub(super) pool: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) cidrs: Vec<String>,
+    #[serde(rename = "allowFirstIP", deserialize_with = "nullable")]
+    pub(super) allow_first: bool,
+    #[serde(rename = "allowLastIP", deserialize_with = "nullable")]
+    pub(super) allow_last: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -143,6 +150,8 @@ pub(super) struct Eni {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Subnet {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) id: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) cidr: String,
 }

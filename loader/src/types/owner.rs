@@ -3,30 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+pub use ipam::Owner;
 use serde::{Deserialize, Serialize};
 
 use super::MacAddr;
-
-/// The owner of an endpoint: one interface of one container. This is how CNI identifies an
-/// attachment.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(
-    rename_all = "kebab-case",
-    deny_unknown_fields,
-    expecting = "an object with container-id and interface"
-)]
-pub struct Owner {
-    /// The runtime's id of the container (sandbox).
-    pub container_id: String,
-    /// Name of the interface inside the container.
-    pub interface: String,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.container_id, self.interface)
-    }
-}
 
 /// A 48-bit name of an endpoint, a function of its owner.
 ///

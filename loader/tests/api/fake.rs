@@ -9,8 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use towpath::api::types::{Allocation, Attachment, EniRef, FlowFilter, NatFlows, NatFlushed};
-use towpath::api::{ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits};
+use towpath::api::types::{
+    Addresses, Allocation, Attachment, Collected, EniRef, FlowFilter, Leased, NatFlows, NatFlushed,
+};
+use towpath::api::{AddressCommand, ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits};
 use towpath::masquerade::{Explanation, Tuple, Verdict};
 use towpath::types::{EndpointId, EniNumber, Owner};
 
@@ -159,6 +161,21 @@ pub(crate) fn answer(
             };
             drop(reply.send(Ok(answer)));
         }
+        Command::CheckEndpoint(owner, reply) => {
+            let message = format!("{owner} has no endpoint");
+            let error = ApiError::new(ErrorCode::UnknownEndpoint, message);
+            reply.send(Err(error)).ok();
+        }
+        Command::Collect(request, reply) => {
+            let removed = request.valid;
+            let kept = Vec::new();
+            reply.send(Ok(Collected { removed, kept })).ok();
+        }
+        Command::Ready(reply) => {
+            let error = ApiError::new(ErrorCode::Exhausted, "no address is left");
+            reply.send(Err(error)).ok();
+        }
+        Command::Addresses(command) => addresses(command),
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::NatFlows(filter, reply) => drop(reply.send(Ok(flows(&filter)))),
         Command::NatFlush(filter, reply) => {
@@ -166,6 +183,27 @@ pub(crate) fn answer(
             reply.send(Ok(NatFlushed { removed })).ok();
         }
         Command::NatStats(reply) => drop(reply.send(Ok(Box::default()))),
+    }
+}
+
+/// What a node without addresses would say.
+fn addresses(command: AddressCommand) {
+    match command {
+        AddressCommand::Lease(request, reply) => {
+            let leased = Leased {
+                owner: request.owner,
+                addresses: Vec::new(),
+                expires_seconds: Some(600),
+            };
+            reply.send(Ok(leased)).ok();
+        }
+        AddressCommand::Claim(owner, reply) => {
+            let error = ApiError::new(ErrorCode::UnknownLease, owner.to_string());
+            reply.send(Err(error)).ok();
+        }
+        AddressCommand::Release(_, reply) => drop(reply.send(Ok(()))),
+        AddressCommand::List(reply) => drop(reply.send(Ok(Addresses::default()))),
+        AddressCommand::Pools(reply) => drop(reply.send(Ok(Vec::new()))),
     }
 }
 
@@ -196,6 +234,8 @@ pub(crate) fn attachment(request: &EndpointRequest) -> Attachment {
         subnet: "10.0.1.0/24".parse().unwrap(),
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         pod_gateway: "169.254.1.1".parse().unwrap(),
+        pool: Some("default".into()),
+        skip_masquerade: Some(false),
     };
     Attachment {
         owner: request.owner.clone(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use towpath::intent::{Endpoint, Family};
+use towpath::intent::{About, Endpoint, Family};
 use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use towpath::netlink::Netlink;
 use towpath::numbers;
@@ -27,6 +27,7 @@ fn endpoint(netns: &Path, addresses: &[&str]) -> Endpoint {
             .map(|address| address.parse().expect("an address"))
             .collect(),
         mtu: 8900,
+        about: About::default(),
     }
 }
 

@@ -13,7 +13,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-ebpf", &["datapath-common"]),
     (
         "towpath",
-        &["datapath-build", "datapath-common", "towpath-cni"],
+        &[
+            "datapath-build",
+            "datapath-common",
+            "towpath-cni",
+            "towpath-ipam",
+        ],
     ),
     (
         "bpf-tests",

@@ -16,7 +16,8 @@ use super::*;
 use crate::agent::facts::Facts;
 use crate::api::types::ServiceNatStatus;
 use crate::api::types::{Attachment, HealthState};
-use crate::api::{ApiError, EndpointRequest, ErrorCode};
+use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
+use crate::config::Config;
 use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::fixture;
 use crate::intent::Endpoint;
@@ -24,6 +25,7 @@ use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind}
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
+mod allocation;
 mod records;
 
 /// A model kernel that hides endpoints as the real one does.
@@ -92,6 +94,10 @@ impl Host for ModelHost {
         Ok(BTreeSet::new())
     }
 
+    async fn inspect(&mut self, _endpoint: &Endpoint) -> Vec<String> {
+        Vec::new()
+    }
+
     async fn others(&mut self, _devices: &BTreeSet<u32>) -> Result<Others> {
         Ok(Others::default())
     }
@@ -109,6 +115,9 @@ impl nat::Switch for NoSwitch {
 /// A node's disk and kernel, which outlive agents.
 struct Machine {
     folder: TempDir,
+    /// The state folder, without the records.
+    state: TempDir,
+    config: Config,
     kernel: Option<ModelKernel>,
 }
 
@@ -116,6 +125,8 @@ impl Machine {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            state: tempfile::tempdir().unwrap(),
+            config: Config::default(),
             kernel: Some(ModelKernel::new(fixture::host())),
         }
     }
@@ -130,7 +141,10 @@ impl Machine {
         let store = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
         let nat = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
-        Actor::new(kernel, settings, None, "/node.yaml".into(), store, nat)
+        let addresses = Addresses::open(&self.config, self.state.path()).unwrap();
+        let pending = Pending::new(&self.state.path().join("pending-deletes"));
+        let own = (addresses, pending);
+        Actor::new(kernel, settings, None, "/node.yaml".into(), store, own, nat)
     }
 
     /// A new agent that has read the document.
@@ -181,6 +195,7 @@ fn request(endpoint: &Endpoint) -> EndpointRequest {
         owner: endpoint.owner.clone(),
         netns: endpoint.netns.clone(),
         addresses: endpoint.addresses.clone(),
+        ask: Ask::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every decision, and the reason that it names.
 
 use super::*;
+use crate::api::Ask;
 use crate::fixture;
 use crate::kernel::Observed;
 use crate::plan::plan;
@@ -47,6 +48,7 @@ impl Case {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
+            ask: Ask::default(),
         })
     }
 
@@ -121,6 +123,7 @@ fn the_mtu_is_the_smallest_that_anybody_asks_for() {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
+            ask: Ask::default(),
         });
         match decision.unwrap() {
             Decision::New(endpoint) => endpoint.mtu,

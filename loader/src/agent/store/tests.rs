@@ -17,6 +17,7 @@ fn endpoint(container: &str) -> Endpoint {
         ]
         .into(),
         mtu: 9001,
+        about: About::default(),
     }
 }
 
@@ -72,7 +73,7 @@ fn a_record_with_a_value_that_is_not_allowed_is_set_aside() {
     fs::write(&path, good).unwrap();
     assert_eq!(reopen(folder.path()).endpoints.len(), 1);
     for (from, to) in [
-        ("\"version\":1", "\"version\":2"),
+        ("\"version\":1", "\"version\":3"),
         ("1500", "68"),
         ("/run/netns/pod", "run/netns/pod"),
         ("\"10.0.1.20\"", ""),

@@ -1,11 +1,13 @@
 //! Endpoints: asked for, allocated, listed.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::intent::{Family, PodRef};
 use crate::types::{EniNumber, MacAddr, Owner};
 use crate::view::Readiness;
 
@@ -14,7 +16,7 @@ use crate::view::Readiness;
 #[serde(
     rename_all = "kebab-case",
     deny_unknown_fields,
-    expecting = "an object with owner, netns and addresses"
+    expecting = "an object with owner and netns"
 )]
 pub struct AddEndpoint {
     /// Whose it is.
@@ -22,13 +24,25 @@ pub struct AddEndpoint {
     /// The pod's network namespace, as an absolute path.
     pub netns: PathBuf,
     /// Its addresses: one IPv4 address, one IPv6 address or both. Each has its own owner ENI,
-    /// which may differ.
-    #[serde(deserialize_with = "addresses")]
+    /// which may differ. Without any, the agent allocates them.
+    #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
+    /// The families to allocate addresses of; without any, those of the configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<Family>,
+    /// The pools to allocate from; without one for a family, the default pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<Family, String>,
+    /// Name of the CNI network: what a garbage collection is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// The pod, for logs, lists and errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
 }
 
 /// Reads addresses, so that the error names the wrong one and what is allowed.
-fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
     let texts = Vec::<AddressText>::deserialize(deserializer)?;
     Ok(texts.into_iter().map(|AddressText(ip)| ip).collect())
 }
@@ -78,6 +92,12 @@ pub struct Allocation {
     pub vpc_cidrs: Vec<IpNet>,
     /// The link-local gateway that the pod's default route has.
     pub pod_gateway: IpAddr,
+    /// The pool that the address is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Whether packets from it keep their source out of the VPC; absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_masquerade: Option<bool>,
 }
 
 /// An endpoint that works: the answer to `PUT /v1/endpoints`.
@@ -109,6 +129,54 @@ pub struct AddressStatus {
     /// Number of the ENI that owns it; absent when none does any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eni: Option<EniNumber>,
+    /// The pool that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+/// How an endpoint is by a fresh look at the kernel: the answer to
+/// `GET /v1/endpoints/{container-id}/{interface}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EndpointCheck {
+    /// What the endpoint was made as.
+    pub attachment: Attachment,
+    /// What is not as it should be; nothing was repaired.
+    pub problems: Vec<String>,
+}
+
+/// Which attachments a container runtime knows: body of `POST /v1/endpoints/gc`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with network and valid"
+)]
+pub struct Collect {
+    /// Name of the CNI network; others' endpoints and addresses are left alone.
+    pub network: String,
+    /// The owners that live.
+    pub valid: Vec<Owner>,
+}
+
+/// What a garbage collection did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Collected {
+    /// Whose endpoints and addresses were taken away.
+    pub removed: Vec<Owner>,
+    /// Whose were kept though the runtime does not know them.
+    pub kept: Vec<Kept>,
+}
+
+/// An owner that a garbage collection has kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Kept {
+    /// The owner.
+    pub owner: Owner,
+    /// Why.
+    pub reason: String,
 }
 
 /// An endpoint, as `GET /v1/endpoints` lists it.
@@ -123,6 +191,12 @@ pub struct EndpointStatus {
     pub host_device: String,
     /// MTU of the pod's interface, in bytes.
     pub mtu: u32,
+    /// The pod, where whoever asked has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// The CNI network, where whoever asked has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// Its addresses.
     pub addresses: Vec<AddressStatus>,
     /// Whether it works.

@@ -1,5 +1,6 @@
 //! What goes over the socket. Field names are in kebab case, as in the node document.
 
+mod address;
 mod endpoint;
 mod eni;
 mod health;
@@ -8,7 +9,14 @@ mod metric;
 mod nat;
 mod status;
 
-pub use endpoint::{AddEndpoint, AddressStatus, Allocation, Attachment, EndpointStatus, EniRef};
+pub use address::{
+    Addresses, AllocationStatus, AskAddresses, CoolingStatus, LeaseState, LeaseStatus, Leased,
+    LeasedAddress, PoolStatus,
+};
+pub use endpoint::{
+    AddEndpoint, AddressStatus, Allocation, Attachment, Collect, Collected, EndpointCheck,
+    EndpointStatus, EniRef, Kept,
+};
 pub use eni::EniStatus;
 pub use health::{Health, HealthState};
 pub use masquerade::{

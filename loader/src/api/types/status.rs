@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{EniStatus, Health, NatStatus};
+use super::{AllocationStatus, EniStatus, Health, NatStatus};
 use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::config::ServiceNat;
 use crate::object::ObjectKind;
@@ -28,6 +28,9 @@ pub struct Status {
     /// What is worth knowing about masquerade; the whole of it is `GET /v1/masquerade`.
     #[serde(default)]
     pub masquerade_notes: Vec<String>,
+    /// How addresses are allocated; the whole of it is `GET /v1/pools` and `GET /v1/addresses`.
+    #[serde(default)]
+    pub allocation: AllocationStatus,
     /// The ENIs.
     pub enis: Vec<EniStatus>,
     /// Number of endpoints.

@@ -57,7 +57,9 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
     let mut table = Table::new([
         "CONTAINER",
         "INTERFACE",
+        "POD",
         "ADDRESSES",
+        "POOL",
         "ENI",
         "DEVICE",
         "STATE",
@@ -68,12 +70,16 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
             .addresses
             .iter()
             .map(|address| address.eni.map_or("?".to_owned(), |eni| eni.to_string()));
+        let pools = endpoint.addresses.iter().filter_map(|a| a.pool.as_deref());
+        let pools: std::collections::BTreeSet<&str> = pools.collect();
         table.row(
             tone(&endpoint.readiness),
             [
                 endpoint.owner.container_id.clone(),
                 endpoint.owner.interface.clone(),
+                endpoint.pod.as_ref().map(ToString::to_string).unwrap_or_default(),
                 join(endpoint.addresses.iter().map(|a| a.address)),
+                join(pools),
                 join(enis),
                 endpoint.host_device.clone(),
                 readiness(&endpoint.readiness).to_owned(),
@@ -227,6 +233,7 @@ mod tests {
         let address = |text: &str, eni| AddressStatus {
             address: text.parse().unwrap(),
             eni,
+            pool: Some("default".into()),
         };
         let endpoint = EndpointStatus {
             owner: Owner {
@@ -236,6 +243,8 @@ mod tests {
             netns: "/run/netns/web".into(),
             host_device: "tow0123456789ab".into(),
             mtu: 9001,
+            pod: None,
+            network: None,
             addresses: vec![
                 address("10.0.1.20", Some(EniNumber(1))),
                 address("2001:db8::20", None),
@@ -246,8 +255,10 @@ mod tests {
         };
         assert_eq!(
             endpoints(&[endpoint], Paint(false)),
-            "CONTAINER  INTERFACE  ADDRESSES               ENI  DEVICE           STATE      REASON\n\
-             0a1b       eth0       10.0.1.20,2001:db8::20  1,?  tow0123456789ab  not-ready  \
+            "CONTAINER  INTERFACE  POD  ADDRESSES               POOL     ENI  DEVICE           STATE      \
+             REASON\n\
+             0a1b       eth0       -    10.0.1.20,2001:db8::20  default  1,?  tow0123456789ab  \
+             not-ready  \
              no ENI owns 2001:db8::20\n"
         );
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{lists, nat};
+use super::{addresses, lists, nat};
 use crate::api::types::{
     DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
     SysctlStatus,
@@ -22,6 +22,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         health,
         document,
         masquerade_notes,
+        allocation,
         enis,
         endpoints,
         endpoints_not_ready,
@@ -67,6 +68,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     for (owner, note) in endpoint_notes {
         line(Tone::Warning, &format!("  {owner}: {note}"));
+    }
+    for (tone, text) in addresses::lines(allocation) {
+        line(tone, &text);
     }
     line(Tone::Plain, &nat::summary(translation));
     for (tone, text) in service_nat_lines(service_nat) {
@@ -255,7 +259,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::types::SysctlStatus;
+    use crate::api::types::{AllocationStatus, SysctlStatus};
     use crate::bpf::Direction;
     use crate::bpf::{ForeignProgram, Mechanism, MissingFeature};
     use crate::object::ObjectKind;
@@ -279,6 +283,7 @@ mod tests {
                 notes: vec!["status.eni: odd".into()],
             },
             masquerade_notes: vec!["pool red: odd".into()],
+            allocation: AllocationStatus::default(),
             enis: Vec::new(),
             endpoints: 3,
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
@@ -350,6 +355,7 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
 Endpoints: 2 of 3 ready
   a/eth0: no device
   b/eth0: an ingress qdisc
+Addresses: given with each request (ipam.enabled: false)
 Translated flows: none
 Service NAT: its flows are not looked for (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)

@@ -13,8 +13,9 @@ use super::socket::Socket;
 use super::sysctl;
 use crate::kernel::Observed;
 
+pub(super) use self::addresses::list as addresses;
 pub(super) use self::links::{by_index, by_name};
-pub(super) use self::neighbours::address as neighbour_address;
+pub(super) use self::neighbours::{address as neighbour_address, list as neighbours};
 pub(super) use self::routes::{foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
 

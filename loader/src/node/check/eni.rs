@@ -96,6 +96,8 @@ pub(super) fn check(
                 primary_address: primary?,
                 public_address: public_address.flatten(),
                 subnet: subnet?,
+                subnet_id: doc.subnet.id.clone(),
+                tags: doc.tags.clone(),
                 vpc_cidrs,
                 blocks,
                 excluded: exclusion::reason(doc.number, &doc.tags, context.spec),

@@ -44,6 +44,14 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
     let external_addresses = node_addresses(&doc.spec.addresses, "ExternalIP", &mut findings);
     let pools = pools::check(&doc.spec.ipam.pools.allocated, &mut findings);
 
+    let pre_allocate = u32::try_from(doc.spec.ipam.pre_allocate)
+        .inspect_err(|_| {
+            let value = doc.spec.ipam.pre_allocate.to_string();
+            findings.refuse("spec.ipam.pre-allocate", &value, "0 or more, below 2^32");
+        })
+        .ok()
+        .filter(|count| *count > 0);
+
     let context = Context {
         mark,
         spec: &doc.spec.eni,
@@ -66,7 +74,9 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         name: doc.metadata.name.clone(),
         addresses,
         external_addresses,
-        pools,
+        pools: pools.by_block,
+        allocated: pools.allocated,
+        pre_allocate,
         enis: enis.into_iter().map(|eni| (eni.number, eni)).collect(),
     })
 }

@@ -1,0 +1,320 @@
+//! Addresses that the agent gives, over its socket: both families, pools, restarts, crashes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bpf_tests::fabric::agent::FAULT_VARIABLE;
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::support::{CHANGE, within};
+
+/// A pod whose addresses the agent chooses.
+struct Guest {
+    netns: Netns,
+    addresses: Vec<IpAddr>,
+}
+
+impl Guest {
+    fn new(fabric: &Fabric, name: &str) -> Self {
+        let netns = Netns::create(&format!("{}-{name}", fabric.node.name())).unwrap();
+        Self {
+            netns,
+            addresses: Vec::new(),
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("/v1/endpoints/{}/eth0", self.netns.name())
+    }
+
+    fn request(&self, more: &Value) -> Value {
+        let mut request = json!({
+            "owner": {"container-id": self.netns.name(), "interface": "eth0"},
+            "netns": format!("/run/netns/{}", self.netns.name()),
+            "families": ["ipv4", "ipv6"],
+            "network": "towpath",
+            "pod": {"namespace": "tests", "name": self.netns.name()},
+        });
+        for (key, value) in more.as_object().unwrap() {
+            request[key] = value.clone();
+        }
+        request
+    }
+
+    fn add(&mut self, fabric: &Fabric, more: &Value) -> Value {
+        let request = self.request(more);
+        let answer = fabric.agent.ask("PUT", "/v1/endpoints", Some(&request));
+        let answer = answer.unwrap();
+        let addresses = answer["addresses"].as_array().unwrap().iter();
+        self.addresses = addresses
+            .map(|a| a["address"].as_str().unwrap().parse().unwrap())
+            .collect();
+        answer
+    }
+
+    fn delete(&self, fabric: &Fabric) {
+        fabric.agent.ask("DELETE", &self.path(), None).unwrap();
+    }
+
+    fn at(&self, family: Family) -> Place<'_> {
+        let mut own = self.addresses.iter().copied();
+        Place {
+            netns: &self.netns,
+            address: own.find(|a| Family::of(*a) == family).unwrap(),
+        }
+    }
+
+    fn talks(&self, fabric: &Fabric) {
+        for family in Family::ALL {
+            let (from, to) = (self.at(family), fabric.peer(family));
+            Protocol::Tcp.exchange(from, to).unwrap();
+            Protocol::Icmp.exchange(to, from).unwrap();
+        }
+    }
+
+    fn problems(&self, fabric: &Fabric) -> Vec<Value> {
+        let check = fabric.agent.ask("GET", &self.path(), None).unwrap();
+        check["problems"].as_array().unwrap().clone()
+    }
+}
+
+fn listed(fabric: &Fabric) -> Value {
+    fabric.agent.ask("GET", "/v1/addresses", None).unwrap()
+}
+
+fn count(list: &Value) -> usize {
+    list.as_array().unwrap().len()
+}
+
+#[test]
+fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
+    let fabric = Fabric::ready(&Spec::default()).unwrap();
+    fabric.agent.ask("GET", "/v1/ready", None).unwrap();
+    let (mut one, mut two) = (Guest::new(&fabric, "one"), Guest::new(&fabric, "two"));
+    let first = one.add(&fabric, &json!({}));
+    assert_eq!(first["addresses"][0]["pool"], "default");
+    two.add(&fabric, &json!({}));
+    assert!(one.addresses.iter().all(|a| !two.addresses.contains(a)));
+    one.talks(&fabric);
+    two.talks(&fabric);
+    assert_eq!(one.add(&fabric, &json!({})), first, "again the same");
+    assert_eq!(one.problems(&fabric), Vec::<Value>::new());
+
+    one.netns.ip("route del default").unwrap();
+    one.netns.ip("link set eth0 mtu 1400").unwrap();
+    one.netns.ip("neigh del 169.254.1.1 dev eth0").unwrap();
+    let problems = Value::from(one.problems(&fabric)).to_string();
+    for part in ["no route to 0.0.0.0/0", "169.254.1.1"] {
+        assert!(problems.contains(part), "{problems}");
+    }
+    assert_eq!(one.problems(&fabric).len(), 2, "nothing is repaired");
+    two.netns.ip("link set eth0 down").unwrap();
+    let problems = Value::from(two.problems(&fabric)).to_string();
+    assert!(problems.contains("eth0 is down"), "{problems}");
+
+    for guest in [&one, &two] {
+        guest.delete(&fabric);
+        guest.delete(&fabric);
+        let (status, gone) = fabric.agent.request("GET", &guest.path(), None).unwrap();
+        assert_eq!((status, &gone["error"]["code"]), (404, &json!("unknown-endpoint")));
+    }
+    assert_eq!(count(&listed(&fabric)["leases"]), 0);
+    fabric.finish().unwrap();
+}
+
+/// Killed at any step of an add or a delete, the agent's next start has it done or undone: nothing
+/// is leaked, nothing is given twice.
+#[test]
+fn a_kill_at_any_step_leaks_no_address() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let (mut stays, mut guest) = (Guest::new(&fabric, "stays"), Guest::new(&fabric, "guest"));
+    stays.add(&fabric, &json!({}));
+    let cooldown = json!(30);
+    fabric.agent.set("/ipam/cooldown", &cooldown).unwrap();
+    let points = [
+        ("PUT", "endpoint.add.leased"),
+        ("PUT", "store.write"),
+        ("PUT", "store.rename"),
+        ("PUT", "endpoint.add.recorded"),
+        ("DELETE", "addresses.write"),
+        ("DELETE", "addresses.rename"),
+        ("DELETE", "addresses.written"),
+        ("DELETE", "endpoint.del.recorded"),
+    ];
+    for (method, point) in points {
+        let fault = [(FAULT_VARIABLE, point)];
+        if method == "DELETE" {
+            fabric.agent.start(&fabric.node, &[]).unwrap();
+            fabric.wait_until_ready().unwrap();
+            guest.add(&fabric, &json!({}));
+        }
+        fabric.agent.start(&fabric.node, &fault).unwrap();
+        fabric.wait_until_ready().unwrap();
+        let died = match method {
+            "PUT" => {
+                let request = guest.request(&json!({}));
+                fabric.agent.ask("PUT", "/v1/endpoints", Some(&request))
+            }
+            _ => fabric.agent.ask("DELETE", &guest.path(), None),
+        };
+        died.unwrap_err();
+        fabric.agent.wait_for_fault(Duration::from_secs(10)).unwrap();
+        fabric.start_agent().unwrap();
+        let leases = listed(&fabric)["leases"].clone();
+        let of_stays = leases.as_array().unwrap().iter();
+        let owner = stays.netns.name();
+        let of_stays = of_stays.filter(|l| l["owner"]["container-id"] == owner);
+        assert_eq!(of_stays.count(), 2, "{point}: {leases}");
+        // Who asked did not get an answer, and asks again.
+        if method == "PUT" {
+            guest.add(&fabric, &json!({}));
+            guest.talks(&fabric);
+        }
+        guest.delete(&fabric);
+        let now = listed(&fabric);
+        assert_eq!(count(&now["leases"]), 2, "{point}: {now}");
+        let cooling = now["cooling"].as_array().unwrap().iter();
+        let cooling: Vec<_> = cooling.map(|c| c["address"].clone()).collect();
+        for address in &guest.addresses {
+            assert!(cooling.contains(&json!(address)), "{point}: {now}");
+        }
+        let endpoints = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap();
+        assert_eq!(count(&endpoints), 1, "{point}");
+    }
+    stays.talks(&fabric);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_released_address_rests_until_its_flows_are_gone_and_its_time_is_over() {
+    let settings = json!({"ipam": {"cooldown": 3}});
+    let spec = Spec {
+        settings,
+        ..Spec::with_world(json!({}))
+    };
+    let mut fabric = Fabric::ready(&spec).unwrap();
+    let mut guest = Guest::new(&fabric, "guest");
+    guest.add(&fabric, &json!({}));
+    let site = bpf_tests::fabric::world::Site::Internet;
+    for family in Family::ALL {
+        let to = fabric.world().unwrap().at(site, family);
+        Protocol::Udp.exchange(guest.at(family), to).unwrap();
+    }
+    guest.delete(&fabric);
+    fabric.start_agent().unwrap();
+    let now = listed(&fabric);
+    assert_eq!(count(&now["cooling"]), 2, "across a restart: {now}");
+    let explicit = guest.addresses[0];
+    let mut other = Guest::new(&fabric, "other");
+    let mut request = other.request(&json!({"addresses": [explicit]}));
+    request.as_object_mut().unwrap().remove("families");
+    let put = |fabric: &Fabric| fabric.agent.request("PUT", "/v1/endpoints", Some(&request));
+    let (status, refused) = put(&fabric).unwrap();
+    assert_eq!(status, 409, "{refused}");
+    assert_eq!(refused["error"]["code"], "address-cooling-down");
+    assert_eq!(refused["error"]["retry"], true);
+    within(Duration::from_secs(30), "the address can be given again", || {
+        let (status, answer) = put(&fabric)?;
+        check(status == 200, || answer.to_string())
+    });
+    other.addresses = vec![explicit];
+    other.delete(&fabric);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
+    let fabric = Fabric::ready(&Spec::with_world(json!({}))).unwrap();
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1",
+        "kind": "CiliumPodIPPool",
+        "metadata": {
+            "name": "blue",
+            "annotations": {
+                "ipam.towpath.dev/eni-tags": "team=blue",
+                "ipam.cilium.io/skip-masquerade": "true",
+            }
+        },
+        "spec": {}
+    });
+    let file = fabric.file("pools/blue.json");
+    std::fs::write(file, pool.to_string()).unwrap();
+    let id = fabric.eni(1).unwrap().id();
+    let bind = |document: &mut Value| {
+        document["status"]["eni"]["enis"][&id]["tags"] = json!({"team": "blue"});
+    };
+    fabric.publish_changed(bind).unwrap();
+    within(CHANGE, "the pool has its ENI", || {
+        let pools = fabric.agent.ask("GET", "/v1/pools", None)?;
+        let rows = pools.as_array().unwrap();
+        check(rows.iter().any(|row| row["pool"] == "blue"), || pools.to_string())
+    });
+    let (mut blue, mut plain) = (Guest::new(&fabric, "blue"), Guest::new(&fabric, "plain"));
+    let answer = blue.add(&fabric, &json!({"pools": {"ipv4": "blue", "ipv6": "blue"}}));
+    let other = plain.add(&fabric, &json!({}));
+    for family in [0, 1] {
+        let (blue, plain) = (&answer["addresses"][family], &other["addresses"][family]);
+        assert_eq!(blue["eni"]["number"], 1, "{answer}");
+        assert_eq!((&blue["pool"], &blue["skip-masquerade"]), (&json!("blue"), &json!(true)));
+        assert_eq!(plain["eni"]["number"], 0, "{other}");
+        assert_eq!(plain["pool"], "default");
+    }
+    blue.talks(&fabric);
+    // The policy is that of the pool which the address was given from.
+    let shown = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap().to_string();
+    assert!(shown.contains("\"pool\":\"blue\""), "{shown}");
+    let explained = fabric.agent.ask(
+        "GET",
+        &format!("/v1/masquerade/explain/tcp/{}/1.1.1.1", blue.at(Family::V4).address),
+        None,
+    );
+    assert_eq!(explained.unwrap()["why"], "skip-pool");
+    let nobody = Guest::new(&fabric, "nobody");
+    let request = nobody.request(&json!({"pools": {"ipv4": "green"}}));
+    let (status, refused) = fabric
+        .agent
+        .request("PUT", "/v1/endpoints", Some(&request))
+        .unwrap();
+    assert_eq!((status, &refused["error"]["code"]), (422, &json!("pool-unknown")));
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn an_eni_that_is_taken_away_leaves_orphans_that_nobody_gets() {
+    let fabric = Fabric::ready(&Spec::default()).unwrap();
+    let mut guest = Guest::new(&fabric, "guest");
+    let eni = fabric.eni(1).unwrap().clone();
+    let address = eni.pod_address(Family::V4, 0).unwrap();
+    let mut request = guest.request(&json!({"addresses": [address]}));
+    request.as_object_mut().unwrap().remove("families");
+    fabric
+        .agent
+        .ask("PUT", "/v1/endpoints", Some(&request))
+        .unwrap();
+    guest.addresses = vec![address];
+    fabric
+        .publish_changed(|document| {
+            let enis = document["status"]["eni"]["enis"].as_object_mut();
+            enis.unwrap().remove(&eni.id());
+        })
+        .unwrap();
+    within(CHANGE, "the orphan is named", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let orphans = &status["allocation"]["orphans"];
+        check(count(orphans) == 1, || status["allocation"].to_string())
+    });
+    fabric.publish().unwrap();
+    within(CHANGE, "the ENI is back", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        check(count(&status["allocation"]["orphans"]) == 0, || status.to_string())
+    });
+    let mut other = Guest::new(&fabric, "other");
+    other.add(&fabric, &json!({}));
+    assert!(!other.addresses.contains(&address), "it is somebody's still");
+    guest.delete(&fabric);
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,127 @@
+//! What the socket asks about addresses.
+
+use std::collections::BTreeMap;
+
+use super::actor::Actor;
+use super::allocation::refusal;
+use super::kernel::Host;
+use crate::api::types::{Addresses, AllocationStatus, Leased, LeasedAddress, PoolStatus};
+use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
+use crate::allocation::eni_ref;
+use crate::types::{EndpointId, Owner};
+
+impl<K: Host> Actor<K> {
+    /// Answers a command about addresses.
+    pub(super) async fn address_command(&mut self, command: AddressCommand) {
+        // A caller that went away needs no answer.
+        match command {
+            AddressCommand::Lease(request, reply) => {
+                if self.source.value.is_some() {
+                    self.look().await;
+                }
+                reply.send(self.lease(&request)).ok();
+                // What was seen is of this moment.
+                self.seen = None;
+            }
+            AddressCommand::Claim(owner, reply) => drop(reply.send(self.claim(&owner))),
+            AddressCommand::Release(owner, reply) => {
+                drop(reply.send(self.release_addresses(&owner)));
+            }
+            AddressCommand::List(reply) => drop(reply.send(Ok(self.list_addresses()))),
+            AddressCommand::Pools(reply) => drop(reply.send(Ok(self.list_pools()))),
+        }
+    }
+
+    /// Gives an owner addresses without an endpoint. They are on disk when this returns.
+    fn lease(&mut self, request: &AddressRequest) -> Result<Leased, ApiError> {
+        self.check_enabled()?;
+        let AddressRequest {
+            owner,
+            addresses,
+            ask,
+        } = request;
+        if let Some(endpoint) = self.intent.endpoints.get(&EndpointId::of(owner)) {
+            return Err(has_endpoint(&endpoint.owner));
+        }
+        self.update_addresses();
+        let had = self.holds(owner);
+        let given = self.addresses.allocate(owner, addresses, ask);
+        let given = given.map_err(|error| refusal(&error))?;
+        if !had {
+            self.addresses.is_without_endpoint(owner, ask);
+            if !self.addresses.save(&[]) {
+                self.addresses.take_back(owner);
+                let message = "the lease could not be written to disk; see the log";
+                return Err(ApiError::new(ErrorCode::Internal, message));
+            }
+        }
+        tracing::info!(%owner, "addresses given");
+        let addresses = given.iter().map(|given| LeasedAddress {
+            address: given.lease.address,
+            pool: given.pool.clone(),
+            skip_masquerade: given.skip_masquerade,
+            eni: given.details.as_ref().map(eni_ref),
+            gateway: given.details.as_ref().map(|eni| eni.gateway),
+            subnet: given.details.as_ref().map(|eni| eni.subnet),
+            vpc_cidrs: given
+                .details
+                .as_ref()
+                .map(|eni| eni.vpc_cidrs.clone())
+                .unwrap_or_default(),
+        });
+        Ok(Leased {
+            owner: owner.clone(),
+            addresses: addresses.collect(),
+            expires_seconds: self.addresses.expires(owner),
+        })
+    }
+
+    fn claim(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        if self.addresses.claim(owner).is_empty() {
+            let message = format!("{owner} has no address; one that nobody claims is taken back");
+            return Err(ApiError::new(ErrorCode::UnknownLease, message));
+        }
+        if self.addresses.save(&[]) {
+            return Ok(());
+        }
+        let message = "the claim could not be written to disk; see the log";
+        Err(ApiError::new(ErrorCode::Internal, message).temporary(true))
+    }
+
+    fn release_addresses(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        let endpoint = self.intent.endpoints.get(&EndpointId::of(owner));
+        if endpoint.is_some_and(|endpoint| endpoint.owner == *owner) {
+            return Err(has_endpoint(owner));
+        }
+        if !self.addresses.release(owner).is_empty() {
+            tracing::info!(%owner, "addresses released");
+            // Where that fails, a restart finds the lease, and the runtime collects it.
+            self.addresses.save(&[]);
+        }
+        Ok(())
+    }
+
+    fn list_addresses(&self) -> Addresses {
+        let endpoints = self.intent.endpoints.values();
+        let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
+        self.addresses.list(&by_owner, &self.nat)
+    }
+
+    /// How allocation is.
+    pub(super) fn allocation_status(&self) -> AllocationStatus {
+        let endpoints = self.intent.endpoints.values();
+        let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
+        let bad = self.pending.bad();
+        self.addresses.status(&by_owner, &self.nat, bad)
+    }
+
+    /// The pools with their blocks.
+    pub(super) fn list_pools(&self) -> Vec<PoolStatus> {
+        self.addresses.pools()
+    }
+}
+
+fn has_endpoint(owner: &Owner) -> ApiError {
+    let message = format!("{owner} has an endpoint with its addresses; delete that");
+    ApiError::new(ErrorCode::EndpointExists, message)
+}

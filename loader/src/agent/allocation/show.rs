@@ -1,0 +1,167 @@
+//! What there is to see of addresses.
+
+use std::collections::BTreeMap;
+
+use ipam::{Claim, Family, Lease, Life, Owner};
+
+use super::Addresses;
+use crate::api::types;
+use crate::api::types::{AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus};
+use crate::intent::Endpoint;
+use crate::nat;
+
+impl Addresses {
+    /// In how many seconds what an owner has is taken back; `None` where it is claimed.
+    pub(in crate::agent) fn expires(&self, owner: &Owner) -> Option<u64> {
+        self.held_by(owner).iter().find_map(expires)
+    }
+
+    /// Who has what.
+    pub(in crate::agent) fn list(
+        &self,
+        endpoints: &BTreeMap<&Owner, &Endpoint>,
+        nat: &nat::Handle,
+    ) -> types::Addresses {
+        let Some(manager) = &self.manager else {
+            return types::Addresses::default();
+        };
+        let allocator = manager.allocator();
+        let orphans: Vec<_> = allocator.orphans().map(|lease| lease.address).collect();
+        let lease = |lease: &Lease| {
+            let endpoint = endpoints.get(&lease.owner);
+            let about = endpoint.map(|endpoint| &endpoint.about);
+            let about = about.or_else(|| self.owners.get(&lease.owner));
+            LeaseStatus {
+                address: lease.address,
+                owner: lease.owner.clone(),
+                pool: lease.pool.clone(),
+                block: lease.block,
+                state: match (endpoint, lease.claim) {
+                    (Some(_), _) => LeaseState::Endpoint,
+                    (None, Claim::Claimed) => LeaseState::Claimed,
+                    (None, Claim::Unclaimed { .. }) => LeaseState::Unclaimed,
+                },
+                orphan: orphans.contains(&lease.address),
+                expires_seconds: expires(lease),
+                pod: about.and_then(|about| about.pod.clone()),
+            }
+        };
+        let now = Self::now();
+        let cooling = allocator.cooling().map(|cooling| CoolingStatus {
+            address: cooling.address,
+            pool: cooling.pool.clone(),
+            seconds: cooling.until.since(now).as_secs(),
+            flows: !nat.is_quiet(cooling.address),
+        });
+        types::Addresses {
+            leases: allocator.leases().map(lease).collect(),
+            cooling: cooling.collect(),
+        }
+    }
+
+    /// The pools with their blocks.
+    pub(in crate::agent) fn pools(&self) -> Vec<PoolStatus> {
+        let Some(manager) = &self.manager else {
+            return Vec::new();
+        };
+        let allocator = manager.allocator();
+        let mut pools: BTreeMap<(Option<String>, Family), PoolStatus> = BTreeMap::new();
+        let row = |pool: Option<String>, family| PoolStatus {
+            pool,
+            family,
+            in_use: 0,
+            unclaimed: 0,
+            cooling: 0,
+            free: 0,
+            waiting: 0,
+            excluded: 0,
+            requested: 0,
+            blocks: Vec::new(),
+        };
+        for block in allocator.blocks() {
+            let key = (block.pool.clone(), Family::of_net(block.cidr));
+            let of = pools.entry(key.clone());
+            let of = of.or_insert_with(|| row(key.0, key.1));
+            let counts = &block.counts;
+            of.in_use += counts.claimed + counts.unclaimed;
+            of.unclaimed += counts.unclaimed;
+            of.cooling += counts.cooling;
+            of.excluded += counts.excluded;
+            match block.life {
+                Life::Usable => of.free += counts.free,
+                Life::Announced | Life::Draining(_) | Life::Gone => of.waiting += counts.free,
+            }
+            of.blocks.push(block);
+        }
+        for (pool, families) in allocator.demand() {
+            for (family, requested) in families {
+                let key = (Some(pool.clone()), family);
+                let of = pools.entry(key.clone());
+                of.or_insert_with(|| row(key.0, key.1)).requested = requested;
+            }
+        }
+        pools.into_values().collect()
+    }
+
+    /// How allocation is.
+    pub(in crate::agent) fn status(
+        &self,
+        endpoints: &BTreeMap<&Owner, &Endpoint>,
+        nat: &nat::Handle,
+        bad_deletes: &[std::path::PathBuf],
+    ) -> AllocationStatus {
+        let enabled = self.section.enabled;
+        let waiting = match &self.manager {
+            Some(manager) => {
+                let waiting = manager.allocator().waiting();
+                waiting.map(|barrier| barrier.to_string()).collect()
+            }
+            None if enabled => vec![super::KERNEL.to_string()],
+            None => Vec::new(),
+        };
+        let mut pools = self.pools();
+        for pool in &mut pools {
+            pool.blocks.clear();
+        }
+        let mut leases = self.list(endpoints, nat).leases;
+        leases.retain(|lease| lease.orphan);
+        let problems = self.changes.problems.iter().map(ToString::to_string);
+        let pools_error = self.pools_error.iter();
+        let pools_error = pools_error.map(|error| format!("the pools stay as they were: {error}"));
+        let corrupt = self.corrupt.iter().map(|path| {
+            let path = path.display();
+            format!(
+                "the addresses' file could not be read at a start, so that cooldowns and leases \
+                 without an endpoint were lost; it is kept as {path}, remove it once it was looked \
+                 at"
+            )
+        });
+        let unsaved = self.unsaved.iter();
+        let unsaved =
+            unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
+        let bad = bad_deletes.iter().map(|path| {
+            let path = path.display();
+            format!("a delete that the CNI plugin left cannot be read: {path}")
+        });
+        AllocationStatus {
+            enabled,
+            waiting,
+            pools,
+            orphans: leases,
+            problems: problems
+                .chain(pools_error)
+                .chain(self.restored.iter().cloned())
+                .chain(corrupt)
+                .chain(unsaved)
+                .chain(bad)
+                .collect(),
+        }
+    }
+}
+
+fn expires(lease: &Lease) -> Option<u64> {
+    match lease.claim {
+        Claim::Claimed => None,
+        Claim::Unclaimed { until } => Some(until.since(Addresses::now()).as_secs()),
+    }
+}

@@ -1,0 +1,79 @@
+//! How one endpoint is, by a fresh look at the kernel, and whether pods can be added at all.
+
+use ipam::AllocateError;
+
+use super::actor::Actor;
+use super::admission;
+use super::allocation::refusal;
+use super::kernel::Host;
+use crate::api::types::EndpointCheck;
+use crate::api::{ApiError, ErrorCode};
+use crate::kernel::Scope;
+use crate::plan::plan;
+use crate::types::{EndpointId, Owner};
+
+impl<K: Host> Actor<K> {
+    /// Looks whether everything of an endpoint is there. Repairs nothing.
+    pub(super) async fn check_endpoint(&mut self, owner: &Owner) -> Result<EndpointCheck, ApiError> {
+        let id = EndpointId::of(owner);
+        let endpoint = self.intent.endpoints.get(&id);
+        let endpoint = endpoint.filter(|endpoint| endpoint.owner == *owner).cloned();
+        let endpoint = endpoint.ok_or_else(|| {
+            let message = format!("{owner} has no endpoint");
+            ApiError::new(ErrorCode::UnknownEndpoint, message)
+        })?;
+        let attachment = admission::attachment(&self.intent, &endpoint)?;
+        let unreadable = |error: anyhow::Error| {
+            let message = format!("the kernel could not be read: {error:#}");
+            ApiError::new(ErrorCode::NotReady, message)
+        };
+        let kernel = self.reconciler.kernel_mut();
+        let observed = kernel.observe().await.map_err(unreadable)?;
+        let mut problems = kernel.inspect(&endpoint).await;
+        let mut plan = plan(&self.intent, &observed);
+        let steps = plan.steps.iter();
+        let of_endpoint = steps.filter(|planned| planned.step.scope == Scope::Endpoint(id));
+        problems.extend(of_endpoint.map(|planned| {
+            let is = if planned.adds { "missing" } else { "left over" };
+            format!("{is}: {}", planned.object.describe(&observed.links))
+        }));
+        plan.view.spread();
+        let view = plan.view.endpoints.get(&id);
+        let reason = view.and_then(|view| view.readiness.reason());
+        problems.extend(reason.map(str::to_owned));
+        Ok(EndpointCheck {
+            attachment,
+            problems,
+        })
+    }
+
+    /// Whether a pod can be added that asks for nothing special.
+    pub(super) fn ready(&self) -> Result<(), ApiError> {
+        let not_ready = |message: String| Err(ApiError::new(ErrorCode::NotReady, message));
+        if self.source.value.is_none() {
+            let error = self.source.error.as_deref();
+            let error = error.unwrap_or("it was not read yet");
+            return not_ready(format!("there is no good node document: {error}"));
+        }
+        let view = &self.pass.view;
+        if let Some(reason) = view.node.reason() {
+            return not_ready(format!("node: {reason}"));
+        }
+        if !view.enis.values().any(|eni| eni.readiness.is_ready()) {
+            return not_ready("no ENI is ready".to_owned());
+        }
+        if !self.addresses.is_enabled() {
+            return Ok(());
+        }
+        match self.addresses.exhausted() {
+            None => Ok(()),
+            Some(error @ (AllocateError::Exhausted { .. } | AllocateError::UnknownPool { .. })) => {
+                Err(ApiError::new(ErrorCode::Exhausted, error.to_string()))
+            }
+            Some(error) => Err(ApiError {
+                code: ErrorCode::NotReady,
+                ..refusal(&error)
+            }),
+        }
+    }
+}

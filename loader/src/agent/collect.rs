@@ -1,0 +1,63 @@
+//! Garbage collection: what a container runtime does not know any more goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use super::actor::Actor;
+use super::allocation::Addresses;
+use super::kernel::Host;
+use super::netns::Netns;
+use crate::api::types::{Collect, Collected, Kept};
+use crate::intent::About;
+use crate::types::Owner;
+
+/// How long an attachment may be missing in a runtime's list after its ADD has begun: the list may
+/// be older. Longer than any ADD takes.
+const YOUNG: Duration = Duration::from_secs(30);
+
+impl<K: Host> Actor<K> {
+    /// Takes away what is of the network and of none of the owners that live.
+    pub(super) async fn collect(&mut self, request: Collect) -> Collected {
+        let Collect { network, valid } = request;
+        let valid: BTreeSet<Owner> = valid.into_iter().collect();
+        let now = Addresses::now();
+        let mut dead: BTreeMap<&Owner, (&About, Option<&Path>)> = BTreeMap::new();
+        for (owner, about) in self.addresses.owners() {
+            dead.insert(owner, (about, None));
+        }
+        for endpoint in self.intent.endpoints.values() {
+            let netns = Some(endpoint.netns.as_path());
+            dead.insert(&endpoint.owner, (&endpoint.about, netns));
+        }
+        dead.retain(|owner, (about, _)| {
+            about.network.as_ref() == Some(&network) && !valid.contains(*owner)
+        });
+        let mut collected = Collected::default();
+        for (owner, (about, netns)) in dead {
+            let age = about.since.map_or(Duration::MAX, |since| now.since(since));
+            if age < YOUNG && !netns.is_some_and(|path| Netns::at(path).is_gone()) {
+                let reason = format!("its ADD began {} s ago", age.as_secs());
+                let owner = owner.clone();
+                collected.kept.push(Kept { owner, reason });
+            } else {
+                collected.removed.push(owner.clone());
+            }
+        }
+        let answers = self.delete(&collected.removed).await;
+        let removed = std::mem::take(&mut collected.removed);
+        for (owner, answer) in removed.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => {
+                    tracing::info!(%owner, network, "collected: the runtime does not know it");
+                    collected.removed.push(owner);
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    collected.kept.push(Kept { owner, reason });
+                }
+            }
+        }
+        collected
+    }
+}

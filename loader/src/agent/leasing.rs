@@ -1,0 +1,101 @@
+//! Addresses for endpoints: given before the record is written, and given back after it is gone.
+
+use std::collections::BTreeSet;
+
+use super::actor::Actor;
+use super::allocation::{Surroundings, refusal};
+use super::commands::Admitted;
+use super::kernel::Host;
+use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
+use crate::faults::{self, Point};
+use crate::intent::Endpoint;
+use crate::types::{EndpointId, Owner};
+
+impl<K: Host> Actor<K> {
+    /// Compares leases with endpoints as soon as the kernel has been read for the first time.
+    pub(super) fn restore_addresses(&mut self) {
+        if let Some(facts) = self.reconciler.kernel().facts() {
+            let endpoints = self.intent.endpoints.values();
+            self.addresses.restore(endpoints, &facts.hidden);
+        }
+    }
+
+    /// Tells the allocator how the node is by now, and writes down what time has done.
+    pub(super) fn update_addresses(&mut self) {
+        let Some(facts) = self.reconciler.kernel().facts() else {
+            return;
+        };
+        let on_devices = facts.host.keys().copied();
+        let configured = self.intent.settings.host_addresses.iter().copied();
+        let enis = &self.pass.view.enis;
+        let ready = enis.iter().filter(|(_, view)| view.readiness.is_ready());
+        let ready = ready.filter_map(|(number, _)| self.intent.node.enis.get(number));
+        let ready: BTreeSet<String> = ready.map(|eni| eni.id.clone()).collect();
+        self.addresses.update(Surroundings {
+            intent: &self.intent,
+            generation: self.source.generation,
+            hosts: on_devices.chain(configured).collect(),
+            ready: (!enis.is_empty()).then_some(ready),
+            nat: &self.nat,
+        });
+    }
+
+    /// Fills in the addresses of a request without any: those of the owner's endpoint, or else new
+    /// ones.
+    pub(super) fn with_addresses(
+        &mut self,
+        mut request: EndpointRequest,
+    ) -> Result<EndpointRequest, ApiError> {
+        if !request.addresses.is_empty() {
+            return Ok(request);
+        }
+        let existing = self.intent.endpoints.get(&EndpointId::of(&request.owner));
+        if let Some(existing) = existing.filter(|endpoint| endpoint.owner == request.owner) {
+            request.addresses.clone_from(&existing.addresses);
+            return Ok(request);
+        }
+        self.check_enabled()?;
+        let EndpointRequest { owner, ask, .. } = &request;
+        let given = self.addresses.allocate(owner, &BTreeSet::new(), ask);
+        let given = given.map_err(|error| refusal(&error))?;
+        request.addresses = given.iter().map(|given| given.lease.address).collect();
+        Ok(request)
+    }
+
+    /// Refuses to allocate where the configuration says so.
+    pub(super) fn check_enabled(&self) -> Result<(), ApiError> {
+        if self.addresses.is_enabled() {
+            return Ok(());
+        }
+        let message = "missing; with ipam.enabled: false one address of each family is needed";
+        Err(ApiError::new(ErrorCode::InvalidField, message).at("addresses"))
+    }
+
+    /// Gives a new endpoint its addresses and puts it on disk. The record has the leases, so
+    /// nothing else has to be written.
+    pub(super) fn record_with_leases(
+        &mut self,
+        mut endpoint: Endpoint,
+        ask: &Ask,
+    ) -> Result<Admitted, ApiError> {
+        let owner = endpoint.owner.clone();
+        if self.addresses.is_enabled() {
+            let given = self.addresses.allocate(&owner, &endpoint.addresses, ask);
+            given.map_err(|error| refusal(&error))?;
+            endpoint.about.leases = self.addresses.held_by(&owner);
+            for lease in &mut endpoint.about.leases {
+                lease.claim = ipam::Claim::Claimed;
+            }
+        }
+        faults::reach(Point::EndpointAddLeased);
+        let admitted = self.record(endpoint)?;
+        self.addresses.claim(&owner);
+        self.addresses.is_endpoint(&owner);
+        Ok(admitted)
+    }
+
+    /// Whether an owner has any address.
+    pub(super) fn holds(&self, owner: &Owner) -> bool {
+        !self.addresses.held_by(owner).is_empty()
+    }
+}

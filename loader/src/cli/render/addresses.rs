@@ -1,0 +1,186 @@
+//! Tables of pools and addresses, and their lines of the status.
+
+use crate::api::types::{
+    Addresses, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
+};
+use crate::cli::table::{Paint, Table, Tone};
+
+/// The pools.
+pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
+    let mut table = Table::new([
+        "POOL", "FAMILY", "IN USE", "COOLING", "FREE", "WAITING", "REQUESTED", "BLOCKS",
+    ]);
+    for pool in pools {
+        let tone = if pool.free == 0 { Tone::Warning } else { Tone::Plain };
+        let blocks = pool.blocks.iter().map(|block| match &block.life {
+            ipam::Life::Usable => block.cidr.to_string(),
+            life => format!("{} ({life})", block.cidr),
+        });
+        table.row(
+            tone,
+            [
+                pool_name(pool.pool.as_deref()),
+                pool.family.to_string(),
+                pool.in_use.to_string(),
+                pool.cooling.to_string(),
+                pool.free.to_string(),
+                pool.waiting.to_string(),
+                pool.requested.to_string(),
+                blocks.collect::<Vec<_>>().join(","),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// Who has which address.
+pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
+    let mut table = Table::new(["ADDRESS", "POOL", "STATE", "OWNER", "POD", "NOTE"]);
+    for lease in &addresses.leases {
+        let tone = if lease.orphan { Tone::Bad } else { Tone::Plain };
+        table.row(
+            tone,
+            [
+                lease.address.to_string(),
+                pool_name(lease.pool.as_deref()),
+                state(lease).to_owned(),
+                lease.owner.to_string(),
+                lease.pod.as_ref().map(ToString::to_string).unwrap_or_default(),
+                note(lease),
+            ],
+        );
+    }
+    for cooling in &addresses.cooling {
+        table.row(
+            Tone::Plain,
+            [
+                cooling.address.to_string(),
+                pool_name(cooling.pool.as_deref()),
+                "cooling".to_owned(),
+                String::new(),
+                String::new(),
+                until(cooling),
+            ],
+        );
+    }
+    table.render(paint)
+}
+
+/// How allocation is, in lines of the status.
+pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
+    let AllocationStatus {
+        enabled,
+        waiting,
+        pools,
+        orphans,
+        problems,
+    } = status;
+    if !enabled {
+        let text = "Addresses: given with each request (ipam.enabled: false)";
+        return vec![(Tone::Plain, text.to_owned())];
+    }
+    let mut lines = Vec::new();
+    if !waiting.is_empty() {
+        let text = format!("Addresses: none is given yet: waiting for {}", waiting.join(", "));
+        lines.push((Tone::Bad, text));
+    }
+    for pool in pools {
+        let tone = if pool.free == 0 { Tone::Warning } else { Tone::Plain };
+        let text = format!(
+            "Pool {}, {}: {} in use, {} cooling down, {} free, {} waiting",
+            pool_name(pool.pool.as_deref()),
+            pool.family,
+            pool.in_use,
+            pool.cooling,
+            pool.free,
+            pool.waiting
+        );
+        lines.push((tone, text));
+    }
+    for orphan in orphans {
+        let LeaseStatus { address, owner, .. } = orphan;
+        lines.push((Tone::Bad, format!("  {address} of {owner}: {}", note(orphan))));
+    }
+    let problems = problems.iter();
+    lines.extend(problems.map(|problem| (Tone::Warning, format!("  {problem}"))));
+    lines
+}
+
+fn pool_name(pool: Option<&str>) -> String {
+    pool.unwrap_or("?").to_owned()
+}
+
+fn state(lease: &LeaseStatus) -> &'static str {
+    match lease.state {
+        LeaseState::Endpoint => "endpoint",
+        LeaseState::Claimed => "claimed",
+        LeaseState::Unclaimed => "unclaimed",
+    }
+}
+
+fn note(lease: &LeaseStatus) -> String {
+    if lease.orphan {
+        return format!("block {} is gone: nobody delivers it", lease.block);
+    }
+    let expires = lease.expires_seconds;
+    expires.map_or_else(String::new, |s| format!("taken back in {s} s unless claimed"))
+}
+
+fn until(cooling: &CoolingStatus) -> String {
+    match (cooling.seconds, cooling.flows) {
+        (0, true) => "until its flows are gone".to_owned(),
+        (0, false) => "about to be free".to_owned(),
+        (seconds, _) => format!("{seconds} s at least"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Owner;
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let orphan = LeaseStatus {
+            address: "10.0.1.20".parse().unwrap(),
+            owner: Owner {
+                container_id: "a".into(),
+                interface: "eth0".into(),
+            },
+            pool: None,
+            block: "10.0.1.16/28".parse().unwrap(),
+            state: LeaseState::Endpoint,
+            orphan: true,
+            expires_seconds: None,
+            pod: None,
+        };
+        let status = AllocationStatus {
+            enabled: true,
+            waiting: vec!["the pools".into()],
+            orphans: vec![orphan.clone()],
+            problems: vec!["two pools".into()],
+            pools: Vec::new(),
+        };
+        let text: Vec<_> = lines(&status).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(
+            text,
+            [
+                "Addresses: none is given yet: waiting for the pools",
+                "  10.0.1.20 of a/eth0: block 10.0.1.16/28 is gone: nobody delivers it",
+                "  two pools",
+            ]
+        );
+        let cooling = CoolingStatus {
+            address: "10.0.1.21".parse().unwrap(),
+            pool: Some("blue".into()),
+            seconds: 0,
+            flows: true,
+        };
+        let list = Addresses {
+            leases: vec![orphan],
+            cooling: vec![cooling],
+        };
+        let text = addresses(&list, Paint(false));
+        assert!(text.contains("until its flows are gone"), "{text}");
+    }
+}

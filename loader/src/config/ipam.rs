@@ -1,0 +1,177 @@
+//! Sections `ipam`, `plain-pools` and `cni`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use ipam::{Barrier, DEFAULT_POOL, Family, Formula, PreAllocation, Settings};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::values::{AbsolutePath, refused};
+
+/// Section `ipam`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct IpamSection {
+    /// Whether the agent allocates addresses.
+    pub enabled: bool,
+    /// The families that a pod gets addresses of when its request names none.
+    pub families: Families,
+    /// The pool that is meant when none is named, and that ENIs serve which no pool is bound to.
+    pub default_pool: PoolName,
+    /// How many addresses of each pool the node asks for beyond what is in use.
+    pub pre_allocate: PreAllocate,
+    /// How long a released address is kept back.
+    pub cooldown: Seconds<0>,
+    /// How long an address waits for its owner's claim.
+    pub unclaimed: Seconds<10>,
+}
+
+impl Default for IpamSection {
+    fn default() -> Self {
+        let settings = Settings::default();
+        Self {
+            enabled: true,
+            families: Families([Family::V4].into()),
+            default_pool: PoolName(DEFAULT_POOL.to_owned()),
+            pre_allocate: PreAllocate(settings.pre_allocation),
+            cooldown: Seconds(settings.cooldown),
+            unclaimed: Seconds(settings.unclaimed),
+        }
+    }
+}
+
+impl IpamSection {
+    /// What shapes the allocator. A barrier more than the two of its own is named.
+    #[must_use]
+    pub fn settings(&self, barrier: Barrier) -> Settings {
+        Settings {
+            // Both: an explicit request may be for a family that is not given by default.
+            families: Family::ALL.into(),
+            default_pool: self.default_pool.0.clone(),
+            formula: Formula::Linear,
+            pre_allocation: self.pre_allocate.0.clone(),
+            cooldown: self.cooldown.get(),
+            unclaimed: self.unclaimed.get(),
+            barriers: [Barrier::DOCUMENT, Barrier::POOLS, barrier].into(),
+            ..Settings::default()
+        }
+    }
+}
+
+/// Section `plain-pools`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PlainPoolsSection {
+    /// Whether the VPC routes the addresses of plain pools, so that they may leave untranslated.
+    pub native: bool,
+}
+
+/// Section `cni`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CniSection {
+    /// Folder in which the CNI plugin leaves deletes while no agent answers.
+    pub pending_deletes: AbsolutePath,
+}
+
+impl Default for CniSection {
+    fn default() -> Self {
+        Self {
+            pending_deletes: AbsolutePath::known("/run/towpath/cni/pending-deletes"),
+        }
+    }
+}
+
+/// The families that pods get addresses of; one at least.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Families(BTreeSet<Family>);
+
+impl Families {
+    /// The families.
+    #[must_use]
+    pub fn get(&self) -> &BTreeSet<Family> {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Families {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let families = BTreeSet::deserialize(deserializer)?;
+        if families.is_empty() {
+            return Err(refused(&families, "ipv4, ipv6 or both ([ipv4, ipv6])"));
+        }
+        Ok(Self(families))
+    }
+}
+
+/// The name of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolName(String);
+
+impl<'de> Deserialize<'de> for PoolName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        if name.is_empty() {
+            return Err(refused(&name, "the name of a pool (default)"));
+        }
+        Ok(Self(name))
+    }
+}
+
+/// How many addresses of each pool are kept in store, as a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreAllocate(PreAllocation);
+
+impl Serialize for PreAllocate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for PreAllocate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse()
+            .map(Self)
+            .map_err(|error| serde::de::Error::custom(error))
+    }
+}
+
+/// A time in whole seconds, `MIN` at least and a day at most.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seconds<const MIN: u64>(Duration);
+
+impl<const MIN: u64> Seconds<MIN> {
+    /// A day.
+    const MAX: u64 = 86_400;
+
+    /// The time.
+    #[must_use]
+    pub fn get(self) -> Duration {
+        self.0
+    }
+}
+
+impl<const MIN: u64> fmt::Debug for Seconds<MIN> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<const MIN: u64> Serialize for Seconds<MIN> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0.as_secs())
+    }
+}
+
+impl<'de, const MIN: u64> Deserialize<'de> for Seconds<MIN> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = i64::deserialize(deserializer)?;
+        u64::try_from(value)
+            .ok()
+            .filter(|seconds| (MIN..=Self::MAX).contains(seconds))
+            .map(|seconds| Self(Duration::from_secs(seconds)))
+            .ok_or_else(|| refused(value, format_args!("{MIN} to {} seconds", Self::MAX)))
+    }
+}

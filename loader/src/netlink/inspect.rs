@@ -1,0 +1,87 @@
+//! Looking at an endpoint's end inside the pod, and repairing nothing of it.
+
+use anyhow::Context as _;
+use ipnet::IpNet;
+
+use super::endpoint::{addresses, gateway, routes};
+use super::netns::NetNs;
+use super::observe;
+use super::socket::{self, Socket};
+use crate::intent::{Endpoint, Family};
+use crate::kernel::{Address, Neighbour, NextHop};
+
+/// What is not as it was made, in words.
+pub(super) async fn inspect(endpoint: &Endpoint, protocol: u8) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Err(error) = look(endpoint, protocol, &mut problems).await {
+        problems.push(format!("the pod cannot be looked at: {error:#}"));
+    }
+    problems
+}
+
+async fn look(
+    endpoint: &Endpoint,
+    protocol: u8,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let netns = NetNs::open(&endpoint.netns)?;
+    let inner = netns.run(socket::connect).await?;
+    let mut pod = inner
+        .and_then(Socket::new)
+        .context("open a netlink socket in the pod")?;
+    let name = &endpoint.owner.interface;
+    let Some(link) = observe::by_name(&mut pod, name).await? else {
+        problems.push(format!("the pod has no device {name}"));
+        return Ok(());
+    };
+    let mac = endpoint.id().pod_mac();
+    if link.mac != Some(mac) {
+        let has = link.mac.map_or("none".to_owned(), |mac| mac.to_string());
+        problems.push(format!("the pod's {name} has the MAC {has}, not {mac}"));
+    }
+    if !link.up {
+        problems.push(format!("the pod's {name} is down"));
+    }
+    let device = link.ifindex;
+    let has_addresses = observe::addresses(&mut pod).await?;
+    let has_neighbours = observe::neighbours(&mut pod).await?;
+    let has_routes = observe::foreign_routes(&mut pod, &[device].into()).await?;
+    for family in Family::ALL {
+        let addresses = addresses(endpoint, family);
+        if addresses.is_empty() {
+            continue;
+        }
+        for address in addresses {
+            let net = IpNet::new(address, family.host_length())?;
+            let ifindex = device;
+            if !has_addresses.contains(&Address { ifindex, net }) {
+                problems.push(format!("the pod's {name} does not have {address}"));
+            }
+        }
+        let neighbour = Neighbour {
+            ifindex: device,
+            address: gateway(family),
+            mac: endpoint.id().host_mac(),
+        };
+        if !has_neighbours.contains(&neighbour) {
+            let Neighbour { address, mac, .. } = neighbour;
+            problems.push(format!("the pod does not know {mac} as its gateway {address}"));
+        }
+        for route in routes(family, device, protocol)? {
+            let gateway = match route.next_hop {
+                NextHop::Gateway(gateway, _) => Some(gateway),
+                NextHop::Device(_) | NextHop::Unreachable => None,
+            };
+            let is_it = |found: &&crate::kernel::ForeignRoute| {
+                found.table == route.table
+                    && found.destination == route.destination
+                    && found.gateway == gateway
+            };
+            if !has_routes.iter().any(|found| is_it(&found)) {
+                let to = route.destination;
+                problems.push(format!("the pod has no route to {to} by {name}"));
+            }
+        }
+    }
+    Ok(())
+}
