@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::config::PreviousResult;
 use crate::environment::Command;
 use crate::failure::{Code, Failure};
+use crate::log;
 
 /// A plugin that was found.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ impl Delegate {
     /// DEL after something has failed: that is what the caller is told, and no more can be done.
     pub fn undo(&self, config: &[u8]) {
         if let Err(failure) = self.call(Command::Del, config) {
-            eprintln!("towpath-cni: after a failed ADD: {failure}");
+            log::warn(&format!("after a failed ADD: {failure}"));
         }
     }
 

@@ -162,7 +162,7 @@ mod armed {
             && left.fetch_sub(1, Ordering::Relaxed) == 1
             && let Err(error) = raise(Signal::SIGKILL)
         {
-            eprintln!("towpath-cni: SIGKILL: {error}");
+            crate::log::warn(&format!("SIGKILL: {error}"));
         }
     }
 }

@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod arguments;
 pub mod config;
+pub mod conflist;
 pub mod delegate;
 pub mod environment;
 pub mod failure;

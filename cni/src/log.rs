@@ -1,11 +1,16 @@
-//! A line per call in the file that the configuration names: runtimes show what went wrong, and
+//! Warnings, and a line per call in the file that the configuration names: runtimes show what went wrong, and
 //! rarely what went well.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+/// Tells whoever collects standard error. Where nobody does, the call goes on.
+pub(crate) fn warn(message: &str) {
+    writeln!(io::stderr(), "towpath-cni: {message}").ok();
+}
 
 /// Notes what became of a call. A file that cannot be written stops no pod.
 pub(crate) fn note(file: &Path, call: &str, outcome: &str, took: Duration) {
@@ -31,6 +36,6 @@ pub(crate) fn note(file: &Path, call: &str, outcome: &str, took: Duration) {
         .open(file)
         .and_then(|mut file| file.write_all(line.as_bytes()));
     if let Err(error) = written {
-        eprintln!("towpath-cni: {}: {error}", file.display());
+        warn(&format!("{}: {error}", file.display()));
     }
 }

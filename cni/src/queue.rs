@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Agent, CallError};
 use crate::failure::{Code, Failure};
 use crate::faults::{self, Exchange, Point};
+use crate::log;
 use crate::owner::Owner;
 
 /// Version of the entries.
@@ -113,7 +114,7 @@ impl Queue {
             Ok(None) => return Ok(()),
             Err(failure) if is_own_there() => return Err(failure),
             Err(failure) => {
-                eprintln!("towpath-cni: {failure}");
+                log::warn(&failure.to_string());
                 return Ok(());
             }
         };
@@ -128,13 +129,19 @@ impl Queue {
                 break;
             }
             others += usize::from(!is_own);
-            match Self::carry_out(&path, agent) {
+            // An agent that hangs must not cost others' patience before ours.
+            let outcome = if is_own {
+                Self::carry_out(&path, agent)
+            } else {
+                Self::carry_out(&path, &agent.hurried(PATIENCE))
+            };
+            match outcome {
                 Ok(()) => {}
                 Err(error) if is_own => {
                     return Err(error.into_failure("a DEL of this container is still queued"));
                 }
                 Err(error) if error.is_absence() => break,
-                Err(error) => eprintln!("towpath-cni: {} stays: {error}", path.display()),
+                Err(error) => log::warn(&format!("{} stays: {error}", path.display())),
             }
         }
         // What comes back after a crash is carried out once more.
@@ -152,7 +159,7 @@ impl Queue {
             Ok(entry) => entry,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => {
-                eprintln!("towpath-cni: {} is set aside: {error}", path.display());
+                log::warn(&format!("{} is set aside: {error}", path.display()));
                 let mut aside = path.as_os_str().to_owned();
                 aside.push(CORRUPT_SUFFIX);
                 // Where that fails too, it is looked at again.
@@ -226,7 +233,7 @@ impl Queue {
         match fs::remove_file(path) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => eprintln!("towpath-cni: {} stays: {error}", path.display()),
+            Err(error) => log::warn(&format!("{} stays: {error}", path.display())),
         }
     }
 

@@ -1,26 +1,17 @@
 //! Results of ADD, in the shape of each version of the specification.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::agent::wire::{Attachment, Family, LeasedAddress};
-use crate::config::{Config, GatewayKind, PreviousResult};
+use crate::config::{Config, PreviousResult};
 use crate::spec::SpecVersion;
 
-/// The link-local gateways of our pods (`loader/src/numbers.rs`).
-const POD_GATEWAYS: [(Family, IpAddr); 2] = [
-    (
-        Family::Ipv4,
-        IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 1, 1)),
-    ),
-    (
-        Family::Ipv6,
-        IpAddr::V6(std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
-    ),
-];
+/// The gateway that IPv6 has on a host: that of our own pods (`loader/src/numbers.rs`).
+const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
 
 /// The result of an ADD that made an interface, behind what the chain had before.
 #[must_use]
@@ -71,18 +62,20 @@ pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
     let mut ips = Vec::new();
     let mut routes = Vec::new();
     for leased in addresses {
-        let (net, gateway) = match config.gateway {
-            GatewayKind::Vpc => (in_subnet(leased), leased.gateway),
-            GatewayKind::Pod => (IpNet::from(leased.address), pod_gateway(leased.address)),
+        let family = Family::of(leased.address);
+        let gateway = match config.asked.gateways.given.get(&family) {
+            Some(gateway) => *gateway,
+            None if config.asked.gateways.on_host && family == Family::Ipv6 => LINK_LOCAL,
+            None => leased.gateway,
         };
-        ips.push(ip(config.version, net, gateway));
+        ips.push(ip(config.version, in_subnet(leased), gateway));
         routes.push(default_route(gateway));
     }
     json!({
         "cniVersion": config.version.name(),
         "ips": ips,
         "routes": routes,
-        "dns": config.dns,
+        "dns": config.asked.dns,
     })
 }
 
@@ -113,14 +106,6 @@ fn in_subnet(leased: &LeasedAddress) -> IpNet {
             .unwrap_or_else(|_too_long| IpNet::from(leased.address))
     } else {
         IpNet::from(leased.address)
-    }
-}
-
-fn pod_gateway(address: IpAddr) -> IpAddr {
-    let [(_, ipv4), (_, ipv6)] = POD_GATEWAYS;
-    match Family::of(address) {
-        Family::Ipv4 => ipv4,
-        Family::Ipv6 => ipv6,
     }
 }
 

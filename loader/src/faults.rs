@@ -40,6 +40,12 @@ pub enum Point {
     EndpointAddRecorded,
     /// An endpoint that is being deleted is off the disk, and still in the kernel.
     EndpointDelRecorded,
+    /// A file of the CNI plugin's installation is empty, under its temporary name.
+    CniWrite,
+    /// It is written, and has its temporary name.
+    CniRename,
+    /// Before one is removed.
+    CniRemove,
 }
 
 impl fmt::Display for Point {
@@ -58,6 +64,9 @@ impl fmt::Display for Point {
             Self::PendingDeleteDone => f.write_str("pending-delete.done"),
             Self::EndpointAddRecorded => f.write_str("endpoint.add.recorded"),
             Self::EndpointDelRecorded => f.write_str("endpoint.del.recorded"),
+            Self::CniWrite => f.write_str("cni.write"),
+            Self::CniRename => f.write_str("cni.rename"),
+            Self::CniRemove => f.write_str("cni.remove"),
         }
     }
 }
@@ -127,6 +136,9 @@ pub fn points() -> impl Iterator<Item = Point> {
         Point::PendingDeleteDone,
         Point::EndpointAddRecorded,
         Point::EndpointDelRecorded,
+        Point::CniWrite,
+        Point::CniRename,
+        Point::CniRemove,
     ]
     .into_iter()
     .chain(steps)

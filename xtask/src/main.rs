@@ -9,6 +9,7 @@ mod ebpf;
 mod follow;
 mod lint;
 mod mirror;
+mod plugin;
 mod process;
 mod setup;
 mod test;
@@ -33,6 +34,8 @@ enum Command {
     Setup,
     /// Build the eBPF object and report each program's size, stack and verified instructions.
     BuildEbpf(ebpf::Options),
+    /// Build the CNI plugin as it is installed: static, and no larger than it may be.
+    BuildCni,
     /// Boot the kernels of the matrix and compare what their verifiers make of the programs with
     /// docs/verifier-cost.md (needs root).
     VerifierCost(vm::CostOptions),
@@ -67,6 +70,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::BuildCni => plugin::run().map(|()| ExitCode::SUCCESS),
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),

@@ -169,7 +169,9 @@ impl Agent {
                 };
                 // Where it was not about those fields, the first answer is the better one.
                 match ask(&plain) {
-                    Err(CallError::Refused(_)) => Err(CallError::Refused(refusal)),
+                    Err(CallError::Refused(again)) if again.code == refusal.code => {
+                        Err(CallError::Refused(refusal))
+                    }
                     outcome => outcome,
                 }
             }
@@ -326,7 +328,7 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 fn path(of: &str, owner: &Owner) -> String {
-    // Neither has a character that a path would need encoded, but for the interface.
+    // A container id has no character that a path would need encoded; an interface may.
     let interface = owner.interface.bytes().map(|byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             char::from(byte).to_string()

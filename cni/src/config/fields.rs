@@ -119,7 +119,7 @@ impl<'a> Fields<'a> {
         Ok(addresses.unwrap_or_default())
     }
 
-    fn value(&self, key: &str) -> Option<&'a Value> {
+    pub(super) fn value(&self, key: &str) -> Option<&'a Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 

@@ -1,22 +1,21 @@
 //! The network configuration, as it comes by standard input.
 
+mod asked;
 mod fields;
 mod previous;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::agent::wire::Family;
 use crate::environment::Command;
 use crate::failure::{Code, Failure};
 use crate::owner::Owner;
 use crate::spec::SpecVersion;
+pub use asked::{Asked, Gateways};
 use fields::Fields;
 pub use previous::PreviousResult;
 
@@ -49,17 +48,6 @@ pub enum Ipam {
     Delegated(String),
 }
 
-/// What the IPAM plugin names as gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GatewayKind {
-    /// The VPC's router, and the subnet's mask: for plugins that put the container into the ENI's
-    /// own network.
-    Vpc,
-    /// The link-local gateway of our own pods, and the address alone: for plugins that put the
-    /// gateway's address on the host.
-    Pod,
-}
-
 /// A network configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -75,18 +63,10 @@ pub struct Config {
     pub timeout: Duration,
     /// Where each call is noted.
     pub log_file: Option<PathBuf>,
-    /// The families that a container gets addresses of; none for the agent's setting.
-    pub families: Vec<Family>,
-    /// The pool of each family; none for the agent's default.
-    pub pools: BTreeMap<Family, String>,
-    /// Addresses that the runtime asks for.
-    pub addresses: Vec<IpAddr>,
     /// Who gives the addresses.
     pub ipam: Ipam,
-    /// What the IPAM plugin names as gateway.
-    pub gateway: GatewayKind,
-    /// Handed on to the container as it is.
-    pub dns: Value,
+    /// What ADD is to make.
+    pub asked: Asked,
     /// What came out of the chain so far (ADD), or at last (CHECK, DEL).
     pub previous: Option<PreviousResult>,
     /// The owners that the runtime knows, for GC.
@@ -127,38 +107,22 @@ impl Config {
                 Ipam::Delegated(kind.to_owned())
             }
         };
-        if role == Role::Interface {
-            refuse_unsupported(object)?;
-        }
         // What is ours stands beside `type`: that of the IPAM plugin, where it is only that.
         let (ours, more) = match (role, &ipam) {
             (Role::Ipam, _) => (&ipam_fields, None),
             (Role::Interface, Ipam::Agent) => (&all, Some(&ipam_fields)),
             (Role::Interface, Ipam::Delegated(_)) => (&all, None),
         };
-        let either = |key| {
-            if ours.has(key) {
-                Some(ours)
-            } else {
-                more.filter(|fields| fields.has(key))
-            }
-        };
         let path = |key, default: &str| match ours.absolute_path(key)? {
             Some(path) => Ok::<_, Failure>(path),
             None => Ok(PathBuf::from(default)),
         };
-        let families = match either("families") {
-            Some(fields) => fields.families("families")?,
-            None => Vec::new(),
-        };
-        let mut pools = match either("pools") {
-            Some(fields) => fields.pools("pools")?,
-            None => BTreeMap::new(),
-        };
-        if !families.is_empty() {
-            pools.retain(|family, _| families.contains(family));
-        }
         let timeout = ours.seconds("timeout", 1..=TIMEOUT_MAX)?.unwrap_or(TIMEOUT);
+        // Nothing of it may keep DEL from what it has to do. STATUS tells whether ADD would work.
+        let asked = match command {
+            Command::Add | Command::Status => Asked::of(role, &all, &ipam_fields, ours, more)?,
+            Command::Check | Command::Del | Command::Gc | Command::Version => Asked::default(),
+        };
         Ok(Self {
             version,
             name,
@@ -166,13 +130,8 @@ impl Config {
             state_dir: path("state-dir", STATE_DIR)?,
             timeout: Duration::from_secs(timeout),
             log_file: ours.absolute_path("log-file")?,
-            families,
-            pools,
-            addresses: wanted_addresses(&all)?,
             ipam,
-            gateway: gateway(role, &all, &ipam_fields)?,
-            dns: dns(&all)?,
-            // Nothing in it may keep DEL from what it has to do.
+            asked,
             previous: match command {
                 Command::Add | Command::Check => PreviousResult::of(object)?,
                 Command::Del | Command::Status | Command::Gc | Command::Version => None,
@@ -196,74 +155,6 @@ fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
     }
     let allowed = "a letter or digit, then letters, digits, `_`, `.` and `-` are allowed";
     Err(fields.wrong("name", allowed))
-}
-
-/// What other plugins do and ours leaves to the agent: it must not look as if it were obeyed.
-fn refuse_unsupported(object: &Map<String, Value>) -> Result<(), Failure> {
-    let fields = [
-        ("mtu", "the agent's configuration decides the MTU"),
-        (
-            "ipMasq",
-            "the agent's configuration decides what is masqueraded",
-        ),
-    ];
-    for (key, reason) in fields {
-        match object.get(key) {
-            None | Some(Value::Null | Value::Bool(false)) => {}
-            Some(value) => {
-                let message = format!("{key} is {value}: {key} is not supported");
-                return Err(Failure::new(Code::UnsupportedField, message).with_details(reason));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Explicit addresses: by the capability `ips`, else by `args` (CNI conventions, "ips").
-fn wanted_addresses(fields: &Fields<'_>) -> Result<Vec<IpAddr>, Failure> {
-    if let Some(runtime) = fields.object("runtimeConfig")? {
-        let addresses = runtime.addresses("ips")?;
-        if !addresses.is_empty() {
-            return Ok(addresses);
-        }
-    }
-    let Some(args) = fields.object("args")? else {
-        return Ok(Vec::new());
-    };
-    match args.object("cni")? {
-        Some(args) => args.addresses("ips"),
-        None => Ok(Vec::new()),
-    }
-}
-
-/// The gateway for the plugin that asks: `ptp`, and `bridge` with a gateway, put it on the host,
-/// where the VPC router's address would cut off the node.
-fn gateway(role: Role, all: &Fields<'_>, ipam: &Fields<'_>) -> Result<GatewayKind, Failure> {
-    if role == Role::Interface {
-        return Ok(GatewayKind::Pod);
-    }
-    let is_ptp = all.text("type")? == Some("ptp");
-    let kind = match ipam.text("gateway")? {
-        Some("pod") => GatewayKind::Pod,
-        None if is_ptp => GatewayKind::Pod,
-        Some("vpc") | None => GatewayKind::Vpc,
-        Some(_) => return Err(ipam.wrong("gateway", "vpc and pod are allowed")),
-    };
-    let on_host = is_ptp || all.is_true("isGateway") || all.is_true("isDefaultGateway");
-    if kind == GatewayKind::Vpc && on_host {
-        let message = "ipam.gateway is vpc, and the plugin would put that address on the host";
-        return Err(Failure::new(Code::InvalidConfig, message).with_details(
-            "the node could no longer reach the VPC's router: take isGateway and isDefaultGateway \
-             away, or for the plugin ptp set ipam.gateway to pod",
-        ));
-    }
-    Ok(kind)
-}
-
-fn dns(fields: &Fields<'_>) -> Result<Value, Failure> {
-    Ok(fields
-        .object("dns")?
-        .map_or_else(|| Value::Object(Map::new()), |dns| dns.to_value()))
 }
 
 /// The owners that the runtime knows. libcni gives the list under both names, for the

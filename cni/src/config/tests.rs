@@ -1,9 +1,13 @@
 //! What is read from configurations.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::agent::wire::Family;
 
 fn parse(role: Role, config: &Value) -> Result<Config, Failure> {
     let raw = config.to_string().into_bytes();
@@ -21,8 +25,8 @@ fn what_is_left_out_has_defaults() {
     assert_eq!(config.state_dir, PathBuf::from("/run/towpath/cni"));
     assert_eq!(config.timeout, Duration::from_secs(35));
     assert_eq!(config.ipam, Ipam::Agent);
-    assert_eq!(config.dns, json!({}));
-    assert!(config.families.is_empty() && config.pools.is_empty());
+    assert_eq!(config.asked.dns, json!({}));
+    assert!(config.asked.families.is_empty() && config.asked.pools.is_empty());
     assert_eq!(config.log_file, None);
 }
 
@@ -37,6 +41,7 @@ fn fields_of_runtimes_and_other_plugins_are_left_alone() {
     assert!(
         parse(Role::Interface, &config)
             .unwrap()
+            .asked
             .addresses
             .is_empty()
     );
@@ -51,12 +56,52 @@ fn the_ipam_plugins_fields_stand_in_its_section() {
     });
     let config = parse(Role::Ipam, &config).unwrap();
     assert_eq!(config.socket, PathBuf::from("/a.sock"));
-    assert_eq!(config.families, [Family::Ipv6]);
+    assert_eq!(config.asked.families, [Family::Ipv6]);
     assert_eq!(
-        config.pools,
+        config.asked.pools,
         BTreeMap::from([(Family::Ipv6, "b".to_owned())])
     );
-    assert_eq!(config.gateway, GatewayKind::Vpc);
+    assert_eq!(config.asked.gateways, Gateways::default());
+}
+
+#[test]
+fn a_gateway_on_the_host_is_never_the_vpcs() {
+    let config = |more: Value| {
+        let mut config = json!({"name": "a", "type": "bridge", "ipam": {"type": "towpath-ipam"}});
+        for (key, value) in more.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        config
+    };
+    for more in [
+        json!({"type": "ptp"}),
+        json!({"isGateway": true}),
+        json!({"isDefaultGateway": true}),
+        json!({"type": "ptp", "ipam": {"gateways": ["fe80::1"]}}),
+        json!({"ipam": {"gateways": ["10.0.0.1", "10.0.0.2"]}}),
+    ] {
+        let failure = parse(Role::Ipam, &config(more)).unwrap_err();
+        assert_eq!(failure.code.number(), 7);
+        assert!(failure.message.starts_with("ipam.gateways "), "{failure}");
+    }
+    for more in [
+        json!({}),
+        json!({"type": "ptp", "ipam": {"families": ["ipv6"]}}),
+        json!({"isGateway": true, "ipam": {"gateways": ["10.0.0.10"]}}),
+    ] {
+        assert!(parse(Role::Ipam, &config(more)).is_ok());
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_add_does_not_stop_a_del() {
+    let config = json!({"name": "a", "families": ["x"], "mtu": 1, "prevResult": 1, "dns": 1});
+    let parse = |command| {
+        let version = SpecVersion::V1_1_0;
+        Config::parse(Role::Interface, command, version, &config, b"")
+    };
+    assert!(parse(Command::Del).is_ok() && parse(Command::Gc).is_ok());
+    assert!(parse(Command::Add).is_err() && parse(Command::Status).is_err());
 }
 
 #[test]
@@ -64,7 +109,7 @@ fn our_own_ipam_section_may_hold_pools_and_families() {
     let config = json!({"name": "a", "ipam": {"type": "towpath-ipam", "pools": {"ipv4": "blue"}}});
     let config = parse(Role::Interface, &config).unwrap();
     assert_eq!(config.ipam, Ipam::Agent);
-    assert_eq!(config.pools[&Family::Ipv4], "blue");
+    assert_eq!(config.asked.pools[&Family::Ipv4], "blue");
     let config = json!({"name": "a", "ipam": {"type": "host-local", "pools": "its own"}});
     let config = parse(Role::Interface, &config).unwrap();
     assert_eq!(config.ipam, Ipam::Delegated("host-local".to_owned()));
@@ -207,5 +252,40 @@ proptest! {
             prop_assert_eq!(ip.get("version").is_some(), version < SpecVersion::V1_0_0);
         }
         prop_assert_eq!(interfaces[position].get("mtu").is_some(), version.has_mtu());
+    }
+}
+
+#[test]
+fn the_specifications_own_results_are_read() {
+    // Appendix of the specification 1.0.0, "Add example".
+    let later = json!({
+        "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 2}],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        "interfaces": [
+            {"name": "cni0", "mac": "00:11:22:33:44:55"},
+            {"name": "veth3243", "mac": "55:44:33:22:11:11"},
+            {"name": "eth0", "mac": "99:88:77:66:55:44", "sandbox": "/var/run/netns/blue"}
+        ],
+        "dns": {"nameservers": ["10.1.0.1"]}
+    });
+    // The same in 0.4.0: an address names its family.
+    let mut earlier = later.clone();
+    earlier["cniVersion"] = json!("0.4.0");
+    earlier["ips"][0]["version"] = json!("4");
+    for result in [later, earlier] {
+        let result = PreviousResult::new(result.as_object().unwrap().clone(), "").unwrap();
+        let position = result.interface("eth0", "/var/run/netns/blue".as_ref());
+        assert_eq!(position, Some(2));
+        assert_eq!(result.addresses_of(2), [IpAddr::from([10, 1, 0, 5])]);
+        assert_eq!(result.addresses_of(1), [] as [IpAddr; 0]);
+        assert_eq!(
+            result.interface("cni0", "/".as_ref()),
+            None,
+            "not in a sandbox"
+        );
+        assert_eq!(
+            result.get("dns"),
+            Some(&json!({"nameservers": ["10.1.0.1"]}))
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::arguments::Arguments;
 use crate::config::PreviousResult;
 use crate::delegate::{Delegate, is_same_file};
 use crate::environment::{Command, Target, Variables};
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::faults::{self, Point};
 use crate::result;
 
@@ -26,6 +26,11 @@ pub(super) fn add<V: Variables>(
     let config = call.config;
     let wanted = call.wanted(arguments)?;
     let delegate = call.delegate()?;
+    if delegate.is_some() && !(wanted.families.is_empty() && wanted.pools.is_empty()) {
+        let message = "pools and families cannot be given with another plugin's addresses";
+        return Err(Failure::new(Code::InvalidConfig, message)
+            .with_details("take them, or TOWPATH_POOL, or ipam.type away"));
+    }
     let delegated = match &delegate {
         Some(delegate) => delegated_addresses(call, target, delegate)?,
         None => None,
@@ -55,8 +60,14 @@ pub(super) fn add<V: Variables>(
     let dns = delegated
         .as_ref()
         .and_then(|result| result.get("dns"))
-        .filter(|_| config.dns.as_object().is_none_or(serde_json::Map::is_empty))
-        .unwrap_or(&config.dns);
+        .filter(|_| {
+            config
+                .asked
+                .dns
+                .as_object()
+                .is_none_or(serde_json::Map::is_empty)
+        })
+        .unwrap_or(&config.asked.dns);
     let interface = &target.owner.interface;
     Ok(result::of_attachment(
         config,
@@ -74,8 +85,13 @@ fn delegated_addresses<V: Variables>(
     target: &Target,
     delegate: &Delegate,
 ) -> Result<Option<PreviousResult>, Failure> {
-    if call.agent.inspect(&target.owner).is_ok() {
-        return Ok(None);
+    match call.agent.inspect(&target.owner) {
+        Ok(_endpoint) => return Ok(None),
+        // Nothing has to be undone yet.
+        Err(error) if error.is_absence() => {
+            return Err(error.into_failure(&format!("ADD {}", target.owner)));
+        }
+        Err(_none) => {}
     }
     let result = delegate.add(&call.config.raw)?;
     faults::reach(Point::Delegated);

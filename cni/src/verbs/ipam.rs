@@ -10,6 +10,7 @@ use crate::agent::wire::Request;
 use crate::arguments::Arguments;
 use crate::environment::{Target, Variables};
 use crate::failure::{Code, Failure};
+use crate::log;
 use crate::result;
 
 /// Leases addresses and claims them: the plugin that asked makes the interface itself.
@@ -31,7 +32,7 @@ pub(super) fn add<V: Variables>(
     call.agent.claim(owner).map_err(|error| {
         // It expires by itself where this fails too.
         if let Err(error) = call.agent.release(owner) {
-            eprintln!("towpath-ipam: after a failed claim: {error}");
+            log::warn(&format!("after a failed claim: {error}"));
         }
         failed(error)
     })?;

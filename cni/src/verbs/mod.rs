@@ -16,6 +16,7 @@ use crate::delegate::Delegate;
 use crate::environment::{self, Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
+use crate::log;
 use crate::queue::Queue;
 
 /// How long the agent may take to say whether it is ready: who does not answer soon is not.
@@ -94,11 +95,11 @@ impl<V: Variables> Call<'_, V> {
     /// Which addresses are asked for: `runtimeConfig` before `args` before `CNI_ARGS`, as the
     /// reference plugin `static` has it, and these before pools.
     fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
-        let config = self.config;
-        let addresses = if config.addresses.is_empty() {
+        let asked = &self.config.asked;
+        let addresses = if asked.addresses.is_empty() {
             &arguments.addresses
         } else {
-            &config.addresses
+            &asked.addresses
         };
         if !addresses.is_empty() {
             if arguments.pool.is_some() {
@@ -110,9 +111,9 @@ impl<V: Variables> Call<'_, V> {
                 ..Wanted::default()
             });
         }
-        let mut pools = config.pools.clone();
+        let mut pools = asked.pools.clone();
         if let Some(pool) = &arguments.pool {
-            let families = match config.families.as_slice() {
+            let families = match asked.families.as_slice() {
                 [] => &crate::agent::wire::Family::ALL[..],
                 families => families,
             };
@@ -123,7 +124,7 @@ impl<V: Variables> Call<'_, V> {
         }
         Ok(Wanted {
             addresses: Vec::new(),
-            families: config.families.clone(),
+            families: asked.families.clone(),
             pools,
         })
     }
@@ -141,7 +142,7 @@ impl<V: Variables> Call<'_, V> {
             Ok(()) => self.queue.forget(owner),
             Err(error) if error.is_absence() => {
                 self.queue.push(owner, &self.config.name)?;
-                eprintln!("towpath-cni: DEL {owner} is queued: {error}");
+                log::warn(&format!("DEL {owner} is queued: {error}"));
             }
             Err(CallError::Refused(refusal))
                 if matches!(refusal.code.as_str(), "unknown-endpoint" | "unknown-lease") =>

@@ -161,3 +161,29 @@ fn a_plugin_that_is_no_plugin_is_named() {
     wrong["ipam"]["type"] = json!("../../bin/sh");
     assert_eq!(add(&wrong).0, 7);
 }
+
+#[test]
+fn without_an_agent_the_delegated_plugin_is_not_called() {
+    let world = World::new();
+    world.script("other-ipam", NOTES);
+    let (code, _text) = Call::new(&world, "ADD", &config(&world, "1.0.0"))
+        .run()
+        .failure();
+    assert_eq!(code, 11);
+    assert_eq!(calls(&world), Vec::<String>::new());
+}
+
+#[test]
+fn pools_do_not_go_with_another_plugins_addresses() {
+    let world = World::new();
+    world.script("other-ipam", NOTES);
+    let _agent = Agent::willing(&world);
+    let mut config = config(&world, "1.0.0");
+    let pool = Call::new(&world, "ADD", &config)
+        .with("CNI_ARGS", "TOWPATH_POOL=blue")
+        .run();
+    assert_eq!(pool.failure().0, 7);
+    config["families"] = json!(["ipv4"]);
+    assert_eq!(Call::new(&world, "ADD", &config).run().failure().0, 7);
+    assert_eq!(calls(&world), Vec::<String>::new());
+}

@@ -114,6 +114,10 @@ Example:
     #[command(subcommand)]
     Endpoint(EndpointCommand),
 
+    /// Install or remove the CNI plugin.
+    #[command(subcommand)]
+    Cni(CniCommand),
+
     /// Remove everything of ours from this node, and nothing else.
     ///
     /// For a node that leaves the cluster or changes its network. The agent must not be running.
@@ -249,6 +253,59 @@ impl From<FamilyName> for Family {
             FamilyName::Ipv6 => Self::V6,
         }
     }
+}
+
+/// What to do with the CNI plugin.
+#[derive(Debug, Subcommand)]
+pub(super) enum CniCommand {
+    /// Put the plugin and its configuration list where the runtime looks for them.
+    ///
+    /// The binaries come first; the list, by which the runtime finds them, when the agent is ready.
+    /// What is as it should be stays untouched, and so does every other file.
+    #[command(after_help = "\
+Example:
+  towpath cni install --wait-ready=120")]
+    Install {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// The plugin's binary; without this, `towpath-cni` beside our own.
+        #[arg(long, value_name = "FILE")]
+        plugin: Option<PathBuf>,
+        /// An own configuration list, which is checked; without this, one is made: our plugin, and
+        /// `portmap` behind it where it is installed.
+        #[arg(long, value_name = "FILE")]
+        conflist: Option<PathBuf>,
+        /// Wait for an agent that is not ready, this many seconds.
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            num_args = 0..=1,
+            require_equals = true,
+            default_missing_value = "300"
+        )]
+        wait_ready: Option<u32>,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Take the configuration list away, then the plugin.
+    Uninstall {
+        #[command(flatten)]
+        place: PlaceArgs,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// Where the runtime looks for plugins and their configuration.
+#[derive(Debug, Args)]
+pub(super) struct PlaceArgs {
+    /// The runtime's folder of plugins.
+    #[arg(long, value_name = "FOLDER", default_value = "/opt/cni/bin")]
+    pub(super) bin_dir: PathBuf,
+    /// The runtime's folder of network configurations.
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/cni/net.d")]
+    pub(super) conf_dir: PathBuf,
 }
 
 /// What to do with translated flows.

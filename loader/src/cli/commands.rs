@@ -13,7 +13,7 @@ use super::args::{
     Cli, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand, OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
-use super::{output, render};
+use super::{cni, output, render};
 use crate::agent;
 use crate::api::Client;
 use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
@@ -64,11 +64,16 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         | Command::Metrics { .. }
         | Command::Nat(_)
         | Command::Endpoint(_)
+        | Command::Cni(_)
         | Command::Cleanup { .. }
         | Command::Config(ConfigCommand::Show(_)) => {}
     }
     let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
+    if let Command::Cni(command) = command {
+        cni::run(command, socket)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -172,8 +177,10 @@ async fn with_config(
         Command::Config(ConfigCommand::Show(output)) => {
             output::value(output, config.explain().as_slice(), render::config)?;
         }
-        // Done before the configuration was read.
-        Command::Config(ConfigCommand::Check { .. }) | Command::Completions { .. } => {}
+        // Done before the runtime was started.
+        Command::Config(ConfigCommand::Check { .. })
+        | Command::Completions { .. }
+        | Command::Cni(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod cni;
 mod commands;
 mod failure;
 mod output;

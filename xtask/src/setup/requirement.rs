@@ -77,6 +77,11 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "socat", "socat"),
     tool(Need::Tests, "conntrack", "conntrack"),
     tool(Need::Tests, "iptables-nft", "iptables"),
+    tool(
+        Need::Tests,
+        "/usr/lib/cni/tuning",
+        "containernetworking-plugins",
+    ),
     tool(Need::Tests, "iptables-legacy", "iptables"),
     tool(Need::Managers, "/lib/systemd/systemd-networkd", "systemd"),
     tool(Need::Managers, "udevadm", "udev"),

@@ -1,0 +1,145 @@
+//! The configuration list that is installed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use towpath_cni::config::PLUGIN;
+use towpath_cni::spec::SpecVersion;
+
+/// The socket that the plugin asks when nothing is said.
+const DEFAULT_SOCKET: &str = "/run/towpath/agent.sock";
+/// The reference plugin that does `hostPort`.
+const PORTMAP: &str = "portmap";
+/// What runtimes of the last years and Debian's plugins all speak.
+const COMMON: SpecVersion = SpecVersion::V1_0_0;
+
+/// An own list, as it is, once it is known to work.
+pub(super) fn given(path: &Path) -> Result<Vec<u8>> {
+    let read = || -> Result<_> {
+        let text = std::fs::read(path)?;
+        towpath_cni::conflist::check(&text)?;
+        Ok(text)
+    };
+    read().with_context(|| format!("the configuration list {} cannot be used", path.display()))
+}
+
+/// A list for the plugins that are there: ours, and `portmap` behind it where it is installed. Newer
+/// runtimes find all versions that both speak, and choose.
+pub(super) fn made(bin_dir: &Path, socket: &Path, notes: &mut Vec<String>) -> Result<Vec<u8>> {
+    let mut ours = json!({"type": PLUGIN});
+    if socket != Path::new(DEFAULT_SOCKET) {
+        ours["socket"] = json!(socket);
+    }
+    let mut plugins = vec![ours];
+    let mut versions: Vec<_> = SpecVersion::ALL.map(SpecVersion::name).to_vec();
+    match versions_of(&bin_dir.join(PORTMAP)) {
+        Some(spoken) if spoken.contains(COMMON.name()) => {
+            versions.retain(|version| spoken.contains(*version));
+            plugins.push(portmap());
+        }
+        Some(_) => notes.push(format!(
+            "{PORTMAP} in {} is too old and left out: hostPort will not work",
+            bin_dir.display()
+        )),
+        None => notes.push(format!(
+            "there is no {PORTMAP} in {}: hostPort will not work",
+            bin_dir.display()
+        )),
+    }
+    let list = json!({
+        "cniVersion": COMMON.name(),
+        "cniVersions": versions,
+        "name": "towpath",
+        "plugins": plugins,
+    });
+    let mut text = serde_json::to_vec_pretty(&list).context("write JSON")?;
+    text.push(b'\n');
+    towpath_cni::conflist::check(&text).context("the configuration list that was made")?;
+    Ok(text)
+}
+
+fn portmap() -> Value {
+    json!({"type": PORTMAP, "capabilities": {"portMappings": true}, "snat": true})
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    supported_versions: BTreeSet<String>,
+}
+
+/// The versions that a plugin says it speaks; `None` where it is not there or says nothing.
+fn versions_of(plugin: &Path) -> Option<BTreeSet<String>> {
+    let output = Command::new(plugin)
+        .env_clear()
+        .env("CNI_COMMAND", "VERSION")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let versions: Versions = serde_json::from_slice(&output.stdout).ok()?;
+    Some(versions.supported_versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn made_with(portmap: Option<&str>, socket: &str) -> (Value, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(versions) = portmap {
+            let path = folder.path().join(PORTMAP);
+            let script = format!("#!/bin/sh\necho '{{\"supportedVersions\": {versions}}}'\n");
+            fs::write(&path, script).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mut notes = Vec::new();
+        let text = made(folder.path(), Path::new(socket), &mut notes).unwrap();
+        (serde_json::from_slice(&text).unwrap(), notes)
+    }
+
+    #[test]
+    fn a_plugin_that_is_missing_or_too_old_is_left_out_and_told() {
+        for portmap in [None, Some(r#"["0.3.1", "0.4.0"]"#)] {
+            let (list, notes) = made_with(portmap, DEFAULT_SOCKET);
+            assert_eq!(list["plugins"], json!([{"type": "towpath-cni"}]));
+            assert_eq!(
+                list["cniVersions"],
+                json!(["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
+            );
+            assert!(notes[0].contains("hostPort will not work"), "{notes:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_those_that_all_plugins_speak() {
+        let (list, notes) = made_with(
+            Some(r#"["0.1.0", "0.4.0", "1.0.0", "1.2.0"]"#),
+            "/other.sock",
+        );
+        assert_eq!(list["cniVersion"], "1.0.0");
+        assert_eq!(list["cniVersions"], json!(["0.4.0", "1.0.0"]));
+        assert_eq!(list["plugins"][0]["socket"], "/other.sock");
+        assert_eq!(list["plugins"][1], portmap());
+        assert!(notes.is_empty(), "{notes:?}");
+    }
+
+    #[test]
+    fn an_own_list_is_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("own");
+        let error = given(&path).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot be used"), "{error:#}");
+        let list = br#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}]}"#;
+        fs::write(&path, list).unwrap();
+        let error = format!("{:#}", given(&path).unwrap_err());
+        assert!(error.contains("none has the type towpath-cni"), "{error}");
+    }
+}

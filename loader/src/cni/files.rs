@@ -1,0 +1,133 @@
+//! Files that appear and go as a whole, whatever is killed when.
+
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use super::Report;
+use crate::faults::{self, Point};
+
+/// What a temporary file's name begins with. Runtimes look at `.conf`, `.conflist` and `.json` only.
+const TEMPORARY_PREFIX: &str = ".towpath-new-";
+const PERMISSIONS: u32 = 0o7777;
+
+/// A folder, clean of our leftovers.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens a folder; makes it where it is missing.
+    pub(super) fn open(path: &Path, report: &mut Report) -> Result<Self> {
+        fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
+        let folder = Self {
+            path: path.to_owned(),
+        };
+        for file in folder.files()? {
+            if name_of(&file).starts_with(TEMPORARY_PREFIX) {
+                fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
+                report.leftovers.push(file);
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Whether a file has this content and these permissions.
+    pub(super) fn has(&self, name: &str, content: &[u8], mode: u32) -> bool {
+        let path = self.path.join(name);
+        // What a link leads to is not ours.
+        let Ok(meta) = path.symlink_metadata() else {
+            return false;
+        };
+        meta.is_file()
+            && meta.permissions().mode() & PERMISSIONS == mode
+            && fs::read(&path).is_ok_and(|is| is == content)
+    }
+
+    /// Writes a file unless it is as it should be. When this returns, it survives a crash; a program
+    /// of that name that runs goes on with its old content.
+    pub(super) fn put(
+        &self,
+        name: &str,
+        content: &[u8],
+        mode: u32,
+        report: &mut Report,
+    ) -> Result<()> {
+        let path = self.path.join(name);
+        if self.has(name, content, mode) {
+            report.unchanged.push(path);
+            return Ok(());
+        }
+        self.write(&path, content, mode)
+            .with_context(|| format!("write {}", path.display()))?;
+        report.changed.push(path);
+        Ok(())
+    }
+
+    fn write(&self, path: &Path, content: &[u8], mode: u32) -> Result<()> {
+        let mut temporary = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .tempfile_in(&self.path)?;
+        faults::reach(Point::CniWrite);
+        temporary.write_all(content)?;
+        temporary
+            .as_file()
+            .set_permissions(Permissions::from_mode(mode))?;
+        temporary.as_file().sync_all()?;
+        faults::reach(Point::CniRename);
+        temporary.persist(path)?;
+        self.sync()
+    }
+
+    /// Removes a file. Absence is success.
+    pub(super) fn remove(&self, name: &str, report: &mut Report) -> Result<()> {
+        let path = self.path.join(name);
+        faults::reach(Point::CniRemove);
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                self.sync()?;
+                report.changed.push(path);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
+        }
+    }
+
+    /// The network configuration that runtimes take: the first by name.
+    pub(super) fn first_configuration(&self) -> Result<Option<String>> {
+        let names = self.files()?.into_iter().map(|file| name_of(&file));
+        Ok(names
+            .filter(|name| {
+                Path::new(name)
+                    .extension()
+                    .is_some_and(|kind| kind == "conf" || kind == "conflist" || kind == "json")
+            })
+            .min())
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let entries =
+            fs::read_dir(&self.path).with_context(|| format!("list {}", self.path.display()))?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        paths
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("list {}", self.path.display()))
+    }
+
+    /// Makes what was renamed or removed last.
+    fn sync(&self) -> Result<()> {
+        File::open(&self.path)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("sync {}", self.path.display()))
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

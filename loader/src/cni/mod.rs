@@ -1,0 +1,170 @@
+//! The CNI plugin's installation on a node: its binaries, then the configuration list by which
+//! runtimes find it; away in the other order.
+
+mod conflist;
+mod files;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Serialize;
+use towpath_cni::agent::{Agent, CallError};
+use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
+
+use files::Folder;
+
+/// Name of the configuration list. Runtimes take the first by name.
+pub const CONFLIST: &str = "10-towpath.conflist";
+/// Who may read and run the binaries.
+const BINARY_MODE: u32 = 0o755;
+/// The configuration list is for the runtime, which is root.
+const CONFLIST_MODE: u32 = 0o600;
+/// How long the agent may take to say whether it is ready.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often an agent is asked that is not ready yet.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Where the plugin goes.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Folder of the runtime's plugins.
+    pub bin_dir: PathBuf,
+    /// Folder of the runtime's network configurations.
+    pub conf_dir: PathBuf,
+}
+
+/// What to install.
+#[derive(Clone, Debug)]
+pub struct Install {
+    /// Where to.
+    pub place: Place,
+    /// The plugin's binary; without one, the one beside our own.
+    pub plugin: Option<PathBuf>,
+    /// The configuration list; without one, it is made.
+    pub conflist: Option<PathBuf>,
+    /// How long to wait for an agent that is not ready; none: not at all.
+    pub wait: Option<Duration>,
+    /// The agent's socket.
+    pub socket: PathBuf,
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Report {
+    /// Files that were written or removed.
+    pub changed: Vec<PathBuf>,
+    /// Files that were as they should be.
+    pub unchanged: Vec<PathBuf>,
+    /// Leftovers of an interrupted run that were removed.
+    pub leftovers: Vec<PathBuf>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// Installs the plugin: the binaries, then, once the agent is ready, the configuration list. What
+/// is as it should be stays untouched; a run that was interrupted at any point is made good by the
+/// next.
+///
+/// # Errors
+/// When something is wrong with what is to be installed (nothing is changed then), a file cannot be
+/// written, or the agent is not ready (the binaries are there then, the list is as before).
+pub fn install(install: &Install) -> Result<Report> {
+    let source = match &install.plugin {
+        Some(path) => path.clone(),
+        None => beside_us()?,
+    };
+    let binary =
+        std::fs::read(&source).with_context(|| format!("read the plugin {}", source.display()))?;
+    ensure!(
+        binary.starts_with(b"\x7fELF"),
+        "{} is no program",
+        source.display()
+    );
+    let given = match &install.conflist {
+        Some(path) => Some(conflist::given(path)?),
+        None => None,
+    };
+
+    let mut report = Report::default();
+    let bin_dir = Folder::open(&install.place.bin_dir, &mut report)?;
+    for name in [PLUGIN, IPAM_PLUGIN] {
+        bin_dir.put(name, &binary, BINARY_MODE, &mut report)?;
+    }
+    let list = match given {
+        Some(list) => list,
+        None => conflist::made(&install.place.bin_dir, &install.socket, &mut report.notes)?,
+    };
+    let conf_dir = Folder::open(&install.place.conf_dir, &mut report)?;
+    if !conf_dir.has(CONFLIST, &list, CONFLIST_MODE) {
+        wait(&install.socket, install.wait)?;
+    }
+    conf_dir.put(CONFLIST, &list, CONFLIST_MODE, &mut report)?;
+    if let Some(first) = conf_dir
+        .first_configuration()?
+        .filter(|name| name != CONFLIST)
+    {
+        report.notes.push(format!(
+            "runtimes take the first configuration by name, which is {first}, not {CONFLIST}"
+        ));
+    }
+    Ok(report)
+}
+
+/// Removes the plugin: the configuration list first, so that no runtime looks for a binary that is
+/// gone.
+///
+/// # Errors
+/// When a file cannot be removed.
+pub fn uninstall(place: &Place) -> Result<Report> {
+    let mut report = Report::default();
+    let folders = [
+        (&place.conf_dir, &[CONFLIST][..]),
+        (&place.bin_dir, &[PLUGIN, IPAM_PLUGIN]),
+    ];
+    for (path, names) in folders {
+        if !path.exists() {
+            continue;
+        }
+        let folder = Folder::open(path, &mut report)?;
+        for name in names {
+            folder.remove(name, &mut report)?;
+        }
+    }
+    Ok(report)
+}
+
+/// The plugin beside our own binary.
+fn beside_us() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("find our own binary")?;
+    let path = own.with_file_name(PLUGIN);
+    ensure!(
+        path.is_file(),
+        "{} is not there: name the plugin's binary with --plugin",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Waits until pods can be added, or could be if there were addresses: a full node has a network
+/// too.
+fn wait(socket: &Path, patience: Option<Duration>) -> Result<()> {
+    let agent = Agent::new(socket.to_owned(), PATIENCE);
+    let deadline = Instant::now() + patience.unwrap_or_default();
+    loop {
+        let error = match agent.ready() {
+            Ok(()) => return Ok(()),
+            Err(CallError::Refused(refusal)) if refusal.code == "exhausted" => return Ok(()),
+            Err(error) => error,
+        };
+        if Instant::now() >= deadline {
+            bail!(
+                "the agent is not ready, so {CONFLIST} is not installed: {error}; --wait-ready \
+                 waits for it"
+            );
+        }
+        thread::sleep(INTERVAL);
+    }
+}

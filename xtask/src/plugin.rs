@@ -1,0 +1,58 @@
+//! `build-cni`: the CNI plugin as it is installed, static and small.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::artifacts::{self, Metadata};
+use crate::process;
+
+/// The target whose C library is made for static programs.
+const MUSL: &str = "x86_64-unknown-linux-musl";
+/// What stands in for it where it is not installed.
+const GNU: &str = "x86_64-unknown-linux-gnu";
+/// Largest size: it is read from disk for every pod that starts.
+const LARGEST: u64 = 3 * 1024 * 1024 / 2;
+
+/// Builds the plugin and prints where it is and how large.
+pub(crate) fn run() -> Result<()> {
+    let mut build = process::locked_cargo("build");
+    build.args([
+        "--package",
+        "towpath-cni",
+        "--profile",
+        "plugin",
+        "--target",
+    ]);
+    if is_installed(MUSL)? {
+        build.arg(MUSL);
+    } else {
+        build.arg(GNU);
+        build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    }
+    let executables = artifacts::build(&mut build, &Metadata::read()?)?;
+    let path = artifacts::binary(&executables, "towpath-cni")?;
+    let size = fs::metadata(path)
+        .with_context(|| format!("look at {}", path.display()))?
+        .len();
+    println!("{} {} KiB", path.display(), size.div_ceil(1024));
+    ensure!(
+        size <= LARGEST,
+        "the plugin has {size} bytes, {LARGEST} are allowed"
+    );
+    Ok(())
+}
+
+/// Whether the compiler has a target's standard library.
+fn is_installed(target: &str) -> Result<bool> {
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(datapath_build::workspace_root()).args([
+        "--print",
+        "target-libdir",
+        "--target",
+        target,
+    ]);
+    Ok(PathBuf::from(process::output(&mut rustc)?.trim()).is_dir())
+}
