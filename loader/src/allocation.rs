@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipam::Family;
-use ipam::node::{BindingError, Eni, EniAddress, NodePools, Pools, PodsOnEnis, Subnet};
+use ipam::node::{BindingError, Eni, EniAddress, NodePools, PodsOnEnis, Pools, Subnet};
 use ipnet::IpNet;
 
 use crate::api::types::EniRef;
@@ -86,7 +86,10 @@ pub(crate) fn eni_ref(of: &EniAddress) -> EniRef {
 }
 
 /// The families of addresses, by what was asked for or else by the configuration.
-pub(crate) fn families(asked: &BTreeSet<Family>, configured: &BTreeSet<Family>) -> BTreeSet<Family> {
+pub(crate) fn families(
+    asked: &BTreeSet<Family>,
+    configured: &BTreeSet<Family>,
+) -> BTreeSet<Family> {
     if asked.is_empty() {
         configured.clone()
     } else {
@@ -113,7 +116,9 @@ mod tests {
                     ..fixture::eni(1)
                 };
                 if use_primary_address {
-                    given.blocks.insert(IpAddr::from(given.primary_address).into());
+                    given
+                        .blocks
+                        .insert(IpAddr::from(given.primary_address).into());
                 }
                 let blocks = match excluded {
                     None => given.blocks.clone(),

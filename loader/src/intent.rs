@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 pub use ipam::Family;
-use ipam::{Lease, Time};
 use ipam::node::AllocatedPool;
+use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,13 @@
 //! Addresses that the agent gives, over its socket: both families, pools, restarts, crashes.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use bpf_tests::fabric::agent::FAULT_VARIABLE;
+use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
+use bpf_tests::fabric::command;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
@@ -120,7 +124,10 @@ fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
         guest.delete(&fabric);
         guest.delete(&fabric);
         let (status, gone) = fabric.agent.request("GET", &guest.path(), None).unwrap();
-        assert_eq!((status, &gone["error"]["code"]), (404, &json!("unknown-endpoint")));
+        assert_eq!(
+            (status, &gone["error"]["code"]),
+            (404, &json!("unknown-endpoint"))
+        );
     }
     assert_eq!(count(&listed(&fabric)["leases"]), 0);
     fabric.finish().unwrap();
@@ -162,7 +169,10 @@ fn a_kill_at_any_step_leaks_no_address() {
             _ => fabric.agent.ask("DELETE", &guest.path(), None),
         };
         died.unwrap_err();
-        fabric.agent.wait_for_fault(Duration::from_secs(10)).unwrap();
+        fabric
+            .agent
+            .wait_for_fault(Duration::from_secs(10))
+            .unwrap();
         fabric.start_agent().unwrap();
         let leases = listed(&fabric)["leases"].clone();
         let of_stays = leases.as_array().unwrap().iter();
@@ -186,7 +196,99 @@ fn a_kill_at_any_step_leaks_no_address() {
         assert_eq!(count(&endpoints), 1, "{point}");
     }
     stays.talks(&fabric);
+    // A delete that was left is done again where its file is still there.
+    guest.add(&fabric, &json!({}));
+    fabric.agent.kill().unwrap();
+    let folder = fabric.agent.pending_deletes();
+    std::fs::create_dir_all(&folder).unwrap();
+    let owner = guest.netns.name();
+    let left = json!({"version": 1, "container-id": owner, "interface": "eth0"});
+    std::fs::write(folder.join("x.json"), left.to_string()).unwrap();
+    let fault = [(FAULT_VARIABLE, "pending-delete.done")];
+    fabric.agent.start(&fabric.node, &fault).unwrap();
+    fabric.agent.wait_for_fault(START).unwrap();
+    assert!(folder.join("x.json").exists());
+    fabric.start_agent().unwrap();
+    assert!(!folder.join("x.json").exists());
+    assert_eq!(count(&listed(&fabric)["leases"]), 2);
     fabric.finish().unwrap();
+}
+
+/// On a full disk an add fails and leaves nothing, and a delete is done.
+#[test]
+fn a_full_disk_leaks_nothing() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    fabric.agent.kill().unwrap();
+    let disk = Disk::mount(&fabric.agent.state_dir());
+    fabric.agent.set("/ipam/cooldown", &json!(30)).unwrap();
+    fabric.start_agent().unwrap();
+    let (mut first, second) = (Guest::new(&fabric, "first"), Guest::new(&fabric, "second"));
+    first.add(&fabric, &json!({}));
+    disk.fill();
+    let request = second.request(&json!({}));
+    let (status, refused) = fabric
+        .agent
+        .request("PUT", "/v1/endpoints", Some(&request))
+        .unwrap();
+    assert_eq!(status, 500, "{refused}");
+    assert_eq!(count(&listed(&fabric)["leases"]), 2);
+    assert_eq!(
+        count(&fabric.agent.ask("GET", "/v1/endpoints", None).unwrap()),
+        1
+    );
+    first.delete(&fabric);
+    let now = listed(&fabric);
+    assert_eq!(
+        (count(&now["leases"]), count(&now["cooling"])),
+        (0, 2),
+        "{now}"
+    );
+    disk.free();
+    within(CHANGE, "the cooldown is on disk", || {
+        let status = fabric.agent.ask("GET", "/v1/status", None)?;
+        let problems = &status["allocation"]["problems"];
+        check(count(problems) == 0, || problems.to_string())
+    });
+    fabric.start_agent().unwrap();
+    assert_eq!(count(&listed(&fabric)["cooling"]), 2);
+    fabric.agent.kill().unwrap();
+    drop(disk);
+    fabric.finish().unwrap();
+}
+
+/// A small disk in a folder's place.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(folder: &Path) -> Self {
+        let run = command::run(Command::new("mount").args([
+            "-t".as_ref(),
+            "tmpfs".as_ref(),
+            "-o".as_ref(),
+            "size=256k".as_ref(),
+            "tmpfs".as_ref(),
+            folder.as_os_str(),
+        ]));
+        run.unwrap();
+        Self(folder.to_owned())
+    }
+
+    fn fill(&self) {
+        let full = std::fs::write(self.0.join("fill"), vec![0; 1 << 20]).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::StorageFull);
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.0.join("fill")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = command::run(Command::new("umount").arg("-l").arg(&self.0)) {
+            eprintln!("{error:#}");
+        }
+    }
 }
 
 #[test]
@@ -217,10 +319,14 @@ fn a_released_address_rests_until_its_flows_are_gone_and_its_time_is_over() {
     assert_eq!(status, 409, "{refused}");
     assert_eq!(refused["error"]["code"], "address-cooling-down");
     assert_eq!(refused["error"]["retry"], true);
-    within(Duration::from_secs(30), "the address can be given again", || {
-        let (status, answer) = put(&fabric)?;
-        check(status == 200, || answer.to_string())
-    });
+    within(
+        Duration::from_secs(30),
+        "the address can be given again",
+        || {
+            let (status, answer) = put(&fabric)?;
+            check(status == 200, || answer.to_string())
+        },
+    );
     other.addresses = vec![explicit];
     other.delete(&fabric);
     fabric.finish().unwrap();
@@ -251,7 +357,9 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
     within(CHANGE, "the pool has its ENI", || {
         let pools = fabric.agent.ask("GET", "/v1/pools", None)?;
         let rows = pools.as_array().unwrap();
-        check(rows.iter().any(|row| row["pool"] == "blue"), || pools.to_string())
+        check(rows.iter().any(|row| row["pool"] == "blue"), || {
+            pools.to_string()
+        })
     });
     let (mut blue, mut plain) = (Guest::new(&fabric, "blue"), Guest::new(&fabric, "plain"));
     let answer = blue.add(&fabric, &json!({"pools": {"ipv4": "blue", "ipv6": "blue"}}));
@@ -259,17 +367,27 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
     for family in [0, 1] {
         let (blue, plain) = (&answer["addresses"][family], &other["addresses"][family]);
         assert_eq!(blue["eni"]["number"], 1, "{answer}");
-        assert_eq!((&blue["pool"], &blue["skip-masquerade"]), (&json!("blue"), &json!(true)));
+        assert_eq!(
+            (&blue["pool"], &blue["skip-masquerade"]),
+            (&json!("blue"), &json!(true))
+        );
         assert_eq!(plain["eni"]["number"], 0, "{other}");
         assert_eq!(plain["pool"], "default");
     }
     blue.talks(&fabric);
     // The policy is that of the pool which the address was given from.
-    let shown = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap().to_string();
+    let shown = fabric
+        .agent
+        .ask("GET", "/v1/endpoints", None)
+        .unwrap()
+        .to_string();
     assert!(shown.contains("\"pool\":\"blue\""), "{shown}");
     let explained = fabric.agent.ask(
         "GET",
-        &format!("/v1/masquerade/explain/tcp/{}/1.1.1.1", blue.at(Family::V4).address),
+        &format!(
+            "/v1/masquerade/explain/tcp/{}/1.1.1.1",
+            blue.at(Family::V4).address
+        ),
         None,
     );
     assert_eq!(explained.unwrap()["why"], "skip-pool");
@@ -279,7 +397,10 @@ fn a_bound_pool_has_the_addresses_of_its_enis_and_no_other() {
         .agent
         .request("PUT", "/v1/endpoints", Some(&request))
         .unwrap();
-    assert_eq!((status, &refused["error"]["code"]), (422, &json!("pool-unknown")));
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (422, &json!("pool-unknown"))
+    );
     fabric.finish().unwrap();
 }
 
@@ -310,11 +431,16 @@ fn an_eni_that_is_taken_away_leaves_orphans_that_nobody_gets() {
     fabric.publish().unwrap();
     within(CHANGE, "the ENI is back", || {
         let status = fabric.agent.ask("GET", "/v1/status", None)?;
-        check(count(&status["allocation"]["orphans"]) == 0, || status.to_string())
+        check(count(&status["allocation"]["orphans"]) == 0, || {
+            status.to_string()
+        })
     });
     let mut other = Guest::new(&fabric, "other");
     other.add(&fabric, &json!({}));
-    assert!(!other.addresses.contains(&address), "it is somebody's still");
+    assert!(
+        !other.addresses.contains(&address),
+        "it is somebody's still"
+    );
     guest.delete(&fabric);
     fabric.finish().unwrap();
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::actor::Actor;
 use super::allocation::refusal;
 use super::kernel::Host;
+use crate::allocation::eni_ref;
 use crate::api::types::{Addresses, AllocationStatus, Leased, LeasedAddress, PoolStatus};
 use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
-use crate::allocation::eni_ref;
 use crate::types::{EndpointId, Owner};
 
 impl<K: Host> Actor<K> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::allocation::Addresses;
 use super::facts::Facts;
 use crate::api::types::{Allocation, Attachment, EniRef};
-use crate::api::{ApiError, EndpointRequest, ErrorCode};
+use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
 use crate::intent::{About, Endpoint, Family, Intent};
 use crate::numbers;
 use crate::types::EndpointId;
@@ -55,14 +55,15 @@ impl Admission<'_> {
             addresses,
             ask,
         } = request;
+        let Ask { network, pod, .. } = *ask;
         Ok(Decision::New(Endpoint {
             owner,
             netns,
             addresses,
             mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
             about: About {
-                network: ask.network,
-                pod: ask.pod,
+                network,
+                pod,
                 since: Some(Addresses::now()),
                 leases: Vec::new(),
             },

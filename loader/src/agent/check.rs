@@ -14,10 +14,15 @@ use crate::types::{EndpointId, Owner};
 
 impl<K: Host> Actor<K> {
     /// Looks whether everything of an endpoint is there. Repairs nothing.
-    pub(super) async fn check_endpoint(&mut self, owner: &Owner) -> Result<EndpointCheck, ApiError> {
+    pub(super) async fn check_endpoint(
+        &mut self,
+        owner: &Owner,
+    ) -> Result<EndpointCheck, ApiError> {
         let id = EndpointId::of(owner);
         let endpoint = self.intent.endpoints.get(&id);
-        let endpoint = endpoint.filter(|endpoint| endpoint.owner == *owner).cloned();
+        let endpoint = endpoint
+            .filter(|endpoint| endpoint.owner == *owner)
+            .cloned();
         let endpoint = endpoint.ok_or_else(|| {
             let message = format!("{owner} has no endpoint");
             ApiError::new(ErrorCode::UnknownEndpoint, message)

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use datapath_common::abi;
 use serde::Serialize;
 
+use super::allocation;
 use super::lock::{Lock, take_pins};
 use super::reservation::Reservation;
 use super::run::ENDPOINTS;
@@ -79,6 +80,7 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
     removed
         .objects
         .extend(remove_records(&state.join(ENDPOINTS))?);
+    removed.objects.extend(allocation::remove_ledger(state)?);
     Ok(removed)
 }
 

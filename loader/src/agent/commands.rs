@@ -262,7 +262,13 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
-        let forgotten = self.forget_owners(owners);
+        self.addresses.announce_release(owners);
+        let forgotten = owners.iter().map(|owner| {
+            let known = self.forget_owner(owner)?;
+            self.addresses.release(owner);
+            Ok(known)
+        });
+        let forgotten: Vec<_> = forgotten.collect();
         if forgotten.iter().any(|known| matches!(known, Ok(true))) {
             self.run_pass().await;
         }
@@ -270,20 +276,8 @@ impl<K: Host> Actor<K> {
         answers.map(|known| known.map(drop::<bool>)).collect()
     }
 
-    /// Forgets owners' endpoints, and has their addresses cool down; for each whether there was an
-    /// endpoint.
-    pub(super) fn forget_owners(&mut self, owners: &[Owner]) -> Vec<Result<bool, ApiError>> {
-        self.addresses.announce_release(owners);
-        let forgotten = owners.iter().map(|owner| {
-            let known = self.forget_owner(owner)?;
-            self.addresses.release(owner);
-            Ok(known)
-        });
-        forgotten.collect()
-    }
-
     /// Forgets an owner's endpoint; whether there was one.
-    fn forget_owner(&mut self, owner: &Owner) -> Result<bool, ApiError> {
+    pub(super) fn forget_owner(&mut self, owner: &Owner) -> Result<bool, ApiError> {
         let id = EndpointId::of(owner);
         let known = match self.intent.endpoints.get(&id) {
             // Another owner's that happens to have the same id stays.

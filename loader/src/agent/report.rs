@@ -290,6 +290,9 @@ impl<K: Host> Actor<K> {
                 format!("a restart would remove endpoints, their records are gone: {error}"),
             );
         }
+        for fault in self.addresses.faults() {
+            note(HealthState::Degraded, format!("addresses: {fault}"));
+        }
         for path in self.corrupt.values() {
             note(
                 HealthState::Degraded,

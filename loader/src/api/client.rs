@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 use super::VERSION;
 use super::error::{ApiError, ErrorBody};
 use super::types::{
-    AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter, MasqueradeStatus,
-    Metric, NatFlows, NatFlushed, NatStats, PoolStatus, Status,
+    AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter,
+    MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats, PoolStatus, Status,
 };
 use crate::masquerade::Tuple;
 use crate::types::Owner;

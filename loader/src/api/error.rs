@@ -74,10 +74,9 @@ impl ErrorCode {
         match self {
             Self::InvalidBody | Self::InvalidField => StatusCode::BAD_REQUEST,
             Self::PeerNotRoot => StatusCode::FORBIDDEN,
-            Self::NotFound
-            | Self::UnknownVersion
-            | Self::UnknownEndpoint
-            | Self::UnknownLease => StatusCode::NOT_FOUND,
+            Self::NotFound | Self::UnknownVersion | Self::UnknownEndpoint | Self::UnknownLease => {
+                StatusCode::NOT_FOUND
+            }
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::OwnerConflict
@@ -89,7 +88,9 @@ impl ErrorCode {
             Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady | Self::PoolUnknown => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::NotReady | Self::PoolExhausted | Self::PoolNotReady | Self::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReady | Self::PoolExhausted | Self::PoolNotReady | Self::Exhausted => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::SetUpFailed | Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -6,9 +6,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::error::{ApiError, ErrorCode};
 use super::types::{
-    Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus, Explanation, FlowFilter, Leased,
-    MasqueradeStatus, Metric,
-    NatFlows, NatFlushed, NatStats, PoolStatus, Status,
+    Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus,
+    Explanation, FlowFilter, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats,
+    PoolStatus, Status,
 };
 use super::validate::{AddressRequest, EndpointRequest};
 use crate::masquerade::Tuple;

@@ -124,8 +124,8 @@ async fn ready(State(context): State<Context>) -> Result<Response, ApiError> {
 
 /// The owner that a path names.
 pub(super) fn owner_in(path: InPath) -> Result<Owner, ApiError> {
-    let Path((container_id, interface)) = path
-        .map_err(|error| ApiError::new(ErrorCode::InvalidField, error.body_text()).at("path"))?;
+    let Path((container_id, interface)) =
+        path.map_err(|error| ApiError::new(ErrorCode::InvalidField, error.body_text()).at("path"))?;
     let owner = Owner {
         container_id,
         interface,

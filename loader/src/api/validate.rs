@@ -28,7 +28,7 @@ pub struct EndpointRequest {
     /// Its addresses: one or two, of different families; none where the agent is to allocate them.
     pub addresses: BTreeSet<IpAddr>,
     /// What is asked for besides.
-    pub ask: Ask,
+    pub ask: Box<Ask>,
 }
 
 /// Addresses that are asked for without an endpoint: checked in itself.
@@ -39,7 +39,7 @@ pub struct AddressRequest {
     /// Which ones: none, one or two, of different families.
     pub addresses: BTreeSet<IpAddr>,
     /// What is asked for besides.
-    pub ask: Ask,
+    pub ask: Box<Ask>,
 }
 
 /// What a request says beside the addresses.
@@ -81,7 +81,7 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
         Ok(Self {
             owner,
             netns,
-            ask: check_ask(&addresses, families, pools, network, pod)?,
+            ask: Box::new(check_ask(&addresses, families, pools, network, pod)?),
             addresses: addresses.into_iter().collect(),
         })
     }
@@ -102,7 +102,7 @@ impl TryFrom<AskAddresses> for AddressRequest {
         check_owner(&owner, "owner.")?;
         Ok(Self {
             owner,
-            ask: check_ask(&addresses, families, pools, network, pod)?,
+            ask: Box::new(check_ask(&addresses, families, pools, network, pod)?),
             addresses: addresses.into_iter().collect(),
         })
     }
@@ -125,7 +125,10 @@ fn check_ask(
             ));
         }
     }
-    let with_addresses = [("families", families.is_empty()), ("pools", pools.is_empty())];
+    let with_addresses = [
+        ("families", families.is_empty()),
+        ("pools", pools.is_empty()),
+    ];
     if let Some((field, _)) = with_addresses.iter().find(|(_, is_empty)| !is_empty)
         && !addresses.is_empty()
     {
@@ -321,10 +324,7 @@ mod tests {
         let mut bad = request();
         bad.netns = "netns/pod1".into();
         assert_eq!(field_of(bad).as_deref(), Some("netns"));
-        for addresses in [
-            &["10.0.1.20", "10.0.1.21"][..],
-            &["10.0.1.20", "10.0.1.20"],
-        ] {
+        for addresses in [&["10.0.1.20", "10.0.1.21"][..], &["10.0.1.20", "10.0.1.20"]] {
             let mut bad = request();
             bad.addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
             assert_eq!(field_of(bad).as_deref(), Some("addresses"));

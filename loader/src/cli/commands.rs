@@ -89,7 +89,7 @@ async fn with_config(
     match command {
         Command::Run => {
             log(&config);
-            agent::run(&config, client.socket()).await?;
+            Box::pin(agent::run(&config, client.socket())).await?;
         }
         Command::Status(output) => {
             let status = client.status().await?;

@@ -132,9 +132,7 @@ impl Serialize for PreAllocate {
 impl<'de> Deserialize<'de> for PreAllocate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse()
-            .map(Self)
-            .map_err(|error| serde::de::Error::custom(error))
+        text.parse().map(Self).map_err(serde::de::Error::custom)
     }
 }
 

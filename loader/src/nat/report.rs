@@ -37,7 +37,10 @@ impl Report {
     #[must_use]
     pub fn is_quiet(&self, address: IpAddr) -> bool {
         self.last.as_ref().is_some_and(|(_, sweep)| {
-            let had = sweep.endpoints.as_ref().is_none_or(|e| e.contains(&address));
+            let had = sweep
+                .endpoints
+                .as_ref()
+                .is_none_or(|e| e.contains(&address));
             !had && !sweep.lost.contains(&address)
         })
     }

@@ -19,11 +19,7 @@ pub(super) async fn inspect(endpoint: &Endpoint, protocol: u8) -> Vec<String> {
     problems
 }
 
-async fn look(
-    endpoint: &Endpoint,
-    protocol: u8,
-    problems: &mut Vec<String>,
-) -> anyhow::Result<()> {
+async fn look(endpoint: &Endpoint, protocol: u8, problems: &mut Vec<String>) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
     let inner = netns.run(socket::connect).await?;
     let mut pod = inner
@@ -65,7 +61,9 @@ async fn look(
         };
         if !has_neighbours.contains(&neighbour) {
             let Neighbour { address, mac, .. } = neighbour;
-            problems.push(format!("the pod does not know {mac} as its gateway {address}"));
+            problems.push(format!(
+                "the pod does not know {mac} as its gateway {address}"
+            ));
         }
         for route in routes(family, device, protocol)? {
             let gateway = match route.next_hop {

@@ -12,7 +12,9 @@ use tokio::sync::oneshot;
 use towpath::api::types::{
     Addresses, Allocation, Attachment, Collected, EniRef, FlowFilter, Leased, NatFlows, NatFlushed,
 };
-use towpath::api::{AddressCommand, ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits};
+use towpath::api::{
+    AddressCommand, ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits,
+};
 use towpath::masquerade::{Explanation, Tuple, Verdict};
 use towpath::types::{EndpointId, EniNumber, Owner};
 

@@ -115,6 +115,70 @@ fn refusals_have_their_status() {
         .is_error(503, "not-ready", None);
 }
 
+fn call(fake: &Fake, method: &str, path: &str, body: &Value) -> Response {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    fake.request(method, path, &body)
+}
+
+#[test]
+fn addresses_are_asked_for_and_given_back() {
+    let fake = Fake::start(LIMITS);
+    let without = json!({
+        "owner": {"container-id": "0a1b", "interface": "eth0"},
+        "netns": "/run/netns/web",
+        "families": ["ipv4", "ipv6"],
+        "pools": {"ipv4": "blue"},
+        "network": "towpath",
+        "pod": {"namespace": "web", "name": "front", "uid": "1"},
+    });
+    let answer = call(&fake, "PUT", "/v1/endpoints", &without);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let asked = fake.requests.recv_timeout(DEADLINE).unwrap();
+    assert!(asked.addresses.is_empty());
+    assert_eq!(asked.ask.families.len(), 2);
+    assert_eq!(asked.ask.pod.unwrap().to_string(), "web/front");
+
+    let mut lease = without.clone();
+    lease.as_object_mut().unwrap().remove("netns");
+    let answer = call(&fake, "PUT", "/v1/addresses", &lease);
+    assert_eq!(answer.body["expires-seconds"], 600, "{answer:?}");
+    let of_owner = "/v1/addresses/0a1b/eth0";
+    let nothing = Value::Null;
+    assert_eq!(call(&fake, "DELETE", of_owner, &nothing).status, 200);
+    let claim = format!("{of_owner}/claim");
+    let refused = call(&fake, "POST", &claim, &nothing);
+    refused.is_error(404, "unknown-lease", None);
+    assert_eq!(refused.body["error"]["retry"], false);
+    assert_eq!(call(&fake, "GET", "/v1/pools", &nothing).body, json!([]));
+    let list = call(&fake, "GET", "/v1/addresses", &nothing).body;
+    assert_eq!(list, json!({"leases": [], "cooling": []}));
+}
+
+#[test]
+fn what_a_runtime_asks_has_its_answers() {
+    let fake = Fake::start(LIMITS);
+    let nothing = Value::Null;
+    let check = call(&fake, "GET", "/v1/endpoints/0a1b/eth0", &nothing);
+    check.is_error(404, "unknown-endpoint", None);
+    let ready = call(&fake, "GET", "/v1/ready", &nothing);
+    ready.is_error(503, "exhausted", None);
+    assert_eq!(ready.body["error"]["retry"], true);
+    let owner = json!({"container-id": "0a1b", "interface": "eth0"});
+    let collect = json!({"network": "towpath", "valid": [owner]});
+    let collected = call(&fake, "POST", "/v1/endpoints/gc", &collect);
+    assert_eq!(collected.body, json!({"removed": [owner], "kept": []}));
+    let bad = json!({"network": "towpath", "valid": [{"container-id": "/", "interface": "a"}]});
+    let refused = call(&fake, "POST", "/v1/endpoints/gc", &bad);
+    refused.is_error(400, "invalid-field", Some("valid[0].container-id"));
+    let nameless = json!({"network": "", "valid": []});
+    let refused = call(&fake, "POST", "/v1/endpoints/gc", &nameless);
+    refused.is_error(400, "invalid-field", Some("network"));
+}
+
 #[test]
 fn a_packet_that_is_none_is_named() {
     let fake = Fake::start(LIMITS);

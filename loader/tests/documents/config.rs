@@ -86,6 +86,15 @@ nat:
     icmp: 16
     sctp: 17
     closed-under-pressure: 18
+ipam:
+  enabled: false
+  families: [ipv6, ipv4]
+  default-pool: blue
+  pre-allocate: blue=2
+  cooldown: 0
+  unclaimed: 10
+plain-pools: {native: true}
+cni: {pending-deletes: /e}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
@@ -122,6 +131,7 @@ log-level: debug
     assert_eq!(config.datapath_settings().cache, 512);
     assert_eq!(config.state_dir.as_path(), Path::new("/c"));
     assert_eq!(config.log_level, LogLevel::Debug);
+    assert_allocation(&config);
     assert_translation(&config);
     for row in config.explain() {
         assert_eq!(row.source, Source::File, "{}", row.key);
@@ -141,6 +151,17 @@ log-level: debug
 }
 
 /// The values of masquerade and of translation.
+fn assert_allocation(config: &Config) {
+    assert!(!config.ipam.enabled && config.plain_pools.native);
+    assert_eq!(config.ipam.families.get().len(), 2);
+    let settings = config.ipam.settings(ipam::Barrier::new("a test"));
+    assert_eq!(settings.default_pool, "blue");
+    assert_eq!(settings.pre_allocation.to_string(), "blue=2");
+    assert_eq!(settings.cooldown, Duration::ZERO);
+    assert_eq!(settings.unclaimed, Duration::from_secs(10));
+    assert_eq!(config.cni.pending_deletes.as_path(), Path::new("/e"));
+}
+
 fn assert_translation(config: &Config) {
     let settings = config.settings();
     let masquerade = &settings.masquerade;

@@ -16,9 +16,9 @@ use super::*;
 use crate::agent::facts::Facts;
 use crate::api::types::ServiceNatStatus;
 use crate::api::types::{Attachment, HealthState};
-use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
-use crate::config::Config;
+use crate::api::{ApiError, EndpointRequest, ErrorCode};
 use crate::bpf::{ForeignProgram, MissingFeature};
+use crate::config::Config;
 use crate::fixture;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
@@ -195,7 +195,7 @@ fn request(endpoint: &Endpoint) -> EndpointRequest {
         owner: endpoint.owner.clone(),
         netns: endpoint.netns.clone(),
         addresses: endpoint.addresses.clone(),
-        ask: Ask::default(),
+        ask: Box::default(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Every decision, and the reason that it names.
 
 use super::*;
-use crate::api::Ask;
 use crate::fixture;
 use crate::kernel::Observed;
 use crate::plan::plan;
@@ -48,7 +47,7 @@ impl Case {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
-            ask: Ask::default(),
+            ask: Box::default(),
         })
     }
 
@@ -123,7 +122,7 @@ fn the_mtu_is_the_smallest_that_anybody_asks_for() {
             owner: endpoint.owner,
             netns: endpoint.netns,
             addresses: endpoint.addresses,
-            ask: Ask::default(),
+            ask: Box::default(),
         });
         match decision.unwrap() {
             Decision::New(endpoint) => endpoint.mtu,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -152,6 +152,23 @@ impl Ledger {
         };
         write().with_context(|| format!("write {}", path.display()))
     }
+}
+
+/// Removes the file, also one that was set aside; what was removed, in words.
+///
+/// # Errors
+/// When one cannot be removed.
+pub(in crate::agent) fn remove(folder: &Path) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for name in [NAME, CORRUPT] {
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => removed.push(format!("addresses {}", path.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("remove {}", path.display())),
+        }
+    }
+    Ok(removed)
 }
 
 fn read(path: &Path) -> Result<Content> {

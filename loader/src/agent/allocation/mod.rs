@@ -29,6 +29,7 @@ use ipam::{
 };
 
 pub(super) use self::errors::refusal;
+pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entries, Found, Ledger};
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
@@ -218,7 +219,12 @@ impl Addresses {
             let families = allocation::families(&ask.families, self.section.families.get());
             families.into_iter().map(Want::Any).map(request).collect()
         } else {
-            addresses.iter().copied().map(Want::Address).map(request).collect()
+            addresses
+                .iter()
+                .copied()
+                .map(Want::Address)
+                .map(request)
+                .collect()
         };
         manager.allocate(&requests, Self::now())
     }

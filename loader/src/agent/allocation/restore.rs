@@ -75,7 +75,10 @@ impl Addresses {
             for about in self.owners.values_mut() {
                 about.since = Some(now);
             }
-            let own = entries.owners.iter_mut().flat_map(|about| &mut about.leases);
+            let own = entries
+                .owners
+                .iter_mut()
+                .flat_map(|about| &mut about.leases);
             own.chain(&mut leases).for_each(|lease| age(lease, now));
         }
         let state = entries.into_state(leases.into_iter());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipam::{Claim, Family, Lease, Life, Owner};
+use ipam::{Claim, Family, Lease, Life, Owner, Problem};
 
 use super::Addresses;
 use crate::api::types;
@@ -125,7 +125,27 @@ impl Addresses {
         }
         let mut leases = self.list(endpoints, nat).leases;
         leases.retain(|lease| lease.orphan);
-        let problems = self.changes.problems.iter().map(ToString::to_string);
+        let skips = |problem: &&Problem| matches!(problem, Problem::PlainPoolSkips { .. });
+        let refused = self.changes.problems.iter().filter(skips);
+        let refused = refused.map(ToString::to_string);
+        let bad = bad_deletes.iter().map(|path| {
+            let path = path.display();
+            format!("a delete that the CNI plugin left cannot be read: {path}")
+        });
+        AllocationStatus {
+            enabled,
+            waiting,
+            pools,
+            orphans: leases,
+            problems: self.faults().chain(refused).chain(bad).collect(),
+        }
+    }
+
+    /// What is wrong, and not only refused.
+    pub(in crate::agent) fn faults(&self) -> impl Iterator<Item = String> {
+        let skips = |problem: &&Problem| matches!(problem, Problem::PlainPoolSkips { .. });
+        let problems = self.changes.problems.iter().filter(move |p| !skips(p));
+        let problems = problems.map(ToString::to_string);
         let pools_error = self.pools_error.iter();
         let pools_error = pools_error.map(|error| format!("the pools stay as they were: {error}"));
         let corrupt = self.corrupt.iter().map(|path| {
@@ -139,23 +159,12 @@ impl Addresses {
         let unsaved = self.unsaved.iter();
         let unsaved =
             unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
-        let bad = bad_deletes.iter().map(|path| {
-            let path = path.display();
-            format!("a delete that the CNI plugin left cannot be read: {path}")
-        });
-        AllocationStatus {
-            enabled,
-            waiting,
-            pools,
-            orphans: leases,
-            problems: problems
-                .chain(pools_error)
-                .chain(self.restored.iter().cloned())
-                .chain(corrupt)
-                .chain(unsaved)
-                .chain(bad)
-                .collect(),
-        }
+        let conflicts = self.restored.iter().cloned();
+        problems
+            .chain(pools_error)
+            .chain(conflicts)
+            .chain(corrupt)
+            .chain(unsaved)
     }
 }
 

@@ -22,7 +22,11 @@ pub struct AskAddresses {
     /// Whose they are to be.
     pub owner: Owner,
     /// Which ones; without any, the agent chooses.
-    #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "addresses",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub addresses: Vec<IpAddr>,
     /// The families to allocate addresses of; without any, those of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

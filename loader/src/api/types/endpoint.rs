@@ -25,7 +25,11 @@ pub struct AddEndpoint {
     pub netns: PathBuf,
     /// Its addresses: one IPv4 address, one IPv6 address or both. Each has its own owner ENI,
     /// which may differ. Without any, the agent allocates them.
-    #[serde(default, deserialize_with = "addresses", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "addresses",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub addresses: Vec<IpAddr>,
     /// The families to allocate addresses of; without any, those of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,7 +46,9 @@ pub struct AddEndpoint {
 }
 
 /// Reads addresses, so that the error names the wrong one and what is allowed.
-pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+pub(super) fn addresses<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<IpAddr>, D::Error> {
     let texts = Vec::<AddressText>::deserialize(deserializer)?;
     Ok(texts.into_iter().map(|AddressText(ip)| ip).collect())
 }

@@ -8,10 +8,21 @@ use crate::cli::table::{Paint, Table, Tone};
 /// The pools.
 pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
     let mut table = Table::new([
-        "POOL", "FAMILY", "IN USE", "COOLING", "FREE", "WAITING", "REQUESTED", "BLOCKS",
+        "POOL",
+        "FAMILY",
+        "IN USE",
+        "COOLING",
+        "FREE",
+        "WAITING",
+        "REQUESTED",
+        "BLOCKS",
     ]);
     for pool in pools {
-        let tone = if pool.free == 0 { Tone::Warning } else { Tone::Plain };
+        let tone = if pool.free == 0 {
+            Tone::Warning
+        } else {
+            Tone::Plain
+        };
         let blocks = pool.blocks.iter().map(|block| match &block.life {
             ipam::Life::Usable => block.cidr.to_string(),
             life => format!("{} ({life})", block.cidr),
@@ -45,7 +56,11 @@ pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
                 pool_name(lease.pool.as_deref()),
                 state(lease).to_owned(),
                 lease.owner.to_string(),
-                lease.pod.as_ref().map(ToString::to_string).unwrap_or_default(),
+                lease
+                    .pod
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
                 note(lease),
             ],
         );
@@ -81,11 +96,18 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
     }
     let mut lines = Vec::new();
     if !waiting.is_empty() {
-        let text = format!("Addresses: none is given yet: waiting for {}", waiting.join(", "));
+        let text = format!(
+            "Addresses: none is given yet: waiting for {}",
+            waiting.join(", ")
+        );
         lines.push((Tone::Bad, text));
     }
     for pool in pools {
-        let tone = if pool.free == 0 { Tone::Warning } else { Tone::Plain };
+        let tone = if pool.free == 0 {
+            Tone::Warning
+        } else {
+            Tone::Plain
+        };
         let text = format!(
             "Pool {}, {}: {} in use, {} cooling down, {} free, {} waiting",
             pool_name(pool.pool.as_deref()),
@@ -99,7 +121,10 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
     }
     for orphan in orphans {
         let LeaseStatus { address, owner, .. } = orphan;
-        lines.push((Tone::Bad, format!("  {address} of {owner}: {}", note(orphan))));
+        lines.push((
+            Tone::Bad,
+            format!("  {address} of {owner}: {}", note(orphan)),
+        ));
     }
     let problems = problems.iter();
     lines.extend(problems.map(|problem| (Tone::Warning, format!("  {problem}"))));
@@ -123,7 +148,9 @@ fn note(lease: &LeaseStatus) -> String {
         return format!("block {} is gone: nobody delivers it", lease.block);
     }
     let expires = lease.expires_seconds;
-    expires.map_or_else(String::new, |s| format!("taken back in {s} s unless claimed"))
+    expires.map_or_else(String::new, |s| {
+        format!("taken back in {s} s unless claimed")
+    })
 }
 
 fn until(cooling: &CoolingStatus) -> String {

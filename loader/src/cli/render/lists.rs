@@ -77,7 +77,11 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
             [
                 endpoint.owner.container_id.clone(),
                 endpoint.owner.interface.clone(),
-                endpoint.pod.as_ref().map(ToString::to_string).unwrap_or_default(),
+                endpoint
+                    .pod
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
                 join(endpoint.addresses.iter().map(|a| a.address)),
                 join(pools),
                 join(enis),

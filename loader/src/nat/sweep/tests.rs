@@ -5,6 +5,7 @@ use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
 use super::*;
+use crate::nat::Report;
 use crate::nat::model::{HERTZ, Model, START, block};
 
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
@@ -114,6 +115,29 @@ fn flows_go_with_their_endpoint_and_not_before_it_is_known_to_be_gone() {
     assert_eq!(sweep.gone, 2, "the translated flow and the note");
     assert_eq!(ports(&sweeper), [50_000, 50_003]);
     assert!(sweeper.tables.maps().inbound.is_empty());
+}
+
+#[test]
+fn an_address_is_quiet_once_a_sweep_found_nothing_of_its_last_owner() {
+    let mut sweeper = sweeper();
+    sweeper.tables.maps().open(key(50_000), POD, ENDPOINT, 0);
+    let mut report = Report::default();
+    let mut is_quiet = |sweeper: &mut Sweeper<Model>, endpoints: &[Addr]| {
+        let sweep = sweeper.sweep(&around(endpoints), false).unwrap();
+        report.take(sweep, sweeper.tables.capacities());
+        report.is_quiet(POD.into())
+    };
+    assert!(!is_quiet(&mut sweeper, &[POD]), "an endpoint has it");
+    sweeper.tables.maps().addresses.clear();
+    assert!(!is_quiet(&mut sweeper, &[]), "there was a flow");
+    assert!(is_quiet(&mut sweeper, &[]));
+    // Notes count as flows do, also one that would go by its age.
+    let tuple = stack(protocol::UDP, 8080);
+    let note = Note::new(&tuple, 1, ENDPOINT, DATA);
+    sweeper.tables.maps().stack.insert(tuple, note);
+    assert!(!is_quiet(&mut sweeper, &[]), "there was a note");
+    assert!(is_quiet(&mut sweeper, &[]));
+    assert!(!Report::default().is_quiet(POD.into()), "before any sweep");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use super::super::socket::Socket;
 use crate::kernel::Address;
 
 /// Every address of both families.
-pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<BTreeSet<Address>, RequestError> {
+pub(in crate::netlink) async fn list(
+    socket: &mut Socket,
+) -> Result<BTreeSet<Address>, RequestError> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let messages = socket.dump(request).await?;
     Ok(messages

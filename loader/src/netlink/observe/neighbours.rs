@@ -14,7 +14,9 @@ use crate::kernel::Neighbour;
 use crate::types::MacAddr;
 
 /// Every permanent entry of both families.
-pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<BTreeSet<Neighbour>, RequestError> {
+pub(in crate::netlink) async fn list(
+    socket: &mut Socket,
+) -> Result<BTreeSet<Neighbour>, RequestError> {
     let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
     let messages = socket.dump(request).await?;
     Ok(messages

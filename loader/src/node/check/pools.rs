@@ -17,10 +17,7 @@ pub(super) struct Pools {
 }
 
 /// Checks the allocated pools.
-pub(super) fn check(
-    allocated: &[AllocatedPool],
-    findings: &mut Findings,
-) -> Pools {
+pub(super) fn check(allocated: &[AllocatedPool], findings: &mut Findings) -> Pools {
     let mut pools = Pools::default();
     for (i, entry) in allocated.iter().enumerate() {
         let path = format!("spec.ipam.pools.allocated[{i}]");

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipam::Family;
 
 use super::*;
-use crate::api::{AddressCommand, AddressRequest};
 use crate::api::types::{Addresses as Listed, Collect, Leased};
+use crate::api::{AddressCommand, AddressRequest, Ask};
 use crate::intent::PodRef;
 
 fn ask(families: &[Family]) -> Ask {
@@ -20,7 +20,7 @@ fn ask(families: &[Family]) -> Ask {
 fn wanted(container: &str, ask: Ask) -> EndpointRequest {
     EndpointRequest {
         addresses: BTreeSet::new(),
-        ask,
+        ask: Box::new(ask),
         ..request(&endpoint(container, &[]))
     }
 }
@@ -67,7 +67,7 @@ async fn lease(actor: &mut Actor<ModelHost>, container: &str) -> Result<Leased, 
     let request = AddressRequest {
         owner: endpoint(container, &[]).owner,
         addresses: BTreeSet::new(),
-        ask: ask(&[]),
+        ask: Box::new(ask(&[])),
     };
     let (reply, answer) = oneshot::channel();
     let command = AddressCommand::Lease(request, reply);
@@ -143,7 +143,11 @@ async fn without_a_cooldown_an_address_is_free_at_once() {
     machine.config = Config::parse("ipam: {cooldown: 0}").unwrap();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    actor.delete(&[pod.owner.clone()]).await.remove(0).unwrap();
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
     assert_eq!(listed(&mut actor).await.cooling.len(), 0);
     let mut explicit = wanted("y", Ask::default());
     explicit.addresses = given(&pod).into_iter().collect();
@@ -159,7 +163,10 @@ async fn what_cannot_be_made_gives_its_address_back_at_once() {
     let error = give(&mut actor, wanted("x", ask(&[]))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::SetUpFailed);
     let list = listed(&mut actor).await;
-    assert!(list.leases.is_empty() && list.cooling.is_empty(), "{list:?}");
+    assert!(
+        list.leases.is_empty() && list.cooling.is_empty(),
+        "{list:?}"
+    );
     // One whose namespace is none has not even a record.
     let error = add(&mut actor, wanted("y", ask(&[]))).await.unwrap_err();
     assert_eq!(error.field.as_deref(), Some("netns"));
@@ -171,7 +178,11 @@ async fn addresses_without_an_endpoint_wait_for_their_claim_on_disk() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let first = lease(&mut actor, "x").await.unwrap();
-    assert!(first.expires_seconds.is_some_and(|s| (595..=600).contains(&s)));
+    assert!(
+        first
+            .expires_seconds
+            .is_some_and(|s| (595..=600).contains(&s))
+    );
     let second = lease(&mut actor, "y").await.unwrap();
     claim(&mut actor, "y").await.unwrap();
     let error = claim(&mut actor, "z").await.unwrap_err();
@@ -179,7 +190,10 @@ async fn addresses_without_an_endpoint_wait_for_their_claim_on_disk() {
     machine.kill(actor);
 
     let mut actor = machine.start().await;
-    assert_eq!(lease(&mut actor, "x").await.unwrap().addresses, first.addresses);
+    assert_eq!(
+        lease(&mut actor, "x").await.unwrap().addresses,
+        first.addresses
+    );
     let claimed = lease(&mut actor, "y").await.unwrap();
     assert_eq!(claimed.addresses, second.addresses);
     assert_eq!(claimed.expires_seconds, None, "it is claimed still");
@@ -188,6 +202,55 @@ async fn addresses_without_an_endpoint_wait_for_their_claim_on_disk() {
     assert_eq!(given(&pod)[0], second.addresses[0].address);
     let error = lease(&mut actor, "y").await.unwrap_err();
     assert_eq!(error.code, ErrorCode::EndpointExists);
+}
+
+#[tokio::test]
+async fn what_nobody_claims_is_taken_back() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let leased = lease(&mut actor, "x").await.unwrap();
+    machine.kill(actor);
+    let file = machine.state.path().join("addresses.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let mut content: Value = serde_json::from_str(&text).unwrap();
+    let claim = &mut content["owners"][0]["leases"][0]["claim"];
+    assert!(claim["unclaimed"]["until"].is_u64(), "{text}");
+    claim["unclaimed"]["until"] = 1.into();
+    fs::write(&file, content.to_string()).unwrap();
+    let mut actor = machine.start().await;
+    let list = listed(&mut actor).await;
+    assert!(list.leases.is_empty(), "{list:?}");
+    assert_eq!(list.cooling[0].address, leased.addresses[0].address);
+    machine.kill(actor);
+
+    // The clock of another boot says nothing of this one's.
+    content["boot"] = "another".into();
+    fs::write(&file, content.to_string()).unwrap();
+    let mut actor = machine.start().await;
+    let again = lease(&mut actor, "x").await.unwrap();
+    assert_eq!(again.addresses, leased.addresses);
+    assert!(again.expires_seconds.is_some_and(|s| s <= 600), "{again:?}");
+}
+
+/// Of an endpoint whose record cannot be read nobody gets the address.
+#[tokio::test]
+async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    machine.kill(actor);
+    let name = machine.records().pop_first().unwrap();
+    fs::write(machine.folder.path().join(name), "{").unwrap();
+    let mut actor = machine.start().await;
+    let other = give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
+    assert_ne!(given(&other), given(&pod));
+    let mut explicit = wanted("z", Ask::default());
+    explicit.addresses = given(&pod).into_iter().collect();
+    let error = add(&mut actor, explicit).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressInUse);
+    actor.delete(&[pod.owner.clone()]).await.remove(0).unwrap();
+    let cooling = listed(&mut actor).await.cooling;
+    assert_eq!(cooling[0].address, given(&pod)[0], "with its record");
 }
 
 #[tokio::test]
@@ -224,7 +287,11 @@ async fn a_full_disk_refuses_an_add_and_lets_a_delete_go() {
     let error = lease(&mut actor, "y").await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Internal);
     let leases = listed(&mut actor).await.leases;
-    assert_eq!(leases.len(), 1, "what could not be written is not given: {leases:?}");
+    assert_eq!(
+        leases.len(),
+        1,
+        "what could not be written is not given: {leases:?}"
+    );
     actor.delete(&[pod.owner]).await.remove(0).unwrap();
     let problems = actor.status().await.allocation.problems.join("\n");
     assert!(problems.contains("a crash would lose"), "{problems}");
@@ -261,7 +328,9 @@ async fn a_collection_takes_what_is_old_and_unknown_and_of_its_network() {
     }
     let mut elsewhere = ask(&[]);
     elsewhere.network = Some("other".into());
-    give(&mut actor, wanted("elsewhere", elsewhere)).await.unwrap();
+    give(&mut actor, wanted("elsewhere", elsewhere))
+        .await
+        .unwrap();
     for name in ["old", "known"] {
         let endpoint = actor.intent.endpoints.get_mut(&endpoint(name, &[]).id());
         endpoint.unwrap().about.since = None;
@@ -291,7 +360,10 @@ async fn a_check_names_what_is_missing_and_repairs_nothing() {
     assert_eq!((check.attachment, check.problems), (pod.clone(), vec![]));
     let address = given(&pod)[0];
     let model = &mut actor.reconciler.kernel_mut().model;
-    model.state.routes.retain(|route| route.destination != address.into());
+    model
+        .state
+        .routes
+        .retain(|route| route.destination != address.into());
     let before = writes(&actor);
     let problems = actor.check_endpoint(&pod.owner).await.unwrap().problems;
     assert!(problems[0].contains(&address.to_string()), "{problems:?}");
