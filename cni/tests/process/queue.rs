@@ -191,3 +191,28 @@ fn an_add_waits_for_who_is_carrying_out_its_del() {
     );
     assert!(world.queued().is_empty());
 }
+
+/// What is new for a container would be taken away by the DEL that is still queued.
+#[test]
+fn an_add_fails_while_its_del_cannot_be_carried_out() {
+    let world = World::new();
+    let config = world.config("1.0.0");
+    Call::new(&world, "DEL", &config).run().success();
+    let agent = Agent::start(&world, |request| match request.method.as_str() {
+        "DELETE" => Answer::Json(500, json!({"error": {"code": "internal", "message": "no"}})),
+        _ => willing(request),
+    });
+    let (code, text) = Call::new(&world, "ADD", &config).run().failure();
+    assert_eq!(code, 104);
+    assert!(
+        text.starts_with("a DEL of this container is still queued"),
+        "{text}"
+    );
+    // Another container's ADD goes on.
+    Call::new(&world, "ADD", &config)
+        .with("CNI_CONTAINERID", "other")
+        .run()
+        .success();
+    assert_eq!(agent.calls(), [DELETE, DELETE, "PUT /v1/endpoints"]);
+    assert_eq!(world.queued().len(), 1);
+}
