@@ -100,8 +100,12 @@ fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
     }
 }
 
+/// Shaping is that of the stack's qdiscs, which what we redirect does not see.
 fn reference_plugins_work_behind_ours(plugins: Plugins) {
-    let scene = Scene::ready().unwrap();
+    let mut scene = Scene::create().unwrap();
+    let agent = &scene.fabric.agent;
+    agent.configure(&json!({"datapath": {"path": "stack"}})).unwrap();
+    scene.fabric.start_agent().unwrap();
     let (node, containers) = (&scene.fabric.node, Containers::new(&scene));
     let mut network = scene
         .network("1.0.0", behind(&scene.fabric.file("tuning")))

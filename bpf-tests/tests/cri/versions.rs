@@ -154,6 +154,8 @@ fn addresses_can_be_delegated_in_both_directions() {
         network.path[1] = plugins.folder().unwrap();
         let mut ipam = scene.entry(Some(BLUE));
         ipam["type"] = json!("towpath-ipam");
+        // ptp puts it on the host's end.
+        ipam["gateways"] = json!(["169.254.1.1", "fe80::1"]);
         network.plugins = vec![json!({"type": "ptp", "ipam": ipam})];
         let container = containers.take().unwrap();
         let result = network.add(node, &container.attachment).unwrap();

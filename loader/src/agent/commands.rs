@@ -201,6 +201,7 @@ impl<K: Host> Actor<K> {
         self.intent.endpoints.insert(id, endpoint.clone());
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
+            self.addresses.release_unreadable(&id.device());
             // Its device was left out.
             self.seen = None;
         }
