@@ -104,7 +104,9 @@ fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
 fn reference_plugins_work_behind_ours(plugins: Plugins) {
     let mut scene = Scene::create().unwrap();
     let agent = &scene.fabric.agent;
-    agent.configure(&json!({"datapath": {"path": "stack"}})).unwrap();
+    agent
+        .configure(&json!({"datapath": {"path": "stack"}}))
+        .unwrap();
     scene.fabric.start_agent().unwrap();
     let (node, containers) = (&scene.fabric.node, Containers::new(&scene));
     let mut network = scene

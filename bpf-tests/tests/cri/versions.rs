@@ -3,7 +3,6 @@
 use bpf_tests::cri::Plugins;
 use bpf_tests::fabric::traffic::Protocol;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::census::{Census, exactly};
 use crate::containers::Containers;
@@ -154,8 +153,10 @@ fn addresses_can_be_delegated_in_both_directions() {
         network.path[1] = plugins.folder().unwrap();
         let mut ipam = scene.entry(Some(BLUE));
         ipam["type"] = json!("towpath-ipam");
-        // ptp puts it on the host's end.
-        ipam["gateways"] = json!(["169.254.1.1", "fe80::1"]);
+        // ptp puts the gateway's address on the host's end: the VPC's router is not for that.
+        ipam["gateways"] = json!(["10.0.2.10"]);
+        ipam["families"] = json!(["ipv4"]);
+        ipam["pools"] = json!({"ipv4": BLUE});
         network.plugins = vec![json!({"type": "ptp", "ipam": ipam})];
         let container = containers.take().unwrap();
         let result = network.add(node, &container.attachment).unwrap();
@@ -170,7 +171,7 @@ fn addresses_can_be_delegated_in_both_directions() {
                 .unwrap();
             answer["leases"].as_array().unwrap().clone()
         };
-        assert_eq!(leases(&scene).len(), Family::ALL.len());
+        assert_eq!(leases(&scene).len(), 1);
         network.check(node, &container.attachment, &result).unwrap();
         network
             .del(node, &container.attachment, Some(&result))
