@@ -166,7 +166,8 @@ impl Cri {
                 config: Some(config),
                 sandbox_config: Some(pod.config),
             };
-            let answer = said(client.create_container(request)).await?;
+            // Its request is large.
+            let answer = Box::pin(said(client.create_container(request))).await?;
             let container_id = answer.container_id;
             let request = v1::StartContainerRequest {
                 container_id: container_id.clone(),

@@ -24,11 +24,10 @@ fn start(scene: &Scene, containerd: Containerd, plugins: Plugins, version: &str)
         network.plugins = vec![scene.entry(pool)];
         network.list()
     };
-    let ours = ["towpath-cni", "towpath-ipam"].map(|name| scene.plugins().join(name));
     let setup = Setup {
         containerd,
         plugins,
-        own_plugins: ours.into(),
+        own_plugins: scene.own_plugins(),
         networks: &[("runc", of(None)), (BLUE, of(Some(BLUE)))],
     };
     Bed::start(&scene.fabric, &setup).unwrap()
@@ -87,14 +86,7 @@ fn burst(scene: &Scene, bed: &Bed, count: usize, rows: &mut Vec<String>) {
                 .unwrap();
         }
     }
-    for pod in [&pods[0], &pods[count - 1]] {
-        if count > 1 || pod.id == pods[0].id {
-            from_inside(scene, bed, pod);
-        }
-        if count == 1 {
-            break;
-        }
-    }
+    from_inside(scene, bed, &pods[count - 1]);
 
     let stopped = bed.cri.stop_pods(&pods).into_iter().map(Result::unwrap);
     rows.push(Times::of(stopped).row(&format!("{count} at once: stop")));

@@ -138,7 +138,11 @@ fn reference_plugins_work_behind_ours(plugins: Plugins) {
     port_is_mapped(&scene, &pod);
     bandwidth_is_shaped(&scene, &pod, &plain);
     assert_eq!(container.netns.sysctl("core/somaxconn").unwrap(), "500");
-    network.check(node, &container.attachment, &result).unwrap();
+    // portmap 1.1 looks for the rules of IPv4 among those of IPv6.
+    if plugins == Plugins::New {
+        let checked = network.check(node, &container.attachment, &result);
+        checked.unwrap();
+    }
     network
         .del(node, &container.attachment, Some(&result))
         .unwrap();
@@ -199,11 +203,10 @@ fn a_runtime_asks_for_ports_and_bandwidth() {
     let network = scene
         .network("1.0.0", behind(&scene.fabric.file("tuning")))
         .unwrap();
-    let ours = ["towpath-cni", "towpath-ipam"].map(|name| scene.plugins().join(name));
     let setup = Setup {
         containerd: Containerd::One,
         plugins: Plugins::Old,
-        own_plugins: ours.into(),
+        own_plugins: scene.own_plugins(),
         networks: &[("runc", network.list())],
     };
     let bed = Bed::start(&scene.fabric, &setup).unwrap();

@@ -268,12 +268,14 @@ const OF_DEL: [&str; 4] = [
     "delete-route",
     "delete-device",
 ];
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 8] = [
     "set-sysctl",
     "set-mtu",
     "-address",
     "-rule",
     "reserve-ports",
+    // The plugin's installation.
+    "cni.",
     "detach",
     // Reached by a DEL that was queued.
     PENDING,
@@ -302,7 +304,7 @@ fn agent_points() -> Vec<(Verb, String)> {
     points
 }
 
-const PLUGIN_POINTS: [(Verb, &str); 10] = [
+const PLUGIN_POINTS: [(Verb, &str); 8] = [
     (Verb::Add, "add.connect"),
     (Verb::Add, "add.sent"),
     (Verb::Add, "add.answered"),
@@ -311,8 +313,6 @@ const PLUGIN_POINTS: [(Verb, &str); 10] = [
     (Verb::Del, "del.connect"),
     (Verb::Del, "del.sent"),
     (Verb::Del, "del.answered"),
-    (Verb::Del, "print.begin"),
-    (Verb::Del, "print.end"),
 ];
 
 const QUEUING: [&str; 3] = ["queue.write", "queue.rename", "queue.renamed"];

@@ -19,6 +19,8 @@ use crate::driver::Network;
 
 /// The pool that ENI 2 is bound to.
 pub(crate) const BLUE: &str = "blue";
+/// The names of our plugin.
+const NAMES: [&str; 2] = ["towpath-cni", "towpath-ipam"];
 /// The network's name.
 pub(crate) const NETWORK: &str = "towpath";
 /// Prefixes (/28) of ENIs 0, 1 and 2: 64, 224 and 48 addresses.
@@ -71,7 +73,7 @@ impl Scene {
         }))?;
         let plugins = scene.plugins();
         fs::create_dir_all(&plugins)?;
-        for name in ["towpath-cni", "towpath-ipam"] {
+        for name in NAMES {
             std::os::unix::fs::symlink(plugin()?, plugins.join(name))?;
         }
         Ok(scene)
@@ -80,6 +82,11 @@ impl Scene {
     /// The folder of our plugins, under both names.
     pub(crate) fn plugins(&self) -> PathBuf {
         self.fabric.file("plugins")
+    }
+
+    /// Our plugins, for a runtime's folder of plugins.
+    pub(crate) fn own_plugins(&self) -> Vec<PathBuf> {
+        NAMES.map(|name| self.plugins().join(name)).into()
     }
 
     /// The plugin's folder of state.

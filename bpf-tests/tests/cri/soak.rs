@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
+use bpf_tests::fabric::agent::Agent;
+use bpf_tests::fabric::{Fabric, Netns};
 use serde_json::Value;
 
 use crate::census::{Census, exactly};
@@ -21,7 +23,7 @@ use crate::wait::{RETRY, by_length};
 
 /// Pods at a time, and for how long, in an ordinary run and in a full one.
 const PODS: (usize, usize) = (30, 250);
-const TIME: (Duration, Duration) = (Duration::from_secs(60), Duration::from_mins(10));
+const TIME: (Duration, Duration) = (Duration::from_mins(1), Duration::from_mins(10));
 /// How often the agent is restarted.
 const RESTART: Duration = Duration::from_secs(20);
 /// Who adds and deletes at the same time.
@@ -35,7 +37,7 @@ const YOUNG: Duration = Duration::from_secs(30);
 /// What workers share.
 struct Soak<'a> {
     network: &'a Network,
-    node: &'a bpf_tests::fabric::Netns,
+    node: &'a Netns,
     containers: &'a Containers,
     pods: usize,
     ended: AtomicBool,
@@ -84,6 +86,30 @@ impl Soak<'_> {
             held.push((container, result));
         }
         Ok(())
+    }
+
+    /// Prints what was done, and returns the containers that are still there.
+    fn report(
+        self,
+        used: &[u64],
+        (by_cri, cri_refused): (usize, usize),
+    ) -> Vec<(Container, Value)> {
+        let (adds, dels) = (self.adds.into_inner(), self.dels.into_inner());
+        let (adds, dels) = (Times::of(adds.unwrap()), Times::of(dels.unwrap()));
+        println!("{} pods, {} restarts of the agent", self.pods, used.len());
+        println!(
+            "{}\n{}\n{}",
+            Times::header(),
+            adds.row("ADD"),
+            dels.row("DEL")
+        );
+        println!(
+            "{} ADDs were refused at first, none for good; {by_cri} more pods by containerd, \
+             {cri_refused} of their ADDs refused at first",
+            self.refused.into_inner()
+        );
+        println!("the agent's resident memory before each restart, in KiB: {used:?}");
+        self.held.into_inner().unwrap()
     }
 
     fn delete(&self, container: &Container, result: &Value) -> Result<()> {
@@ -138,33 +164,60 @@ fn by_containerd(bed: &Bed, ended: &AtomicBool) -> Result<(usize, usize)> {
     Ok((pods, refused))
 }
 
-#[test]
-fn pods_come_and_go_while_the_agent_restarts() {
-    let (pods, time) = (by_length(PODS.0, PODS.1), by_length(TIME.0, TIME.1));
-    let scene = Scene::ready().unwrap();
-    let census = Census::of_empty(&scene).unwrap();
-    let network = scene.network("1.1.0", Vec::new()).unwrap();
-    let containers = Containers::new(&scene);
-    let ours = ["towpath-cni", "towpath-ipam"].map(|name| scene.plugins().join(name));
-    let mut of_containerd = network.clone();
-    "by-containerd".clone_into(&mut of_containerd.name);
-    of_containerd.version = "1.0.0".to_owned();
+/// Starts containerd with a network of its own: GC of ours has no say in it.
+fn containerd(scene: &Scene, network: &Network) -> Bed {
+    let mut network = network.clone();
+    "by-containerd".clone_into(&mut network.name);
+    "1.0.0".clone_into(&mut network.version);
     let setup = Setup {
         containerd: Containerd::One,
         plugins: Plugins::Old,
-        own_plugins: ours.into(),
-        networks: &[("runc", of_containerd.list())],
+        own_plugins: scene.own_plugins(),
+        networks: &[("runc", network.list())],
     };
-    let bed = Bed::start(&scene.fabric, &setup).unwrap();
+    Bed::start(&scene.fabric, &setup).unwrap()
+}
+
+/// Restarts the agent now and then while others work, by turns as a crash and in order; its memory
+/// before each.
+fn restart(
+    agent: &mut Agent,
+    node: &Netns,
+    until: Instant,
+    is_over: impl Fn() -> bool,
+) -> Result<Vec<u64>> {
+    let mut used = Vec::new();
+    while Instant::now() < until && !is_over() {
+        let next = Instant::now() + RESTART;
+        while Instant::now() < next.min(until) && !is_over() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        used.push(memory(agent.id().context("the agent runs")?)?);
+        if used.len() % 2 == 0 {
+            agent.stop()?;
+        } else {
+            agent.kill()?;
+        }
+        agent.start(node, &[])?;
+    }
+    Ok(used)
+}
+
+#[test]
+fn pods_come_and_go_while_the_agent_restarts() {
+    let (pods, time) = (by_length(PODS.0, PODS.1), by_length(TIME.0, TIME.1));
+    let mut scene = Scene::ready().unwrap();
+    let census = Census::of_empty(&scene).unwrap();
+    let network = scene.network("1.1.0", Vec::new()).unwrap();
+    let containers = Containers::new(&scene);
+    let bed = containerd(&scene, &network);
     // Nobody will ever delete this one.
     let forgotten = containers.take().unwrap();
     let begun = Instant::now();
-    network
-        .add(&scene.fabric.node, &forgotten.attachment)
-        .unwrap();
+    let node = &scene.fabric.node;
+    network.add(node, &forgotten.attachment).unwrap();
 
-    let Scene { mut fabric } = scene;
-    let bpf_tests::fabric::Fabric { agent, node, .. } = &mut fabric;
+    let Fabric { agent, node, .. } = &mut scene.fabric;
     let soak = Soak {
         network: &network,
         node,
@@ -176,82 +229,35 @@ fn pods_come_and_go_while_the_agent_restarts() {
         dels: Mutex::default(),
         refused: AtomicUsize::new(0),
     };
-    let mut used = Vec::new();
-    let mut restarts = 0;
-    let by_cri = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| soak.work())).collect();
+    let (used, by_cri) = thread::scope(|scope| {
+        let workers = [(); WORKERS].map(|()| scope.spawn(|| soak.work()));
         let by_cri = scope.spawn(|| by_containerd(&bed, &soak.ended));
-        let failed = |workers: &[thread::ScopedJoinHandle<Result<()>>]| {
-            workers.iter().any(thread::ScopedJoinHandle::is_finished)
-        };
-        while begun.elapsed() < time && !failed(&workers) {
-            let next = Instant::now() + RESTART;
-            while Instant::now() < next && begun.elapsed() < time && !failed(&workers) {
-                thread::sleep(Duration::from_millis(200));
-            }
-            used.push(memory(agent.id().unwrap()).unwrap());
-            // By turns in order and as a crash.
-            if restarts % 2 == 0 {
-                agent.kill().unwrap();
-            } else {
-                agent.stop().unwrap();
-            }
-            agent.start(node, &[]).unwrap();
-            restarts += 1;
-        }
+        let is_over = || workers.iter().any(ScopedJoinHandle::is_finished);
+        let used = restart(agent, node, begun + time, is_over);
         soak.ended.store(true, Ordering::Relaxed);
         for worker in workers {
             worker.join().unwrap().unwrap();
         }
-        by_cri.join().unwrap()
+        (used.unwrap(), by_cri.join().unwrap().unwrap())
     });
-    let (by_cri, cri_refused) = by_cri.unwrap();
-    let Soak {
-        held,
-        adds,
-        dels,
-        refused,
-        ..
-    } = soak;
-    let (held, adds, dels) = (
-        held.into_inner().unwrap(),
-        adds.into_inner().unwrap(),
-        dels.into_inner().unwrap(),
-    );
-    fabric.wait_until_ready().unwrap();
-    let scene = Scene { fabric };
+    let held = soak.report(&used, by_cri);
+    scene.fabric.wait_until_ready().unwrap();
 
-    println!(
-        "{pods} pods for {} s, {restarts} restarts of the agent",
-        time.as_secs()
-    );
-    println!(
-        "{}\n{}\n{}",
-        Times::header(),
-        Times::of(adds).row("ADD"),
-        Times::of(dels).row("DEL")
-    );
-    println!(
-        "{} ADDs were refused at first and none for good; {by_cri} pods by containerd, {cri_refused} \
-         of their ADDs refused at first",
-        refused.into_inner()
-    );
-    println!("resident memory before each restart, in KiB: {used:?}");
     let all: Vec<_> = held.iter().map(|(container, _)| container.id()).collect();
     exactly(&scene, &[all.clone(), vec![forgotten.id()]].concat()).unwrap();
     assert!(begun.elapsed() > YOUNG);
-    let known: Vec<_> = held
-        .iter()
-        .map(|(container, _)| &container.attachment)
-        .collect();
+    let known = held.iter().map(|(container, _)| &container.attachment);
+    let known: Vec<_> = known.collect();
     network.collect(&scene.fabric.node, &known).unwrap();
     exactly(&scene, &all).unwrap();
     for (container, result) in &held {
+        let node = &scene.fabric.node;
         network
-            .del(&scene.fabric.node, &container.attachment, Some(result))
+            .del(node, &container.attachment, Some(result))
             .unwrap();
     }
     census.nothing_left(&scene).unwrap();
+    println!("nothing leaked");
     let (first, last) = (used[0], used[used.len() - 1]);
     assert!(
         last * 100 <= first * (100 + GROWTH),
