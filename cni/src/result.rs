@@ -42,7 +42,7 @@ pub fn of_attachment(
 
     let (mut ips, mut routes) = (before("ips"), before("routes"));
     for address in &attachment.addresses {
-        let mut ip = ip(version, IpNet::from(address.address), address.pod_gateway);
+        let mut ip = ip(version, address.address.into(), Some(address.pod_gateway));
         ip["interface"] = json!(position);
         ips.push(ip);
         routes.push(default_route(address.pod_gateway));
@@ -64,12 +64,12 @@ pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
     for leased in addresses {
         let family = Family::of(leased.address);
         let gateway = match config.asked.gateways.given.get(&family) {
-            Some(gateway) => *gateway,
-            None if config.asked.gateways.on_host && family == Family::Ipv6 => LINK_LOCAL,
+            Some(gateway) => Some(*gateway),
+            None if config.asked.gateways.on_host && family == Family::Ipv6 => Some(LINK_LOCAL),
             None => leased.gateway,
         };
         ips.push(ip(config.version, in_subnet(leased), gateway));
-        routes.push(default_route(gateway));
+        routes.extend(gateway.map(default_route));
     }
     json!({
         "cniVersion": config.version.name(),
@@ -79,8 +79,11 @@ pub fn of_lease(config: &Config, addresses: &[LeasedAddress]) -> Value {
     })
 }
 
-fn ip(version: SpecVersion, address: IpNet, gateway: IpAddr) -> Value {
-    let mut ip = json!({"address": address, "gateway": gateway});
+fn ip(version: SpecVersion, address: IpNet, gateway: Option<IpAddr>) -> Value {
+    let mut ip = json!({"address": address});
+    if let Some(gateway) = gateway {
+        ip["gateway"] = json!(gateway);
+    }
     if version.names_family() {
         ip["version"] = json!(match Family::of(address.addr()) {
             Family::Ipv4 => "4",
@@ -98,15 +101,15 @@ fn default_route(gateway: IpAddr) -> Value {
     json!({"dst": everything, "gw": gateway})
 }
 
-/// The address with its subnet's mask; alone where the subnet is of the other family or another one,
-/// as with prefixes that the VPC delivers to an ENI from elsewhere.
+/// The address with its subnet's mask; alone where it is of none: of a plain pool, of the other
+/// family, or of a prefix that the VPC delivers to an ENI from elsewhere.
 fn in_subnet(leased: &LeasedAddress) -> IpNet {
-    if leased.subnet.contains(&leased.address) {
-        IpNet::new(leased.address, leased.subnet.prefix_len())
-            .unwrap_or_else(|_too_long| IpNet::from(leased.address))
-    } else {
-        IpNet::from(leased.address)
-    }
+    let alone = IpNet::from(leased.address);
+    leased
+        .subnet
+        .filter(|subnet| subnet.contains(&leased.address))
+        .and_then(|subnet| IpNet::new(leased.address, subnet.prefix_len()).ok())
+        .unwrap_or(alone)
 }
 
 /// The configuration's, or what a plugin before us gave.

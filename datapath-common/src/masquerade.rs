@@ -23,6 +23,31 @@ impl MetadataPolicy {
     pub const ALL: [Self; 3] = [Self::Primary, Self::Own, Self::Block];
 }
 
+/// What the pool of a pod's address says of masquerade.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PoolPolicy {
+    /// It is masqueraded.
+    #[default]
+    Masquerade,
+    /// It is not.
+    Skip,
+    /// It is, towards exempt destinations too: nobody outside of the node knows its addresses, and
+    /// nothing may leave with one.
+    Always,
+}
+
+impl PoolPolicy {
+    /// Every policy.
+    pub const ALL: [Self; 3] = [Self::Masquerade, Self::Skip, Self::Always];
+
+    /// Whether it is [`Self::Always`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_always(self) -> bool {
+        matches!(self, Self::Always)
+    }
+}
+
 /// What is known of the flow of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KnownFlow {
@@ -68,8 +93,8 @@ pub struct Question {
     pub flow: KnownFlow,
     /// What is known of the destination, which is none of this node.
     pub destination: DestinationClass,
-    /// Whether the pool of the source skips masquerade.
-    pub skip_pool: bool,
+    /// What the pool of the source says.
+    pub pool: PoolPolicy,
     /// Whether the family is masqueraded.
     pub is_on: bool,
     /// The setting.
@@ -154,6 +179,10 @@ pub const fn decide(question: &Question) -> Decision {
         Ruling::Drop(reason) => Decision::Drop(reason),
         Ruling::Translated(exit) => match question.opening {
             Opening::Opens => Decision::Translate(exit),
+            // What came with such an address came by no way that an answer could take.
+            Opening::Accepts | Opening::Refuses if question.pool.is_always() => {
+                Decision::Drop(DropReason::NoFlow)
+            }
             Opening::Accepts => Decision::NoteInbound,
             Opening::Refuses => Decision::Untranslated(Why::Inbound),
             Opening::Belongs => Decision::Drop(DropReason::NoFlow),
@@ -182,14 +211,24 @@ pub const fn rule(question: &Question) -> Ruling {
     if class.contains(DestinationClass::METADATA) {
         match question.metadata {
             MetadataPolicy::Primary => return Ruling::Translated(Exit::Primary),
+            MetadataPolicy::Own if question.pool.is_always() => {
+                return Ruling::Translated(Exit::Primary);
+            }
             MetadataPolicy::Own => return Ruling::Untranslated(Why::ExemptLinkLocal),
             MetadataPolicy::Block => return Ruling::Drop(DropReason::MetadataBlocked),
         }
     }
+    if question.pool.is_always() {
+        return if question.is_on {
+            Ruling::Translated(Exit::External)
+        } else {
+            Ruling::Drop(DropReason::NoTranslationAddress)
+        };
+    }
     if class.intersects(DestinationClass::EXEMPT) {
         return Ruling::Untranslated(exemption(class));
     }
-    if question.skip_pool {
+    if matches!(question.pool, PoolPolicy::Skip) {
         return Ruling::Untranslated(Why::SkipPool);
     }
     if !question.is_on {

@@ -4,7 +4,7 @@
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::{
-    Decision, Exit, KnownFlow, Opening, Question, Ruling, Why, decide, rule,
+    Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -82,7 +82,7 @@ pub(crate) fn leave<F: Tables>(
             } else {
                 class
             },
-            skip_pool: source.skips_masquerade(),
+            pool: source.pool(),
             is_on: F::is_masqueraded(),
             metadata: settings::metadata_policy(),
             opening: Opening::Portless,
@@ -108,7 +108,7 @@ pub(crate) fn leave<F: Tables>(
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    out::<F>(packet, exit, origin, verdict)
+    out::<F>(packet, exit, owner.mtu(), origin, verdict)
 }
 
 /// Whether a flow that a pod opens to this destination is translated, if its pool is.
@@ -117,7 +117,7 @@ pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
     let question = Question {
         flow: KnownFlow::None,
         destination: maps::destination(destination),
-        skip_pool: false,
+        pool: PoolPolicy::Masquerade,
         is_on: F::is_masqueraded(),
         metadata: settings::metadata_policy(),
         opening: Opening::Opens,
@@ -134,7 +134,7 @@ fn action<F: Tables>(
 ) -> Result<Action, DropReason> {
     let ip = leaving.ip;
     if fault::has(Fault::SkipIgnored) {
-        leaving.question.skip_pool = false;
+        leaving.question.pool = PoolPolicy::Masquerade;
     }
     let ruling = rule(&leaving.question);
     match ruling {
@@ -347,11 +347,12 @@ pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), D
 /// Sends a packet out of an ENI to its gateway.
 ///
 /// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
-/// way, or is to leave by the primary.
+/// way, or is to leave by the primary. A pod's larger than `limit` are not redirected.
 #[inline(always)]
 fn out<F: Family>(
     packet: &mut Packet,
     eni: &EniEntry,
+    limit: u32,
     origin: Origin,
     verdict: Verdict,
 ) -> Result<Verdict, DropReason> {
@@ -369,7 +370,7 @@ fn out<F: Family>(
     if !fault::has(Fault::DoneForgotten) {
         packet.set_mark(Mark::done());
     }
-    cache::leaves::<F>(eni);
+    cache::leaves::<F>(eni, limit);
     redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
     Ok(verdict)
 }

@@ -4,6 +4,7 @@ use datapath_common::abi::{AddressEntry, DestinationClass, FlowKey, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type, protocol};
 use datapath_common::masquerade::Opening;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
@@ -155,7 +156,7 @@ fn inbound<F: Tables>(
     ip: &Ip,
     endpoint: &AddressEntry,
 ) -> Result<(), DropReason> {
-    if !F::is_masqueraded() || endpoint.skips_masquerade() {
+    if !F::is_masqueraded() || !matches!(endpoint.pool(), PoolPolicy::Masquerade) {
         return Ok(());
     }
     let is_tcp = ip.protocol == protocol::TCP;

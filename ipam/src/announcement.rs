@@ -90,7 +90,7 @@ pub enum Problem {
     /// A plain pool asks to skip masquerade, and the VPC does not route it.
     #[error(
         "pool {pool} is masqueraded although it asks to skip that: no ENI backs it, and \
-         plain_pools.native is not set"
+         plain-pools.native is not set"
     )]
     PlainPoolSkips {
         /// The pool.

@@ -88,6 +88,8 @@ pub(crate) fn intent() -> Intent {
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
             masquerade: MasqueradeSettings::default(),
+            default_pool: crate::masquerade::DEFAULT_POOL.to_owned(),
+            plain_is_native: false,
             service_nat: false,
             ports: [PortSlice::NONE; PortSlice::MAX],
         },

@@ -212,6 +212,10 @@ pub struct Settings {
     pub host_addresses: BTreeSet<IpAddr>,
     /// What is masqueraded, and how.
     pub masquerade: MasqueradeSettings,
+    /// The pool of ENIs that no other pool is bound to.
+    pub default_pool: String,
+    /// Whether the VPC routes the addresses of plain pools, so that they may leave untranslated.
+    pub plain_is_native: bool,
     /// Whether flows are noted that the host's stack carries, because service NAT there may have
     /// translated them.
     pub service_nat: bool,
@@ -233,6 +237,34 @@ pub struct Intent {
 }
 
 impl Intent {
+    /// The blocks of plain pools with the names of these: pools that no ENI backs.
+    pub fn plain_blocks(&self) -> impl Iterator<Item = (IpNet, &str)> {
+        let of_eni = |block: IpNet| {
+            let mut blocks = self.node.enis.values().flat_map(|eni| &eni.blocks);
+            blocks.any(|other| other.contains(&block) || block.contains(other))
+        };
+        let pools = self.node.pools.iter();
+        pools
+            .filter(move |(block, pool)| self.is_plain(pool) && !of_eni(**block))
+            .map(|(block, pool)| (*block, pool.as_str()))
+    }
+
+    /// The plain pool that an address is of.
+    #[must_use]
+    pub fn plain_pool_of(&self, address: IpAddr) -> Option<&str> {
+        let mut blocks = self.plain_blocks();
+        let block = blocks.find(|(block, _)| block.contains(&address));
+        block.map(|(_, pool)| pool)
+    }
+
+    /// Whether a pool's addresses are of no ENI. One that is bound to ENIs stays theirs when they go:
+    /// what its pods have leaves by no other.
+    fn is_plain(&self, pool: &str) -> bool {
+        let documents = self.policy.pools.as_deref();
+        pool != self.settings.default_pool
+            && !documents.is_some_and(|documents| documents.is_bound(pool))
+    }
+
     /// The pool that an endpoint's address is of: the one that it was given from. Of the default
     /// pool's addresses, what the document says counts more: it can call a part of an ENI's blocks
     /// another pool's, whose policy then holds.

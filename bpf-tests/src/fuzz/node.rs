@@ -7,11 +7,12 @@ use anyhow::Result;
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
+use datapath_common::masquerade::PoolPolicy;
 
 use super::packet::{Load, Spec, framed};
 use super::variant::Variant;
 use crate::model::parse::UDP;
-use crate::model::world::{self, Address, Classes, Eni, Pod, World};
+use crate::model::world::{self, Address, Classes, Eni, Pod, Pool, World};
 use crate::random::Random;
 use crate::testrun::Programs;
 
@@ -61,6 +62,8 @@ const POD_MTUS: [usize; 5] = [1500, 1400, 1500, 1500, 9001];
 const OWNERS: [u8; 5] = [1, 0, ABSENT, 1, 3];
 /// The pod whose pool is not masqueraded.
 const SKIPPED: usize = 3;
+/// The pod whose pool always is.
+const HIDDEN: usize = 1;
 
 /// A pod's addresses.
 pub(super) fn pod_addresses(pod: usize) -> [IpAddr; 2] {
@@ -227,7 +230,11 @@ pub(super) fn world(variant: &Variant) -> Result<World> {
         let entry = Pod {
             eni: owner,
             eni_ifindex,
-            skips_masquerade: pod == SKIPPED,
+            pool: match pod {
+                SKIPPED => Pool::Skips,
+                HIDDEN => Pool::Hidden,
+                _other => Pool::Masqueraded,
+            },
             ifindex: veth.ifindex,
             mtu: POD_MTUS[pod],
             mac: [0x0a, 1, 2, 3, 4, veth.mac[5]],
@@ -290,7 +297,11 @@ pub(super) fn fill(programs: &mut Programs, world: &World) -> Result<()> {
             Address::Pod(pod) => AddressEntry::endpoint(EndpointAddress {
                 eni: pod.eni,
                 eni_ifindex: pod.eni_ifindex,
-                skip_masquerade: pod.skips_masquerade,
+                pool: match pod.pool {
+                    Pool::Masqueraded => PoolPolicy::Masquerade,
+                    Pool::Skips => PoolPolicy::Skip,
+                    Pool::Hidden => PoolPolicy::Always,
+                },
                 ifindex: pod.ifindex,
                 mtu: u32::try_from(pod.mtu)?,
                 pod_mac: pod.mac,

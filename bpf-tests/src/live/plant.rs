@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{HashMap, Map, MapData, MapError};
 use datapath_common::abi::{self, Addr, AddressEntry, EndpointAddress, Quota, map};
+use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 use towpath::intent::Family;
 use towpath::numbers::TABLE_PODS;
@@ -77,7 +78,7 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: eni.number,
                 eni_ifindex: *eni_ifindex,
-                skip_masquerade: false,
+                pool: PoolPolicy::Masquerade,
                 ifindex: like.ifindex(),
                 mtu: like.mtu(),
                 pod_mac: *like.pod_mac(),

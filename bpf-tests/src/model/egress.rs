@@ -53,8 +53,10 @@ impl Passage<'_> {
         // What the stack sends it has carried.
         let by_notes = settings.service_nat && origin == Origin::Pod;
         let looks_up = policy != Policy::Keep || settings.may_be_exempt;
-        if policy == Policy::Block {
-            return Err(DropReason::MetadataBlocked.into());
+        match policy {
+            Policy::Block => return Err(DropReason::MetadataBlocked.into()),
+            Policy::Hide => return Err(DropReason::NoTranslationAddress.into()),
+            Policy::Keep | Policy::Translate(_) | Policy::TranslateAll(_) => {}
         }
         if !looks_up && !settings.service_nat {
             return Ok(self.out(ip, &owner, origin, Verdict::Eni));

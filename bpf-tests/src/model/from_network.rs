@@ -9,7 +9,7 @@ use super::stack::{Path, Sender, of_packet_by};
 use super::state::{Flow, Outside, of_packet};
 use super::transport::{self, FIN, Part, Ports, RST, SYN, Transport};
 use super::wire::byte;
-use super::world::{Address, Pod};
+use super::world::{Address, Pod, Pool};
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
 
 impl Passage<'_> {
@@ -60,7 +60,8 @@ impl Passage<'_> {
     /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
     /// noted when the pod accepts.
     fn note_opened(&mut self, ip: &Ip, pod: &Pod) -> Result<(), DropReason> {
-        let is_followed = self.world.settings.masquerades(ip.source) && !pod.skips_masquerade;
+        let is_followed =
+            self.world.settings.masquerades(ip.source) && pod.pool == Pool::Masqueraded;
         if ip.protocol == TCP {
             if is_followed {
                 self.note_segment(ip, pod);

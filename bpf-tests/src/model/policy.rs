@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use datapath_common::outcome::DropReason;
 
 use super::transport::Part;
-use super::world::{Metadata, World};
+use super::world::{Metadata, Pool, World};
 
 /// What policy says of a source and a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +14,12 @@ pub enum Policy {
     Keep,
     /// New flows get the address of this ENI.
     Translate(u8),
-    /// Packets are dropped.
+    /// The same, and nothing leaves otherwise.
+    TranslateAll(u8),
+    /// Packets to the metadata service are dropped.
     Block,
+    /// Packets are dropped for want of an address to translate to.
+    Hide,
 }
 
 /// The number of the primary ENI.
@@ -25,25 +29,36 @@ pub const PRIMARY: u8 = 0;
 #[must_use]
 pub fn policy(world: &World, pod: IpAddr, remote: IpAddr) -> Policy {
     let classes = world.classes(remote);
+    let entry = world.pod(pod);
+    let is_hidden = entry.is_some_and(|entry| entry.pool == Pool::Hidden);
     if classes.metadata {
         return match world.settings.metadata {
-            Metadata::Primary => Policy::Translate(PRIMARY),
-            Metadata::Own => Policy::Keep,
             Metadata::Block => Policy::Block,
+            Metadata::Own if !is_hidden => Policy::Keep,
+            Metadata::Own | Metadata::Primary => translate(PRIMARY, is_hidden),
         };
     }
-    let Some(entry) = world.pod(pod) else {
+    let Some(entry) = entry else {
         return Policy::Keep;
     };
-    if classes.exempt || entry.skips_masquerade || !world.settings.masquerades(pod) {
+    let is_on = world.settings.masquerades(pod);
+    if is_hidden && !is_on {
+        return Policy::Hide;
+    }
+    if !is_hidden && (classes.exempt || entry.pool == Pool::Skips || !is_on) {
         return Policy::Keep;
     }
-    Policy::Translate(
-        world
-            .enis
-            .get(&entry.eni)
-            .map_or(entry.eni, |eni| eni.of(pod).external),
-    )
+    let exit = world.enis.get(&entry.eni);
+    let exit = exit.map_or(entry.eni, |eni| eni.of(pod).external);
+    translate(exit, is_hidden)
+}
+
+fn translate(eni: u8, is_hidden: bool) -> Policy {
+    if is_hidden {
+        Policy::TranslateAll(eni)
+    } else {
+        Policy::Translate(eni)
+    }
 }
 
 /// Whether pods' flows to a remote are translated, unless their pool is not.
@@ -76,8 +91,14 @@ pub fn unknown(policy: Policy, part: Option<Part>) -> Unknown {
     match (policy, part) {
         (Policy::Keep, _) => Unknown::Keep,
         (Policy::Block, _) => Unknown::Drop(DropReason::MetadataBlocked),
-        (Policy::Translate(_), None) => Unknown::Drop(DropReason::NoPorts),
-        (Policy::Translate(eni), Some(Part::Opens)) => Unknown::Open(eni),
+        (Policy::Hide, _) => Unknown::Drop(DropReason::NoTranslationAddress),
+        (Policy::Translate(_) | Policy::TranslateAll(_), None) => {
+            Unknown::Drop(DropReason::NoPorts)
+        }
+        (Policy::Translate(eni) | Policy::TranslateAll(eni), Some(Part::Opens)) => {
+            Unknown::Open(eni)
+        }
+        (Policy::TranslateAll(_), Some(_)) => Unknown::Drop(DropReason::NoFlow),
         (Policy::Translate(_), Some(Part::Accepts)) => Unknown::Inbound(true),
         (Policy::Translate(_), Some(Part::Refuses)) => Unknown::Inbound(false),
         (Policy::Translate(_), Some(Part::Belongs)) => Unknown::Drop(DropReason::NoFlow),

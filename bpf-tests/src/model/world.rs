@@ -18,6 +18,17 @@ pub enum Address {
     },
 }
 
+/// Whether a pool is masqueraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pool {
+    /// It is.
+    Masqueraded,
+    /// It is not.
+    Skips,
+    /// It is, towards whatever is outside of the node.
+    Hidden,
+}
+
 /// A pod, as one of its addresses knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pod {
@@ -25,8 +36,8 @@ pub struct Pod {
     pub eni: u8,
     /// Device of that ENI, 0 while it is not ready.
     pub eni_ifindex: u32,
-    /// Whether its pool is not masqueraded.
-    pub skips_masquerade: bool,
+    /// Whether its pool is masqueraded.
+    pub pool: Pool,
     /// Host-side device.
     pub ifindex: u32,
     /// MTU of its interface, in bytes.

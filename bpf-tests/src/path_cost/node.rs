@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
+use datapath_common::masquerade::PoolPolicy;
 
 use crate::testrun::{self, Programs};
 
@@ -104,7 +105,7 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
         AddressEntry::endpoint(EndpointAddress {
             eni: number,
             eni_ifindex,
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             ifindex,
             mtu: MTU,
             pod_mac,

@@ -7,6 +7,7 @@ use anyhow::Result;
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
+use datapath_common::masquerade::PoolPolicy;
 
 use super::Programs;
 use crate::packet::{Body, Frame};
@@ -199,7 +200,7 @@ pub fn endpoint(
     AddressEntry::endpoint(EndpointAddress {
         eni,
         eni_ifindex,
-        skip_masquerade: false,
+        pool: PoolPolicy::Masquerade,
         ifindex: device.ifindex,
         mtu: u32::try_from(mtu).expect("an MTU"),
         pod_mac,

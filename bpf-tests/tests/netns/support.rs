@@ -1,7 +1,7 @@
 //! What the tests share.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::Protocol;
@@ -84,6 +84,22 @@ pub(crate) fn within<T>(
         Ok((value, _)) => value,
         Err(error) => panic!("{error:#}"),
     }
+}
+
+/// Waits until the node has carried no packet for a while: no delayed acknowledgement, no
+/// retransmission is to come.
+#[track_caller]
+pub(crate) fn within_quiet(deadline: Duration, fabric: &Fabric) {
+    /// Beyond the longest delay of an acknowledgement (`TCP_DELACK_MAX` in include/net/tcp.h), twice.
+    const QUIET: Duration = Duration::from_millis(500);
+    let mut last = (String::new(), Instant::now());
+    within(deadline, "a quiet node", || {
+        let devices = fabric.node.run("cat /proc/net/dev")?;
+        if devices != last.0 {
+            last = (devices, Instant::now());
+        }
+        check(last.1.elapsed() > QUIET, || "packets go on".to_owned())
+    });
 }
 
 /// Waits until a look succeeds, and returns how long that took.

@@ -7,6 +7,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use towpath::bpf::DatapathSettings;
 
 use crate::stage::{ENI, NETS, POD_MAC, Stage, VETH, VETH_MAC};
@@ -56,7 +57,7 @@ pub(crate) fn endpoint() -> AddressEntry {
     AddressEntry::endpoint(EndpointAddress {
         eni: 0,
         eni_ifindex: ENI,
-        skip_masquerade: false,
+        pool: PoolPolicy::Masquerade,
         ifindex: VETH,
         mtu: MTU,
         pod_mac: POD_MAC,

@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use bpf_tests::packet::{Body, Frame};
-use bpf_tests::testrun::{Input, Programs, REDIRECT};
-use datapath_common::abi::{Flow, FlowKey, map};
+use bpf_tests::testrun::{Input, PASS, Programs, REDIRECT};
+use datapath_common::abi::{Addr, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::Program;
 use datapath_common::progress::tcp;
 
@@ -78,6 +78,41 @@ fn a_flow_is_served_until_something_is_written() {
         programs.put_address(net.b, other).unwrap();
         send(&mut programs, &segment(&net, tcp::ACK));
         assert_eq!(flows(&programs, &net).len(), 1, "it was served");
+    }
+}
+
+#[test]
+fn what_is_too_big_for_the_owner_is_so_whichever_eni_the_flow_leaves_by() {
+    const OWNER_MTU: u32 = 1400;
+    for net in [V4, V6] {
+        let mut programs = node();
+        let (v4, v6) = gateways(1);
+        let by_primary =
+            |gateway, net: &Net| EniAddresses::new(gateway, Addr::from(net.snat[1]), 0);
+        let owner = EniEntry::new(
+            ENI_1.ifindex,
+            OWNER_MTU,
+            by_primary(Addr::from(v4), &V4),
+            by_primary(Addr::from(v6), &V6),
+        );
+        programs.put_eni(1, owner).unwrap();
+        open(&mut programs, &net);
+        let large = |ip: usize| {
+            let headers = segment(&net, tcp::ACK).bytes().len() - 10;
+            let body = Body::Tcp(ip + 14 - headers);
+            let frame = from_a(&net, net.outside, body).ports(50_000, 80);
+            frame.tcp(tcp::ACK, 1)
+        };
+        send(&mut programs, &large(OWNER_MTU as usize));
+        let input = Input {
+            frame: large(OWNER_MTU as usize + 1).bytes(),
+            ifindex: VETH_A.ifindex,
+            ingress_ifindex: VETH_A.ifindex,
+            mark: 0,
+            gso_size: 0,
+        };
+        let output = programs.run(Program::FromEndpoint, &input).unwrap();
+        assert_eq!(output.code, PASS, "it was served");
     }
 }
 

@@ -6,6 +6,7 @@ use bpf_tests::packet::{Body, Frame, Piece, other};
 use bpf_tests::testrun::{Programs, REDIRECT};
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 use towpath::bpf::{DatapathSettings, Path};
 
@@ -590,7 +591,7 @@ fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
             let skips = AddressEntry::endpoint(EndpointAddress {
                 eni: 1,
                 eni_ifindex: ENI_1.ifindex,
-                skip_masquerade: true,
+                pool: PoolPolicy::Skip,
                 ifindex: VETH_A.ifindex,
                 mtu: u32::try_from(ENI_MTU).unwrap(),
                 pod_mac: POD_A,

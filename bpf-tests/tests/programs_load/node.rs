@@ -11,6 +11,7 @@ use datapath_common::abi::{
     PodTuple, Quota, map,
 };
 use datapath_common::counter::{Counter, NatStat, Program};
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Outcome};
 use towpath::bpf::DatapathSettings;
 use towpath::nat::{NatCounters, Surroundings, Sweep, Tables as _};
@@ -29,7 +30,7 @@ fn endpoint(ifindex: u32) -> AddressEntry {
     AddressEntry::endpoint(EndpointAddress {
         eni: 0,
         eni_ifindex: ENI,
-        skip_masquerade: false,
+        pool: PoolPolicy::Masquerade,
         ifindex,
         mtu: MTU,
         pod_mac: POD_MAC,

@@ -137,10 +137,12 @@ pub struct Inspection {
 pub struct LeasedAddress {
     /// The address.
     pub address: IpAddr,
-    /// The VPC's router as the address's ENI sees it.
-    pub gateway: IpAddr,
+    /// The VPC's router as the address's ENI sees it; an address of a plain pool has no ENI.
+    #[serde(default)]
+    pub gateway: Option<IpAddr>,
     /// The subnet that the ENI is in.
-    pub subnet: IpNet,
+    #[serde(default)]
+    pub subnet: Option<IpNet>,
 }
 
 /// The answer to `PUT /v1/addresses`.

@@ -198,9 +198,9 @@ impl<V: Variables> Call<'_, V> {
     }
 }
 
-/// The pod, where the runtime says anything about it.
+/// The pod, where the runtime says enough about it: the agent knows none without a name.
 fn known(pod: &Pod) -> Option<&Pod> {
-    (*pod != Pod::default()).then_some(pod)
+    (pod.namespace.is_some() && pod.name.is_some()).then_some(pod)
 }
 
 /// The namespace of ADD and CHECK.

@@ -1,5 +1,6 @@
 //! What the node knows of one address: a pod's, or one of its own.
 
+use crate::masquerade::PoolPolicy;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// What an address of this node belongs to.
@@ -37,6 +38,9 @@ impl AddressFlags {
     pub const SKIP_MASQUERADE: Self = Self(1);
     /// A host's address that is the translation address of the ENI in the entry.
     pub const SNAT: Self = Self(1 << 1);
+    /// A pod's address that nobody outside of the node knows: it is masqueraded towards exempt
+    /// destinations too.
+    pub const ALWAYS_MASQUERADE: Self = Self(1 << 2);
 
     /// Both sets together.
     #[inline(always)]
@@ -83,8 +87,8 @@ pub struct EndpointAddress {
     pub eni: u8,
     /// Device of that ENI, 0 while it is not ready.
     pub eni_ifindex: u32,
-    /// Whether its pool is not masqueraded.
-    pub skip_masquerade: bool,
+    /// What its pool says of masquerade.
+    pub pool: PoolPolicy,
     /// Host-side device.
     pub ifindex: u32,
     /// MTU of the endpoint's interface, in bytes.
@@ -102,10 +106,10 @@ impl AddressEntry {
         Self {
             kind: AddressKind::Endpoint as u8,
             eni: of.eni,
-            flags: if of.skip_masquerade {
-                AddressFlags::SKIP_MASQUERADE
-            } else {
-                AddressFlags::NONE
+            flags: match of.pool {
+                PoolPolicy::Masquerade => AddressFlags::NONE,
+                PoolPolicy::Skip => AddressFlags::SKIP_MASQUERADE,
+                PoolPolicy::Always => AddressFlags::ALWAYS_MASQUERADE,
             },
             reserved: 0,
             ifindex: of.ifindex,
@@ -156,11 +160,17 @@ impl AddressEntry {
         self.kind == AddressKind::Host as u8
     }
 
-    /// Whether this is a pod's address whose pool is not masqueraded.
+    /// What the pool of a pod's address says of masquerade.
     #[inline(always)]
     #[must_use]
-    pub const fn skips_masquerade(&self) -> bool {
-        self.flags.contains(AddressFlags::SKIP_MASQUERADE)
+    pub const fn pool(&self) -> PoolPolicy {
+        if self.flags.contains(AddressFlags::SKIP_MASQUERADE) {
+            PoolPolicy::Skip
+        } else if self.flags.contains(AddressFlags::ALWAYS_MASQUERADE) {
+            PoolPolicy::Always
+        } else {
+            PoolPolicy::Masquerade
+        }
     }
 
     /// Whether the address is the translation address of [`Self::eni`].

@@ -6,36 +6,50 @@ use std::vec::Vec;
 
 use super::*;
 
-/// One line for each rule; `*` stands for anything. Exactly one line answers a question, so no line
+/// One line for each rule; `*` stands for anything, `|` between words for any of them. Exactly one line answers a question, so no line
 /// leans on the order of others, and none is left over.
 ///
 /// Columns: flow; what becomes of metadata packets, `-` where the destination is no metadata
-/// service; exempt class of the destination; whether the pool skips; whether the family is on; what
+/// service; exempt class of the destination; what the pool says; whether the family is on; what
 /// the packet is to an unknown flow; the answer.
 const TABLE: &str = "
-translated  *        *           *     *    *         known
-inbound     *        *           *     *    *         inbound
+translated  *        *           *       *    *         known
+inbound     *        *           *       *    *         inbound
 
-none        block    *           *     *    *         drop:metadata-blocked
-none        own      *           *     *    *         exempt-link-local
-none        primary  *           *     *    opens     translate:primary
-none        primary  *           *     *    accepts   note-inbound
-none        primary  *           *     *    refuses   inbound
-none        primary  *           *     *    belongs   drop:no-flow
-none        primary  *           *     *    portless  drop:protocol-without-ports
+none        block    *           *       *    *         drop:metadata-blocked
+none        own      *           -|skip  *    *         exempt-link-local
+none        own      *           always  *    opens     translate:primary
+none        own      *           always  *    accepts   drop:no-flow
+none        own      *           always  *    refuses   drop:no-flow
+none        own      *           always  *    belongs   drop:no-flow
+none        own      *           always  *    portless  drop:protocol-without-ports
+none        primary  *           *       *    opens     translate:primary
+none        primary  *           -|skip  *    accepts   note-inbound
+none        primary  *           -|skip  *    refuses   inbound
+none        primary  *           always  *    accepts   drop:no-flow
+none        primary  *           always  *    refuses   drop:no-flow
+none        primary  *           *       *    belongs   drop:no-flow
+none        primary  *           *       *    portless  drop:protocol-without-ports
 
-none        -        vpc         *     *    *         exempt-vpc
-none        -        native      *     *    *         exempt-native
-none        -        masq-agent  *     *    *         exempt-masq-agent
-none        -        link-local  *     *    *         exempt-link-local
+none        -        vpc         -|skip  *    *         exempt-vpc
+none        -        native      -|skip  *    *         exempt-native
+none        -        masq-agent  -|skip  *    *         exempt-masq-agent
+none        -        link-local  -|skip  *    *         exempt-link-local
 
-none        -        -           skip  *    *         skip-pool
-none        -        -           -     off  *         off
-none        -        -           -     on   opens     translate:external
-none        -        -           -     on   accepts   note-inbound
-none        -        -           -     on   refuses   inbound
-none        -        -           -     on   belongs   drop:no-flow
-none        -        -           -     on   portless  drop:protocol-without-ports
+none        -        *           always  off  *         drop:no-translation-address
+none        -        *           always  on   opens     translate:external
+none        -        *           always  on   accepts   drop:no-flow
+none        -        *           always  on   refuses   drop:no-flow
+none        -        *           always  on   belongs   drop:no-flow
+none        -        *           always  on   portless  drop:protocol-without-ports
+
+none        -        -           skip    *    *         skip-pool
+none        -        -           -       off  *         off
+none        -        -           -       on   opens     translate:external
+none        -        -           -       on   accepts   note-inbound
+none        -        -           -       on   refuses   inbound
+none        -        -           -       on   belongs   drop:no-flow
+none        -        -           -       on   portless  drop:protocol-without-ports
 ";
 
 /// A question in the table's words.
@@ -64,7 +78,11 @@ fn words(question: &Question) -> [&'static str; 6] {
         .into_iter()
         .find_map(|(class, name)| has(class).then_some(name))
         .unwrap_or("-"),
-        if question.skip_pool { "skip" } else { "-" },
+        match question.pool {
+            PoolPolicy::Masquerade => "-",
+            PoolPolicy::Skip => "skip",
+            PoolPolicy::Always => "always",
+        },
         if question.is_on { "on" } else { "off" },
         match question.opening {
             Opening::Opens => "opens",
@@ -110,17 +128,17 @@ fn questions() -> Vec<Question> {
                 .fold(DestinationClass::NONE, |all, (_, one)| all.union(one));
             for opening in Opening::ALL {
                 for metadata in MetadataPolicy::ALL {
-                    for (skip_pool, is_on) in
-                        [(false, false), (false, true), (true, false), (true, true)]
-                    {
-                        questions.push(Question {
-                            flow,
-                            destination,
-                            skip_pool,
-                            is_on,
-                            metadata,
-                            opening,
-                        });
+                    for pool in PoolPolicy::ALL {
+                        for is_on in [false, true] {
+                            questions.push(Question {
+                                flow,
+                                destination,
+                                pool,
+                                is_on,
+                                metadata,
+                                opening,
+                            });
+                        }
                     }
                 }
             }
@@ -138,13 +156,13 @@ fn every_question_has_the_tables_answer() {
         .collect();
     let mut used = std::vec![0; rows.len()];
     let questions = questions();
-    assert_eq!(questions.len(), 3 * 128 * 5 * 3 * 4);
+    assert_eq!(questions.len(), 3 * 128 * 5 * 3 * 6);
     for question in &questions {
         let words = words(question);
         let fits = |row: &[&str]| {
             row.iter()
                 .zip(words)
-                .all(|(cell, word)| *cell == "*" || *cell == word)
+                .all(|(cell, word)| *cell == "*" || cell.split('|').any(|one| one == word))
         };
         let fitting: Vec<usize> = (0..rows.len()).filter(|row| fits(&rows[*row])).collect();
         let [row] = fitting[..] else {

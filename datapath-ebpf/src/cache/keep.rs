@@ -5,6 +5,7 @@ use core::ptr;
 use datapath_common::abi::{AddressEntry, EniEntry, PodTuple};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use zerocopy::transmute;
 
@@ -89,14 +90,14 @@ fn awaited() -> Option<&'static mut Entry> {
     slot(pending.hash).map(|entry| unsafe { &mut *entry })
 }
 
-/// Notes that a packet leaves by an ENI.
+/// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
-pub(crate) fn leaves<F: Family>(eni: &EniEntry) {
+pub(crate) fn leaves<F: Family>(eni: &EniEntry, limit: u32) {
     target(Target {
         exit: exit::GATEWAY,
         skips_masquerade: false,
         device: eni.ifindex(),
-        mtu: eni.mtu(),
+        mtu: limit,
         hop: F::addresses(eni).gateway.words(),
     });
 }
@@ -107,7 +108,7 @@ pub(crate) fn stays(endpoint: &AddressEntry) {
     let [first, second, third]: [u32; 3] = transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
     target(Target {
         exit: exit::PEER,
-        skips_masquerade: endpoint.skips_masquerade(),
+        skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
         device: endpoint.ifindex(),
         mtu: endpoint.mtu(),
         hop: [first, second, third, 0],

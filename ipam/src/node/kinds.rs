@@ -111,7 +111,7 @@ pub struct PodsOnEnis<F> {
     pub pools: Pools,
     /// Whether a pool's addresses keep their source; `None` while that is not known.
     pub skips_masquerade: F,
-    /// `plain_pools.native`: the VPC routes the addresses of plain pools, so that they may leave
+    /// `plain-pools.native`: the VPC routes the addresses of plain pools, so that they may leave
     /// untranslated.
     pub plain_is_native: bool,
 }

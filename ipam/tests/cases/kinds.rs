@@ -208,7 +208,7 @@ fn plain_pools_stand_beside_enis() {
         [
             "block 10.0.7.7/32 of pool default is left out: no ENI of the node has it",
             "pool mars is masqueraded although it asks to skip that: no ENI backs it, and \
-             plain_pools.native is not set",
+             plain-pools.native is not set",
         ]
     );
     let mars = manager.one(&any("a", "mars", V4), at(0)).unwrap();

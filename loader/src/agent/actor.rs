@@ -19,7 +19,7 @@ use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
 use crate::intent::{Intent, Node, Settings};
-use crate::kernel::Observed;
+use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
 use crate::nat;
 use crate::node::NodeSource;
@@ -47,6 +47,8 @@ pub(super) struct Actor<K> {
     /// Why a record that somebody removed could not be written again.
     pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
+    /// Whether endpoints were added or deleted since that pass.
+    pub(super) is_outdated: bool,
     /// What the kernel was seen to have a moment ago, for the pass that follows at once.
     pub(super) seen: Option<Observed>,
     /// The device that each ENI was seen on last.
@@ -88,6 +90,7 @@ impl<K: Host> Actor<K> {
             corrupt,
             unsaved: None,
             pass: Pass::default(),
+            is_outdated: false,
             seen: None,
             last_devices: BTreeMap::new(),
             started: Instant::now(),
@@ -173,6 +176,7 @@ impl<K: Host> Actor<K> {
     /// Brings the kernel to the intent. Does nothing before the first good document: an intent
     /// without one would remove what an earlier agent set up.
     pub(super) async fn run_pass(&mut self) {
+        let began = Timer::now();
         let mut seen = self.seen.take();
         if self.source.value.is_some() {
             if self.reconciler.kernel().facts().is_none()
@@ -180,7 +184,6 @@ impl<K: Host> Actor<K> {
             {
                 tracing::warn!("the kernel could not be read: {error:#}");
             }
-            self.restore_addresses();
             self.carry_out_pending();
             self.drop_dead();
             let restored = self.store.restore(self.intent.endpoints.values());
@@ -208,12 +211,44 @@ impl<K: Host> Actor<K> {
                 self.reconciler.kernel_mut().settled();
             }
             self.pass = pass;
+            self.is_outdated = false;
             self.note_devices();
             self.tell_sweeper();
             self.update_addresses();
             self.addresses.save(&[]);
         }
-        self.pacer.passed(Timer::now(), self.pass.next_due);
+        self.pacer.passed(began, Timer::now(), self.pass.next_due);
+    }
+
+    /// Brings some endpoints to the intent. A whole pass follows soon.
+    pub(super) async fn run_endpoints(&mut self, of: Endpoints) {
+        let Some(pass) = self.reconciler.pass_endpoints(&self.intent, &of).await else {
+            return self.run_pass().await;
+        };
+        tracing::debug!(
+            steps = pass.applied,
+            left = pass.remaining,
+            "endpoints changed"
+        );
+        for failure in &pass.failures {
+            tracing::warn!(step = failure.step, error = failure.error, "step failed");
+        }
+        let views = &mut self.pass.view.endpoints;
+        views.retain(|id, _| !of.contains_key(id));
+        views.extend(pass.endpoints);
+        self.pass.applied += pass.applied;
+        self.pass.remaining += pass.remaining;
+        self.pass.failures.extend(pass.failures);
+        self.is_outdated = true;
+        self.tell_sweeper();
+        self.pacer.event(Timer::now());
+    }
+
+    /// Has the last pass be one that knows of every endpoint.
+    pub(super) async fn update(&mut self) {
+        if self.is_outdated {
+            self.run_pass().await;
+        }
     }
 
     /// Forgets endpoints whose namespace and device are both gone: that pod is dead, and the

@@ -10,7 +10,7 @@ use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
 use crate::intent::{About, Endpoint, Family, Intent};
 use crate::numbers;
 use crate::types::EndpointId;
-use crate::view::{EniView, Readiness, View};
+use crate::view::{DeviceView, Readiness, View};
 
 /// The node, as far as it decides about a request.
 pub(super) struct Admission<'a> {
@@ -43,10 +43,9 @@ impl Admission<'_> {
         }
         let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
         for address in &request.addresses {
-            let eni = self
-                .owner_of(id, *address)
+            let device = self
+                .device_for(id, *address)
                 .map_err(|error| error.at("addresses"))?;
-            let device = eni.device.as_ref();
             mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
         }
         let EndpointRequest {
@@ -70,8 +69,8 @@ impl Admission<'_> {
         }))
     }
 
-    /// The ENI that an address may be used on.
-    fn owner_of(&self, id: EndpointId, address: IpAddr) -> Result<&EniView, ApiError> {
+    /// The device by which an address may be used.
+    fn device_for(&self, id: EndpointId, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
         let refuse = |code, message| Err(ApiError::new(code, message));
         if let Some(holder) = self
             .intent
@@ -105,6 +104,9 @@ impl Admission<'_> {
             );
         }
         let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) else {
+            if let Some(pool) = self.intent.plain_pool_of(address) {
+                return self.primary_for(pool, address).map(Some);
+            }
             return refuse(
                 ErrorCode::AddressNotOwned,
                 format!(
@@ -116,7 +118,7 @@ impl Admission<'_> {
         let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
         let view = self.view.enis.get(&eni.number);
         match view.map(|view| (view, &view.readiness)) {
-            Some((view, Readiness::Ready)) => Ok(view),
+            Some((view, Readiness::Ready)) => Ok(view.device.as_ref()),
             Some((_, Readiness::Excluded { reason })) => refuse(
                 ErrorCode::EniExcluded,
                 format!("{named} excluded: {reason}"),
@@ -130,6 +132,29 @@ impl Admission<'_> {
                 format!("{named} not ready: it has not been looked at yet"),
             ),
         }
+    }
+
+    /// The primary's device, by which the addresses of plain pools leave.
+    fn primary_for(&self, pool: &str, address: IpAddr) -> Result<&DeviceView, ApiError> {
+        let settings = &self.intent.settings;
+        let family = Family::of(address);
+        if !settings.plain_is_native && !settings.masquerade.is_on(family) {
+            return Err(ApiError::new(
+                ErrorCode::AddressNotOwned,
+                format!(
+                    "pool {pool} of {address} is a plain one, whose addresses leave masqueraded, and \
+                     {family:?} is not masqueraded: set masquerade for it, or plain-pools.native"
+                ),
+            ));
+        }
+        self.view.primary.as_ref().ok_or_else(|| {
+            ApiError::new(
+                ErrorCode::EniNotReady,
+                format!(
+                    "the primary ENI, by which {address} of the plain pool {pool} leaves, is not ready"
+                ),
+            )
+        })
     }
 }
 
@@ -170,14 +195,11 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
     let id = endpoint.id();
     let addresses = endpoint.addresses.iter().map(|address| {
         // What was given stays given, also when the ENI was excluded since.
-        let owner = intent.node.enis.values().find(|eni| eni.owns(*address));
-        let eni = owner.ok_or_else(|| {
-            ApiError::new(
-                ErrorCode::AddressNotOwned,
-                format!("no ENI of this node owns {address} any more"),
-            )
-            .at("addresses")
-        })?;
+        let eni = intent.node.enis.values().find(|eni| eni.owns(*address));
+        if eni.is_none() && intent.plain_pool_of(*address).is_none() {
+            let message = format!("no ENI of this node owns {address} any more");
+            return Err(ApiError::new(ErrorCode::AddressNotOwned, message).at("addresses"));
+        }
         let family = Family::of(*address);
         let pool = intent.pool_of(endpoint, *address);
         let policy = intent.policy.pool(pool, &intent.settings.masquerade);
@@ -185,14 +207,14 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
             pool: Some(pool.to_owned()),
             skip_masquerade: policy.map(|policy| policy.skip_masquerade),
             address: *address,
-            eni: EniRef {
+            eni: eni.map(|eni| EniRef {
                 number: eni.number,
                 id: eni.id.clone(),
                 mac: eni.mac,
-            },
-            gateway: eni.gateway(family),
-            subnet: eni.subnet,
-            vpc_cidrs: eni.vpc_cidrs.clone(),
+            }),
+            gateway: eni.map(|eni| eni.gateway(family)),
+            subnet: eni.map(|eni| eni.subnet),
+            vpc_cidrs: eni.map(|eni| eni.vpc_cidrs.clone()).unwrap_or_default(),
             pod_gateway: match family {
                 Family::V4 => numbers::POD_GATEWAY_V4.into(),
                 Family::V6 => numbers::POD_GATEWAY_V6.into(),

@@ -1,5 +1,8 @@
 //! What the socket asks for.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use tokio::sync::mpsc;
 
 use super::actor::Actor;
@@ -11,6 +14,7 @@ use crate::api::types::Attachment;
 use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
+use crate::kernel::Endpoints;
 use crate::types::{EndpointId, Owner};
 use crate::view::Readiness;
 
@@ -20,6 +24,16 @@ pub(super) struct Admitted {
     endpoint: Endpoint,
     /// Whether it is to be forgotten when it cannot be made.
     new: bool,
+}
+
+/// What is to go because its owner was forgotten.
+pub(super) enum Forgotten {
+    /// Nothing: the owner had none.
+    Nothing,
+    /// An endpoint with its addresses.
+    Endpoint(EndpointId, BTreeSet<IpAddr>),
+    /// One whose record could not be read.
+    Corrupt,
 }
 
 impl<K: Host> Actor<K> {
@@ -68,8 +82,12 @@ impl<K: Host> Actor<K> {
             Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
-            Command::Objects(reply) => drop(reply.send(Ok(self.pass.view.objects.list()))),
+            Command::Objects(reply) => {
+                self.update().await;
+                reply.send(Ok(self.pass.view.objects.list())).ok();
+            }
             Command::Status(reply) => {
+                self.update().await;
                 let status = self.status().await;
                 reply.send(Ok(Box::new(status))).ok();
             }
@@ -135,7 +153,11 @@ impl<K: Host> Actor<K> {
     /// Looks at the kernel, because requests are decided by what is there now: an address may have
     /// come to a device of the host since the last pass.
     pub(super) async fn look(&mut self) {
-        if self.reconciler.kernel().facts().is_none() {
+        if self.reconciler.can_pass_endpoints(&self.intent) {
+            if let Err(error) = self.reconciler.kernel_mut().observe_addresses().await {
+                tracing::warn!("the addresses of the host could not be read: {error:#}");
+            }
+        } else if self.reconciler.kernel().facts().is_none() {
             // Nor is there anything yet to say which ENI is ready.
             self.run_pass().await;
         } else {
@@ -201,7 +223,6 @@ impl<K: Host> Actor<K> {
         self.intent.endpoints.insert(id, endpoint.clone());
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
-            self.addresses.release_unreadable(&id.device());
             // Its device was left out.
             self.seen = None;
         }
@@ -216,24 +237,27 @@ impl<K: Host> Actor<K> {
         &mut self,
         admitted: Vec<Result<Admitted, ApiError>>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        if admitted.iter().any(Result::is_ok) {
-            self.run_pass().await;
+        let wanted = admitted.iter().flatten();
+        let wanted = wanted.map(|one| (one.endpoint.id(), one.endpoint.addresses.clone()));
+        let wanted: Endpoints = wanted.collect();
+        if !wanted.is_empty() {
+            self.run_endpoints(wanted).await;
         }
-        let mut failed = Vec::new();
+        let mut failed = Endpoints::new();
         let mut answers = Vec::new();
         for admitted in admitted {
             let answer = admitted.and_then(|Admitted { endpoint, new }| {
                 let answer = self.attached(&endpoint);
                 if answer.is_err() && new {
-                    failed.push(endpoint.id());
+                    failed.insert(endpoint.id(), endpoint.addresses);
                 }
                 answer
             });
             answers.push(answer);
         }
         if !failed.is_empty() {
-            for id in failed {
-                match self.forget(id) {
+            for id in failed.keys() {
+                match self.forget(*id) {
                     Ok(Some(owner)) => self.addresses.take_back(&owner),
                     Ok(None) => {}
                     Err(error) => {
@@ -241,7 +265,7 @@ impl<K: Host> Actor<K> {
                     }
                 }
             }
-            self.run_pass().await;
+            self.run_endpoints(failed).await;
         }
         answers
     }
@@ -264,36 +288,43 @@ impl<K: Host> Actor<K> {
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
         self.addresses.announce_release(owners);
-        let forgotten = owners.iter().map(|owner| {
-            let known = self.forget_owner(owner)?;
+        let mut forgotten = Endpoints::new();
+        let mut has_corrupt = false;
+        let answers = owners.iter().map(|owner| {
+            match self.forget_owner(owner)? {
+                Forgotten::Nothing => {}
+                Forgotten::Endpoint(id, addresses) => drop(forgotten.insert(id, addresses)),
+                Forgotten::Corrupt => has_corrupt = true,
+            }
             self.addresses.release(owner);
-            Ok(known)
+            Ok(())
         });
-        let forgotten: Vec<_> = forgotten.collect();
-        if forgotten.iter().any(|known| matches!(known, Ok(true))) {
+        let answers = answers.collect();
+        if has_corrupt {
+            // What it had is not known.
             self.run_pass().await;
+        } else if !forgotten.is_empty() {
+            self.run_endpoints(forgotten).await;
         }
-        let answers = forgotten.into_iter();
-        answers.map(|known| known.map(drop::<bool>)).collect()
+        answers
     }
 
-    /// Forgets an owner's endpoint; whether there was one.
-    pub(super) fn forget_owner(&mut self, owner: &Owner) -> Result<bool, ApiError> {
+    /// Forgets an owner's endpoint.
+    pub(super) fn forget_owner(&mut self, owner: &Owner) -> Result<Forgotten, ApiError> {
         let id = EndpointId::of(owner);
-        let known = match self.intent.endpoints.get(&id) {
+        let forgotten = match self.intent.endpoints.get(&id) {
             // Another owner's that happens to have the same id stays.
-            Some(endpoint) => endpoint.owner == *owner,
-            None => self.corrupt.contains_key(&id),
+            Some(endpoint) if endpoint.owner != *owner => return Ok(Forgotten::Nothing),
+            Some(endpoint) => Forgotten::Endpoint(id, endpoint.addresses.clone()),
+            None if self.corrupt.contains_key(&id) => Forgotten::Corrupt,
+            None => return Ok(Forgotten::Nothing),
         };
-        if known {
-            self.forget(id).map_err(|error| internal(&error))?;
-            faults::reach(Point::EndpointDelRecorded);
-            if self.corrupt.remove(&id).is_some() {
-                self.hide_corrupt();
-                self.addresses.release_unreadable(&id.device());
-            }
+        self.forget(id).map_err(|error| internal(&error))?;
+        faults::reach(Point::EndpointDelRecorded);
+        if self.corrupt.remove(&id).is_some() {
+            self.hide_corrupt();
         }
-        Ok(known)
+        Ok(forgotten)
     }
 }
 

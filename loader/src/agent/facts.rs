@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::kernel::{Link, MapEntry, NextHop, Observed, SysctlScope};
+use crate::kernel::{Address, Link, Observed};
 use crate::types::EndpointId;
 
 /// Addresses and the names of the devices that have them.
@@ -28,31 +28,27 @@ impl Facts {
     /// Reads the facts, and takes out of the observation what belongs to hidden endpoints.
     pub(super) fn take(observed: &mut Observed, hidden: &BTreeSet<EndpointId>) -> Self {
         let links = observed.links.clone();
-        let name = |ifindex| links.get(&ifindex).map_or("?", |link| link.name.as_str());
-        let host = observed
-            .addresses
-            .iter()
-            .map(|address| (address.net.addr(), name(address.ifindex).to_owned()))
-            .collect();
-        let devices: BTreeSet<u32> = links
-            .values()
-            .filter(|link| {
-                EndpointId::from_device(&link.name).is_some_and(|id| hidden.contains(&id))
-            })
-            .map(|link| link.ifindex)
-            .collect();
-        let nets = observed.addresses.iter().map(|a| (a.ifindex, a.net));
+        let devices = observed.devices_of(|id| hidden.contains(&id));
         let mut facts = Self {
-            host,
-            nets: nets.collect(),
-            hidden: Holders::new(),
-            links: BTreeMap::new(),
+            links,
+            ..Self::default()
         };
+        facts.take_addresses(&observed.addresses);
         if !devices.is_empty() {
-            facts.hidden = hide(observed, &devices);
+            facts.hidden = observed.take_devices(&devices);
         }
-        facts.links = links;
         facts
+    }
+
+    /// Takes what a later look at the addresses of the host's devices saw.
+    pub(super) fn take_addresses(&mut self, addresses: &BTreeSet<Address>) {
+        let links = &self.links;
+        let name = |ifindex| links.get(&ifindex).map_or("?", |link| link.name.as_str());
+        let host = addresses
+            .iter()
+            .map(|address| (address.net.addr(), name(address.ifindex).to_owned()));
+        self.host = host.collect();
+        self.nets = addresses.iter().map(|a| (a.ifindex, a.net)).collect();
     }
 
     /// The names of all devices.
@@ -61,61 +57,14 @@ impl Facts {
     }
 }
 
-/// Takes out what hangs on the devices; answers the endpoint addresses among it.
-fn hide(observed: &mut Observed, devices: &BTreeSet<u32>) -> Holders {
-    let Observed {
-        links,
-        addresses,
-        routes,
-        rules: _,
-        neighbours,
-        sysctls,
-        reserved_ports: _,
-        maps,
-        attachments,
-    } = observed;
-    let seen = |ifindex: u32| !devices.contains(&ifindex);
-    let mut holders = Holders::new();
-    maps.retain(|_, entry| match entry {
-        MapEntry::Address(address, value) if !seen(value.ifindex()) => {
-            let name = links.get(&value.ifindex()).map(|link| link.name.clone());
-            holders.insert(*address, name.unwrap_or_default());
-            false
-        }
-        MapEntry::Address(..)
-        | MapEntry::Destination(..)
-        | MapEntry::Eni(..)
-        | MapEntry::EniDevice(..) => true,
-    });
-    routes.retain(|route| match route.next_hop {
-        NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => {
-            let keep = seen(ifindex);
-            if !keep {
-                let name = links.get(&ifindex).map(|link| link.name.clone());
-                holders.insert(route.destination.addr(), name.unwrap_or_default());
-            }
-            keep
-        }
-        NextHop::Unreachable => true,
-    });
-    sysctls.retain(|sysctl, _| match sysctl.scope {
-        SysctlScope::Device(ifindex) => seen(ifindex),
-        SysctlScope::All | SysctlScope::Family => true,
-    });
-    addresses.retain(|address| seen(address.ifindex));
-    neighbours.retain(|neighbour| seen(neighbour.ifindex));
-    attachments.retain(|hook, _| seen(hook.ifindex));
-    links.retain(|ifindex, _| seen(*ifindex));
-    holders
-}
-
 #[cfg(test)]
 mod tests {
     use datapath_common::abi::{AddressEntry, EndpointAddress};
     use datapath_common::counter::Program;
+    use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
-    use crate::kernel::{Address, Attachment, Hook, LinkKind, MapKey, Neighbour, Route};
+    use crate::kernel::{Attachment, Hook, LinkKind, MapEntry, MapKey, Neighbour, NextHop, Route};
     use crate::types::{MacAddr, Owner};
 
     fn id(container: &str) -> EndpointId {
@@ -141,7 +90,7 @@ mod tests {
         let entry = AddressEntry::endpoint(EndpointAddress {
             eni: 1,
             eni_ifindex: 2,
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             ifindex,
             mtu: 1500,
             pod_mac: [0; 6],

@@ -18,7 +18,7 @@ use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
-use crate::kernel::{Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::{Netlink, Others};
 use crate::object::Object;
 use crate::types::EndpointId;
@@ -31,6 +31,9 @@ pub(super) trait Host: Kernel {
 
     /// What the last observation showed; `None` when it failed or there was none.
     fn facts(&self) -> Option<&Facts>;
+
+    /// Looks at the addresses of the host's devices alone, for [`Self::facts`].
+    fn observe_addresses(&mut self) -> impl Future<Output = Result<()>> + Send;
 
     /// A stream with one item for each burst of changes.
     fn events(&self) -> Result<BoxStream<'static, ()>>;
@@ -121,8 +124,35 @@ impl Kernel for HostKernel {
         Ok(observed)
     }
 
+    async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
+        if mem::take(&mut self.in_plan) {
+            faults::reach(Point::PlanEnd);
+        }
+        let mut observed = Observed::default();
+        let devices: Vec<_> = endpoints.keys().map(|id| id.device()).collect();
+        self.netlink
+            .observe_devices(&devices, &mut observed)
+            .await
+            .context("read the devices of endpoints")?;
+        let addresses = endpoints.values().flatten();
+        self.datapath
+            .observe_endpoints(addresses, &mut observed)
+            .context("read the endpoints' part of the datapath")?;
+        if let Some(facts) = &mut self.facts {
+            let new = observed.links.iter();
+            facts
+                .links
+                .extend(new.map(|(index, link)| (*index, link.clone())));
+        }
+        Ok(observed)
+    }
+
     fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
         self.watch.announce(objects)
+    }
+
+    fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        self.watch.announce_more(objects)
     }
 
     async fn apply(&mut self, step: &Step) -> Result<()> {
@@ -168,6 +198,14 @@ impl Host for HostKernel {
 
     fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
+    }
+
+    async fn observe_addresses(&mut self) -> Result<()> {
+        let addresses = self.netlink.addresses().await?;
+        if let Some(facts) = &mut self.facts {
+            facts.take_addresses(&addresses);
+        }
+        Ok(())
     }
 
     fn events(&self) -> Result<BoxStream<'static, ()>> {

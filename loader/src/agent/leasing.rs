@@ -12,20 +12,14 @@ use crate::intent::Endpoint;
 use crate::types::{EndpointId, Owner};
 
 impl<K: Host> Actor<K> {
-    /// Compares leases with endpoints as soon as the kernel has been read for the first time.
-    pub(super) fn restore_addresses(&mut self) {
-        if let Some(facts) = self.reconciler.kernel().facts() {
-            let endpoints = self.intent.endpoints.values();
-            self.addresses.restore(endpoints, &facts.hidden);
-        }
-    }
-
     /// Tells the allocator how the node is by now, and writes down what time has done.
     pub(super) fn update_addresses(&mut self) {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
         };
         let on_devices = facts.host.keys().copied();
+        // Of endpoints whose records cannot be read: somebody has them.
+        let hidden = facts.hidden.keys().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
         let enis = &self.pass.view.enis;
         let ready = enis.iter().filter(|(_, view)| view.readiness.is_ready());
@@ -34,8 +28,8 @@ impl<K: Host> Actor<K> {
         self.addresses.update(Surroundings {
             intent: &self.intent,
             generation: self.source.generation,
-            hosts: on_devices.chain(configured).collect(),
-            ready: (!enis.is_empty()).then_some(ready),
+            taken: on_devices.chain(hidden).chain(configured).collect(),
+            ready: (!enis.is_empty() || self.intent.node.enis.is_empty()).then_some(ready),
             nat: &self.nat,
         });
     }

@@ -93,7 +93,18 @@ impl PolicyWatch {
     /// before the maps change: from then on the programs look flows up also for packets that policy
     /// exempts, so that those that are translated stay so.
     pub(super) fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
-        let judge = Judge::new(objects, &self.settings);
+        self.tell(Judge::new(objects, &self.settings))
+    }
+
+    /// The same for what is to be in the maps beside what was announced.
+    pub(super) fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        match &self.told {
+            Some(told) => self.tell(Judge::clone(told).with(objects)),
+            None => self.announce(objects),
+        }
+    }
+
+    fn tell(&mut self, judge: Judge) -> Result<()> {
         if self.told.as_deref() != Some(&judge) {
             let judge = Arc::new(judge);
             let told: Arc<dyn nat::Exemptions> = Arc::<Judge>::clone(&judge);

@@ -50,7 +50,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     bpf::prepare(&options.pin_root)?;
     let _pins = take_pins(&options.pin_root)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
-    let addresses = Addresses::open(config, state)?;
+    let endpoints = store.1.endpoints.values();
+    let addresses = Addresses::open(config, state, endpoints)?;
     let pending = Pending::new(config.cni.pending_deletes.as_path());
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;

@@ -229,14 +229,13 @@ fn read(path: &Path, id: EndpointId) -> Result<Endpoint> {
     } = AddEndpoint {
         owner,
         netns,
-        addresses,
+        addresses: Some(addresses),
         families: Vec::new(),
         pools: BTreeMap::new(),
         network: None,
         pod: None,
     }
     .try_into()?;
-    ensure!(!addresses.is_empty(), "it has no addresses");
     for lease in &about.leases {
         ensure!(
             lease.owner == owner && addresses.contains(&lease.address),

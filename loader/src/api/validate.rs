@@ -81,8 +81,14 @@ impl TryFrom<AddEndpoint> for EndpointRequest {
         Ok(Self {
             owner,
             netns,
-            ask: Box::new(check_ask(&addresses, families, pools, network, pod)?),
-            addresses: addresses.into_iter().collect(),
+            ask: Box::new(check_ask(
+                addresses.as_deref(),
+                families,
+                pools,
+                network,
+                pod,
+            )?),
+            addresses: addresses.into_iter().flatten().collect(),
         })
     }
 }
@@ -102,20 +108,35 @@ impl TryFrom<AskAddresses> for AddressRequest {
         check_owner(&owner, "owner.")?;
         Ok(Self {
             owner,
-            ask: Box::new(check_ask(&addresses, families, pools, network, pod)?),
-            addresses: addresses.into_iter().collect(),
+            ask: Box::new(check_ask(
+                addresses.as_deref(),
+                families,
+                pools,
+                network,
+                pod,
+            )?),
+            addresses: addresses.into_iter().flatten().collect(),
         })
     }
 }
 
 /// Checks what is asked for of addresses, and for whom.
 fn check_ask(
-    addresses: &[IpAddr],
+    addresses: Option<&[IpAddr]>,
     families: Vec<Family>,
     pools: BTreeMap<Family, String>,
     network: Option<String>,
     pod: Option<PodRef>,
 ) -> Result<Ask, ApiError> {
+    if addresses.is_some_and(<[IpAddr]>::is_empty) {
+        return Err(invalid(
+            "addresses",
+            "empty; one IPv4 address, one IPv6 address or both are allowed, or none of the field"
+                .to_owned(),
+        ));
+    }
+    let is_explicit = addresses.is_some();
+    let addresses = addresses.unwrap_or_default();
     for family in Family::ALL {
         let of_family = addresses.iter().filter(|a| Family::of(**a) == family);
         if of_family.count() > 1 {
@@ -130,7 +151,7 @@ fn check_ask(
         ("pools", pools.is_empty()),
     ];
     if let Some((field, _)) = with_addresses.iter().find(|(_, is_empty)| !is_empty)
-        && !addresses.is_empty()
+        && is_explicit
     {
         return Err(invalid(
             field,
@@ -268,10 +289,10 @@ mod tests {
                 interface: "eth0".into(),
             },
             netns: "/run/netns/pod1".into(),
-            addresses: vec![
+            addresses: Some(vec![
                 "10.0.1.20".parse().unwrap(),
                 "2001:db8::20".parse().unwrap(),
-            ],
+            ]),
             families: Vec::new(),
             pools: BTreeMap::new(),
             network: None,
@@ -324,9 +345,13 @@ mod tests {
         let mut bad = request();
         bad.netns = "netns/pod1".into();
         assert_eq!(field_of(bad).as_deref(), Some("netns"));
-        for addresses in [&["10.0.1.20", "10.0.1.21"][..], &["10.0.1.20", "10.0.1.20"]] {
+        for addresses in [
+            &[][..],
+            &["10.0.1.20", "10.0.1.21"],
+            &["10.0.1.20", "10.0.1.20"],
+        ] {
             let mut bad = request();
-            bad.addresses = addresses.iter().map(|a| a.parse().unwrap()).collect();
+            bad.addresses = Some(addresses.iter().map(|a| a.parse().unwrap()).collect());
             assert_eq!(field_of(bad).as_deref(), Some("addresses"));
         }
     }
@@ -334,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_beside_addresses_is_checked() {
         let without = || AddEndpoint {
-            addresses: Vec::new(),
+            addresses: None,
             ..request()
         };
         let good = AddEndpoint {

@@ -79,6 +79,15 @@ impl Maps {
         Ok(entries)
     }
 
+    /// The entry of an address.
+    pub(super) fn of_address(&self, address: IpAddr) -> Result<Option<MapEntry>> {
+        match self.addresses.get(&Addr::from(address), 0) {
+            Ok(entry) => Ok(Some(MapEntry::Address(address, entry))),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(error).with_context(|| reading(map::ADDRESSES)),
+        }
+    }
+
     /// Writes an entry.
     pub(super) fn put(&mut self, entry: &MapEntry) -> Result<()> {
         match *entry {

@@ -26,6 +26,7 @@ mod sys;
 mod tc;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -147,6 +148,30 @@ impl Datapath {
         self.log.forward();
         observed.maps = self.maps.entries()?;
         observed.attachments = self.attachments.observe()?;
+        Ok(())
+    }
+
+    /// Adds the map entries of these addresses, and what hangs at the hooks of endpoints on the devices
+    /// that were observed.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn observe_endpoints<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a IpAddr>,
+        observed: &mut Observed,
+    ) -> Result<()> {
+        for address in addresses {
+            let entry = self.maps.of_address(*address)?;
+            observed
+                .maps
+                .extend(entry.map(|entry| (entry.key(), entry)));
+        }
+        for ifindex in observed.links.keys() {
+            observed
+                .attachments
+                .extend(self.attachments.observe_endpoint(*ifindex)?);
+        }
         Ok(())
     }
 

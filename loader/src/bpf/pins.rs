@@ -106,6 +106,22 @@ impl Pins {
         Ok(pins)
     }
 
+    /// The pinned links of some hooks, of every version.
+    pub(super) fn links_of(&self, hooks: &[Hook]) -> Result<Vec<LinkPin>> {
+        let mut pins = Vec::new();
+        for version in self.versions()? {
+            pins.extend(hooks.iter().filter_map(|hook| {
+                let path = self.link_of(version, *hook);
+                path.exists().then_some(LinkPin {
+                    hook: *hook,
+                    version,
+                    path,
+                })
+            }));
+        }
+        Ok(pins)
+    }
+
     /// Removes the folders of other versions that have no link any more: no program that an agent
     /// of theirs attached is left. Their marks of qdiscs are taken over: filters of theirs, which
     /// have no pin, may be on them still, or filters of ours by now.

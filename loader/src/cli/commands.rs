@@ -154,7 +154,7 @@ async fn with_config(
             let request = AddEndpoint {
                 owner: owner.into(),
                 netns: netns_path(netns)?,
-                addresses,
+                addresses: (!addresses.is_empty()).then_some(addresses),
                 families: which.families.into_iter().map(Into::into).collect(),
                 pools: pools.collect(),
                 network: None,

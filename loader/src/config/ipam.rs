@@ -109,6 +109,14 @@ impl<'de> Deserialize<'de> for Families {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolName(String);
 
+impl PoolName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl<'de> Deserialize<'de> for PoolName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;

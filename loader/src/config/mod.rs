@@ -213,6 +213,8 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
             masquerade: self.masquerade.settings(),
+            default_pool: self.ipam.default_pool.as_str().to_owned(),
+            plain_is_native: self.plain_pools.native,
             // The agent tells with every pass.
             service_nat: false,
             ports: self.nat.ports.slices(),

@@ -66,6 +66,9 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
             put(*net, DestinationClass::VPC, &format!("VPC of {}", eni.id));
         }
     }
+    for (net, pool) in intent.plain_blocks() {
+        put(net, DestinationClass::BLOCK, &format!("pool {pool}"));
+    }
     for net in &intent.settings.services {
         put(*net, DestinationClass::SERVICE, "services");
     }

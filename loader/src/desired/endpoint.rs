@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 
 use super::builder::Builder;
@@ -33,6 +34,7 @@ pub(super) fn lost_owners(
     let addresses = intent.endpoints.values().flat_map(|e| &e.addresses);
     addresses
         .filter(|address| intent.node.owner_of(**address).is_none())
+        .filter(|address| intent.plain_pool_of(**address).is_none())
         .filter_map(
             |address| match observed.maps.get(&MapKey::Address(*address)) {
                 Some(MapEntry::Address(_, entry)) if entry.is_endpoint() => {
@@ -48,12 +50,22 @@ pub(super) fn lost_owners(
         .collect()
 }
 
+/// By which ENIs endpoints' packets can leave.
+#[derive(Clone, Copy)]
+pub(super) struct Ways<'a> {
+    /// The ENIs of the document.
+    pub(super) enis: &'a Enis<'a>,
+    /// The ENI that an address had before the document took it away.
+    pub(super) lost: &'a BTreeMap<IpAddr, EniNumber>,
+    /// The primary's device, where packets can leave by it.
+    pub(super) primary: Option<u32>,
+}
+
 /// Adds everything of every endpoint, and says how each stands.
 pub(super) fn add(
     builder: &mut Builder<'_>,
-    enis: &Enis<'_>,
+    ways: &Ways<'_>,
     hosts: &BTreeMap<IpAddr, HostAddress>,
-    lost: &BTreeMap<IpAddr, EniNumber>,
 ) -> BTreeMap<EndpointId, EndpointView> {
     let intent = builder.intent;
     let by_name: BTreeMap<&str, &Link> = builder
@@ -69,8 +81,7 @@ pub(super) fn add(
         let mut of = OneEndpoint {
             id,
             endpoint,
-            enis,
-            lost,
+            ways: *ways,
             sources: &sources,
             problem: None,
         };
@@ -90,7 +101,7 @@ pub(super) fn add(
             }
             of.add_address(builder, address, device);
         }
-        views.insert(id, of.view(device));
+        views.insert(id, of.view(builder.intent, device));
     }
     views
 }
@@ -109,16 +120,20 @@ fn node_addresses(builder: &Builder<'_>) -> BTreeMap<Family, IpAddr> {
         .collect()
 }
 
-/// Whether the pool of an address is kept from being masqueraded. While that is not known, what
-/// the datapath has stays.
-fn skips_masquerade(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> bool {
+/// What the pool of an address says of masquerade. While that is not known, what the datapath has
+/// stays.
+fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPolicy {
     let intent = builder.intent;
+    if intent.plain_pool_of(address).is_some() && !intent.settings.plain_is_native {
+        return PoolPolicy::Always;
+    }
     let pool = intent.pool_of(endpoint, address);
     match intent.policy.pool(pool, &intent.settings.masquerade) {
-        Some(policy) => policy.skip_masquerade,
+        Some(policy) if policy.skip_masquerade => PoolPolicy::Skip,
+        Some(_) => PoolPolicy::Masquerade,
         None => match builder.observed.maps.get(&MapKey::Address(address)) {
-            Some(MapEntry::Address(_, entry)) => entry.skips_masquerade(),
-            _ => false,
+            Some(MapEntry::Address(_, entry)) => entry.pool(),
+            _ => PoolPolicy::Masquerade,
         },
     }
 }
@@ -126,8 +141,7 @@ fn skips_masquerade(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr)
 struct OneEndpoint<'a> {
     id: EndpointId,
     endpoint: &'a Endpoint,
-    enis: &'a Enis<'a>,
-    lost: &'a BTreeMap<IpAddr, EniNumber>,
+    ways: Ways<'a>,
     sources: &'a BTreeMap<Family, IpAddr>,
     problem: Option<String>,
 }
@@ -191,7 +205,7 @@ impl OneEndpoint<'_> {
             self.fail(format!("address {address}: the host has no IPv6"));
             return;
         }
-        let owner = self.owner(address);
+        let owner = self.owner(builder.intent, address);
         if let Some((EniNumber::PRIMARY, eni_ifindex)) = owner
             && !builder.is_on(family, eni_ifindex)
         {
@@ -225,7 +239,7 @@ impl OneEndpoint<'_> {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: number.0,
                 eni_ifindex,
-                skip_masquerade: skips_masquerade(builder, self.endpoint, address),
+                pool: pool(builder, self.endpoint, address),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,
@@ -237,14 +251,20 @@ impl OneEndpoint<'_> {
 
     /// The ENI that owns an address, and its device: 0 where there is none. Without an ENI whose
     /// number the mark can carry the address gets no entry, and what the pod sends is dropped.
-    fn owner(&mut self, address: IpAddr) -> Option<(EniNumber, u32)> {
-        let owning = self
-            .enis
-            .values()
-            .find(|r| r.eni.excluded.is_none() && r.eni.owns(address));
+    fn owner(&mut self, intent: &Intent, address: IpAddr) -> Option<(EniNumber, u32)> {
+        let mut enis = self.ways.enis.values();
+        let owning = enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(address));
         let Some(resolved) = owning else {
+            if let Some(pool) = intent.plain_pool_of(address) {
+                if self.ways.primary.is_none() {
+                    let waits = "waits for the primary ENI, by which plain pools leave";
+                    self.fail(format!("address {address} of pool {pool} {waits}"));
+                }
+                return Some((EniNumber::PRIMARY, self.ways.primary.unwrap_or(0)));
+            }
             self.fail(self.why_no_owner(address));
-            return self.lost.get(&address).map(|number| (*number, 0));
+            let lost = self.ways.lost.get(&address);
+            return lost.map(|number| (*number, 0));
         };
         let number = resolved.eni.number;
         match &resolved.state {
@@ -256,7 +276,7 @@ impl OneEndpoint<'_> {
 
     /// Why no ENI for pods owns an address: the ENI that has it is excluded, or there is none.
     fn why_no_owner(&self, address: IpAddr) -> String {
-        let mut enis = self.enis.values().map(|resolved| resolved.eni);
+        let mut enis = self.ways.enis.values().map(|resolved| resolved.eni);
         let excluded = enis.find_map(|eni| {
             let reason = eni.excluded.as_ref().filter(|_| eni.owns(address))?;
             Some((eni, reason))
@@ -270,11 +290,12 @@ impl OneEndpoint<'_> {
         }
     }
 
-    fn view(self, device: Option<&Link>) -> EndpointView {
+    fn view(self, intent: &Intent, device: Option<&Link>) -> EndpointView {
         let owner = |address: &IpAddr| {
-            let mut enis = self.enis.values();
-            enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(*address))
-                .map(|r| r.eni.number)
+            let mut enis = self.ways.enis.values();
+            let owning = enis.find(|r| r.eni.excluded.is_none() && r.eni.owns(*address));
+            let plain = || intent.plain_pool_of(*address).map(|_| EniNumber::PRIMARY);
+            owning.map(|r| r.eni.number).or_else(plain)
         };
         EndpointView {
             owner: self.endpoint.owner.clone(),

@@ -60,7 +60,12 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
         eni::add_fence(&mut builder, *number);
     }
     let hosts = node::add_host_addresses(&mut builder, &exits);
-    let endpoints = endpoint::add(&mut builder, &enis, &hosts, &lost);
+    let ways = endpoint::Ways {
+        enis: &enis,
+        lost: &lost,
+        primary: exits.device(EniNumber::PRIMARY),
+    };
+    let endpoints = endpoint::add(&mut builder, &ways, &hosts);
     let exempt = destinations::add(&mut builder);
 
     Desired {

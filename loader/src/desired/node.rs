@@ -94,24 +94,23 @@ fn add_primary(builder: &mut Builder<'_>, device: &Link) {
 /// packets would be forwarded back to the VPC.
 fn add_blocks(builder: &mut Builder<'_>) {
     let intent = builder.intent;
-    for eni in intent.node.enis.values() {
-        if eni.excluded.is_some() {
-            continue;
-        }
-        for block in &eni.blocks {
-            if builder.families().contains(&Family::of(block.addr())) {
-                builder.put(
-                    Scope::Node,
-                    Object::Route(Route {
-                        table: numbers::TABLE_PODS,
-                        destination: *block,
-                        metric: numbers::METRIC_UNREACHABLE,
-                        next_hop: NextHop::Unreachable,
-                        source: None,
-                        protocol: intent.settings.protocol,
-                    }),
-                );
-            }
+    let enis = intent.node.enis.values();
+    let of_enis = enis.filter(|eni| eni.excluded.is_none());
+    let of_enis = of_enis.flat_map(|eni| eni.blocks.iter().copied());
+    let plain = intent.plain_blocks().map(|(block, _)| block);
+    for block in of_enis.chain(plain) {
+        if builder.families().contains(&Family::of(block.addr())) {
+            builder.put(
+                Scope::Node,
+                Object::Route(Route {
+                    table: numbers::TABLE_PODS,
+                    destination: block,
+                    metric: numbers::METRIC_UNREACHABLE,
+                    next_hop: NextHop::Unreachable,
+                    source: None,
+                    protocol: intent.settings.protocol,
+                }),
+            );
         }
     }
 }

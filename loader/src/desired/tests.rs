@@ -7,6 +7,7 @@ use crate::kernel::{Action, Attachment, Hook, MapEntry, MapKey};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 
 fn readiness(intent: &Intent, observed: &Observed, number: u8) -> Readiness {
     desired(intent, observed).enis[&EniNumber(number)]
@@ -87,7 +88,7 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
     let expect = |eni_ifindex| {
         AddressEntry::endpoint(EndpointAddress {
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             eni: 1,
             eni_ifindex,
             ifindex: 100,
@@ -302,4 +303,51 @@ fn an_endpoint_on_an_excluded_eni_names_the_eni_and_the_rule() {
              spec.eni.first-interface-index 2"
         )
     );
+}
+
+#[test]
+fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
+    let observed = host_with_pod();
+    let mut intent = intent();
+    let block = "10.99.0.0/28".parse().unwrap();
+    intent.node.pools.insert(block, "mars".to_owned());
+    intent.endpoints = [endpoint("a", &["10.99.0.3"])].map(|e| (e.id(), e)).into();
+    let of = |pool, eni_ifindex| {
+        AddressEntry::endpoint(EndpointAddress {
+            pool,
+            eni: 0,
+            eni_ifindex,
+            ifindex: 100,
+            mtu: 9001,
+            pod_mac: id("a").pod_mac().0,
+            host_mac: id("a").host_mac().0,
+        })
+    };
+    let desired = desired(&intent, &observed);
+    assert!(desired.endpoints[&id("a")].readiness.is_ready());
+    let class = datapath_common::abi::DestinationClass::BLOCK;
+    assert!(has(
+        &desired,
+        Object::MapEntry(MapEntry::Destination(block, class))
+    ));
+    let unreachable = |object: &&Object| match object {
+        Object::Route(route) => route.destination == block && route.table == numbers::TABLE_PODS,
+        _ => false,
+    };
+    assert_eq!(desired.objects.keys().filter(unreachable).count(), 1);
+    let entry_of = |intent: &Intent| entry(&observed, intent, "10.99.0.3");
+    assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
+    // Only the ENI's number is told when nobody lists the primary.
+    intent.node.enis.remove(&EniNumber::PRIMARY);
+    intent.node.addresses = vec!["10.0.0.10".parse().unwrap()];
+    assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Always, ETH0)));
+
+    intent.settings.plain_is_native = true;
+    assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Masquerade, ETH0)));
+    intent.settings.masquerade.only_default_pool = true;
+    assert_eq!(entry_of(&intent), Some(of(PoolPolicy::Skip, ETH0)));
+
+    // What an ENI once had is nobody else's.
+    intent.settings.default_pool = "mars".to_owned();
+    assert_eq!(entry_of(&intent), None);
 }

@@ -93,6 +93,13 @@ pub(super) fn exits(
     exits
 }
 
+impl Exits {
+    /// The device of an ENI that is a way out.
+    pub(super) fn device(&self, number: EniNumber) -> Option<u32> {
+        self.all.get(&number).map(|exit| exit.ifindex)
+    }
+}
+
 struct Scene<'a> {
     intent: &'a Intent,
     observed: &'a Observed,
@@ -169,6 +176,9 @@ impl Scene<'_> {
     }
 
     fn may_be_translation(&self, address: IpAddr) -> bool {
+        if self.intent.plain_pool_of(address).is_some() {
+            return false;
+        }
         let is_global = match address {
             IpAddr::V4(a) => !a.is_loopback() && !a.is_link_local() && !a.is_unspecified(),
             IpAddr::V6(a) => !a.is_loopback() && !a.is_unicast_link_local() && !a.is_unspecified(),

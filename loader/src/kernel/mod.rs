@@ -1,9 +1,11 @@
 //! Kernel objects as values: what is observed, what is desired, and the steps from one to the
 //! other. Nothing here does I/O.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::object::Object;
+use crate::types::EndpointId;
 
 mod objects;
 mod observed;
@@ -16,16 +18,34 @@ pub use objects::{
 pub use observed::{Attachment, Observed};
 pub use step::{Scope, Step, StepKind};
 
+/// Endpoints and the addresses that they have, or had.
+pub type Endpoints = BTreeMap<EndpointId, BTreeSet<IpAddr>>;
+
 /// The kernel, as the reconciler sees it: the real one, or a model of it.
 pub trait Kernel: Send {
     /// Reads everything that concerns us.
     fn observe(&mut self) -> impl Future<Output = anyhow::Result<Observed>> + Send;
+
+    /// Reads what there is of some endpoints: their devices with what hangs on them, and the map
+    /// entries of their addresses.
+    fn observe_endpoints(
+        &mut self,
+        endpoints: &Endpoints,
+    ) -> impl Future<Output = anyhow::Result<Observed>> + Send;
 
     /// Says what is to be in the kernel, before any step towards it is carried out.
     ///
     /// # Errors
     /// When no step may be carried out.
     fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    /// Says what is to be in the kernel beside what was announced.
+    ///
+    /// # Errors
+    /// When no step may be carried out.
+    fn announce_more(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {
         Ok(())
     }
 

@@ -1,10 +1,16 @@
 //! The kernel's state, as far as it concerns us.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use datapath_common::counter::Program;
 
 use crate::masquerade::PortList;
+use crate::types::EndpointId;
 
-use super::{Address, Hook, Link, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
+use super::{
+    Address, Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Route, Rule, Sysctl, SysctlScope,
+};
 
 /// What hangs at a hook of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,4 +45,93 @@ pub struct Observed {
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.
     pub attachments: BTreeMap<Hook, Attachment>,
+}
+
+impl Observed {
+    /// Takes out the devices and what hangs on them; the endpoint addresses among it, and the names
+    /// of the devices that had them.
+    pub fn take_devices(&mut self, devices: &BTreeSet<u32>) -> BTreeMap<IpAddr, String> {
+        let Self {
+            links,
+            addresses,
+            routes,
+            rules: _,
+            neighbours,
+            sysctls,
+            reserved_ports: _,
+            maps,
+            attachments,
+        } = self;
+        let stays = |ifindex: u32| !devices.contains(&ifindex);
+        let name = |ifindex: u32| links.get(&ifindex).map(|link| link.name.clone());
+        let mut holders = BTreeMap::new();
+        maps.retain(|_, entry| match entry {
+            MapEntry::Address(address, value) if !stays(value.ifindex()) => {
+                holders.insert(*address, name(value.ifindex()).unwrap_or_default());
+                false
+            }
+            MapEntry::Address(..)
+            | MapEntry::Destination(..)
+            | MapEntry::Eni(..)
+            | MapEntry::EniDevice(..) => true,
+        });
+        routes.retain(|route| match route.next_hop {
+            NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => {
+                let keep = stays(ifindex);
+                if !keep {
+                    holders.insert(route.destination.addr(), name(ifindex).unwrap_or_default());
+                }
+                keep
+            }
+            NextHop::Unreachable => true,
+        });
+        sysctls.retain(|sysctl, _| match sysctl.scope {
+            SysctlScope::Device(ifindex) => stays(ifindex),
+            SysctlScope::All | SysctlScope::Family => true,
+        });
+        addresses.retain(|address| stays(address.ifindex));
+        neighbours.retain(|neighbour| stays(neighbour.ifindex));
+        attachments.retain(|hook, _| stays(hook.ifindex));
+        links.retain(|ifindex, _| stays(*ifindex));
+        holders
+    }
+
+    /// The devices whose names are those of these endpoints.
+    pub fn devices_of(&self, mut is_one: impl FnMut(EndpointId) -> bool) -> BTreeSet<u32> {
+        let links = self.links.values();
+        links
+            .filter(|link| EndpointId::from_device(&link.name).is_some_and(&mut is_one))
+            .map(|link| link.ifindex)
+            .collect()
+    }
+
+    /// What serves the node and its ENIs, without all that endpoints have.
+    #[must_use]
+    pub fn without_endpoints(mut self) -> Self {
+        let devices = self.devices_of(|_| true);
+        self.take_devices(&devices);
+        // What outlived its device.
+        self.maps.retain(
+            |_, entry| !matches!(entry, MapEntry::Address(_, value) if value.is_endpoint()),
+        );
+        self.attachments.retain(|hook, _| match hook.program {
+            Program::FromNetwork | Program::ToNetwork => true,
+            Program::FromEndpoint | Program::ToEndpoint => false,
+        });
+        self
+    }
+
+    /// The same with what was seen of a part of it.
+    #[must_use]
+    pub fn with(&self, part: Self) -> Self {
+        let mut whole = self.clone();
+        whole.links.extend(part.links);
+        whole.addresses.extend(part.addresses);
+        whole.routes.extend(part.routes);
+        whole.neighbours.extend(part.neighbours);
+        whole.sysctls.extend(part.sysctls);
+        whole.maps.extend(part.maps);
+        whole.attachments.extend(part.attachments);
+        whole
+    }
 }

@@ -1,10 +1,10 @@
 //! What policy comes to, once the maps hold what they are to hold.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath_common::abi::DestinationClass;
-use datapath_common::masquerade::{KnownFlow, Opening, Question, Ruling, rule};
+use datapath_common::masquerade::{KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
 use ipnet::IpNet;
 
 use super::MasqueradeSettings;
@@ -19,8 +19,8 @@ use crate::object::Object;
 pub struct Judge {
     settings: MasqueradeSettings,
     destinations: BTreeMap<IpNet, DestinationClass>,
-    /// The pods' addresses whose pool skips masquerade.
-    skipping: BTreeSet<IpAddr>,
+    /// What the pools of pods' addresses say, where they say anything.
+    pools: BTreeMap<IpAddr, PoolPolicy>,
 }
 
 impl Judge {
@@ -29,23 +29,30 @@ impl Judge {
         objects: impl IntoIterator<Item = &'a Object>,
         settings: &MasqueradeSettings,
     ) -> Self {
-        let mut judge = Self {
+        let judge = Self {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
-            skipping: BTreeSet::new(),
+            pools: BTreeMap::new(),
         };
+        judge.with(objects)
+    }
+
+    /// The judge of a node that is to have these objects as well.
+    #[must_use]
+    pub fn with<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
         for object in objects {
             match object {
                 Object::MapEntry(MapEntry::Destination(net, class)) => {
-                    judge.destinations.insert(*net, *class);
+                    self.destinations.insert(*net, *class);
                 }
-                Object::MapEntry(MapEntry::Address(address, entry)) if entry.skips_masquerade() => {
-                    judge.skipping.insert(*address);
-                }
+                Object::MapEntry(MapEntry::Address(address, entry)) => match entry.pool() {
+                    PoolPolicy::Masquerade => {}
+                    other => drop(self.pools.insert(*address, other)),
+                },
                 _ => {}
             }
         }
-        judge
+        self
     }
 }
 
@@ -56,7 +63,7 @@ impl Exemptions for Judge {
         let question = Question {
             flow: KnownFlow::None,
             destination: class.map_or(DestinationClass::NONE, |(_, class)| class),
-            skip_pool: self.skipping.contains(&pod),
+            pool: self.pools.get(&pod).copied().unwrap_or_default(),
             is_on: self.settings.is_on(Family::of(remote)),
             metadata: self.settings.metadata,
             opening: Opening::Opens,
@@ -65,6 +72,10 @@ impl Exemptions for Judge {
             Ruling::Untranslated(_) | Ruling::Drop(_) => true,
             Ruling::Translated(_) => false,
         }
+    }
+
+    fn hides_pods(&self) -> bool {
+        self.pools.values().any(|pool| pool.is_always())
     }
 }
 
@@ -83,6 +94,31 @@ mod tests {
     use super::*;
     use crate::fixture::{host, intent, plug, pod_link};
     use crate::plan::plan;
+
+    #[test]
+    fn a_plain_pools_packets_are_exempt_nowhere() {
+        let mut observed = host();
+        plug(&mut observed, pod_link(100, "a"));
+        let mut intent = intent();
+        intent.settings.masquerade.ipv4 = true;
+        let judge = |intent: &crate::intent::Intent| {
+            Judge::new(
+                &plan(intent, &observed).objects,
+                &intent.settings.masquerade,
+            )
+        };
+        assert!(!judge(&intent).hides_pods());
+        let (block, pod) = (
+            "10.99.0.0/28".parse().unwrap(),
+            "10.99.0.3".parse().unwrap(),
+        );
+        intent.node.pools.insert(block, "mars".to_owned());
+        let endpoint = crate::fixture::endpoint("a", &["10.99.0.3"]);
+        intent.endpoints = [(endpoint.id(), endpoint)].into();
+        let judge = judge(&intent);
+        assert!(judge.hides_pods());
+        assert!(!judge.is_exempt(pod, "10.0.9.9".parse().unwrap()));
+    }
 
     #[test]
     fn what_is_exempt_is_told() {

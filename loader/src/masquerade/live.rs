@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniAddresses, EniEntry};
-use datapath_common::masquerade::{Decision, Exit, KnownFlow, Opening, Question, decide};
+use datapath_common::masquerade::{
+    Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, decide,
+};
 use datapath_common::outcome::DropReason;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -141,7 +143,7 @@ impl Live<'_> {
             destination: self
                 .destination(remote)
                 .map_or(DestinationClass::NONE, |(_, class)| class),
-            skip_pool: pod.skips_masquerade(),
+            pool: pod.pool(),
             is_on: self.settings.is_on(Family::of(remote)),
             metadata: self.settings.metadata,
             opening: Opening::Opens,
@@ -269,14 +271,19 @@ impl Live<'_> {
             told.step("metadata", format!("policy {policy}"));
             return;
         }
-        let exempt = class.intersects(DestinationClass::EXEMPT);
-        told.step("exempt destination", yes_or_no(exempt));
-        if exempt {
-            return;
-        }
-        told.step("pool skips masquerade", yes_or_no(question.skip_pool));
-        if question.skip_pool {
-            return;
+        if question.pool.is_always() {
+            told.step("plain pool, always masqueraded", yes_or_no(true));
+        } else {
+            let exempt = class.intersects(DestinationClass::EXEMPT);
+            told.step("exempt destination", yes_or_no(exempt));
+            if exempt {
+                return;
+            }
+            let skips = matches!(question.pool, PoolPolicy::Skip);
+            told.step("pool skips masquerade", yes_or_no(skips));
+            if skips {
+                return;
+            }
         }
         let family = match Family::of(asked.destination) {
             Family::V4 => "IPv4 is masqueraded",

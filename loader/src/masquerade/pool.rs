@@ -67,6 +67,13 @@ impl Pools {
             .collect()
     }
 
+    /// Whether a pool is bound to ENIs.
+    #[must_use]
+    pub fn is_bound(&self, name: &str) -> bool {
+        let document = self.by_name.get(name);
+        document.is_some_and(|document| document.pool.binding.is_some())
+    }
+
     /// Whether a pool has a document.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {

@@ -207,6 +207,10 @@ impl Handle {
     /// When the kernel refuses.
     pub(super) fn none_is_exempt(&self, PolicyMark(mark): PolicyMark) -> Result<()> {
         let mut state = lock(&self.state.0);
+        let exemptions = state.around.exemptions.as_ref();
+        if exemptions.is_some_and(|exemptions| exemptions.hides_pods()) {
+            return Ok(());
+        }
         if state.policy.is_applied && mark == Some(state.policy.changes) {
             self.switch.set(false)?;
             state.policy.is_looked_up = false;
@@ -284,6 +288,29 @@ mod tests {
         handle.passed(BTreeSet::new(), true);
         handle.none_is_exempt(mark).unwrap();
         assert!(is_on(&lamp), "that sweep began under another policy");
+        sweep(&handle);
+        assert!(!is_on(&lamp));
+    }
+
+    #[test]
+    fn where_pods_are_hidden_flows_are_looked_up_for_ever() {
+        struct Hiding;
+        impl Exemptions for Hiding {
+            fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
+                false
+            }
+
+            fn hides_pods(&self) -> bool {
+                true
+            }
+        }
+        let (lamp, handle) = handle();
+        handle.policy_changes(Arc::new(Hiding)).unwrap();
+        handle.passed(BTreeSet::new(), true);
+        sweep(&handle);
+        assert!(is_on(&lamp));
+        handle.policy_changes(Arc::new(Nothing)).unwrap();
+        handle.passed(BTreeSet::new(), true);
         sweep(&handle);
         assert!(!is_on(&lamp));
     }

@@ -9,6 +9,7 @@ use datapath_common::abi::{
     PodTuple, PortBlock, PortBlockKey, ReapFlow, ReapNote,
 };
 use datapath_common::counter::NatStat;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
@@ -84,7 +85,7 @@ impl Maps {
         let entry = AddressEntry::endpoint(EndpointAddress {
             eni: 0,
             eni_ifindex: 2,
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             ifindex: identity + 100,
             mtu: 1500,
             pod_mac: [0; 6],

@@ -23,6 +23,12 @@ pub trait Exemptions: Send + Sync {
     /// Whether packets of the pod to the remote would keep their source, were they the first of a
     /// flow.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
+
+    /// Whether some pod's flows are translated to where others' keep their source: then the programs
+    /// always have to look.
+    fn hides_pods(&self) -> bool {
+        false
+    }
 }
 
 /// What a sweep has to know of the node.

@@ -28,7 +28,7 @@ use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
 use crate::intent::{Endpoint, Family};
-use crate::kernel::{Observed, StepKind};
+use crate::kernel::{Address, Observed, StepKind};
 
 /// The owner of the agent's netlink socket: one request at a time.
 pub struct Netlink {
@@ -65,6 +65,33 @@ impl Netlink {
         observe::all(&mut self.socket, observed).await?;
         self.watched.replace(&observed.neighbours);
         Ok(())
+    }
+
+    /// Reads some devices by their names, with their sysctls and the routes and permanent neighbours
+    /// that are on them.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub async fn observe_devices(
+        &mut self,
+        names: &[String],
+        observed: &mut Observed,
+    ) -> anyhow::Result<()> {
+        for name in names {
+            observe::device(&mut self.socket, name, observed)
+                .await
+                .with_context(|| format!("read the device {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Every address on the host's devices.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn addresses(&mut self) -> anyhow::Result<BTreeSet<Address>> {
+        let addresses = observe::addresses(&mut self.socket).await;
+        addresses.context("read the addresses")
     }
 
     /// Carries out one step. What is already so, or already gone, is success.

@@ -97,6 +97,7 @@ fn way(object: &Object) -> Option<(EniNumber, u32)> {
 #[cfg(test)]
 mod tests {
     use datapath_common::abi::{AddressEntry, EndpointAddress};
+    use datapath_common::masquerade::PoolPolicy;
 
     use crate::fixture::{ETH0, host, intent, mac};
     use crate::intent::Intent;
@@ -169,7 +170,7 @@ mod tests {
         assert_ne!(ways_added(&plan(&intent, &observed), 1), 0);
 
         let entry = AddressEntry::endpoint(EndpointAddress {
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             eni: 1,
             eni_ifindex: 0,
             ifindex: ETH0 + 100,

@@ -3,6 +3,7 @@
 //! An [`Intent`] is complete: its maker builds it only after the node document and the endpoint
 //! records have been read. So whatever is ours and not in it may be removed.
 
+mod endpoints;
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::endpoints::EndpointsPass;
 use self::repairs::Ledger;
 pub use self::repairs::{RepairWar, Repairs};
 use crate::intent::Intent;
@@ -79,6 +81,8 @@ pub struct Reconciler<K> {
     ledger: Ledger,
     /// The intent of the last pass that could read the kernel to its end.
     settled: Option<Intent>,
+    /// What the last pass saw of the node itself at its end, where it could read the kernel.
+    node: Option<Observed>,
     view: View,
 }
 
@@ -100,6 +104,7 @@ impl<K: Kernel> Reconciler<K> {
             clock: Box::new(clock),
             ledger: Ledger::default(),
             settled: None,
+            node: None,
             view: View::default(),
         }
     }
@@ -136,6 +141,7 @@ impl<K: Kernel> Reconciler<K> {
             self.settled = None;
             self.ledger.forget_all();
         }
+        self.node = None;
         let mut progress = Progress::default();
         for _ in 0..ROUNDS {
             let (plan, observed) = match seen.take() {
@@ -147,7 +153,7 @@ impl<K: Kernel> Reconciler<K> {
             };
             let due = self.due(&plan, &mut progress);
             if due.is_empty() {
-                return self.finish(intent, plan, progress);
+                return self.finish(intent, plan, observed, progress);
             }
             if let Err(error) = self.kernel.announce(&plan.objects) {
                 return self.blind(progress, "prepare a change", &error);
@@ -155,9 +161,9 @@ impl<K: Kernel> Reconciler<K> {
             self.apply(due, &observed, &mut progress).await;
         }
         match self.look(intent).await {
-            Ok((plan, _)) => {
+            Ok((plan, observed)) => {
                 self.due(&plan, &mut progress);
-                self.finish(intent, plan, progress)
+                self.finish(intent, plan, observed, progress)
             }
             Err(error) => self.blind(progress, READING, &error),
         }
@@ -250,7 +256,14 @@ impl<K: Kernel> Reconciler<K> {
         }
     }
 
-    fn finish(&mut self, intent: &Intent, plan: Plan, progress: Progress) -> Pass {
+    fn finish(
+        &mut self,
+        intent: &Intent,
+        plan: Plan,
+        observed: Observed,
+        progress: Progress,
+    ) -> Pass {
+        self.node = Some(observed.without_endpoints());
         let remaining: BTreeSet<Scope> = plan.steps.iter().map(|p| p.step.scope).collect();
         let mut view = plan.view;
         let mut failures = Vec::new();

@@ -8,7 +8,8 @@ use anyhow::{bail, ensure};
 use crate::fixture::{link, plug};
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{
-    Attachment, Hook, Kernel, Link, LinkKind, NextHop, Observed, Route, Step, StepKind,
+    Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Observed, Route, Step,
+    StepKind, SysctlScope,
 };
 use crate::masquerade::PortList;
 use crate::numbers;
@@ -62,7 +63,7 @@ impl ModelKernel {
         state.routes.retain(|r| device(r) != Some(ifindex));
         state
             .sysctls
-            .retain(|s, _| s.scope != crate::kernel::SysctlScope::Device(ifindex));
+            .retain(|s, _| s.scope != SysctlScope::Device(ifindex));
         for (hook, attachment) in &mut state.attachments {
             if hook.ifindex == ifindex {
                 *attachment = Attachment::Dead;
@@ -221,6 +222,56 @@ impl Kernel for ModelKernel {
     async fn observe(&mut self) -> anyhow::Result<Observed> {
         ensure!(self.budget != Some(0), "dead");
         Ok(self.state.clone())
+    }
+
+    async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> anyhow::Result<Observed> {
+        ensure!(self.budget != Some(0), "dead");
+        let state = &self.state;
+        let devices = state.devices_of(|id| endpoints.contains_key(&id));
+        let addresses: BTreeSet<_> = endpoints.values().flatten().collect();
+        let is_on = |ifindex| devices.contains(&ifindex);
+        Ok(Observed {
+            links: state
+                .links
+                .clone()
+                .into_iter()
+                .filter(|(i, _)| is_on(*i))
+                .collect(),
+            sysctls: state
+                .sysctls
+                .clone()
+                .into_iter()
+                .filter(|(sysctl, _)| match sysctl.scope {
+                    SysctlScope::Device(ifindex) => is_on(ifindex),
+                    SysctlScope::All | SysctlScope::Family => false,
+                })
+                .collect(),
+            routes: state
+                .routes
+                .iter()
+                .filter(|route| device(route).is_some_and(is_on))
+                .copied()
+                .collect(),
+            neighbours: state
+                .neighbours
+                .iter()
+                .filter(|neighbour| is_on(neighbour.ifindex))
+                .copied()
+                .collect(),
+            maps: state
+                .maps
+                .iter()
+                .filter(|(key, _)| matches!(key, MapKey::Address(a) if addresses.contains(a)))
+                .map(|(key, entry)| (*key, *entry))
+                .collect(),
+            attachments: state
+                .attachments
+                .iter()
+                .filter(|(hook, _)| is_on(hook.ifindex))
+                .map(|(hook, attachment)| (*hook, *attachment))
+                .collect(),
+            ..Observed::default()
+        })
     }
 
     fn announce(&mut self, _objects: &BTreeSet<Object>) -> anyhow::Result<()> {

@@ -101,6 +101,7 @@ fn progress(entry: &Entry) -> (u8, u8) {
 
 #[cfg(test)]
 mod tests {
+    use datapath_common::masquerade::PoolPolicy;
     use std::convert::Infallible;
 
     use datapath_common::abi::EndpointAddress;
@@ -115,7 +116,7 @@ mod tests {
         AddressEntry::endpoint(EndpointAddress {
             eni,
             eni_ifindex: 2,
-            skip_masquerade: false,
+            pool: PoolPolicy::Masquerade,
             ifindex: 7,
             mtu: 1500,
             pod_mac: [2; 6],

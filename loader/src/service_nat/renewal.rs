@@ -93,6 +93,7 @@ fn put(notes: &impl Notes, now: u64, entry: &Entry) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use datapath_common::masquerade::PoolPolicy;
     use std::cell::RefCell;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +117,7 @@ mod tests {
             let entry = AddressEntry::endpoint(EndpointAddress {
                 eni: 0,
                 eni_ifindex: 2,
-                skip_masquerade: false,
+                pool: PoolPolicy::Masquerade,
                 ifindex: 7,
                 mtu: 1500,
                 pod_mac: [2; 6],

@@ -227,13 +227,13 @@ pub(crate) fn attachment(request: &EndpointRequest) -> Attachment {
     let id = EndpointId::of(&request.owner);
     let of = |address: &std::net::IpAddr| Allocation {
         address: *address,
-        eni: EniRef {
+        eni: Some(EniRef {
             number: EniNumber(1),
             id: "eni-0b".into(),
             mac: "0a:11:22:33:44:55".parse().unwrap(),
-        },
-        gateway: "10.0.1.1".parse().unwrap(),
-        subnet: "10.0.1.0/24".parse().unwrap(),
+        }),
+        gateway: Some("10.0.1.1".parse().unwrap()),
+        subnet: Some("10.0.1.0/24".parse().unwrap()),
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         pod_gateway: "169.254.1.1".parse().unwrap(),
         pool: Some("default".into()),

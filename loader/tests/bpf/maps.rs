@@ -7,6 +7,7 @@ use aya::maps::{Array, Map, MapData};
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, map,
 };
+use datapath_common::masquerade::PoolPolicy;
 use towpath::bpf::AttachMode;
 use towpath::kernel::{MapEntry, MapKey, StepKind};
 use towpath::nat::Switch as _;
@@ -18,7 +19,7 @@ fn entries() -> Vec<MapEntry> {
     let endpoint = AddressEntry::endpoint(EndpointAddress {
         eni: 2,
         eni_ifindex: 4,
-        skip_masquerade: true,
+        pool: PoolPolicy::Skip,
         ifindex: 9,
         mtu: 9001,
         pod_mac: [2, 0, 0, 0, 0, 1],

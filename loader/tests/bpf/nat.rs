@@ -13,6 +13,7 @@ use datapath_common::abi::{
     PortBlockKey, Quota, map,
 };
 use datapath_common::headers::protocol;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 use towpath::api::types::FlowFilter;
 use towpath::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
@@ -61,7 +62,7 @@ fn nat(world: &World) -> (NatTables, NatSwitch) {
     let entry = AddressEntry::endpoint(EndpointAddress {
         eni: 0,
         eni_ifindex: 2,
-        skip_masquerade: false,
+        pool: PoolPolicy::Masquerade,
         ifindex: 7,
         mtu: 1500,
         pod_mac: [0; 6],

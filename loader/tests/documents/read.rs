@@ -25,6 +25,33 @@ fn read(document: &Value) -> Node {
     parse(&document.to_string()).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// What allocation rests on beside the blocks.
+#[test]
+fn subnets_tags_and_rules_of_blocks_are_read() {
+    let node = parse(PREFIX_YAML).unwrap();
+    assert_eq!(eni(&node, 0).subnet_id, "subnet-0a9");
+    assert_eq!(node.pre_allocate, Some(1));
+    let default = &node.allocated[0];
+    assert_eq!(default.pool, "default");
+    assert!(default.edges.allow_first && default.edges.allow_last);
+    assert_eq!(default.cidrs.len(), 1);
+    let mut document = prefix();
+    let tags = format!("{PREFIX_ENI}/tags");
+    set(&mut document, &tags, json!({"team": "blue"}));
+    let node = read(&document);
+    assert!(
+        node.enis
+            .values()
+            .any(|eni| eni.tags.get("team").is_some_and(|team| team == "blue"))
+    );
+    set(&mut document, "/spec/ipam/pre-allocate", json!(-1));
+    let error = parse(&document.to_string()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("spec.ipam.pre-allocate: \"-1\" is refused"),
+        "{error}"
+    );
+}
+
 #[test]
 fn secondary_addresses_are_blocks_of_one_address() {
     let node = parse(SECONDARY_YAML).unwrap();

@@ -21,7 +21,7 @@ use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::config::Config;
 use crate::fixture;
 use crate::intent::Endpoint;
-use crate::kernel::{Address, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
@@ -42,6 +42,10 @@ impl Kernel for ModelHost {
         Ok(observed)
     }
 
+    async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
+        self.model.observe_endpoints(endpoints).await
+    }
+
     async fn apply(&mut self, step: &Step) -> Result<()> {
         self.model.apply(step).await
     }
@@ -54,6 +58,14 @@ impl Host for ModelHost {
 
     fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
+    }
+
+    async fn observe_addresses(&mut self) -> Result<()> {
+        let observed = self.model.observe().await?;
+        if let Some(facts) = &mut self.facts {
+            facts.take_addresses(&observed.addresses);
+        }
+        Ok(())
     }
 
     fn events(&self) -> Result<BoxStream<'static, ()>> {
@@ -141,7 +153,8 @@ impl Machine {
         let store = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
         let nat = nat::Handle::new(Arc::new(NoSwitch)).unwrap();
-        let addresses = Addresses::open(&self.config, self.state.path()).unwrap();
+        let endpoints = store.1.endpoints.values();
+        let addresses = Addresses::open(&self.config, self.state.path(), endpoints).unwrap();
         let pending = Pending::new(&self.state.path().join("pending-deletes"));
         let own = (addresses, pending);
         Actor::new(kernel, settings, None, "/node.yaml".into(), store, own, nat)

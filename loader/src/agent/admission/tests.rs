@@ -88,12 +88,16 @@ fn the_answer_has_each_addresss_own_eni() {
     let case = Case::new();
     let endpoint = fixture::endpoint("x", &["10.0.1.66", "2001:db8:0:2:a::66"]);
     let answer = attachment(&case.intent, &endpoint).unwrap();
-    let enis: Vec<_> = answer.addresses.iter().map(|a| a.eni.number.0).collect();
+    let enis: Vec<_> = answer
+        .addresses
+        .iter()
+        .map(|a| a.eni.as_ref().unwrap().number.0)
+        .collect();
     assert_eq!(enis, [1, 2]);
     let gateways: Vec<_> = answer
         .addresses
         .iter()
-        .map(|a| a.gateway.to_string())
+        .map(|a| a.gateway.unwrap().to_string())
         .collect();
     assert_eq!(gateways, ["10.0.1.1", "fe80:ec2::1"]);
     assert_eq!(answer.host_device, endpoint.id().device());
@@ -209,4 +213,26 @@ fn an_empty_host_is_no_reason_to_give() {
     };
     let error = case.decide("x", &["10.0.1.66"]).unwrap_err();
     assert_eq!(error.code, ErrorCode::EniNotReady);
+}
+
+#[test]
+fn addresses_of_plain_pools_are_given_where_they_can_be_masqueraded() {
+    let mut case = Case::new();
+    for block in ["10.99.0.0/28", "fd99::/120"] {
+        let pools = &mut case.intent.node.pools;
+        pools.insert(block.parse().unwrap(), "mars".to_owned());
+    }
+    case.intent.settings.masquerade.ipv4 = true;
+    let Decision::New(endpoint) = case.decide("x", &["10.99.0.3"]).unwrap() else {
+        panic!("it is new");
+    };
+    let answer = attachment(&case.intent, &endpoint).unwrap();
+    let allocation = &answer.addresses[0];
+    assert_eq!((&allocation.eni, allocation.gateway), (&None, None));
+    assert_eq!(allocation.pool.as_deref(), Some("mars"));
+    case.refuses("fd99::3", ErrorCode::AddressNotOwned, "is not masqueraded");
+    case.intent.settings.plain_is_native = true;
+    assert!(case.decide("x", &["fd99::3"]).is_ok());
+    case.view.primary = None;
+    case.refuses("10.99.0.3", ErrorCode::EniNotReady, "the primary ENI");
 }

@@ -34,7 +34,7 @@ use self::ledger::{Entries, Found, Ledger};
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::config::{Config, IpamSection};
-use crate::intent::{About, Intent};
+use crate::intent::{About, Endpoint, Intent};
 use crate::masquerade;
 use crate::nat;
 
@@ -53,11 +53,9 @@ pub(super) struct Addresses {
     plain_is_native: bool,
     boot: String,
     ledger: Ledger,
-    /// What was on disk, until it has been compared with the kernel.
-    found: Option<Found>,
     /// Where the file is that could not be read.
     corrupt: Option<PathBuf>,
-    /// None before that, and where the agent allocates nothing.
+    /// None where the agent allocates nothing.
     manager: Option<Manager<Pods>>,
     /// What is known of owners that have no endpoint.
     owners: BTreeMap<Owner, About>,
@@ -70,8 +68,8 @@ pub(super) struct Addresses {
     is_stale: bool,
     /// Why the ledger could not be written.
     unsaved: Option<String>,
-    /// What the start found that people should know.
-    restored: Vec<String>,
+    /// Endpoints that were found to have one address.
+    conflicts: Vec<String>,
 }
 
 /// What the announcement rests on: it is made anew only when this changes.
@@ -79,7 +77,7 @@ pub(super) struct Addresses {
 struct Inputs {
     generation: u64,
     pools: Option<Arc<masquerade::Pools>>,
-    hosts: BTreeSet<IpAddr>,
+    taken: BTreeSet<IpAddr>,
 }
 
 /// What is known of the node by now.
@@ -87,28 +85,43 @@ pub(super) struct Surroundings<'a> {
     pub(super) intent: &'a Intent,
     /// Which document the intent's node is from.
     pub(super) generation: u64,
-    /// Addresses that the host has.
-    pub(super) hosts: BTreeSet<IpAddr>,
+    /// Addresses that somebody has who asks for none: the host, above all.
+    pub(super) taken: BTreeSet<IpAddr>,
     /// The ids of the ENIs that are ready; `None` before the first look.
     pub(super) ready: Option<BTreeSet<String>>,
     pub(super) nat: &'a nat::Handle,
 }
 
 impl Addresses {
-    /// Reads what is on disk. Nothing is given before it has been compared with the kernel.
+    /// Reads what is on disk and compares it with the endpoints that have records. Nothing is given
+    /// before the kernel has been looked at.
     ///
     /// # Errors
     /// When the folder cannot be read or written.
-    pub(super) fn open(config: &Config, folder: &Path) -> Result<Self> {
+    pub(super) fn open<'a>(
+        config: &Config,
+        folder: &Path,
+        endpoints: impl Iterator<Item = &'a Endpoint>,
+    ) -> Result<Self> {
         let boot = clock::boot_id()?;
+        let plain_is_native = config.plain_pools.native;
         let (ledger, found) = Ledger::open(folder, &boot)?;
-        Ok(Self {
+        let Found {
+            entries,
+            is_of_another_boot,
+            corrupt,
+        } = found;
+        let settings = config.ipam.settings(KERNEL);
+        let restored = config.ipam.enabled.then(|| {
+            let is_old = is_of_another_boot;
+            restore::restore(settings, plain_is_native, entries, is_old, endpoints)
+        });
+        let mut addresses = Self {
             section: config.ipam.clone(),
-            plain_is_native: config.plain_pools.native,
+            plain_is_native,
             boot,
             ledger,
-            corrupt: found.corrupt.clone(),
-            found: Some(found),
+            corrupt,
             manager: None,
             owners: BTreeMap::new(),
             inputs: None,
@@ -116,8 +129,15 @@ impl Addresses {
             pools_error: None,
             is_stale: false,
             unsaved: None,
-            restored: Vec::new(),
-        })
+            conflicts: Vec::new(),
+        };
+        if let Some(restored) = restored {
+            addresses.manager = Some(restored.manager);
+            addresses.owners = restored.owners;
+            addresses.is_stale = restored.is_stale;
+            addresses.conflicts = restored.conflicts;
+        }
+        Ok(addresses)
     }
 
     /// Whether the agent allocates addresses at all.
@@ -141,7 +161,7 @@ impl Addresses {
         let Surroundings {
             intent,
             generation,
-            hosts,
+            taken,
             ready,
             nat,
         } = around;
@@ -150,7 +170,7 @@ impl Addresses {
         let inputs = Inputs {
             generation,
             pools: policy.pools.clone(),
-            hosts,
+            taken,
         };
         if self.inputs.as_ref() != Some(&inputs) {
             let documents = policy.pools.as_deref();
@@ -167,7 +187,7 @@ impl Addresses {
                 }
                 Err(error) => self.pools_error = Some(error.to_string()),
             }
-            let document = allocation::node_pools(&intent.node, inputs.hosts.clone());
+            let document = allocation::node_pools(&intent.node, inputs.taken.clone());
             let changes = manager.observe(document);
             log(&changes);
             self.changes = changes;

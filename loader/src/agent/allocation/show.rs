@@ -116,7 +116,6 @@ impl Addresses {
                 let waiting = manager.allocator().waiting();
                 waiting.map(|barrier| barrier.to_string()).collect()
             }
-            None if enabled => vec![super::KERNEL.to_string()],
             None => Vec::new(),
         };
         let mut pools = self.pools();
@@ -159,7 +158,7 @@ impl Addresses {
         let unsaved = self.unsaved.iter();
         let unsaved =
             unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
-        let conflicts = self.restored.iter().cloned();
+        let conflicts = self.conflicts.iter().cloned();
         problems
             .chain(pools_error)
             .chain(conflicts)

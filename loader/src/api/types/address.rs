@@ -25,9 +25,9 @@ pub struct AskAddresses {
     #[serde(
         default,
         deserialize_with = "addresses",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Option::is_none"
     )]
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Option<Vec<IpAddr>>,
     /// The families to allocate addresses of; without any, those of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,

@@ -28,9 +28,9 @@ pub struct AddEndpoint {
     #[serde(
         default,
         deserialize_with = "addresses",
-        skip_serializing_if = "Vec::is_empty"
+        skip_serializing_if = "Option::is_none"
     )]
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Option<Vec<IpAddr>>,
     /// The families to allocate addresses of; without any, those of the configuration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<Family>,
@@ -48,9 +48,9 @@ pub struct AddEndpoint {
 /// Reads addresses, so that the error names the wrong one and what is allowed.
 pub(super) fn addresses<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Vec<IpAddr>, D::Error> {
+) -> Result<Option<Vec<IpAddr>>, D::Error> {
     let texts = Vec::<AddressText>::deserialize(deserializer)?;
-    Ok(texts.into_iter().map(|AddressText(ip)| ip).collect())
+    Ok(Some(texts.into_iter().map(|AddressText(ip)| ip).collect()))
 }
 
 #[derive(Deserialize)]
@@ -88,13 +88,17 @@ pub struct EniRef {
 pub struct Allocation {
     /// The address.
     pub address: IpAddr,
-    /// The ENI that owns it.
-    pub eni: EniRef,
+    /// The ENI that owns it; none of an address of a plain pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eni: Option<EniRef>,
     /// The VPC's router as that ENI sees it.
-    pub gateway: IpAddr,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
     /// The subnet that the ENI is in.
-    pub subnet: Ipv4Net,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<Ipv4Net>,
     /// CIDRs of the VPC, the primary one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vpc_cidrs: Vec<IpNet>,
     /// The link-local gateway that the pod's default route has.
     pub pod_gateway: IpAddr,

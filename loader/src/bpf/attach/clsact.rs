@@ -70,16 +70,27 @@ pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
     }
     let mut found = Vec::new();
     for (ifindex, directions) in devices {
-        for &direction in directions {
-            for filter in socket.filters(ifindex, direction)? {
-                if let Some(program) = is_ours(&filter, direction) {
-                    found.push(Found {
-                        hook: Hook { ifindex, program },
-                        mechanism: Mechanism::Clsact,
-                        same_version: true,
-                        program: filter.program,
-                    });
-                }
+        found.extend(found_on(socket, ifindex, directions)?);
+    }
+    Ok(found)
+}
+
+/// Our filters on a device.
+pub(super) fn found_on(
+    socket: &TcSocket,
+    ifindex: u32,
+    directions: &[Direction],
+) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for &direction in directions {
+        for filter in socket.filters(ifindex, direction)? {
+            if let Some(program) = is_ours(&filter, direction) {
+                found.push(Found {
+                    hook: Hook { ifindex, program },
+                    mechanism: Mechanism::Clsact,
+                    same_version: true,
+                    program: filter.program,
+                });
             }
         }
     }

@@ -81,15 +81,29 @@ impl Attachments {
 
     /// What hangs at every hook.
     pub(super) fn observe(&self) -> Result<BTreeMap<Hook, Attachment>> {
-        let mut found: BTreeMap<Hook, Vec<Found>> = BTreeMap::new();
         let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
-        for one in tcx::found(&self.pins)?.into_iter().chain(filters) {
+        let links = tcx::found(self.pins.links()?)?;
+        Ok(self.judge_all(links.into_iter().chain(filters)))
+    }
+
+    /// What hangs at the hooks of an endpoint's device.
+    pub(super) fn observe_endpoint(&self, ifindex: u32) -> Result<BTreeMap<Hook, Attachment>> {
+        let filters = clsact::found_on(&TcSocket::open()?, ifindex, &Direction::ALL)?;
+        let hooks = [Program::FromEndpoint, Program::ToEndpoint];
+        let hooks = hooks.map(|program| Hook { ifindex, program });
+        let links = tcx::found(self.pins.links_of(&hooks)?)?;
+        Ok(self.judge_all(links.into_iter().chain(filters)))
+    }
+
+    fn judge_all(&self, all: impl Iterator<Item = Found>) -> BTreeMap<Hook, Attachment> {
+        let mut found: BTreeMap<Hook, Vec<Found>> = BTreeMap::new();
+        for one in all {
             found.entry(one.hook).or_default().push(one);
         }
-        Ok(found
+        found
             .into_iter()
             .map(|(hook, found)| (hook, self.judge(hook, &found)))
-            .collect())
+            .collect()
     }
 
     /// Current is one thing alone, made the way this agent makes it, that runs this agent's

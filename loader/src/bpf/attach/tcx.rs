@@ -14,8 +14,8 @@ use crate::bpf::sys::{TcxLink, TcxLinkInfo, query_tcx};
 use crate::kernel::Hook;
 
 /// What our pinned links say.
-pub(super) fn found(pins: &Pins) -> Result<Vec<Found>> {
-    pins.links()?
+pub(super) fn found(links: Vec<LinkPin>) -> Result<Vec<Found>> {
+    links
         .into_iter()
         .map(|pin| {
             let running = running(&pin)?;

@@ -173,15 +173,20 @@ pub(in crate::cli) fn attachment(attachment: &Attachment, paint: Paint) -> Strin
     let mut table = Table::new([
         "ADDRESS", "ENI", "ENI ID", "GATEWAY", "SUBNET", "DEVICE", "MTU",
     ]);
+    /// `-` where there is none.
+    fn told<T: ToString>(value: Option<&T>) -> String {
+        value.map_or_else(|| "-".to_owned(), ToString::to_string)
+    }
     for allocation in &attachment.addresses {
+        let eni = allocation.eni.as_ref();
         table.row(
             Tone::Plain,
             [
                 allocation.address.to_string(),
-                allocation.eni.number.to_string(),
-                allocation.eni.id.clone(),
-                allocation.gateway.to_string(),
-                allocation.subnet.to_string(),
+                told(eni.map(|eni| &eni.number)),
+                told(eni.map(|eni| &eni.id)),
+                told(allocation.gateway.as_ref()),
+                told(allocation.subnet.as_ref()),
                 attachment.host_device.clone(),
                 attachment.mtu.to_string(),
             ],

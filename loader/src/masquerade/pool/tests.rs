@@ -139,3 +139,20 @@ fn the_policy_of_a_pool() {
         assert_eq!(skips, expected, "{name} {settings:?}");
     }
 }
+
+#[test]
+fn bindings_are_read_and_mistakes_in_them_named() {
+    let bound = pool("blue", "{\"ipam.towpath.dev/eni-tags\": \"team=blue\"}");
+    let plain = pool("red", "{}");
+    let pools = parse(&[&bound, &plain]).unwrap().for_allocation();
+    assert!(pools["blue"].binding.is_some() && pools["red"].binding.is_none());
+    assert_eq!(pools["red"].families, [Family::V4].into());
+    let mistaken = pool("blue", "{\"ipam.towpath.dev/eni-tag\": \"team=blue\"}");
+    let error = parse(&[&mistaken]).unwrap_err();
+    assert!(
+        error.starts_with(
+            "/pools/0.yaml: document 1: metadata.annotations: ipam.towpath.dev/eni-tag is unknown"
+        ),
+        "{error}"
+    );
+}

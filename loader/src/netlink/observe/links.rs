@@ -50,7 +50,8 @@ pub(in crate::netlink) async fn by_index(
 ) -> Result<Option<Link>, RequestError> {
     let mut request = LinkMessage::default();
     request.header.index = ifindex;
-    one(socket, request).await
+    let message = one(socket, request).await?;
+    Ok(message.as_ref().and_then(parse))
 }
 
 /// The device of a name; `None` when there is none.
@@ -58,17 +59,33 @@ pub(in crate::netlink) async fn by_name(
     socket: &mut Socket,
     name: &str,
 ) -> Result<Option<Link>, RequestError> {
+    let message = named(socket, name).await?;
+    Ok(message.as_ref().and_then(parse))
+}
+
+/// The same with the device's sysctls.
+pub(super) async fn with_sysctls(
+    socket: &mut Socket,
+    name: &str,
+) -> Result<Option<(Link, Vec<(Sysctl, String)>)>, RequestError> {
+    let message = named(socket, name).await?;
+    Ok(message.and_then(|message| Some((parse(&message)?, device_sysctls(&message)))))
+}
+
+async fn named(socket: &mut Socket, name: &str) -> Result<Option<LinkMessage>, RequestError> {
     let mut request = LinkMessage::default();
-    request
-        .attributes
-        .push(LinkAttribute::IfName(name.to_owned()));
+    let name = LinkAttribute::IfName(name.to_owned());
+    request.attributes.push(name);
     one(socket, request).await
 }
 
-async fn one(socket: &mut Socket, request: LinkMessage) -> Result<Option<Link>, RequestError> {
+async fn one(
+    socket: &mut Socket,
+    request: LinkMessage,
+) -> Result<Option<LinkMessage>, RequestError> {
     match socket.get(RouteNetlinkMessage::GetLink(request)).await {
-        Ok(messages) => Ok(messages.iter().find_map(|message| match message {
-            RouteNetlinkMessage::NewLink(message) => parse(message),
+        Ok(messages) => Ok(messages.into_iter().find_map(|message| match message {
+            RouteNetlinkMessage::NewLink(message) => Some(message),
             _ => None,
         })),
         Err(error) if error.is_gone() => Ok(None),

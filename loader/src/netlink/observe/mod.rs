@@ -9,6 +9,7 @@ mod rules;
 
 use anyhow::Context;
 
+use super::errno::RequestError;
 use super::socket::Socket;
 use super::sysctl;
 use crate::kernel::Observed;
@@ -38,5 +39,30 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
     observed.neighbours = neighbours;
+    Ok(())
+}
+
+/// Reads a device and what is on it; nothing where there is no such device.
+pub(super) async fn device(
+    socket: &mut Socket,
+    name: &str,
+    observed: &mut Observed,
+) -> Result<(), RequestError> {
+    let Some((link, sysctls)) = links::with_sysctls(socket, name).await? else {
+        return Ok(());
+    };
+    let ifindex = link.ifindex;
+    let routes = routes::on(socket, ifindex).await;
+    let neighbours = neighbours::on(socket, ifindex).await;
+    let (routes, neighbours) = match (routes, neighbours) {
+        (Ok(routes), Ok(neighbours)) => (routes, neighbours),
+        // It went meanwhile.
+        (Err(error), _) | (_, Err(error)) if error.is_gone() => return Ok(()),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
+    observed.links.insert(ifindex, link);
+    observed.sysctls.extend(sysctls);
+    observed.routes.extend(routes);
+    observed.neighbours.extend(neighbours);
     Ok(())
 }

@@ -17,7 +17,25 @@ use crate::types::MacAddr;
 pub(in crate::netlink) async fn list(
     socket: &mut Socket,
 ) -> Result<BTreeSet<Neighbour>, RequestError> {
-    let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    dump(socket, NeighbourMessage::default()).await
+}
+
+/// Every permanent entry on a device.
+pub(super) async fn on(
+    socket: &mut Socket,
+    ifindex: u32,
+) -> Result<BTreeSet<Neighbour>, RequestError> {
+    let mut request = NeighbourMessage::default();
+    let filter = NeighbourAttribute::IfIndex(ifindex);
+    request.attributes.push(filter);
+    dump(socket, request).await
+}
+
+async fn dump(
+    socket: &mut Socket,
+    request: NeighbourMessage,
+) -> Result<BTreeSet<Neighbour>, RequestError> {
+    let request = RouteNetlinkMessage::GetNeighbour(request);
     let messages = socket.dump(request).await?;
     Ok(messages
         .iter()

@@ -21,9 +21,18 @@ use crate::numbers;
 /// One dump for each family: asking for each table by itself would be 128 requests, most of them
 /// for tables that do not exist.
 pub(super) async fn list(socket: &mut Socket) -> Result<BTreeSet<Route>, RequestError> {
+    ours(socket, None).await
+}
+
+/// Those on a device.
+pub(super) async fn on(socket: &mut Socket, ifindex: u32) -> Result<BTreeSet<Route>, RequestError> {
+    ours(socket, Some(ifindex)).await
+}
+
+async fn ours(socket: &mut Socket, device: Option<u32>) -> Result<BTreeSet<Route>, RequestError> {
     let mut routes = BTreeSet::new();
     for family in Family::ALL {
-        for message in dump(socket, family).await? {
+        for message in dump(socket, family, device).await? {
             if numbers::is_our_table(table(&message))
                 && let Some(route) = parse(&message)
             {
@@ -41,7 +50,7 @@ pub(in crate::netlink) async fn foreign(
 ) -> Result<BTreeSet<ForeignRoute>, RequestError> {
     let mut routes = BTreeSet::new();
     for family in Family::ALL {
-        for message in dump(socket, family).await? {
+        for message in dump(socket, family, None).await? {
             if !numbers::is_our_table(table(&message)) {
                 let found = parse_foreign(&message, family).into_iter();
                 routes.extend(found.filter(|route| devices.contains(&route.ifindex)));
@@ -51,9 +60,14 @@ pub(in crate::netlink) async fn foreign(
     Ok(routes)
 }
 
-async fn dump(socket: &mut Socket, family: Family) -> Result<Vec<RouteMessage>, RequestError> {
+async fn dump(
+    socket: &mut Socket,
+    family: Family,
+    device: Option<u32>,
+) -> Result<Vec<RouteMessage>, RequestError> {
     let mut request = RouteMessage::default();
     request.header.address_family = address_family(family);
+    request.attributes.extend(device.map(RouteAttribute::Oif));
     let messages = socket.dump(RouteNetlinkMessage::GetRoute(request)).await?;
     let routes = messages.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewRoute(route) => Some(route),

@@ -248,9 +248,34 @@ async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
     explicit.addresses = given(&pod).into_iter().collect();
     let error = add(&mut actor, explicit).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse);
-    actor.delete(&[pod.owner.clone()]).await.remove(0).unwrap();
-    let cooling = listed(&mut actor).await.cooling;
-    assert_eq!(cooling[0].address, given(&pod)[0], "with its record");
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
+    let mut explicit = wanted("z", Ask::default());
+    explicit.addresses = given(&pod).into_iter().collect();
+    give(&mut actor, explicit).await.unwrap();
+}
+
+/// A delete needs no document, and is not forgotten for want of one.
+#[tokio::test]
+async fn a_delete_before_the_document_is_remembered() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    let leased = lease(&mut actor, "y").await.unwrap();
+    machine.kill(actor);
+    let mut actor = machine.boot();
+    let owners = [pod.owner.clone(), leased.owner];
+    for answer in actor.delete(&owners).await {
+        answer.unwrap();
+    }
+    machine.kill(actor);
+    let mut actor = machine.start().await;
+    let list = listed(&mut actor).await;
+    assert!(list.leases.is_empty(), "{list:?}");
+    assert_eq!(list.cooling.len(), 2);
 }
 
 #[tokio::test]
@@ -397,7 +422,7 @@ async fn an_eni_that_goes_leaves_orphans_and_nobody_gets_them() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    let number = pod.addresses[0].eni.number;
+    let number = pod.addresses[0].eni.as_ref().unwrap().number;
     let mut node = fixture::intent().node;
     node.enis.remove(&number);
     let (_sender, mut receiver) = watch::channel(NodeSource {

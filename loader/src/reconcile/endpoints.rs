@@ -1,0 +1,169 @@
+//! A pass over some endpoints: what serves them is looked at and brought to the intent, and nothing
+//! else is.
+//!
+//! It goes by what the last whole pass saw of the node and its ENIs, so it takes no longer on a node
+//! with many endpoints. What changed there since, the next whole pass finds: it is due soon, because
+//! what is done here are events to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::{Failure, Progress, READING, ROUNDS, Reconciler};
+use crate::intent::Intent;
+use crate::kernel::{Endpoints, Kernel, MapEntry, Observed, Scope};
+use crate::object::Object;
+use crate::plan::{Plan, Planned, plan};
+use crate::types::EndpointId;
+use crate::view::EndpointView;
+
+/// What a pass over some endpoints did and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointsPass {
+    /// Steps that were carried out.
+    pub applied: usize,
+    /// Steps that are still to be done.
+    pub remaining: usize,
+    /// What did not work.
+    pub failures: Vec<Failure>,
+    /// The endpoints as they were at the end; those that there are not to be are left out.
+    pub endpoints: BTreeMap<EndpointId, EndpointView>,
+}
+
+impl<K: Kernel> Reconciler<K> {
+    /// Whether [`Self::pass_endpoints`] can do its work: the last pass could read the kernel, and
+    /// nothing but endpoints was to be otherwise then.
+    #[must_use]
+    pub fn can_pass_endpoints(&self, intent: &Intent) -> bool {
+        self.node.is_some()
+            && self.settled.as_ref().is_some_and(|last| {
+                last.node == intent.node
+                    && last.settings == intent.settings
+                    && last.policy == intent.policy
+            })
+    }
+
+    /// Brings these endpoints to the intent; those that it has not are removed. `None` where a whole
+    /// pass has to come first.
+    pub async fn pass_endpoints(
+        &mut self,
+        intent: &Intent,
+        of: &Endpoints,
+    ) -> Option<EndpointsPass> {
+        if !self.can_pass_endpoints(intent) {
+            return None;
+        }
+        let node = self.node.take()?;
+        let intent = part(intent, of);
+        let pass = self.pass_part(&intent, &node, of).await;
+        self.node = Some(node);
+        Some(pass)
+    }
+
+    async fn pass_part(
+        &mut self,
+        intent: &Intent,
+        node: &Observed,
+        of: &Endpoints,
+    ) -> EndpointsPass {
+        let mut progress = Progress::default();
+        let mut rounds = 0;
+        loop {
+            let (plan, observed) = match self.look_at(intent, node, of).await {
+                Ok(look) => look,
+                Err(error) => return blind(progress, READING, &error, of),
+            };
+            let due = self.due(&plan, &mut progress);
+            if due.is_empty() || rounds == ROUNDS {
+                return finish(plan, progress, of);
+            }
+            rounds += 1;
+            if let Err(error) = self.kernel.announce_more(&plan.objects) {
+                return blind(progress, "prepare a change", &error, of);
+            }
+            self.apply(due, &observed, &mut progress).await;
+        }
+    }
+
+    async fn look_at(
+        &mut self,
+        intent: &Intent,
+        node: &Observed,
+        of: &Endpoints,
+    ) -> anyhow::Result<(Plan, Observed)> {
+        let observed = node.with(self.kernel.observe_endpoints(of).await?);
+        let mut plan = plan(intent, &observed);
+        let addresses: BTreeSet<IpAddr> = of.values().flatten().copied().collect();
+        plan.steps.retain(|step| concerns(step, of, &addresses));
+        Ok((plan, observed))
+    }
+}
+
+/// Whether a step is about these endpoints. An entry that outlived its device is nobody's by its
+/// scope, so addresses tell.
+fn concerns(planned: &Planned, of: &Endpoints, addresses: &BTreeSet<IpAddr>) -> bool {
+    match (planned.step.scope, planned.object) {
+        (Scope::Endpoint(id), _) => of.contains_key(&id),
+        (Scope::Node | Scope::Eni(_), Object::MapEntry(MapEntry::Address(address, entry))) => {
+            entry.is_endpoint() && addresses.contains(&address)
+        }
+        (Scope::Node | Scope::Eni(_), _) => false,
+    }
+}
+
+/// The intent with no other endpoints.
+fn part(intent: &Intent, of: &Endpoints) -> Intent {
+    let Intent {
+        node,
+        endpoints,
+        settings,
+        policy,
+    } = intent;
+    let some = of.keys().filter_map(|id| Some((*id, endpoints.get(id)?)));
+    Intent {
+        node: node.clone(),
+        endpoints: some.map(|(id, endpoint)| (id, endpoint.clone())).collect(),
+        settings: settings.clone(),
+        policy: policy.clone(),
+    }
+}
+
+fn finish(plan: Plan, progress: Progress, of: &Endpoints) -> EndpointsPass {
+    let remaining: BTreeSet<Scope> = plan.steps.iter().map(|p| p.step.scope).collect();
+    let mut view = plan.view;
+    let mut failures = Vec::new();
+    for (scope, failure) in progress.failures {
+        // As in a whole pass: what failed and is done all the same is no failure.
+        if remaining.contains(&scope) {
+            view.note_failure(scope, &failure.to_string());
+            failures.push(failure);
+        }
+    }
+    view.spread();
+    view.endpoints.retain(|id, _| of.contains_key(id));
+    EndpointsPass {
+        applied: progress.applied,
+        remaining: plan.steps.len(),
+        failures,
+        endpoints: view.endpoints,
+    }
+}
+
+/// The pass of a kernel that could not be read or prepared.
+fn blind(progress: Progress, step: &str, error: &anyhow::Error, of: &Endpoints) -> EndpointsPass {
+    let scopes = of.keys().map(|id| Scope::Endpoint(*id));
+    let failures = scopes.map(|scope| Failure {
+        scope: scope.to_string(),
+        step: step.to_owned(),
+        error: format!("{error:#}"),
+    });
+    let earlier = progress.failures.into_iter().map(|(_, failure)| failure);
+    EndpointsPass {
+        applied: progress.applied,
+        remaining: 0,
+        failures: earlier.chain(failures).collect(),
+        endpoints: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
