@@ -2,7 +2,9 @@
 //!
 //! With the feature `fault-points`, `TOWPATH_FAULT=<point>[:<n>]` makes the process send itself
 //! SIGKILL when it reaches the point for the n-th time (the first, when nothing is said). A name
-//! also stands for all points below it: `apply:7` is the seventh step of any kind. Without the
+//! also stands for all points below it: `apply:7` is the seventh step of any kind. With
+//! `TOWPATH_FAULT_FILE=<path>` the same is read from a file whenever a point is reached, so that a
+//! test can ask for it while the agent runs; while there is no file, nothing happens. Without the
 //! feature nothing of this is compiled.
 
 use std::fmt;
@@ -160,8 +162,10 @@ mod armed {
 #[cfg(feature = "fault-points")]
 mod armed {
     use std::env;
-    use std::sync::LazyLock;
+    use std::fs;
+    use std::path::{Path, PathBuf};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{LazyLock, Mutex, PoisonError};
 
     use anyhow::{Context as _, Result, bail};
     use nix::sys::signal::{Signal, raise};
@@ -185,6 +189,45 @@ mod armed {
                 .map(Some)
                 .map_err(|error| format!("{VARIABLE}: {error}")),
         });
+
+    const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
+
+    static FILE: LazyLock<Option<Written>> =
+        LazyLock::new(|| env::var_os(FILE_VARIABLE).map(|path| Written::new(path.into())));
+
+    /// A fault that a file says.
+    #[derive(Debug)]
+    pub(super) struct Written {
+        path: PathBuf,
+        /// What it said last.
+        seen: Mutex<(String, Option<Fault>)>,
+    }
+
+    impl Written {
+        pub(super) fn new(path: PathBuf) -> Self {
+            Self {
+                path,
+                seen: Mutex::default(),
+            }
+        }
+
+        /// Whether this visit is the last one. A text that names no point is no reason to go on
+        /// as if nothing were asked for.
+        pub(super) fn visit(&self, point: Point) -> bool {
+            let Ok(text) = fs::read_to_string(&self.path) else {
+                return false;
+            };
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.0 != text {
+                let fault = match Fault::parse(text.trim()) {
+                    Ok(fault) => Some(fault),
+                    Err(error) => panic!("{}: {error:#}", Path::display(&self.path)),
+                };
+                *seen = (text, fault);
+            }
+            seen.1.as_ref().is_some_and(|fault| fault.visit(point))
+        }
+    }
 
     impl Fault {
         pub(super) fn parse(text: &str) -> Result<Self> {
@@ -221,8 +264,9 @@ mod armed {
 
     /// Marks that a point is reached. Does not return when it is the one.
     pub fn reach(point: Point) {
-        if let Ok(Some(fault)) = &*FAULT
-            && fault.visit(point)
+        let is_named = matches!(&*FAULT, Ok(Some(fault)) if fault.visit(point));
+        let is_written = FILE.as_ref().is_some_and(|written| written.visit(point));
+        if (is_named || is_written)
             && let Err(error) = raise(Signal::SIGKILL)
         {
             tracing::error!(%error, "SIGKILL");
@@ -264,6 +308,23 @@ mod armed {
                     .unwrap()
                     .visit(Point::StoreRename)
             );
+        }
+
+        #[test]
+        fn a_file_arms_and_disarms() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("fault");
+            let written = Written::new(path.clone());
+            assert!(!written.visit(Point::PlanBegin));
+            fs::write(&path, "plan.begin:2\n").unwrap();
+            assert!(!written.visit(Point::PlanEnd));
+            assert!(!written.visit(Point::PlanBegin));
+            assert!(written.visit(Point::PlanBegin));
+            fs::write(&path, "plan.end").unwrap();
+            assert!(!written.visit(Point::PlanBegin));
+            assert!(written.visit(Point::PlanEnd));
+            fs::remove_file(&path).unwrap();
+            assert!(!written.visit(Point::PlanEnd));
         }
 
         #[test]

@@ -93,11 +93,22 @@ impl Mirror {
             }
             open.extend(others);
         }
+        self.fetch(&parts, folder)
+    }
+
+    /// Downloads packages into `folder`, those named and nothing that they depend on.
+    pub(crate) fn download_packages(&self, packages: &[&str], folder: &Path) -> Result<()> {
+        let of_suite = |package: &&str| format!("{package}/{}", self.suite);
+        let packages: Vec<_> = packages.iter().map(of_suite).collect();
+        self.fetch(&packages, folder)
+    }
+
+    fn fetch(&self, packages: &[String], folder: &Path) -> Result<()> {
         process::run(
             self.command("apt-get")
                 .current_dir(folder)
                 .args(["--quiet", "download"])
-                .args(&parts),
+                .args(packages),
         )
     }
 

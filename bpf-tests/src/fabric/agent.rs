@@ -94,6 +94,18 @@ impl Agent {
         Ok(())
     }
 
+    /// Merges settings into the configuration file, section by section; the agent reads it at its
+    /// start.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn configure(&self, settings: &Value) -> Result<()> {
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(self.config_path())?)?;
+        merge(&mut config, settings);
+        fs::write(self.config_path(), serde_json::to_string_pretty(&config)?)?;
+        Ok(())
+    }
+
     /// The configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {

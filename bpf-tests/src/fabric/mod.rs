@@ -12,6 +12,7 @@
 //! is a world, the same holds for what leaves the VPC with a pod's address.
 
 pub mod agent;
+mod cgroup;
 pub mod command;
 pub mod counters;
 pub mod document;

@@ -1,8 +1,9 @@
 //! A named network namespace.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -16,8 +17,10 @@ use super::command;
 /// last process in it has gone.
 #[derive(Debug)]
 pub struct Netns {
-    name: String,
+    path: PathBuf,
     file: Arc<File>,
+    /// Whether somebody else made it, and will remove it.
+    foreign: bool,
 }
 
 impl Netns {
@@ -30,11 +33,25 @@ impl Netns {
             .context("cannot make a network namespace: this needs root")?;
         let file = File::open(Self::path_of(name))?;
         let netns = Self {
-            name: name.to_owned(),
+            path: Self::path_of(name),
             file: Arc::new(file),
+            foreign: false,
         };
         netns.ip("link set lo up")?;
         Ok(netns)
+    }
+
+    /// A namespace that somebody else made, where it is mounted. Dropping this does nothing to it.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn foreign(path: &Path) -> Result<Self> {
+        let file = File::open(path).with_context(|| format!("no {}", path.display()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            file: Arc::new(file),
+            foreign: true,
+        })
     }
 
     /// Where a namespace of this name is mounted.
@@ -46,13 +63,14 @@ impl Netns {
     /// The namespace's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        let name = self.path.file_name().and_then(OsStr::to_str);
+        name.unwrap_or_default()
     }
 
     /// Where it is mounted.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        Self::path_of(&self.name)
+        self.path.clone()
     }
 
     /// A command that will run inside. Only the network namespace changes: `ip netns exec` would
@@ -112,7 +130,7 @@ impl Netns {
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let inside = || {
             setns(&self.file, CloneFlags::CLONE_NEWNET)
-                .with_context(|| format!("cannot enter {}", self.name))?;
+                .with_context(|| format!("cannot enter {}", self.path.display()))?;
             work()
         };
         thread::scope(|scope| match scope.spawn(inside).join() {
@@ -174,10 +192,11 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        if !self.path().exists() {
+        if self.foreign || !self.path.exists() {
             return;
         }
-        let removed = Self::kill_processes_in(&self.name).and_then(|()| Self::delete(&self.name));
+        let name = self.name();
+        let removed = Self::kill_processes_in(name).and_then(|()| Self::delete(name));
         if let Err(error) = removed {
             eprintln!("{error:#}");
         }

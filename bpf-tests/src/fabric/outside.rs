@@ -126,6 +126,12 @@ impl Fabric {
         self.record.folder().join(name)
     }
 
+    /// The cgroup that goes with the fabric, with all that runs in it.
+    #[must_use]
+    pub fn cgroup(&self) -> String {
+        self.record.cgroup()
+    }
+
     /// Gives an ENI another primary address in the VPC; the document and the device are not
     /// changed. The VPC takes and delivers packets of the one before until
     /// [`Self::retire_addresses`].

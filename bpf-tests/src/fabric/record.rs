@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::command;
 use super::netns::Netns;
+use super::{cgroup, command};
 
 const ROOT: &str = "/run/towpath-fabric";
 const KEEP: &str = "keep";
@@ -61,6 +61,13 @@ impl Record {
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         folder(&self.id)
+    }
+
+    /// The cgroup of processes that are the fabric's but in no namespace of its own, if anybody makes
+    /// it: the pods of a container runtime.
+    #[must_use]
+    pub fn cgroup(&self) -> String {
+        cgroup(&self.id)
     }
 
     /// Where the fabric's own bpffs is mounted.
@@ -152,7 +159,12 @@ fn ids() -> Result<Vec<String>> {
     Ok(ids)
 }
 
-/// Kills what runs in a fabric's namespaces, then removes the namespaces, the bpffs, the folder.
+fn cgroup(id: &str) -> String {
+    prefix(id)
+}
+
+/// Kills what runs in a fabric's namespaces and in its cgroup, then removes the namespaces, the
+/// cgroup, the mounts, the folder.
 fn remove(id: &str) -> Result<()> {
     let prefix = format!("{}-", prefix(id));
     let names = command::run(Command::new("ip").args(["netns", "list"]))?;
@@ -165,13 +177,29 @@ fn remove(id: &str) -> Result<()> {
             Netns::delete(name)?;
         }
     }
+    cgroup::remove(&cgroup(id))?;
     let folder = folder(id);
     if !folder.exists() {
         return Ok(());
     }
-    // Nothing may be mounted there when the owner died early.
-    let _not_mounted = umount2(&folder.join("bpf"), MntFlags::MNT_DETACH);
+    unmount_below(&folder)?;
     fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+}
+
+/// Unmounts what is mounted in a folder and its folders: a bpffs, and what a container runtime has.
+fn unmount_below(folder: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let points = mounts
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .map(Path::new)
+        .filter(|point| point.starts_with(folder));
+    // What was mounted last lies on top, or below another one.
+    for point in points.collect::<Vec<_>>().into_iter().rev() {
+        umount2(point, MntFlags::MNT_DETACH)
+            .with_context(|| format!("cannot unmount {}", point.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod debian;
 mod kube_proxy;
 mod requirement;
+mod runtimes;
 mod toolchain;
 mod unpacked;
 
@@ -11,6 +12,7 @@ use datapath_build::Toolchain;
 
 use crate::process;
 pub(crate) use kube_proxy::kube_proxy;
+pub(crate) use runtimes::runtimes;
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +29,19 @@ pub(crate) enum Need {
     Vm,
     /// The compiler of kube-proxy.
     KubeProxy,
+    /// What the container runtimes need that are unpacked and not installed.
+    Cri,
 }
 
 impl Need {
     /// What is needed whatever the user's cache holds.
-    pub(crate) const ALWAYS: [Self; 5] = [
+    pub(crate) const ALWAYS: [Self; 6] = [
         Self::Build,
         Self::Lint,
         Self::Tests,
         Self::Managers,
         Self::Vm,
+        Self::Cri,
     ];
 }
 

@@ -39,6 +39,8 @@ const fn compiler(need: Need, probe: &'static str, package: &'static str) -> Req
 const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Build, "cc", "gcc"),
     tool(Need::Build, "c++", "g++"),
+    // The client of container runtimes is made of their interface's definition.
+    tool(Need::Build, "protoc", "protobuf-compiler"),
     compiler(Need::Build, "/usr/bin/rustc", "rustc-web"),
     compiler(Need::Build, "/usr/bin/cargo", "cargo-web"),
     compiler(
@@ -103,6 +105,19 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Vm, "xz", "xz-utils"),
     tool(Need::KubeProxy, "go", "golang-go"),
     tool(Need::KubeProxy, "tar", "tar"),
+    tool(Need::Cri, "busybox", "busybox-static"),
+    tool(Need::Cri, "dpkg-deb", "dpkg"),
+    // Libraries of runc and podman.
+    tool(Need::Cri, "/usr/share/doc/libseccomp2", "libseccomp2"),
+    tool(Need::Cri, "/usr/share/doc/libglib2.0-0", "libglib2.0-0"),
+    tool(Need::Cri, "/usr/share/doc/libsystemd0", "libsystemd0"),
+    tool(Need::Cri, "/usr/share/doc/libgpgme11", "libgpgme11"),
+    tool(Need::Cri, "/usr/share/doc/libsubid4", "libsubid4"),
+    tool(
+        Need::Cri,
+        "/usr/share/doc/libdevmapper1.02.1",
+        "libdevmapper1.02.1",
+    ),
 ];
 
 /// What `needs` ask for and the machine lacks.

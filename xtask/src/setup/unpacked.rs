@@ -2,6 +2,7 @@
 //! the user's cache folder. Nothing of the machine changes.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -37,13 +38,18 @@ pub(super) fn ensure_network_manager() -> Result<()> {
                  NetworkManager"
             )
         })?;
-        for file in fs::read_dir(work)? {
-            let path = file?.path();
-            if path.extension().is_some_and(|extension| extension == "deb") {
-                let result = work.join("result");
-                process::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(result))?;
-            }
-        }
-        Ok(())
+        unpack(work)
     })
+}
+
+/// Unpacks the packages that lie in a folder into `result` there.
+pub(super) fn unpack(work: &Path) -> Result<()> {
+    for file in fs::read_dir(work)? {
+        let path = file?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            let result = work.join("result");
+            process::run(Command::new("dpkg-deb").arg("-x").arg(path).arg(result))?;
+        }
+    }
+    Ok(())
 }

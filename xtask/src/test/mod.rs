@@ -4,7 +4,7 @@ mod libtest;
 mod runner;
 mod suite;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -40,6 +40,15 @@ pub(crate) struct Options {
 /// Names kube-proxy's binary to the suite `services`.
 const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
 
+/// Names the folder of the container runtimes to the suite `cri`.
+const RUNTIMES: &str = "TOWPATH_RUNTIMES";
+
+/// What suites run that is none of ours.
+struct Fetched {
+    kube_proxy: Option<PathBuf>,
+    runtimes: Option<PathBuf>,
+}
+
 /// What became of a suite.
 struct Outcome {
     suite: Suite,
@@ -66,10 +75,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     setup::ensure(&needs)?;
     // Before the suite's time begins.
-    let kube_proxy = suites
-        .contains(&Suite::Services)
-        .then(setup::kube_proxy)
-        .transpose()?;
+    let fetched = Fetched {
+        kube_proxy: suites
+            .contains(&Suite::Services)
+            .then(setup::kube_proxy)
+            .transpose()?,
+        runtimes: suites
+            .contains(&Suite::Cri)
+            .then(setup::runtimes)
+            .transpose()?,
+    };
     let metadata = Metadata::read()?;
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
@@ -89,15 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let outcomes: Vec<_> = suites
         .into_iter()
-        .map(|suite| {
-            run_suite(
-                suite,
-                &executables,
-                &debug_log,
-                kube_proxy.as_deref(),
-                options,
-            )
-        })
+        .map(|suite| run_suite(suite, &executables, &debug_log, &fetched, options))
         .collect();
     Ok(summarise(&outcomes))
 }
@@ -139,7 +146,7 @@ fn run_suite(
     suite: Suite,
     executables: &[Executable],
     debug_log: &[Executable],
-    kube_proxy: Option<&Path>,
+    fetched: &Fetched,
     options: &Options,
 ) -> Outcome {
     note(&format!("test: suite {suite}"));
@@ -155,10 +162,12 @@ fn run_suite(
             counts
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Services => match kube_proxy {
-            Some(binary) => runner.with_file(KUBE_PROXY, binary).run(executables),
-            None => runner.run(executables),
-        },
+        Suite::Services => runner
+            .with_file(KUBE_PROXY, fetched.kube_proxy.as_deref())
+            .run(executables),
+        Suite::Cri => runner
+            .with_file(RUNTIMES, fetched.runtimes.as_deref())
+            .run(executables),
         Suite::Vm => run_vm(executables),
     };
     if counts.total() == 0 {

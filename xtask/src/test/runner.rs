@@ -35,9 +35,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Has the test programs find a file by a variable of their environment.
-    pub(super) fn with_file(mut self, variable: &'static str, file: &Path) -> Self {
-        self.environment = Some((variable, file.to_owned()));
+    /// Has the test programs find a file, if there is one, by a variable of their environment.
+    pub(super) fn with_file(mut self, variable: &'static str, file: Option<&Path>) -> Self {
+        self.environment = file.map(|file| (variable, file.to_owned()));
         self
     }
 
@@ -74,12 +74,18 @@ impl<'a> Runner<'a> {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
         match self.suite {
-            Suite::Netns | Suite::Masq | Suite::Services if !self.arguments.iter().any(told) => {
+            Suite::Netns | Suite::Masq | Suite::Services | Suite::Cri
+                if !self.arguments.iter().any(told) =>
+            {
                 &["--show-output"]
             }
-            Suite::Netns | Suite::Masq | Suite::Services | Suite::Unit | Suite::Bpf | Suite::Vm => {
-                &[]
-            }
+            Suite::Netns
+            | Suite::Masq
+            | Suite::Services
+            | Suite::Cri
+            | Suite::Unit
+            | Suite::Bpf
+            | Suite::Vm => &[],
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Suite {
     Masq,
     /// Services beside it, by kube-proxy and by rules like its own.
     Services,
+    /// Pods that container runtimes make, with the agent and the plugin.
+    Cri,
     /// The programs and the agent on other kernels, in virtual machines.
     Vm,
 }
@@ -57,6 +59,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
+    ("bpf-tests", "test", "cri", Suite::Cri),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
 ];
@@ -74,12 +77,13 @@ const MASQ: [&str; 5] = [
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Unit,
         Self::Bpf,
         Self::Netns,
         Self::Masq,
         Self::Services,
+        Self::Cri,
         Self::Vm,
     ];
 
@@ -103,7 +107,7 @@ impl Suite {
         match self {
             Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
             Self::Masq => Some(MASQ.to_vec()),
-            Self::Unit | Self::Bpf | Self::Services | Self::Vm => None,
+            Self::Unit | Self::Bpf | Self::Services | Self::Cri | Self::Vm => None,
         }
     }
 
@@ -125,7 +129,7 @@ impl Suite {
     pub(crate) fn needs_root(self) -> bool {
         match self {
             Self::Unit => false,
-            Self::Bpf | Self::Netns | Self::Masq | Self::Services | Self::Vm => true,
+            Self::Bpf | Self::Netns | Self::Masq | Self::Services | Self::Cri | Self::Vm => true,
         }
     }
 }
@@ -138,6 +142,7 @@ impl fmt::Display for Suite {
             Self::Netns => "netns",
             Self::Masq => "masq",
             Self::Services => "services",
+            Self::Cri => "cri",
             Self::Vm => "vm",
         })
     }

@@ -1,0 +1,307 @@
+//! A client of a runtime's interface: calls that wait, and bursts of them.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use k8s_cri::v1;
+use k8s_cri::v1::image_service_client::ImageServiceClient;
+use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Response, Status};
+
+use super::IMAGE;
+use super::sandbox::{PodRequest, Sandbox};
+
+/// How long a call may take: a hundred pods at once share two cores.
+const CALL: Duration = Duration::from_mins(3);
+
+/// What a command in a container did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// How it ended.
+    pub code: i32,
+    /// What it wrote, its errors behind its output.
+    pub text: String,
+}
+
+/// A client of one runtime.
+#[derive(Debug)]
+pub struct Cri {
+    executor: Runtime,
+    channel: Channel,
+    cgroup: String,
+}
+
+impl Cri {
+    /// A client of the runtime at a socket; it connects with its first call. Pods' processes go below
+    /// a cgroup.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn new(socket: &Path, cgroup: &str) -> Result<Self> {
+        let executor = Builder::new_current_thread().enable_all().build()?;
+        let address = format!("unix://{}", socket.display());
+        let endpoint = Endpoint::try_from(address)?.timeout(CALL);
+        let channel = executor.block_on(async { endpoint.connect_lazy() });
+        Ok(Self {
+            executor,
+            channel,
+            cgroup: cgroup.to_owned(),
+        })
+    }
+
+    fn pods(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone())
+    }
+
+    /// Calls at once, and their answers in order, each with how long it took.
+    fn all<T, F>(&self, calls: impl IntoIterator<Item = F>) -> Vec<Result<(T, Duration)>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.executor.block_on(async {
+            let mut tasks = JoinSet::new();
+            for (place, call) in calls.into_iter().enumerate() {
+                tasks.spawn(async move {
+                    let start = Instant::now();
+                    (place, call.await.map(|value| (value, start.elapsed())))
+                });
+            }
+            let mut answers = Vec::new();
+            while let Some(answer) = tasks.join_next().await {
+                match answer {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => answers.push((usize::MAX, Err(error.into()))),
+                }
+            }
+            answers.sort_by_key(|(place, _)| *place);
+            answers.into_iter().map(|(_, answer)| answer).collect()
+        })
+    }
+
+    fn one<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<(T, Duration)> {
+        let mut answers = self.all([call]);
+        answers.pop().context("one call has one answer")?
+    }
+
+    /// Runs pods, all at once. The answers are in the order of the requests.
+    #[must_use]
+    pub fn run_pods(&self, requests: &[PodRequest]) -> Vec<Result<Sandbox>> {
+        let calls = requests.iter().map(|request| {
+            let config = request.config(&self.cgroup);
+            run(self.pods(), config, request.handler.clone())
+        });
+        let answers = self.all(calls);
+        answers
+            .into_iter()
+            .map(|answer| answer.map(|(sandbox, _)| sandbox))
+            .collect()
+    }
+
+    /// Runs a pod.
+    ///
+    /// # Errors
+    /// When the runtime, or its plugin, refuses.
+    pub fn run_pod(&self, request: &PodRequest) -> Result<Sandbox> {
+        let mut pods = self.run_pods(std::slice::from_ref(request));
+        pods.pop().context("one request has one answer")?
+    }
+
+    /// Stops pods, all at once: their network goes. Returns how long each took.
+    #[must_use]
+    pub fn stop_pods(&self, pods: &[Sandbox]) -> Vec<Result<Duration>> {
+        let calls = pods.iter().map(|pod| {
+            let (mut client, pod_sandbox_id) = (self.pods(), pod.id.clone());
+            async move {
+                let request = v1::StopPodSandboxRequest { pod_sandbox_id };
+                said(client.stop_pod_sandbox(request)).await
+            }
+        });
+        times(self.all(calls))
+    }
+
+    /// Removes pods that are stopped, all at once.
+    #[must_use]
+    pub fn remove_pods(&self, pods: &[Sandbox]) -> Vec<Result<Duration>> {
+        let calls = pods.iter().map(|pod| {
+            let (mut client, pod_sandbox_id) = (self.pods(), pod.id.clone());
+            async move {
+                let request = v1::RemovePodSandboxRequest { pod_sandbox_id };
+                said(client.remove_pod_sandbox(request)).await
+            }
+        });
+        times(self.all(calls))
+    }
+
+    /// Starts a container in a pod, of the image that the bed has, and returns its id.
+    ///
+    /// # Errors
+    /// When the runtime refuses.
+    pub fn start_container(&self, pod: &Sandbox) -> Result<String> {
+        let (mut client, pod) = (self.pods(), pod.clone());
+        let call = async move {
+            let config = v1::ContainerConfig {
+                metadata: Some(v1::ContainerMetadata {
+                    name: "main".to_owned(),
+                    attempt: 0,
+                }),
+                image: Some(v1::ImageSpec {
+                    image: IMAGE.to_owned(),
+                    ..v1::ImageSpec::default()
+                }),
+                linux: Some(v1::LinuxContainerConfig::default()),
+                ..v1::ContainerConfig::default()
+            };
+            let request = v1::CreateContainerRequest {
+                pod_sandbox_id: pod.id,
+                config: Some(config),
+                sandbox_config: Some(pod.config),
+            };
+            // Its request is large.
+            let answer = Box::pin(said(client.create_container(request))).await?;
+            let container_id = answer.container_id;
+            let request = v1::StartContainerRequest {
+                container_id: container_id.clone(),
+            };
+            said(client.start_container(request)).await?;
+            Ok(container_id)
+        };
+        Ok(self.one(call)?.0)
+    }
+
+    /// Runs a command in a container to its end.
+    ///
+    /// # Errors
+    /// When the runtime refuses; not when the command fails.
+    pub fn exec(&self, container: &str, words: &[&str]) -> Result<Exec> {
+        let mut client = self.pods();
+        let request = v1::ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: words.iter().map(ToString::to_string).collect(),
+            timeout: 30,
+        };
+        let call = async move { said(client.exec_sync(request)).await };
+        let answer = self.one(call)?.0;
+        let mut text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&answer.stderr));
+        Ok(Exec {
+            code: answer.exit_code,
+            text,
+        })
+    }
+
+    /// The ids of all pods that the runtime knows.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn known_pods(&self) -> Result<Vec<String>> {
+        let mut client = self.pods();
+        let call = async move {
+            let request = v1::ListPodSandboxRequest::default();
+            said(client.list_pod_sandbox(request)).await
+        };
+        let answer = self.one(call)?.0;
+        Ok(answer.items.into_iter().map(|pod| pod.id).collect())
+    }
+
+    /// Whether the runtime takes its network for ready, and what it says of it.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn network_ready(&self) -> Result<(bool, String)> {
+        let mut client = self.pods();
+        let call = async move {
+            let request = v1::StatusRequest::default();
+            said(client.status(request)).await
+        };
+        let status = self.one(call)?.0.status;
+        let conditions = status.unwrap_or_default().conditions;
+        let network = conditions
+            .into_iter()
+            .find(|condition| condition.r#type == "NetworkReady")
+            .context("the runtime's status says nothing of its network")?;
+        Ok((
+            network.status,
+            format!("{}: {}", network.reason, network.message),
+        ))
+    }
+
+    /// Fails unless the runtime has the image.
+    pub(super) fn has_image(&self) -> Result<()> {
+        let mut client = ImageServiceClient::new(self.channel.clone());
+        let call = async move {
+            let request = v1::ImageStatusRequest {
+                image: Some(v1::ImageSpec {
+                    image: IMAGE.to_owned(),
+                    ..v1::ImageSpec::default()
+                }),
+                verbose: false,
+            };
+            said(client.image_status(request)).await
+        };
+        let image = self.one(call)?.0.image;
+        image.map(drop).context("the runtime has no image")
+    }
+}
+
+/// A call's answer, or what the runtime says when it refuses.
+async fn said<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
+    match call.await {
+        Ok(answer) => Ok(answer.into_inner()),
+        Err(status) => bail!("{:?}: {}", status.code(), status.message()),
+    }
+}
+
+fn times<T>(answers: Vec<Result<(T, Duration)>>) -> Vec<Result<Duration>> {
+    let time = |answer: Result<(T, Duration)>| answer.map(|(_, took)| took);
+    answers.into_iter().map(time).collect()
+}
+
+async fn run(
+    mut client: RuntimeServiceClient<Channel>,
+    config: v1::PodSandboxConfig,
+    runtime_handler: String,
+) -> Result<Sandbox> {
+    let start = Instant::now();
+    let request = v1::RunPodSandboxRequest {
+        config: Some(config.clone()),
+        runtime_handler,
+    };
+    let answer = said(client.run_pod_sandbox(request)).await?;
+    let (took, id) = (start.elapsed(), answer.pod_sandbox_id);
+    let request = v1::PodSandboxStatusRequest {
+        pod_sandbox_id: id.clone(),
+        verbose: true,
+    };
+    let answer = said(client.pod_sandbox_status(request)).await?;
+    let network = answer.status.and_then(|status| status.network);
+    let network = network.unwrap_or_default();
+    let others = network.additional_ips.iter().map(|pod| &pod.ip);
+    let addresses = std::iter::once(&network.ip).chain(others);
+    let addresses: Result<Vec<_>, _> = addresses.map(|text| text.parse()).collect();
+    let info = answer.info.get("info").context("the pod's details")?;
+    let info: Value = serde_json::from_str(info)?;
+    let namespaces = info["runtimeSpec"]["linux"]["namespaces"].as_array();
+    let netns = namespaces
+        .into_iter()
+        .flatten()
+        .find(|namespace| namespace["type"] == "network")
+        .and_then(|namespace| namespace["path"].as_str())
+        .context("the pod's network namespace")?;
+    Ok(Sandbox {
+        id,
+        addresses: addresses.with_context(|| format!("the pod's addresses: {network:?}"))?,
+        netns: netns.into(),
+        took,
+        config,
+    })
+}

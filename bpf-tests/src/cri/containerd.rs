@@ -1,0 +1,226 @@
+//! containerd on the node, with everything that it writes below the fabric's folder.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::client::Cri;
+use super::private::{self, Shared};
+use super::runtimes::{self, Containerd, Plugins};
+use super::{IMAGE, image};
+use crate::fabric::eventually::eventually;
+use crate::fabric::{Fabric, command};
+
+/// How long containerd may take to start, and to know its image.
+const START: Duration = Duration::from_secs(30);
+
+/// What a bed is to be like.
+#[derive(Clone, Debug)]
+pub struct Setup<'a> {
+    /// The release of containerd.
+    pub containerd: Containerd,
+    /// The release of the reference plugins.
+    pub plugins: Plugins,
+    /// CNI plugins beside them.
+    pub own_plugins: Vec<PathBuf>,
+    /// CNI networks: configuration lists by the runtime handler whose pods get them. `runc` is what
+    /// pods without a handler have.
+    pub networks: &'a [(&'a str, Value)],
+}
+
+/// A containerd that runs. Dropping it ends it; what it leaves goes with the fabric.
+#[derive(Debug)]
+pub struct Bed {
+    /// The client.
+    pub cri: Cri,
+    folder: PathBuf,
+    child: Child,
+    programs: PathBuf,
+}
+
+impl Bed {
+    /// Starts containerd in the node's network namespace, and waits until it can run pods.
+    ///
+    /// # Errors
+    /// When it was not fetched, or does not start: its log.
+    pub fn start(fabric: &Fabric, setup: &Setup) -> Result<Self> {
+        let folder = fabric.file("containerd");
+        let shared = Shared::make(&folder)?;
+        let plugins = folder.join("cni/bin");
+        for path in [&plugins, &folder.join("image")] {
+            fs::create_dir_all(path)?;
+        }
+        let mut programs: Vec<_> = fs::read_dir(setup.plugins.folder()?)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<_>>()?;
+        programs.extend(setup.own_plugins.iter().cloned());
+        for program in &programs {
+            let name = program.file_name().context("a plugin has a name")?;
+            symlink(program, plugins.join(name))?;
+        }
+        for (handler, network) in setup.networks {
+            let networks = networks(&folder, handler);
+            fs::create_dir_all(&networks)?;
+            fs::write(networks.join("10-test.conflist"), network.to_string())?;
+        }
+        let handlers = setup.networks.iter().map(|(handler, _)| *handler);
+        let config = folder.join("config.toml");
+        fs::write(&config, configuration(&folder, handlers)?)?;
+        let programs = setup.containerd.folder()?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!(
+            "{}:{}:{path}",
+            programs.display(),
+            runtimes::runc()?.display()
+        );
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join("log"))?;
+        let mut start = fabric
+            .node
+            .command(&programs.join("containerd").to_string_lossy());
+        start
+            .arg("--config")
+            .arg(&config)
+            .env("PATH", path)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // The terminal's Ctrl-C is for who owns the fabric.
+            .process_group(0);
+        let child = private::spawn(&shared, &mut start)?;
+        let mut bed = Self {
+            cri: Cri::new(&folder.join("socket"), &fabric.cgroup())?,
+            folder,
+            child,
+            programs,
+        };
+        bed.make_ready()?;
+        Ok(bed)
+    }
+
+    fn make_ready(&mut self) -> Result<()> {
+        let mut ended = None;
+        let started = eventually(START, "containerd answers", || {
+            ended = self.child.try_wait()?;
+            if ended.is_some() {
+                return Ok(());
+            }
+            self.cri.network_ready().map(drop)
+        });
+        started.map(drop).with_context(|| self.log())?;
+        if let Some(status) = ended {
+            bail!("containerd ended with {status}: {}", self.log());
+        }
+        let archive = image::write(&self.folder.join("image"))?;
+        let mut import = Command::new(self.programs.join("ctr"));
+        import
+            .arg("--address")
+            .arg(self.folder.join("socket"))
+            .args(["--namespace", "k8s.io", "images", "import"])
+            .arg(archive);
+        command::run(&mut import)?;
+        let known = eventually(START, IMAGE, || self.cri.has_image());
+        known.map(drop).with_context(|| self.log())
+    }
+
+    /// What containerd wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_else(|error| error.to_string())
+    }
+
+    /// The folder of the network configuration of pods without a handler.
+    #[must_use]
+    pub fn networks(&self) -> PathBuf {
+        networks(&self.folder, DEFAULT_HANDLER)
+    }
+
+    /// The folder of the plugins.
+    #[must_use]
+    pub fn plugins(&self) -> PathBuf {
+        self.folder.join("cni/bin")
+    }
+
+    /// The folder of the image's archive.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("image/image.tar")
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+/// The settings of the runtime's interface.
+const CRI: &str = "plugins.\"io.containerd.grpc.v1.cri\"";
+/// The runtime handler of pods that ask for none.
+const DEFAULT_HANDLER: &str = "runc";
+
+/// The folder of a handler's network configuration.
+fn networks(folder: &Path, handler: &str) -> PathBuf {
+    folder.join("cni/net.d").join(handler)
+}
+
+/// containerd's settings: everything below a folder, and nothing that a plain test machine lacks.
+fn configuration<'a>(folder: &Path, handlers: impl Iterator<Item = &'a str>) -> Result<String> {
+    let mut text = String::new();
+    let place = |name: &str| serde_json::to_string(&folder.join(name));
+    // What JSON writes as a string, TOML reads as one.
+    write!(
+        text,
+        "version = 2\n\
+         root = {root}\n\
+         state = {state}\n\
+         disabled_plugins = [\"io.containerd.snapshotter.v1.aufs\", \
+         \"io.containerd.snapshotter.v1.btrfs\", \"io.containerd.snapshotter.v1.devmapper\", \
+         \"io.containerd.snapshotter.v1.zfs\", \"io.containerd.internal.v1.tracing\", \
+         \"io.containerd.internal.v1.opt\", \"io.containerd.nri.v1.nri\"]\n\
+         [grpc]\n\
+         address = {socket}\n\
+         [ttrpc]\n\
+         address = {ttrpc}\n\
+         [{CRI}]\n\
+         sandbox_image = \"{IMAGE}\"\n\
+         disable_apparmor = true\n\
+         disable_tcp_service = true\n\
+         restrict_oom_score_adj = true\n\
+         tolerate_missing_hugetlb_controller = true\n\
+         netns_mounts_under_state_dir = true\n\
+         [{CRI}.cni]\n\
+         bin_dir = {plugins}\n\
+         conf_dir = {networks}\n",
+        root = place("root")?,
+        state = place("state")?,
+        socket = place("socket")?,
+        ttrpc = place("ttrpc")?,
+        plugins = place("cni/bin")?,
+        networks = serde_json::to_string(&networks(folder, DEFAULT_HANDLER))?,
+    )?;
+    for handler in handlers {
+        write!(
+            text,
+            "[{CRI}.containerd.runtimes.{handler}]\n\
+             runtime_type = \"io.containerd.runc.v2\"\n\
+             cni_conf_dir = {networks}\n\
+             [{CRI}.containerd.runtimes.{handler}.options]\n\
+             SystemdCgroup = false\n\
+             Root = {runc}\n",
+            networks = serde_json::to_string(&networks(folder, handler))?,
+            runc = place("runc")?,
+        )?;
+    }
+    Ok(text)
+}

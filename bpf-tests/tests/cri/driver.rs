@@ -1,0 +1,299 @@
+//! A runtime of our own, as small as the CNI specification allows: it runs the plugins of a
+//! configuration list in every version, and nothing else stands between a test and a plugin.
+
+use std::fmt;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bpf_tests::fabric::Netns;
+use serde_json::{Map, Value, json};
+
+/// Has the plugin kill itself at a named point.
+pub(crate) const PLUGIN_FAULT: &str = "TOWPATH_CNI_FAULT";
+
+/// A network: a configuration list, and where its plugins are.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub(crate) version: String,
+    pub(crate) name: String,
+    pub(crate) plugins: Vec<Value>,
+    /// Folders of plugins.
+    pub(crate) path: Vec<PathBuf>,
+}
+
+/// A container's interface in a network.
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) id: String,
+    pub(crate) interface: String,
+    pub(crate) netns: PathBuf,
+    /// `CNI_ARGS`.
+    pub(crate) args: String,
+    /// What capabilities ask for, by their name.
+    pub(crate) runtime: Map<String, Value>,
+}
+
+impl Attachment {
+    pub(crate) fn new(id: &str, netns: &Path) -> Self {
+        Self {
+            id: id.to_owned(),
+            interface: "eth0".to_owned(),
+            netns: netns.to_owned(),
+            args: String::new(),
+            runtime: Map::new(),
+        }
+    }
+
+    /// The path of its endpoint at the agent's socket.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("/v1/endpoints/{}/{}", self.id, self.interface)
+    }
+}
+
+/// A plugin's refusal.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// The specification's code, where the plugin printed one.
+    pub(crate) code: Option<u64>,
+    pub(crate) text: String,
+    /// Whether it was killed.
+    pub(crate) killed: bool,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A plugin that runs.
+pub(crate) struct Running(Child);
+
+impl Running {
+    /// Its answer.
+    pub(crate) fn wait(self) -> Result<Value> {
+        answer(&self.0.wait_with_output()?)
+    }
+}
+
+impl Network {
+    /// As a runtime reads it from a file.
+    pub(crate) fn list(&self) -> Value {
+        json!({"cniVersion": self.version, "name": self.name, "plugins": self.plugins})
+    }
+
+    /// The configuration of one plugin of the list: specification 1.1.0, section 3, "Deriving
+    /// execution configuration from plugin configuration".
+    fn derived(
+        &self,
+        plugin: &Value,
+        runtime: &Map<String, Value>,
+        more: &[(&str, Value)],
+    ) -> Value {
+        let mut config = plugin.clone();
+        config["cniVersion"] = json!(self.version);
+        config["name"] = json!(self.name);
+        if let Some(capabilities) = config["capabilities"].as_object() {
+            let is_asked =
+                |(name, _): &(&String, &Value)| capabilities.get(*name) == Some(&json!(true));
+            let asked = runtime.iter().filter(is_asked);
+            config["runtimeConfig"] = asked
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+        }
+        if let Some(object) = config.as_object_mut() {
+            object.remove("capabilities");
+        }
+        for (key, value) in more {
+            config[*key] = value.clone();
+        }
+        config
+    }
+
+    /// Starts a plugin of the list with a command of the specification.
+    fn start(
+        &self,
+        node: &Netns,
+        verb: &str,
+        plugin: &Value,
+        attachment: Option<&Attachment>,
+        more: &[(&str, Value)],
+        environment: &[(&str, &str)],
+    ) -> Result<Running> {
+        let kind = plugin["type"].as_str().context("a plugin's type")?;
+        let found = self.path.iter().map(|folder| folder.join(kind));
+        let program = found.into_iter().find(|program| program.exists());
+        let program = program.with_context(|| format!("no plugin {kind} in {:?}", self.path))?;
+        let none = Map::new();
+        let runtime = attachment.map_or(&none, |attachment| &attachment.runtime);
+        let config = self.derived(plugin, runtime, more);
+        let mut command = node.command(&program.to_string_lossy());
+        command
+            .env("CNI_COMMAND", verb)
+            .env("CNI_PATH", std::env::join_paths(&self.path)?)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(attachment) = attachment {
+            command
+                .env("CNI_CONTAINERID", &attachment.id)
+                .env("CNI_IFNAME", &attachment.interface)
+                .env("CNI_NETNS", &attachment.netns)
+                .env("CNI_ARGS", &attachment.args);
+        }
+        let mut child = command.spawn()?;
+        let mut stdin = child.stdin.take().context("the plugin's stdin")?;
+        // One that is killed at once does not read it.
+        let _killed = stdin.write_all(config.to_string().as_bytes());
+        Ok(Running(child))
+    }
+
+    /// ADD of every plugin, in their order; the last one's result.
+    pub(crate) fn add(&self, node: &Netns, attachment: &Attachment) -> Result<Value> {
+        self.add_with(node, attachment, &[])
+    }
+
+    /// The same with variables in the plugins' environment.
+    pub(crate) fn add_with(
+        &self,
+        node: &Netns,
+        attachment: &Attachment,
+        environment: &[(&str, &str)],
+    ) -> Result<Value> {
+        let mut result: Option<Value> = None;
+        for plugin in &self.plugins {
+            let more: Vec<_> = result
+                .into_iter()
+                .map(|value| ("prevResult", value))
+                .collect();
+            let run = self.start(node, "ADD", plugin, Some(attachment), &more, environment)?;
+            result = Some(run.wait()?);
+        }
+        result.context("a network has plugins")
+    }
+
+    /// Starts ADD of the first plugin, and does not wait for it.
+    pub(crate) fn start_add(&self, node: &Netns, attachment: &Attachment) -> Result<Running> {
+        let plugin = self.plugins.first().context("a network has plugins")?;
+        self.start(node, "ADD", plugin, Some(attachment), &[], &[])
+    }
+
+    /// ADD until it succeeds: what a kubelet does, which asks again and again.
+    pub(crate) fn add_again(
+        &self,
+        node: &Netns,
+        attachment: &Attachment,
+        deadline: Duration,
+    ) -> Result<Value> {
+        let start = Instant::now();
+        loop {
+            match self.add(node, attachment) {
+                Ok(result) => return Ok(result),
+                Err(error) if start.elapsed() > deadline => return Err(error),
+                Err(_not_yet) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    /// DEL of every plugin, in the reverse order.
+    pub(crate) fn del(
+        &self,
+        node: &Netns,
+        attachment: &Attachment,
+        result: Option<&Value>,
+    ) -> Result<()> {
+        self.del_with(node, attachment, result, &[])
+    }
+
+    /// The same with variables in the plugins' environment.
+    pub(crate) fn del_with(
+        &self,
+        node: &Netns,
+        attachment: &Attachment,
+        result: Option<&Value>,
+        environment: &[(&str, &str)],
+    ) -> Result<()> {
+        let more: Vec<_> = result
+            .map(|value| ("prevResult", value.clone()))
+            .into_iter()
+            .collect();
+        for plugin in self.plugins.iter().rev() {
+            let run = self.start(node, "DEL", plugin, Some(attachment), &more, environment)?;
+            run.wait()?;
+        }
+        Ok(())
+    }
+
+    /// CHECK of every plugin.
+    pub(crate) fn check(
+        &self,
+        node: &Netns,
+        attachment: &Attachment,
+        result: &Value,
+    ) -> Result<()> {
+        let more = [("prevResult", result.clone())];
+        for plugin in &self.plugins {
+            self.start(node, "CHECK", plugin, Some(attachment), &more, &[])?
+                .wait()?;
+        }
+        Ok(())
+    }
+
+    /// STATUS of every plugin.
+    pub(crate) fn status(&self, node: &Netns) -> Result<()> {
+        for plugin in &self.plugins {
+            self.start(node, "STATUS", plugin, None, &[], &[])?.wait()?;
+        }
+        Ok(())
+    }
+
+    /// GC of every plugin, with the attachments that the runtime knows.
+    pub(crate) fn collect(&self, node: &Netns, valid: &[&Attachment]) -> Result<()> {
+        let entry = |attachment: &&Attachment| json!({"containerID": attachment.id, "ifname": attachment.interface});
+        let valid: Vec<_> = valid.iter().map(entry).collect();
+        let more = [("cni.dev/valid-attachments", json!(valid))];
+        for plugin in &self.plugins {
+            self.start(node, "GC", plugin, None, &more, &[])?.wait()?;
+        }
+        Ok(())
+    }
+
+    /// VERSION of the first plugin.
+    pub(crate) fn versions(&self, node: &Netns) -> Result<Value> {
+        let plugin = self.plugins.first().context("a network has plugins")?;
+        self.start(node, "VERSION", plugin, None, &[], &[])?.wait()
+    }
+}
+
+/// What a plugin printed, or why it refused.
+fn answer(output: &Output) -> Result<Value> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return match text.trim() {
+            "" => Ok(Value::Null),
+            text => serde_json::from_str(text).with_context(|| format!("a plugin printed {text}")),
+        };
+    }
+    let printed: Value = serde_json::from_str(&text).unwrap_or_default();
+    let said = String::from_utf8_lossy(&output.stderr);
+    bail!(Refusal {
+        code: printed["code"].as_u64(),
+        text: format!("{}: {text}{said}", output.status),
+        killed: output.status.signal() == Some(libc::SIGKILL),
+    })
+}
+
+/// Why a plugin refused.
+pub(crate) fn refusal(error: &anyhow::Error) -> &Refusal {
+    match error.downcast_ref() {
+        Some(refusal) => refusal,
+        None => panic!("no refusal of a plugin: {error:#}"),
+    }
+}

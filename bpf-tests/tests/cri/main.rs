@@ -1,0 +1,22 @@
+//! Pods that real container runtimes make, on the fabric's node: containerd by CRI, podman, and the
+//! CNI specification's own way of running plugins.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
+mod bursts;
+mod census;
+mod chain;
+mod containers;
+mod driver;
+mod kills;
+mod mishaps;
+mod podman;
+mod scene;
+mod self_check;
+mod soak;
+mod table;
+mod versions;
+mod wait;

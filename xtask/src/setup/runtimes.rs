@@ -1,0 +1,83 @@
+//! Container runtimes and the reference CNI plugins, in the versions that the suite `cri` runs: fetched
+//! and unpacked into the user's cache folder. Installed, they would start services.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use super::{Need, ensure, unpacked};
+use crate::cache::Cache;
+use crate::console::note;
+use crate::mirror::Mirror;
+
+/// Packages of one release of Debian that are unpacked into one folder.
+struct Set {
+    /// The folder's name, which the tests know.
+    name: &'static str,
+    /// The release.
+    suite: &'static str,
+    packages: &'static [&'static str],
+    /// Where the set is whole, this is there.
+    probe: &'static str,
+}
+
+const SETS: &[Set] = &[
+    // CNI 1.0, as in most clusters; its runc runs later releases of containerd too.
+    Set {
+        name: "containerd-1",
+        suite: "bookworm",
+        packages: &["containerd", "runc"],
+        probe: "usr/bin/containerd",
+    },
+    // CNI 1.1.
+    Set {
+        name: "containerd-2",
+        suite: "forky",
+        packages: &["containerd"],
+        probe: "usr/bin/containerd",
+    },
+    Set {
+        name: "plugins-1.1",
+        suite: "bookworm",
+        packages: &["containernetworking-plugins"],
+        probe: "usr/lib/cni/bridge",
+    },
+    Set {
+        name: "plugins-1.9",
+        suite: "forky",
+        packages: &["containernetworking-plugins"],
+        probe: "usr/lib/cni/bridge",
+    },
+    // The last release with CNI.
+    Set {
+        name: "podman",
+        suite: "bookworm",
+        packages: &["podman", "conmon"],
+        probe: "usr/bin/podman",
+    },
+];
+
+/// The folder that has every set, each in a folder of its name.
+pub(crate) fn runtimes() -> Result<PathBuf> {
+    let cache = Cache::open("runtimes")?;
+    let _lock = cache.lock()?;
+    for set in SETS {
+        let folder = cache.place(set.name);
+        if folder.join(set.probe).exists() {
+            continue;
+        }
+        ensure(&[Need::Cri])?;
+        let (packages, place) = (set.packages.join(" "), folder.display());
+        note(&format!(
+            "setup: unpacking {packages} of {} into {place}",
+            set.suite
+        ));
+        let fetched = cache.fill(set.name, |work| {
+            let mirror = Mirror::open(set.suite, &work.join("apt"))?;
+            mirror.download_packages(set.packages, work)?;
+            unpacked::unpack(work)
+        });
+        fetched.with_context(|| format!("cannot fetch {packages} of Debian's {}", set.suite))?;
+    }
+    Ok(cache.place(""))
+}
