@@ -98,9 +98,10 @@ pub fn unknown(policy: Policy, part: Option<Part>) -> Unknown {
         (Policy::Translate(eni) | Policy::TranslateAll(eni), Some(Part::Opens)) => {
             Unknown::Open(eni)
         }
-        (Policy::TranslateAll(_), Some(_)) => Unknown::Drop(DropReason::NoFlow),
         (Policy::Translate(_), Some(Part::Accepts)) => Unknown::Inbound(true),
         (Policy::Translate(_), Some(Part::Refuses)) => Unknown::Inbound(false),
-        (Policy::Translate(_), Some(Part::Belongs)) => Unknown::Drop(DropReason::NoFlow),
+        (Policy::Translate(_), Some(Part::Belongs)) | (Policy::TranslateAll(_), Some(_)) => {
+            Unknown::Drop(DropReason::NoFlow)
+        }
     }
 }

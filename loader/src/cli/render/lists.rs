@@ -168,15 +168,16 @@ pub(in crate::cli) fn metrics(metrics: &[Metric], paint: Paint) -> String {
     table.render(paint)
 }
 
+/// `-` where there is none.
+fn told<T: ToString>(value: Option<&T>) -> String {
+    value.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
 /// The answer to an add.
 pub(in crate::cli) fn attachment(attachment: &Attachment, paint: Paint) -> String {
     let mut table = Table::new([
         "ADDRESS", "ENI", "ENI ID", "GATEWAY", "SUBNET", "DEVICE", "MTU",
     ]);
-    /// `-` where there is none.
-    fn told<T: ToString>(value: Option<&T>) -> String {
-        value.map_or_else(|| "-".to_owned(), ToString::to_string)
-    }
     for allocation in &attachment.addresses {
         let eni = allocation.eni.as_ref();
         table.row(
