@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use super::{Need, ensure, unpacked};
+use super::unpacked;
 use crate::cache::Cache;
 use crate::console::note;
 use crate::mirror::Mirror;
@@ -57,7 +57,8 @@ const SETS: &[Set] = &[
     },
 ];
 
-/// The folder that has every set, each in a folder of its name.
+/// The folder that has every set, each in a folder of its name. What they need of the system is
+/// [`Need::Cri`](super::Need).
 pub(crate) fn runtimes() -> Result<PathBuf> {
     let cache = Cache::open("runtimes")?;
     let _lock = cache.lock()?;
@@ -66,7 +67,6 @@ pub(crate) fn runtimes() -> Result<PathBuf> {
         if folder.join(set.probe).exists() {
             continue;
         }
-        ensure(&[Need::Cri])?;
         let (packages, place) = (set.packages.join(" "), folder.display());
         note(&format!(
             "setup: unpacking {packages} of {} into {place}",

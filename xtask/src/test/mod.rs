@@ -70,6 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if suites.contains(&Suite::Netns) {
         needs.push(Need::Managers);
     }
+    if suites.contains(&Suite::Cri) {
+        needs.push(Need::Cri);
+    }
     if suites.contains(&Suite::Vm) {
         needs.push(Need::Vm);
     }
