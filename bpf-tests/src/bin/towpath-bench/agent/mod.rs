@@ -4,6 +4,7 @@
 //! pods, because their devices are what an add takes its time for.
 
 mod figures;
+mod floor;
 mod flows;
 mod latency;
 mod lifecycle;
@@ -33,6 +34,7 @@ pub(crate) fn measure(options: &Options) -> Result<Vec<Row>> {
 
 fn measure_with(size: &Size) -> Result<Vec<Row>> {
     let mut rows = loading::measure(size)?;
+    rows.extend(floor::measure(size)?);
     let mut scene = Scene::set(size)?;
     rows.extend(memory::at_rest(&scene)?);
     rows.extend(latency::measure(&scene, size)?);
