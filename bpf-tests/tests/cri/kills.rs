@@ -16,11 +16,10 @@ use crate::driver::{Network, PLUGIN_FAULT, refusal};
 use crate::scene::{Scene, addresses};
 use crate::wait::{RETRY, by_length};
 
-/// Kills of an ordinary run, and of a full one.
+/// Kills of an ordinary run at least, and of a full one.
 const KILLS: (usize, usize) = (100, 1000);
-/// How often each point has to be hit: an agent's kill takes two seconds, a plugin's half of one.
-const EACH_OF_AGENT: (usize, usize) = (1, 5);
-const EACH_OF_PLUGIN: usize = 5;
+/// How often each point is hit in a round.
+const EACH: usize = 5;
 /// How often a point may be missed in a row: the agent looks at the queue too.
 const TRIES: usize = 5;
 /// Has the agent read a fault point from a file.
@@ -334,11 +333,7 @@ fn whoever_is_killed_whenever_nothing_leaks() {
     let mut done = 0;
     while done < kills {
         for (number, case) in cases.iter().enumerate() {
-            let times = match case.victim {
-                Victim::Agent => by_length(EACH_OF_AGENT.0, EACH_OF_AGENT.1),
-                Victim::Plugin => EACH_OF_PLUGIN,
-            };
-            for time in 0..times {
+            for time in 0..EACH {
                 let give_up = (round + number + time) % 2 == 1;
                 if let Err(error) = case.happen(&mut stage, give_up) {
                     let state = stage.scene.fabric.describe();

@@ -1,7 +1,7 @@
 //! One request and its reply, by each protocol.
 
 use std::fmt;
-use std::io::{Read, Write as _};
+use std::io::{ErrorKind, Read, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::Output;
@@ -157,7 +157,13 @@ pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
     socket.connect(to).with_context(what)?;
     socket.send(data).with_context(what)?;
     let mut back = vec![0; 64 * 1024];
-    let length = socket.recv(&mut back).with_context(what)?;
+    let length = loop {
+        match socket.recv(&mut back) {
+            // The kernel does not begin again by itself on a socket with a timeout (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            answer => break answer.with_context(what)?,
+        }
+    };
     if back.get(..length) != Some(data) {
         bail!("{}: other bytes came back", what());
     }
