@@ -92,9 +92,16 @@ impl Queue {
         self.sync()
     }
 
-    /// Forgets the DEL of an owner, which has been carried out.
+    /// Forgets the DEL of an owner, which has been carried out. Where somebody else is at the queue, the
+    /// entry is theirs to remove: they may be about to carry it out once more, which nothing new of this
+    /// owner may come before.
     pub fn forget(&self, owner: &Owner) {
-        Self::remove(&self.path(owner));
+        let path = self.path(owner);
+        if path.exists()
+            && let Ok(Some(_lock)) = self.lock(Duration::ZERO, || false)
+        {
+            Self::remove(&path);
+        }
     }
 
     /// Carries out what is queued, the owner's own entry first: that has to be done before anything

@@ -171,6 +171,10 @@ pub enum Decision {
 pub const fn decide(question: &Question) -> Decision {
     match question.flow {
         KnownFlow::Translated => return Decision::KnownTranslation,
+        // A note may be from before its pool was one that nobody outside knows.
+        KnownFlow::Inbound if question.pool.is_always() => {
+            return Decision::Drop(DropReason::NoFlow);
+        }
         KnownFlow::Inbound => return Decision::Untranslated(Why::Inbound),
         KnownFlow::None => {}
     }

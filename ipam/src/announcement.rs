@@ -87,6 +87,18 @@ pub enum Problem {
         /// The pool.
         pool: String,
     },
+    /// A block of a pool that no ENI backs lies within the VPC, which delivers such addresses to ENIs
+    /// alone.
+    #[error(
+        "block {block} of pool {pool} is left out: it is of the VPC's CIDRs, and no ENI of the node \
+         has it"
+    )]
+    WithinVpc {
+        /// The block.
+        block: IpNet,
+        /// The pool.
+        pool: String,
+    },
     /// A plain pool asks to skip masquerade, and the VPC does not route it.
     #[error(
         "pool {pool} is masqueraded although it asks to skip that: no ENI backs it, and \

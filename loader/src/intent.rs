@@ -237,15 +237,20 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// The blocks of plain pools with the names of these: pools that no ENI backs.
+    /// The blocks of plain pools with the names of these: pools that no ENI backs. None of them is
+    /// within the VPC, whose addresses are those of ENIs, of this node or another: also when an ENI
+    /// went, and its block is still listed.
     pub fn plain_blocks(&self) -> impl Iterator<Item = (IpNet, &str)> {
-        let of_eni = |block: IpNet| {
-            let mut blocks = self.node.enis.values().flat_map(|eni| &eni.blocks);
-            blocks.any(|other| other.contains(&block) || block.contains(other))
+        let enis = || self.node.enis.values();
+        let of_vpc = move |block: IpNet| {
+            let mut cidrs = enis().flat_map(|eni| eni.blocks.iter().chain(&eni.vpc_cidrs));
+            let mut hosts = self.node.addresses.iter();
+            cidrs.any(|other| other.contains(&block) || block.contains(other))
+                || hosts.any(|host| block.contains(host))
         };
         let pools = self.node.pools.iter();
         pools
-            .filter(move |(block, pool)| self.is_plain(pool) && !of_eni(**block))
+            .filter(move |(block, pool)| self.is_plain(pool) && !of_vpc(**block))
             .map(|(block, pool)| (*block, pool.as_str()))
     }
 

@@ -162,13 +162,14 @@ fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
 fn valid(object: &Map<String, Value>) -> Result<Option<Vec<Owner>>, Failure> {
     let given = ["cni.dev/valid-attachments", "cni.dev/attachments"]
         .into_iter()
-        .find_map(|key| match object.get(key) {
-            None | Some(Value::Null) => None,
-            Some(value) => Some((key, value)),
-        });
+        .find_map(|key| Some((key, object.get(key)?)));
     let Some((key, value)) = given else {
         return Ok(None);
     };
+    if value.is_null() {
+        // An empty list, as Go writes one that nobody has made.
+        return Ok(Some(Vec::new()));
+    }
     let wrong = || {
         let message = format!("{key} is {value}");
         Failure::new(Code::InvalidConfig, message)

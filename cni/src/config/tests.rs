@@ -30,6 +30,17 @@ fn what_is_left_out_has_defaults() {
     assert_eq!(config.log_file, None);
 }
 
+/// As libcni writes the list of a runtime that runs nothing.
+#[test]
+fn a_list_of_attachments_that_nobody_has_made_is_empty() {
+    let valid = |config: &Value| parse(Role::Interface, config).unwrap().valid;
+    assert_eq!(valid(&json!({"name": "a"})), None);
+    for list in [Value::Null, json!([])] {
+        let config = json!({"name": "a", "cni.dev/valid-attachments": list});
+        assert_eq!(valid(&config), Some(Vec::new()));
+    }
+}
+
 #[test]
 fn fields_of_runtimes_and_other_plugins_are_left_alone() {
     let config = json!({

@@ -145,7 +145,11 @@ impl<V: Variables> Call<'_, V> {
                 log::warn(&format!("DEL {owner} is queued: {error}"));
             }
             Err(CallError::Refused(refusal))
-                if matches!(refusal.code.as_str(), "unknown-endpoint" | "unknown-lease") =>
+                // What the agent takes for no owner's name, it has never made anything for.
+                if matches!(
+                    refusal.code.as_str(),
+                    "unknown-endpoint" | "unknown-lease" | "invalid-field"
+                ) =>
             {
                 self.queue.forget(owner);
             }

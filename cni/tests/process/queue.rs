@@ -35,6 +35,35 @@ fn a_del_without_an_agent_succeeds_and_is_carried_out_later() {
     assert_eq!(world.queued(), Vec::<String>::new());
 }
 
+/// Whoever holds the lock may be about to carry the entry out: nothing new comes before that.
+#[test]
+fn an_entry_is_left_to_whoever_is_at_the_queue() {
+    let world = World::new();
+    let config = world.config("1.1.0");
+    Call::new(&world, "DEL", &config).run().success();
+    let _agent = Agent::willing(&world);
+    let lock = fs::File::create(world.queue().join(".lock")).unwrap();
+    lock.lock().unwrap();
+    Call::new(&world, "DEL", &config).run().success();
+    assert_eq!(world.queued().len(), 1);
+    drop(lock);
+    Call::new(&world, "DEL", &config).run().success();
+    assert!(world.queued().is_empty());
+}
+
+#[test]
+fn a_del_of_what_the_agent_has_never_made_succeeds() {
+    let world = World::new();
+    let _agent = Agent::start(&world, |_request| {
+        let error = json!({"code": "invalid-field", "message": "lo", "field": "interface"});
+        Answer::Json(400, json!({"error": error}))
+    });
+    Call::new(&world, "DEL", &world.config("1.1.0"))
+        .run()
+        .success();
+    assert!(world.queued().is_empty());
+}
+
 #[test]
 fn an_agent_that_hangs_breaks_off_or_is_not_ready_has_the_del_queued() {
     let not_ready = json!({"error": {"code": "not-ready", "message": "starting"}});

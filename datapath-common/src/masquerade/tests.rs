@@ -14,7 +14,8 @@ use super::*;
 /// the packet is to an unknown flow; the answer.
 const TABLE: &str = "
 translated  *        *           *       *    *         known
-inbound     *        *           *       *    *         inbound
+inbound     *        *           -|skip  *    *         inbound
+inbound     *        *           always  *    *         drop:no-flow
 
 none        block    *           *       *    *         drop:metadata-blocked
 none        own      *           -|skip  *    *         exempt-link-local

@@ -146,9 +146,12 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
                 echoed.insert(&entry.pool);
                 continue;
             }
+            let pool = entry.pool.clone();
+            let in_vpc = |eni: &Eni| eni.vpc_cidrs.iter().any(|cidr| overlap(*cidr, net));
             if self.pools.is_on_enis(&entry.pool) {
-                let pool = entry.pool.clone();
                 problems.push(Problem::OnNoEni { block: net, pool });
+            } else if document.enis.iter().any(in_vpc) {
+                problems.push(Problem::WithinVpc { block: net, pool });
             } else {
                 blocks.push(plain(entry, net));
             }

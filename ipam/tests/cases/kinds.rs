@@ -189,11 +189,19 @@ fn plain_pools_stand_beside_enis() {
     };
     let by_name = BTreeMap::from([("mars".to_owned(), pool(&[V4]))]);
     let pools = Pools::new(by_name, "default").unwrap();
+    let of_vpc = ipam::node::Eni {
+        vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
+        ..eni(1, &["10.0.1.5"], &[])
+    };
     let document = NodePools {
-        enis: vec![eni(1, &["10.0.1.5"], &[])],
+        enis: vec![of_vpc],
         allocated: vec![
             allocated("default", EdgeRules::ALL, &["10.0.1.5/32", "10.0.7.7/32"]),
-            allocated("mars", EdgeRules::default(), &["10.10.0.0/29"]),
+            allocated(
+                "mars",
+                EdgeRules::default(),
+                &["10.10.0.0/29", "10.0.9.0/28"],
+            ),
         ],
         ..NodePools::default()
     };
@@ -207,6 +215,8 @@ fn plain_pools_stand_beside_enis() {
         problems,
         [
             "block 10.0.7.7/32 of pool default is left out: no ENI of the node has it",
+            "block 10.0.9.0/28 of pool mars is left out: it is of the VPC's CIDRs, and no ENI of the \
+             node has it",
             "pool mars is masqueraded although it asks to skip that: no ENI backs it, and \
              plain-pools.native is not set",
         ]
@@ -219,7 +229,7 @@ fn plain_pools_stand_beside_enis() {
 
     kind.plain_is_native = true;
     let changes = manager.reconfigure(kind);
-    assert_eq!(changes.problems.len(), 1);
+    assert_eq!(changes.problems.len(), 2);
     assert!(
         manager
             .one(&any("a", "mars", V4), at(0))

@@ -140,6 +140,17 @@ impl<K: Host> Actor<K> {
         requests: Vec<EndpointRequest>,
     ) -> Vec<Result<Attachment, ApiError>> {
         if self.source.value.is_some() {
+            let owners = requests.iter().map(|request| &request.owner);
+            let unreadable = owners.filter(|o| self.corrupt.contains_key(&EndpointId::of(o)));
+            let unreadable: Vec<Owner> = unreadable.cloned().collect();
+            if !unreadable.is_empty() {
+                // Inside of the pod are addresses that nobody knows: its devices are made anew.
+                for answer in self.delete(&unreadable).await {
+                    if let Err(error) = answer {
+                        tracing::error!("an unreadable record stays: {error}");
+                    }
+                }
+            }
             self.look().await;
             self.update_addresses();
         }

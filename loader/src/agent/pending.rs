@@ -1,7 +1,7 @@
 //! Deletes that the CNI plugin left on disk while no agent answered.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,12 @@ use crate::types::Owner;
 
 /// Version of the files.
 const VERSION: u32 = 1;
+
+/// What whoever carries out deletes holds locked, in their folder (`docs/cni.md`).
+const LOCK: &str = ".lock";
+
+/// A file that says what to delete, and whose.
+type Left = (PathBuf, Owner);
 
 /// One delete.
 #[derive(Debug, Deserialize)]
@@ -47,7 +53,7 @@ impl Pending {
     }
 
     /// What there is to do: files and owners. A folder that is not there has nothing.
-    fn read(&mut self) -> Result<Vec<(PathBuf, Owner)>> {
+    fn read(&mut self) -> Result<Vec<Left>> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -85,6 +91,32 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// The deletes that were left, and the lock that keeps others from carrying them out at the same
+    /// time: somebody who does so late would undo what was made for the owner since. `None` where
+    /// there are none, or somebody else is at it.
+    fn take(&mut self) -> Result<Option<(Vec<Left>, File)>> {
+        if self.read()?.is_empty() {
+            return Ok(None);
+        }
+        let path = self.folder.join(LOCK);
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let lock = lock.with_context(|| format!("open {}", path.display()))?;
+        match lock.try_lock() {
+            // Others may have been at it before the lock was ours.
+            Ok(()) => Ok(Some((self.read()?, lock))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("lock {}", path.display()))
+            }
+        }
+    }
+}
+
 fn parse(path: &Path) -> Result<Owner> {
     let delete: Delete = serde_json::from_str(&read_file(path)?)?;
     let version = delete.version;
@@ -102,8 +134,9 @@ impl<K: Host> Actor<K> {
     /// Forgets the endpoints and addresses of deletes that were left. The pass that follows takes
     /// out of the kernel what they had there.
     pub(super) fn carry_out_pending(&mut self) {
-        let deletes = match self.pending.read() {
-            Ok(deletes) => deletes,
+        let (deletes, _lock) = match self.pending.take() {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return,
             Err(error) => {
                 tracing::error!("deletes that were left cannot be read: {error:#}");
                 return;
@@ -127,5 +160,24 @@ impl<K: Host> Actor<K> {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_carries_out_is_left_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pending = Pending::new(folder.path());
+        assert!(pending.take().unwrap().is_none(), "nothing is there");
+        let text = r#"{"version": 1, "container-id": "a", "interface": "eth0", "network": "n"}"#;
+        fs::write(folder.path().join("a.json"), text).unwrap();
+        let (left, lock) = pending.take().unwrap().unwrap();
+        assert_eq!(left.len(), 1);
+        assert!(pending.take().unwrap().is_none(), "somebody is at it");
+        drop(lock);
+        assert!(pending.take().unwrap().is_some());
     }
 }

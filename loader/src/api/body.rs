@@ -11,15 +11,27 @@ use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, ErrorCode};
 
-/// Largest body that a request may have, in bytes. The largest valid one is below 2 KiB.
+/// Largest body that a request may have, in bytes. The largest valid one, those of [`MAX_LIST`] aside,
+/// is below 2 KiB.
 pub(super) const MAX_BODY: usize = 64 * 1024;
+/// The same where a container runtime names everything that it runs.
+pub(super) const MAX_LIST: usize = 16 << 20;
 
 /// Reads a body that must be one JSON value of type `T`.
 ///
 /// The content type is not looked at: the interface speaks nothing but JSON, and `curl --data`
 /// names a wrong one.
 pub(super) async fn read<T: DeserializeOwned>(body: Body, time: Duration) -> Result<T, ApiError> {
-    let collected = tokio::time::timeout(time, Limited::new(body, MAX_BODY).collect())
+    read_up_to(body, time, MAX_BODY).await
+}
+
+/// The same with another limit.
+pub(super) async fn read_up_to<T: DeserializeOwned>(
+    body: Body,
+    time: Duration,
+    most: usize,
+) -> Result<T, ApiError> {
+    let collected = tokio::time::timeout(time, Limited::new(body, most).collect())
         .await
         .map_err(|_elapsed| {
             ApiError::new(
@@ -31,7 +43,7 @@ pub(super) async fn read<T: DeserializeOwned>(body: Body, time: Duration) -> Res
         if error.is::<LengthLimitError>() {
             ApiError::new(
                 ErrorCode::BodyTooLarge,
-                format!("the body is larger than {MAX_BODY} bytes"),
+                format!("the body is larger than {most} bytes"),
             )
         } else {
             ApiError::new(

@@ -112,7 +112,7 @@ async fn check_endpoint(context: State<Context>, owner: InPath) -> Result<Respon
 }
 
 async fn collect(context: State<Context>, body: Body) -> Result<Response, ApiError> {
-    let request: Collect = body::read(body, context.body_time).await?;
+    let request: Collect = body::read_up_to(body, context.body_time, body::MAX_LIST).await?;
     check_collect(&request)?;
     read(context, |reply| Command::Collect(request, reply)).await
 }

@@ -351,3 +351,17 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     intent.settings.default_pool = "mars".to_owned();
     assert_eq!(entry_of(&intent), None);
 }
+
+/// The VPC's addresses are ENIs', of this node or another: also while an ENI's block is still listed
+/// that went, or a whole VPC by mistake.
+#[test]
+fn what_is_the_vpcs_is_no_plain_pools() {
+    let mut intent = intent();
+    for block in ["10.0.0.0/16", "10.0.7.16/28", "0.0.0.0/1"] {
+        let pools = &mut intent.node.pools;
+        pools.insert(block.parse().unwrap(), "red".to_owned());
+    }
+    assert_eq!(intent.plain_blocks().count(), 0);
+    intent.endpoints = [endpoint("a", &["10.0.7.17"])].map(|e| (e.id(), e)).into();
+    assert_eq!(entry(&host_with_pod(), &intent, "10.0.7.17"), None);
+}

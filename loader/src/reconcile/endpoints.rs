@@ -53,8 +53,12 @@ impl<K: Kernel> Reconciler<K> {
             return None;
         }
         let node = self.node.take()?;
+        let others = intent.endpoints.iter();
+        let others = others.filter(|(id, _)| !of.contains_key(id));
+        let others = others.flat_map(|(_, endpoint)| endpoint.addresses.iter().copied());
+        let others: BTreeSet<IpAddr> = others.collect();
         let intent = part(intent, of);
-        let pass = self.pass_part(&intent, &node, of).await;
+        let pass = self.pass_part(&intent, &node, of, &others).await;
         self.node = Some(node);
         Some(pass)
     }
@@ -64,11 +68,12 @@ impl<K: Kernel> Reconciler<K> {
         intent: &Intent,
         node: &Observed,
         of: &Endpoints,
+        others: &BTreeSet<IpAddr>,
     ) -> EndpointsPass {
         let mut progress = Progress::default();
         let mut rounds = 0;
         loop {
-            let (plan, observed) = match self.look_at(intent, node, of).await {
+            let (plan, observed) = match self.look_at(intent, node, of, others).await {
                 Ok(look) => look,
                 Err(error) => return blind(progress, READING, &error, of),
             };
@@ -89,10 +94,12 @@ impl<K: Kernel> Reconciler<K> {
         intent: &Intent,
         node: &Observed,
         of: &Endpoints,
+        others: &BTreeSet<IpAddr>,
     ) -> anyhow::Result<(Plan, Observed)> {
         let observed = node.with(self.kernel.observe_endpoints(of).await?);
         let mut plan = plan(intent, &observed);
-        let addresses: BTreeSet<IpAddr> = of.values().flatten().copied().collect();
+        let addresses = of.values().flatten().copied();
+        let addresses: BTreeSet<IpAddr> = addresses.filter(|a| !others.contains(a)).collect();
         plan.steps.retain(|step| concerns(step, of, &addresses));
         Ok((plan, observed))
     }

@@ -194,7 +194,9 @@ impl Addresses {
             self.inputs = Some(inputs);
         }
         let allocator = manager.allocator_mut();
-        if masquerade.pools.is_none() || policy.pools.is_some() {
+        let are_read = masquerade.pools.is_none() || policy.pools.is_some();
+        // Without its bindings an ENI would serve the wrong pool.
+        if are_read && self.pools_error.is_none() {
             allocator.lift(Barrier::POOLS);
         }
         if let Some(ready) = ready {
