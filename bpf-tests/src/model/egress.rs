@@ -10,7 +10,7 @@ use super::rewrite::{self, Side};
 use super::stack::{Sender, of_packet_by};
 use super::state::{Datagram, Inside, New, Outside, Told, of_packet};
 use super::transport::{self, Part, Ports, Transport};
-use super::world::{Eni, Pod};
+use super::world::{Eni, Pod, Pool};
 use super::{Decided, Done, Passage, Stop, Way};
 
 /// From where a packet comes that leaves.
@@ -30,6 +30,14 @@ struct Leaving<'a> {
     /// Whether it may be of a translated flow.
     looks_up: bool,
     origin: Origin,
+}
+
+/// What becomes of an answer to the outside, which nothing that is hidden from it gives.
+fn answers_outside(source: &Pod) -> Result<Verdict, DropReason> {
+    match source.pool {
+        Pool::Masqueraded | Pool::Skips => Ok(Verdict::Inbound),
+        Pool::Hidden => Err(DropReason::NoFlow),
+    }
 }
 
 /// The packet that an ICMP error quotes.
@@ -138,7 +146,7 @@ impl Passage<'_> {
         let verdict = if !leaving.looks_up {
             Verdict::Eni
         } else if self.state.shows_inbound(endpoint, inside, shown) {
-            Verdict::Inbound
+            answers_outside(leaving.source)?
         } else {
             match unknown(leaving.policy, Some(ports.part)) {
                 Unknown::Open(eni) => {
@@ -225,7 +233,8 @@ impl Passage<'_> {
             }
             let inbound = self.state.inbound.get(&inside);
             if leaving.looks_up && inbound.is_some_and(|flow| flow.endpoint == endpoint) {
-                return Ok(self.out(ip, owner, origin, Verdict::Inbound));
+                let verdict = answers_outside(source)?;
+                return Ok(self.out(ip, owner, origin, verdict));
             }
         }
         let what = unknown(policy, Some(Part::Belongs));
