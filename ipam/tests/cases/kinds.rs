@@ -189,7 +189,7 @@ fn plain_pools_stand_beside_enis() {
     };
     let by_name = BTreeMap::from([("mars".to_owned(), pool(&[V4]))]);
     let pools = Pools::new(by_name, "default").unwrap();
-    let of_vpc = ipam::node::Eni {
+    let of_vpc = Eni {
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         ..eni(1, &["10.0.1.5"], &[])
     };
