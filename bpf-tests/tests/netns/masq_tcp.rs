@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use bpf_tests::fabric::Place;
-use bpf_tests::fabric::eventually::eventually;
 use bpf_tests::fabric::traffic::connect_from_port;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
@@ -39,9 +38,8 @@ fn a_port_is_used_again_at_once_after_fin_and_after_rst() {
             for time in 0..AGAIN {
                 let what = format!("{family:?} reset {reset}, time {time}");
                 let target = listener.local_addr().unwrap();
-                // The client's last FIN may still wait for its answer.
-                let connect = || connect_from_port(pod.at(family), port, target);
-                let (mut client, _) = eventually(PATIENCE, &what, connect).unwrap();
+                let mut client = connect_from_port(pod.at(family), port, target)
+                    .unwrap_or_else(|error| panic!("{what}: {error:#}"));
                 let (mut server, seen) = listener.accept().unwrap();
                 assert_eq!(seen.port(), port, "{what}");
                 server.write_all(b"towpath").unwrap();

@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::Output;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
@@ -21,6 +22,9 @@ use super::Echo;
 
 /// How long an exchange may take. A local one takes a millisecond.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two looks at whether a port is free again.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What an exchange is carried by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,8 +99,19 @@ pub fn connect_from_port(from: Place, port: u16, to: SocketAddr) -> Result<TcpSt
             setsockopt(&socket, sockopt::ReuseAddr, &true)?;
             let source = SocketAddr::new(from.address, port);
             bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
-            connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
-            Ok(TcpStream::from(socket))
+            let begun = Instant::now();
+            loop {
+                match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
+                    // The port's last connection is not over yet: its FIN waits for the answer.
+                    Err(Errno::EADDRNOTAVAIL) if port != 0 && begun.elapsed() < PATIENCE => {
+                        thread::sleep(PAUSE);
+                    }
+                    connected => {
+                        connected?;
+                        return Ok(TcpStream::from(socket));
+                    }
+                }
+            }
         })
         .with_context(|| format!("tcp from {} to {to}: connect", from.address))
 }
