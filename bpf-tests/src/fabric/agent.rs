@@ -22,8 +22,8 @@ pub const FAULT_VARIABLE: &str = "TOWPATH_FAULT";
 /// How the agent is built for the tests.
 const BUILD: &str = "build it with `cargo build -p towpath --features fault-points`";
 /// How long the agent may take to become ready: on a busy machine, an emulated Linux 5.10 verifies
-/// its programs for a quarter of a minute.
-pub const START: Duration = Duration::from_mins(1);
+/// its programs for a minute.
+pub const START: Duration = Duration::from_mins(3);
 /// How long an answer of the agent may take.
 const ANSWER: Duration = Duration::from_secs(25);
 
