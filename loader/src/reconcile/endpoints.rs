@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Failure, Progress, READING, ROUNDS, Reconciler};
+use super::{Failure, Progress, READING, ROUNDS, Reconciler, standing};
 use crate::intent::Intent;
 use crate::kernel::{Endpoints, Kernel, MapEntry, Observed, Scope};
 use crate::object::Object;
@@ -135,17 +135,8 @@ fn part(intent: &Intent, of: &Endpoints) -> Intent {
 }
 
 fn finish(plan: Plan, progress: Progress, of: &Endpoints) -> EndpointsPass {
-    let remaining: BTreeSet<Scope> = plan.steps.iter().map(|p| p.step.scope).collect();
     let mut view = plan.view;
-    let mut failures = Vec::new();
-    for (scope, failure) in progress.failures {
-        // As in a whole pass: what failed and is done all the same is no failure.
-        if remaining.contains(&scope) {
-            view.note_failure(scope, &failure.to_string());
-            failures.push(failure);
-        }
-    }
-    view.spread();
+    let failures = standing(progress.failures, &plan.steps, &mut view);
     view.endpoints.retain(|id, _| of.contains_key(id));
     EndpointsPass {
         applied: progress.applied,

@@ -264,18 +264,8 @@ impl<K: Kernel> Reconciler<K> {
         progress: Progress,
     ) -> Pass {
         self.node = Some(observed.without_endpoints());
-        let remaining: BTreeSet<Scope> = plan.steps.iter().map(|p| p.step.scope).collect();
         let mut view = plan.view;
-        let mut failures = Vec::new();
-        for (scope, failure) in progress.failures {
-            // What failed and is done all the same is no failure: the kernel came by itself to
-            // where it should be.
-            if remaining.contains(&scope) {
-                view.note_failure(scope, &failure.to_string());
-                failures.push(failure);
-            }
-        }
-        view.spread();
+        let failures = standing(progress.failures, &plan.steps, &mut view);
         if plan.steps.is_empty() {
             self.ledger.settle(plan.objects);
         } else {
@@ -293,4 +283,19 @@ impl<K: Kernel> Reconciler<K> {
             next_due: progress.next_due,
         }
     }
+}
+
+/// The failures that stand at the end of a pass with these steps left, noted in the view. What failed
+/// and is done all the same is none: the kernel came by itself to where it should be.
+fn standing(failures: Vec<(Scope, Failure)>, left: &[Planned], view: &mut View) -> Vec<Failure> {
+    let remaining: BTreeSet<Scope> = left.iter().map(|planned| planned.step.scope).collect();
+    let mut stand = Vec::new();
+    for (scope, failure) in failures {
+        if remaining.contains(&scope) {
+            view.note_failure(scope, &failure.to_string());
+            stand.push(failure);
+        }
+    }
+    view.spread();
+    stand
 }
