@@ -143,4 +143,6 @@ faults! {
     StaleFlow,
     /// A change of addresses, destinations or ENIs leaves what is cached.
     StalePolicy,
+    /// What is shaped in the stack goes past it.
+    ShapingIgnored,
 }

@@ -13,6 +13,7 @@ use crate::family::{Family, Ip};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect;
+use crate::settings;
 
 /// Why a packet cannot be redirected onto a link of this MTU and must go to the stack; `None`
 /// when it can.
@@ -52,6 +53,13 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
         _ => MAX_TCP_HEADER,
     };
     Ok(ip.transport - IP_OFFSET + transport + segment)
+}
+
+/// Whether an endpoint's packets take the host's stack: all pods' do, or others shape these there or
+/// look at them.
+#[inline(always)]
+pub(crate) fn is_via_stack(endpoint: &AddressEntry) -> bool {
+    settings::takes_stack() || (endpoint.is_via_stack() && !fault::has(Fault::ShapingIgnored))
 }
 
 /// Delivers into the namespace of a local endpoint.

@@ -13,7 +13,6 @@ use crate::maps;
 use crate::mark::Mark;
 use crate::nat::{Side, Tables};
 use crate::packet::Packet;
-use crate::settings;
 use crate::way;
 use crate::work;
 
@@ -57,7 +56,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         if !destination.is_endpoint() {
             return Ok(to_stack(packet, mark, Verdict::Host));
         }
-        if settings::takes_stack() {
+        if deliver::is_via_stack(source) || deliver::is_via_stack(destination) {
             return Ok(to_stack(packet, mark, Verdict::Stack));
         }
         if let Some(verdict) = deliver::exception(packet, ip, destination.mtu())? {
@@ -74,7 +73,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         return Err(DropReason::NoEndpoint);
     }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
-    if settings::takes_stack() {
+    if deliver::is_via_stack(source) {
         return Ok(to_stack(packet, mark, Verdict::Stack));
     }
     match deliver::exception(packet, ip, eni.mtu())? {

@@ -126,7 +126,7 @@ fn into_pod<F: Tables>(
     eni: u8,
     arrival: Arrival,
 ) -> Result<Verdict, DropReason> {
-    if settings::takes_stack() {
+    if deliver::is_via_stack(endpoint) {
         packet.set_mark(ingress_mark(eni));
         return Ok(match arrival {
             Arrival::Own => Verdict::Stack,

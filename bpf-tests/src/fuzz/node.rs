@@ -235,6 +235,7 @@ pub(super) fn world(variant: &Variant) -> Result<World> {
                 HIDDEN => Pool::Hidden,
                 _other => Pool::Masqueraded,
             },
+            via_stack: false,
             ifindex: veth.ifindex,
             mtu: POD_MTUS[pod],
             mac: [0x0a, 1, 2, 3, 4, veth.mac[5]],
@@ -288,6 +289,15 @@ pub(super) fn world(variant: &Variant) -> Result<World> {
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn fill(programs: &mut Programs, world: &World) -> Result<()> {
+    put_addresses(programs, world)?;
+    for (net, class, _) in destinations() {
+        programs.put_destination(net.parse()?, class)?;
+    }
+    put_enis(programs, world)
+}
+
+/// Writes the addresses.
+fn put_addresses(programs: &mut Programs, world: &World) -> Result<()> {
     for (address, entry) in &world.addresses {
         let entry = match *entry {
             Address::Host {
@@ -302,6 +312,7 @@ pub(super) fn fill(programs: &mut Programs, world: &World) -> Result<()> {
                     Pool::Skips => PoolPolicy::Skip,
                     Pool::Hidden => PoolPolicy::Always,
                 },
+                via_stack: pod.via_stack,
                 ifindex: pod.ifindex,
                 mtu: u32::try_from(pod.mtu)?,
                 pod_mac: pod.mac,
@@ -310,10 +321,7 @@ pub(super) fn fill(programs: &mut Programs, world: &World) -> Result<()> {
         };
         programs.put_address(*address, entry)?;
     }
-    for (net, class, _) in destinations() {
-        programs.put_destination(net.parse()?, class)?;
-    }
-    put_enis(programs, world)
+    Ok(())
 }
 
 /// Writes the ENIs.
@@ -330,7 +338,8 @@ fn put_enis(programs: &mut Programs, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Chooses by which ENIs the outside is reached, and whether all flows are looked up.
+/// Chooses by which ENIs the outside is reached, whether all flows are looked up, and which pod's
+/// packets somebody shapes, if any.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -345,6 +354,14 @@ pub(super) fn choose_policy(
         let external = if own { *number } else { 0 };
         (eni.v4.external, eni.v6.external) = (external, external);
     }
+    let shaped = random.below(2 * VETHS.len());
+    let shaped = VETHS.get(shaped).map(|veth| veth.ifindex);
+    for address in world.addresses.values_mut() {
+        if let Address::Pod(pod) = address {
+            pod.via_stack = shaped == Some(pod.ifindex);
+        }
+    }
+    put_addresses(programs, world)?;
     put_enis(programs, world)
 }
 

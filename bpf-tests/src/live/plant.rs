@@ -79,6 +79,7 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
                 eni: eni.number,
                 eni_ifindex: *eni_ifindex,
                 pool: PoolPolicy::Masquerade,
+                via_stack: false,
                 ifindex: like.ifindex(),
                 mtu: like.mtu(),
                 pod_mac: *like.pod_mac(),

@@ -6,7 +6,7 @@ use super::egress::Origin;
 use super::parse::{ICMPV6, Ip};
 use super::stack::{Path, Sender};
 use super::wire::{byte, number16};
-use super::world::Address;
+use super::world::{Address, Pod};
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
 
 impl Passage<'_> {
@@ -46,7 +46,7 @@ impl Passage<'_> {
         }
         match destination {
             Some(Address::Host { .. }) => return Ok(self.hand_up(owner, Verdict::Host)),
-            Some(Address::Pod(_)) if self.world.settings.path_stack => {
+            Some(Address::Pod(pod)) if self.takes_stack(&source) || self.takes_stack(&pod) => {
                 return Ok(self.hand_up(owner, Verdict::Stack));
             }
             Some(Address::Pod(pod)) => {
@@ -66,7 +66,7 @@ impl Passage<'_> {
         if classes.block {
             return Err(DropReason::NoEndpoint.into());
         }
-        if self.world.settings.path_stack {
+        if self.takes_stack(&source) {
             self.eni(source.eni)?;
             return Ok(self.hand_up(owner, Verdict::Stack));
         }
@@ -90,6 +90,11 @@ impl Passage<'_> {
         } else {
             Err(DropReason::SpoofedSource.into())
         }
+    }
+
+    /// Whether a pod's packets take the stack.
+    pub(super) fn takes_stack(&self, pod: &Pod) -> bool {
+        self.world.settings.path_stack || pod.via_stack
     }
 
     /// To the stack with these bits of ours.

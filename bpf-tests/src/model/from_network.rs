@@ -101,7 +101,7 @@ impl Passage<'_> {
     }
 
     fn inward(&mut self, ip: &Ip, pod: &Pod, eni: u8, verdict: Verdict) -> Decided {
-        if self.world.settings.path_stack {
+        if self.takes_stack(pod) {
             self.set_mark(self.ingress_mark(eni));
             let verdict = match verdict {
                 Verdict::Local => Verdict::Stack,

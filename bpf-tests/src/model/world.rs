@@ -38,6 +38,8 @@ pub struct Pod {
     pub eni_ifindex: u32,
     /// Whether its pool is masqueraded.
     pub pool: Pool,
+    /// Whether somebody shapes its packets in the stack, or looks at them there.
+    pub via_stack: bool,
     /// Host-side device.
     pub ifindex: u32,
     /// MTU of its interface, in bytes.

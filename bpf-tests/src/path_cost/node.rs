@@ -106,6 +106,7 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
             eni: number,
             eni_ifindex,
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             ifindex,
             mtu: MTU,
             pod_mac,

@@ -201,6 +201,7 @@ pub fn endpoint(
         eni,
         eni_ifindex,
         pool: PoolPolicy::Masquerade,
+        via_stack: false,
         ifindex: device.ifindex,
         mtu: u32::try_from(mtu).expect("an MTU"),
         pod_mac,

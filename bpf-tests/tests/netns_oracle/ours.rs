@@ -58,6 +58,7 @@ pub(crate) fn endpoint() -> AddressEntry {
         eni: 0,
         eni_ifindex: ENI,
         pool: PoolPolicy::Masquerade,
+        via_stack: false,
         ifindex: VETH,
         mtu: MTU,
         pod_mac: POD_MAC,

@@ -592,6 +592,7 @@ fn an_error_is_of_no_translated_flow_where_there_can_be_none() {
                 eni: 1,
                 eni_ifindex: ENI_1.ifindex,
                 pool: PoolPolicy::Skip,
+                via_stack: false,
                 ifindex: VETH_A.ifindex,
                 mtu: u32::try_from(ENI_MTU).unwrap(),
                 pod_mac: POD_A,

@@ -31,6 +31,7 @@ fn endpoint(ifindex: u32) -> AddressEntry {
         eni: 0,
         eni_ifindex: ENI,
         pool: PoolPolicy::Masquerade,
+        via_stack: false,
         ifindex,
         mtu: MTU,
         pod_mac: POD_MAC,

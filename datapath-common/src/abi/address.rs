@@ -41,6 +41,9 @@ impl AddressFlags {
     /// A pod's address that nobody outside of the node knows: it is masqueraded towards exempt
     /// destinations too.
     pub const ALWAYS_MASQUERADE: Self = Self(1 << 2);
+    /// A pod's address whose packets take the host's stack, both ways: there others shape them, or
+    /// look at them.
+    pub const VIA_STACK: Self = Self(1 << 3);
 
     /// Both sets together.
     #[inline(always)]
@@ -89,6 +92,8 @@ pub struct EndpointAddress {
     pub eni_ifindex: u32,
     /// What its pool says of masquerade.
     pub pool: PoolPolicy,
+    /// Whether its packets take the host's stack.
+    pub via_stack: bool,
     /// Host-side device.
     pub ifindex: u32,
     /// MTU of the endpoint's interface, in bytes.
@@ -103,14 +108,20 @@ impl AddressEntry {
     /// An entry for a pod's address.
     #[must_use]
     pub const fn endpoint(of: EndpointAddress) -> Self {
+        let pool = match of.pool {
+            PoolPolicy::Masquerade => AddressFlags::NONE,
+            PoolPolicy::Skip => AddressFlags::SKIP_MASQUERADE,
+            PoolPolicy::Always => AddressFlags::ALWAYS_MASQUERADE,
+        };
+        let way = if of.via_stack {
+            AddressFlags::VIA_STACK
+        } else {
+            AddressFlags::NONE
+        };
         Self {
             kind: AddressKind::Endpoint as u8,
             eni: of.eni,
-            flags: match of.pool {
-                PoolPolicy::Masquerade => AddressFlags::NONE,
-                PoolPolicy::Skip => AddressFlags::SKIP_MASQUERADE,
-                PoolPolicy::Always => AddressFlags::ALWAYS_MASQUERADE,
-            },
+            flags: pool.union(way),
             reserved: 0,
             ifindex: of.ifindex,
             eni_ifindex: of.eni_ifindex,
@@ -171,6 +182,13 @@ impl AddressEntry {
         } else {
             PoolPolicy::Masquerade
         }
+    }
+
+    /// Whether the packets of a pod's address take the host's stack, both ways.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_via_stack(&self) -> bool {
+        self.flags.contains(AddressFlags::VIA_STACK)
     }
 
     /// Whether the address is the translation address of [`Self::eni`].

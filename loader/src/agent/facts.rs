@@ -22,6 +22,8 @@ pub(super) struct Facts {
     pub(super) nets: BTreeSet<(u32, IpNet)>,
     /// The addresses of hidden endpoints.
     pub(super) hidden: Holders,
+    /// What makes the packets of endpoints' devices take the host's stack, if anything.
+    pub(super) via_stack: BTreeMap<u32, Option<String>>,
 }
 
 impl Facts {
@@ -31,6 +33,7 @@ impl Facts {
         let devices = observed.devices_of(|id| hidden.contains(&id));
         let mut facts = Self {
             links,
+            via_stack: observed.via_stack.clone(),
             ..Self::default()
         };
         facts.take_addresses(&observed.addresses);
@@ -91,6 +94,7 @@ mod tests {
             eni: 1,
             eni_ifindex: 2,
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             ifindex,
             mtu: 1500,
             pod_mac: [0; 6],

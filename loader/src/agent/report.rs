@@ -17,7 +17,7 @@ use crate::api::{ApiError, ErrorCode};
 use crate::intent::Eni;
 use crate::netlink::{self, Others};
 use crate::reconcile::RepairWar;
-use crate::view::Readiness;
+use crate::view::{EndpointView, Readiness};
 
 impl<K: Host> Actor<K> {
     /// The endpoints.
@@ -184,24 +184,29 @@ impl<K: Host> Actor<K> {
     }
 
     /// What is to know of endpoints beside their readiness: by owner, those whose devices somebody
-    /// else's qdisc is on.
+    /// else has something on.
     fn endpoint_notes(&self, displaced: &BTreeSet<u32>) -> BTreeMap<String, String> {
+        let facts = self.reconciler.kernel().facts();
+        let on_device = |endpoint: &EndpointView| {
+            let ifindex = endpoint.ifindex?;
+            let device = &endpoint.device;
+            if displaced.contains(&ifindex) {
+                return Some(format!(
+                    "{device} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes \
+                     one) in the place of our clsact: what its filters take from the pod, such as \
+                     all that they shape, goes through the host's stack without our source check; \
+                     remove the qdisc, or use TCX (attach: \"auto\" on Linux 6.6 or later)"
+                ));
+            }
+            let what = facts?.via_stack.get(&ifindex)?.as_ref()?;
+            Some(format!(
+                "its packets take the host's stack, for {device} has {what}, which would miss what \
+                 goes past it"
+            ))
+        };
         let endpoints = self.pass.view.endpoints.values();
-        let with_qdisc = endpoints.filter(|endpoint| {
-            let ifindex = endpoint.ifindex.as_ref();
-            ifindex.is_some_and(|ifindex| displaced.contains(ifindex))
-        });
-        with_qdisc
-            .map(|endpoint| {
-                let note = format!(
-                    "{} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes one) \
-                     in the place of our clsact: what its filters take from the pod, such as all \
-                     that they shape, goes through the host's stack without our source check; \
-                     remove the qdisc, or use TCX (attach: \"auto\" on Linux 6.6 or later)",
-                    endpoint.device
-                );
-                (endpoint.owner.to_string(), note)
-            })
+        endpoints
+            .filter_map(|endpoint| Some((endpoint.owner.to_string(), on_device(endpoint)?)))
             .collect()
     }
 

@@ -1,15 +1,15 @@
 //! Programs and filters of others on the devices that carry ours.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use aya::programs::loaded_programs;
 use serde::{Deserialize, Serialize};
 
-use super::attach::{Mechanism, directions, is_ours, running};
-use super::pins::Pins;
+use super::attach::{Mechanism, directions, is_ours};
 use super::sys::{Direction, query_tcx};
-use super::tc::TcSocket;
+use super::tc::{Place, Qdisc, TcSocket};
 use crate::kernel::Link;
 
 /// A program or filter of someone else on a device of ours.
@@ -53,30 +53,27 @@ enum Entry {
     Foreign(ForeignProgram),
 }
 
-/// What others have on both directions of the devices.
+/// What others have on both directions of the devices. `tcx` are our links, where the kernel has any.
 pub(super) fn list<'a>(
-    pins: &Pins,
-    tcx: bool,
+    socket: &TcSocket,
+    qdiscs: &[Qdisc],
+    tcx: Option<&BTreeSet<u32>>,
     devices: impl IntoIterator<Item = &'a Link>,
 ) -> Result<Vec<ForeignProgram>> {
-    let socket = TcSocket::open()?;
-    let mut links = BTreeSet::new();
-    for pin in pins.links()? {
-        links.extend(running(&pin)?.map(|link| link.id));
-    }
-    let names = program_names();
-    let qdiscs = socket.ingress_qdiscs()?;
+    let ingress = qdiscs.iter().filter(|one| one.place == Place::Ingress);
+    let ingress: BTreeMap<u32, &str> = ingress.map(|o| (o.ifindex, o.kind.as_str())).collect();
+    let names = LazyCell::new(program_names as fn() -> _);
     let mut foreign = Vec::new();
     for device in devices {
-        let qdisc = qdiscs.iter().find(|one| one.ifindex == device.ifindex);
-        let with_filters = qdisc.map_or(&Direction::ALL[..], |one| directions(&one.kind));
+        let with_filters = ingress.get(&device.ifindex);
+        let with_filters = with_filters.map_or(&[][..], |kind| directions(kind));
         for direction in Direction::ALL {
             let mut entries = Vec::new();
-            if tcx {
-                entries.extend(tcx_entries(device, direction, &links, &names)?);
+            if let Some(links) = tcx {
+                entries.extend(tcx_entries(device, direction, links, &names)?);
             }
             if with_filters.contains(&direction) {
-                entries.extend(filter_entries(&socket, device, direction)?);
+                entries.extend(filter_entries(socket, device, direction)?);
             }
             foreign.extend(place(entries));
         }
@@ -89,7 +86,7 @@ fn tcx_entries(
     device: &Link,
     direction: Direction,
     links: &BTreeSet<u32>,
-    names: &BTreeMap<u32, String>,
+    names: &LazyCell<BTreeMap<u32, String>>,
 ) -> Result<Vec<Entry>> {
     let programs = match query_tcx(device.ifindex, direction) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),

@@ -12,6 +12,7 @@ mod cleanup;
 mod counters;
 #[cfg(feature = "debug-log")]
 mod debug_log;
+mod detour;
 mod features;
 mod foreign;
 mod jiffies;
@@ -47,6 +48,7 @@ pub use settings::{DatapathSettings, Globals, Path};
 pub use sys::Direction;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
+use crate::recognise::endpoint_device;
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
@@ -147,7 +149,12 @@ impl Datapath {
         #[cfg(feature = "debug-log")]
         self.log.forward();
         observed.maps = self.maps.entries()?;
-        observed.attachments = self.attachments.observe()?;
+        let attached = self.attachments.observe()?;
+        observed.attachments = attached.hooks;
+        let links = observed.links.values();
+        let endpoints = links.filter(|link| endpoint_device(link).is_some());
+        let tcx = self.features.tcx.then_some(&attached.links);
+        observed.via_stack = detour::list(tcx, endpoints)?;
         Ok(())
     }
 
@@ -270,6 +277,9 @@ impl Datapath {
         &self,
         devices: impl IntoIterator<Item = &'a Link>,
     ) -> Result<Vec<ForeignProgram>> {
-        foreign::list(self.attachments.pins(), self.features.tcx, devices)
+        let links = self.attachments.observe()?.links;
+        let tcx = self.features.tcx.then_some(&links);
+        let socket = tc::TcSocket::open()?;
+        foreign::list(&socket, &socket.qdiscs()?, tcx, devices)
     }
 }

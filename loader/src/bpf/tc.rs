@@ -36,13 +36,24 @@ const BUFFER: usize = 32 * 1024;
 /// A filter of every protocol.
 const ETH_P_ALL: u16 = 3;
 
-/// The qdisc behind a device's ingress.
+/// A qdisc of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct IngressQdisc {
+pub(super) struct Qdisc {
     /// The device.
     pub(super) ifindex: u32,
-    /// `clsact`, or `ingress`, which takes its place.
+    /// Where it is; those below another one are not looked at.
+    pub(super) place: Place,
+    /// Its kind: at the ingress `clsact`, or `ingress`, which takes its place.
     pub(super) kind: String,
+}
+
+/// Where a qdisc is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the device's ingress.
+    Ingress,
+    /// At the root of its egress.
+    Root,
 }
 
 /// A filter of a clsact or ingress qdisc.
@@ -112,22 +123,33 @@ impl TcSocket {
         .context("cannot open an rtnetlink socket")
     }
 
-    /// Every device's clsact or ingress qdisc.
-    pub(super) fn ingress_qdiscs(&self) -> Result<Vec<IngressQdisc>> {
+    /// Every device's qdiscs.
+    pub(super) fn qdiscs(&self) -> Result<Vec<Qdisc>> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
         let answers = self
             .request(request, NLM_F_DUMP)
             .context("cannot list the qdiscs")?;
+        let place = |parent| match parent {
+            TcHandle::INGRESS => Some(Place::Ingress),
+            TcHandle::ROOT => Some(Place::Root),
+            _below => None,
+        };
         Ok(answers
             .into_iter()
-            .filter(|answer| answer.header.parent == TcHandle::INGRESS)
             .filter_map(|answer| {
-                Some(IngressQdisc {
+                Some(Qdisc {
                     ifindex: u32::try_from(answer.header.index).ok()?,
+                    place: place(answer.header.parent)?,
                     kind: text(&answer.attributes, TCA_KIND)?,
                 })
             })
             .collect())
+    }
+
+    /// Every device's clsact or ingress qdisc.
+    pub(super) fn ingress_qdiscs(&self) -> Result<Vec<Qdisc>> {
+        let all = self.qdiscs()?.into_iter();
+        Ok(all.filter(|one| one.place == Place::Ingress).collect())
     }
 
     /// Adds a clsact qdisc. `EEXIST` when the place is taken, by clsact or ingress.

@@ -138,6 +138,20 @@ fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPoli
     }
 }
 
+/// Whether an address's packets take the host's stack. Where nobody looked, what the datapath has of
+/// the device stays.
+fn is_via_stack(builder: &Builder<'_>, address: IpAddr, ifindex: u32) -> bool {
+    match builder.observed.via_stack.get(&ifindex) {
+        Some(reason) => reason.is_some(),
+        None => match builder.observed.maps.get(&MapKey::Address(address)) {
+            Some(MapEntry::Address(_, entry)) => {
+                entry.ifindex() == ifindex && entry.is_via_stack()
+            }
+            _ => false,
+        },
+    }
+}
+
 struct OneEndpoint<'a> {
     id: EndpointId,
     endpoint: &'a Endpoint,
@@ -240,6 +254,7 @@ impl OneEndpoint<'_> {
                 eni: number.0,
                 eni_ifindex,
                 pool: pool(builder, self.endpoint, address),
+                via_stack: is_via_stack(builder, address, ifindex),
                 ifindex,
                 mtu: self.endpoint.mtu,
                 pod_mac: mac.0,

@@ -89,6 +89,7 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     let expect = |eni_ifindex| {
         AddressEntry::endpoint(EndpointAddress {
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             eni: 1,
             eni_ifindex,
             ifindex: 100,
@@ -315,6 +316,7 @@ fn an_endpoint_of_a_plain_pool_leaves_by_the_primary_and_never_untranslated() {
     let of = |pool, eni_ifindex| {
         AddressEntry::endpoint(EndpointAddress {
             pool,
+            via_stack: false,
             eni: 0,
             eni_ifindex,
             ifindex: 100,

@@ -45,6 +45,9 @@ pub struct Observed {
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.
     pub attachments: BTreeMap<Hook, Attachment>,
+    /// For each endpoint's device that was looked at for it, what somebody has there that gets
+    /// packets from the host's stack only, if anything.
+    pub via_stack: BTreeMap<u32, Option<String>>,
 }
 
 impl Observed {
@@ -61,6 +64,7 @@ impl Observed {
             reserved_ports: _,
             maps,
             attachments,
+            via_stack,
         } = self;
         let stays = |ifindex: u32| !devices.contains(&ifindex);
         let name = |ifindex: u32| links.get(&ifindex).map(|link| link.name.clone());
@@ -93,6 +97,7 @@ impl Observed {
         neighbours.retain(|neighbour| stays(neighbour.ifindex));
         attachments.retain(|hook, _| stays(hook.ifindex));
         links.retain(|ifindex, _| stays(*ifindex));
+        via_stack.retain(|ifindex, _| stays(*ifindex));
         holders
     }
 
@@ -132,6 +137,7 @@ impl Observed {
         whole.sysctls.extend(part.sysctls);
         whole.maps.extend(part.maps);
         whole.attachments.extend(part.attachments);
+        whole.via_stack.extend(part.via_stack);
         whole
     }
 }

@@ -86,6 +86,7 @@ impl Maps {
             eni: 0,
             eni_ifindex: 2,
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             ifindex: identity + 100,
             mtu: 1500,
             pod_mac: [0; 6],

@@ -171,6 +171,7 @@ mod tests {
 
         let entry = AddressEntry::endpoint(EndpointAddress {
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             eni: 1,
             eni_ifindex: 0,
             ifindex: ETH0 + 100,

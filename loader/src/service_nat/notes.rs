@@ -117,6 +117,7 @@ mod tests {
             eni,
             eni_ifindex: 2,
             pool: PoolPolicy::Masquerade,
+            via_stack: false,
             ifindex: 7,
             mtu: 1500,
             pod_mac: [2; 6],

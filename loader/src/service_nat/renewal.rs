@@ -118,6 +118,7 @@ mod tests {
                 eni: 0,
                 eni_ifindex: 2,
                 pool: PoolPolicy::Masquerade,
+                via_stack: false,
                 ifindex: 7,
                 mtu: 1500,
                 pod_mac: [2; 6],

@@ -20,6 +20,7 @@ fn entries() -> Vec<MapEntry> {
         eni: 2,
         eni_ifindex: 4,
         pool: PoolPolicy::Skip,
+        via_stack: false,
         ifindex: 9,
         mtu: 9001,
         pod_mac: [2, 0, 0, 0, 0, 1],

@@ -63,6 +63,7 @@ fn nat(world: &World) -> (NatTables, NatSwitch) {
         eni: 0,
         eni_ifindex: 2,
         pool: PoolPolicy::Masquerade,
+        via_stack: false,
         ifindex: 7,
         mtu: 1500,
         pod_mac: [0; 6],

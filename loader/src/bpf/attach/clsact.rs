@@ -90,6 +90,7 @@ pub(super) fn found_on(
                     mechanism: Mechanism::Clsact,
                     same_version: true,
                     program: filter.program,
+                    link: None,
                 });
             }
         }

@@ -14,7 +14,7 @@ use datapath_common::counter::Program;
 use serde::{Deserialize, Serialize};
 
 pub(super) use clsact::{directions, is_ours, remove_unused_qdisc};
-pub(super) use tcx::{remove, running};
+pub(super) use tcx::remove;
 
 use super::object::Programs;
 use super::pins::Pins;
@@ -52,6 +52,16 @@ pub(super) struct Found {
     same_version: bool,
     /// The id of the program that runs; none when nothing runs.
     program: Option<u32>,
+    /// The id of the link by which it runs, where it does by one.
+    link: Option<u32>,
+}
+
+/// What of ours is attached.
+pub(super) struct Attached {
+    /// What hangs at every hook.
+    pub(super) hooks: BTreeMap<Hook, Attachment>,
+    /// The ids of the links by which it runs.
+    pub(super) links: BTreeSet<u32>,
 }
 
 /// The attachments: how to make them, and with what.
@@ -79,11 +89,14 @@ impl Attachments {
         &self.pins
     }
 
-    /// What hangs at every hook.
-    pub(super) fn observe(&self) -> Result<BTreeMap<Hook, Attachment>> {
+    /// Everything.
+    pub(super) fn observe(&self) -> Result<Attached> {
         let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
-        let links = tcx::found(self.pins.links()?)?;
-        Ok(self.judge_all(links.into_iter().chain(filters)))
+        let found = tcx::found(self.pins.links()?)?;
+        Ok(Attached {
+            links: found.iter().filter_map(|one| one.link).collect(),
+            hooks: self.judge_all(found.into_iter().chain(filters)),
+        })
     }
 
     /// What hangs at the hooks of an endpoint's device.

@@ -24,13 +24,14 @@ pub(super) fn found(links: Vec<LinkPin>) -> Result<Vec<Found>> {
                 mechanism: Mechanism::Tcx,
                 same_version: pin.version == abi::VERSION,
                 program: running.map(|link| link.program),
+                link: running.map(|link| link.id),
             })
         })
         .collect()
 }
 
 /// The link of a pin, if it runs at the hook that the pin is for.
-pub(in crate::bpf) fn running(pin: &LinkPin) -> Result<Option<TcxLinkInfo>> {
+fn running(pin: &LinkPin) -> Result<Option<TcxLinkInfo>> {
     match TcxLink::open(&pin.path) {
         Ok(link) => running_at(&link, pin.hook),
         // Removed since the folder was read, or nothing that can be opened: nothing runs.
