@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, PortMapping, Setup};
 use bpf_tests::fabric::Place;
-use bpf_tests::fabric::eventually::eventually;
+use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::{Echo, Protocol, connect_from_port, tcp};
 use serde_json::{Value, json};
 use towpath::intent::Family;
@@ -101,13 +101,19 @@ fn bandwidth_is_shaped(scene: &Scene, pod: &Reach, plain: &Reach) {
 }
 
 /// Shaping is that of the stack's qdiscs, which what we redirect does not see.
+fn is_sent_through_them(scene: &Scene, container: &str) {
+    eventually(CHANGE, "what is shaped takes the stack", || {
+        let status = scene.fabric.agent.ask("GET", "/v1/status", None)?;
+        let notes = status["endpoint-notes"].as_object();
+        let note = notes.and_then(|notes| notes.get(&format!("{container}/eth0")));
+        let is_named = |note: &Value| note.as_str().is_some_and(|note| note.contains("tbf qdisc"));
+        check(note.is_some_and(is_named), || format!("{notes:?}"))
+    })
+    .unwrap();
+}
+
 fn reference_plugins_work_behind_ours(plugins: Plugins) {
-    let mut scene = Scene::create().unwrap();
-    let agent = &scene.fabric.agent;
-    agent
-        .configure(&json!({"datapath": {"path": "stack"}}))
-        .unwrap();
-    scene.fabric.start_agent().unwrap();
+    let scene = Scene::ready().unwrap();
     let (node, containers) = (&scene.fabric.node, Containers::new(&scene));
     let mut network = scene
         .network("1.0.0", behind(&scene.fabric.file("tuning")))
@@ -132,6 +138,7 @@ fn reference_plugins_work_behind_ours(plugins: Plugins) {
     let pod = Reach::of_result(&container.attachment.netns, &result).unwrap();
     let plain = Reach::of_result(&other.attachment.netns, &other_result).unwrap();
     exactly(&scene, &[container.id(), other.id()]).unwrap();
+    is_sent_through_them(&scene, container.id());
     pod.talk(&Protocol::ALL, |family| Ok(scene.fabric.peer(family)))
         .unwrap();
     pod.talk(&Protocol::ALL, |family| plain.at(family)).unwrap();

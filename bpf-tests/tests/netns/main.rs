@@ -73,3 +73,4 @@ mod service_nat;
 mod socket;
 mod support;
 mod ttl;
+mod via_stack;

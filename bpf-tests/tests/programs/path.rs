@@ -1,11 +1,14 @@
 //! Pod traffic through the stack, and what the stack sends by the wrong ENI.
 
 use bpf_tests::packet::Body;
+use bpf_tests::testrun::Programs;
+use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
+use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
 use towpath::bpf::{DatapathSettings, Path};
 
-use crate::case::{Case, Expect, Table};
+use crate::case::{Case, Expect, Table, to_eni};
 use crate::world::*;
 
 const UDP: Body = Body::Udp(100);
@@ -73,6 +76,50 @@ fn stack(net: &Net) -> Vec<Case> {
     ]
 }
 
+/// What a pod whose packets are shaped sends to and gets from others here: theirs go up as well, and
+/// nobody else's do.
+fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
+    let name = |what: &str| format!("{} {what}", net.family);
+    let b = |what: &str, frame: &bpf_tests::packet::Frame, expect| {
+        let program = Program::FromEndpoint;
+        Case::new(program, name(what), VETH_B, frame.bytes(), expect)
+    };
+    let from_b = |to| bpf_tests::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, UDP);
+    let exempt = from_b(net.peer);
+    vec![
+        b(
+            "another pod to it",
+            &from_b(net.a),
+            Expect::Stack(Verdict::Stack, marked(0)),
+        ),
+        b("another pod to the VPC", &exempt, to_eni(&exempt)),
+    ]
+}
+
+/// Somebody shapes what pod A sends and gets.
+fn shape_a(programs: &mut Programs) {
+    for address in [V4.a, V6.a] {
+        let entry = AddressEntry::endpoint(EndpointAddress {
+            eni: 1,
+            eni_ifindex: ENI_1.ifindex,
+            pool: PoolPolicy::Masquerade,
+            via_stack: true,
+            ifindex: VETH_A.ifindex,
+            mtu: u32::try_from(ENI_MTU).unwrap(),
+            pod_mac: POD_A,
+            host_mac: VETH_A.mac,
+        });
+        programs.put_address(address, entry).unwrap();
+    }
+}
+
+/// The same as with everybody's: but what is for pod B, which nobody shapes, is for it as ever.
+fn shaped(net: &Net) -> Vec<Case> {
+    let of_a = |case: &Case| !case.name.ends_with("to a pod of the primary");
+    let alone = stack(net).into_iter().filter(of_a);
+    alone.chain(beside_a_shaped_pod(net)).collect()
+}
+
 /// A pod's answer that netfilter has given an address of the host leaves by that one's ENI.
 fn moved(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -106,8 +153,14 @@ pub(crate) fn tables() -> Vec<Table> {
         prepare: |_| {},
         cases: [V4, V6].iter().flat_map(of).collect(),
     };
+    let with_shaped = |path| Table {
+        prepare: shape_a,
+        ..table(path, shaped)
+    };
     vec![
         table(Path::Stack, stack),
+        with_shaped(Path::Direct),
+        with_shaped(Path::ServiceNat),
         table(Path::Direct, moved),
         table(Path::Stack, moved),
     ]

@@ -144,9 +144,7 @@ fn is_via_stack(builder: &Builder<'_>, address: IpAddr, ifindex: u32) -> bool {
     match builder.observed.via_stack.get(&ifindex) {
         Some(reason) => reason.is_some(),
         None => match builder.observed.maps.get(&MapKey::Address(address)) {
-            Some(MapEntry::Address(_, entry)) => {
-                entry.ifindex() == ifindex && entry.is_via_stack()
-            }
+            Some(MapEntry::Address(_, entry)) => entry.ifindex() == ifindex && entry.is_via_stack(),
             _ => false,
         },
     }

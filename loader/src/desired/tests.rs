@@ -127,6 +127,43 @@ fn an_endpoint_whose_eni_is_missing_is_fenced() {
     );
 }
 
+/// A look says whether an endpoint's packets take the stack; what it does not say stays as it is.
+#[test]
+fn an_endpoint_takes_the_stack_for_what_somebody_has_on_its_device() {
+    let mut observed = host_with_pod();
+    let mut intent = intent();
+    intent.endpoints = [endpoint("a", &["10.0.1.65"])].map(|e| (e.id(), e)).into();
+    let key = MapKey::Address("10.0.1.65".parse().unwrap());
+    let takes_stack = |observed: &Observed| {
+        let entry = entry(observed, &intent, "10.0.1.65").unwrap();
+        (
+            entry.is_via_stack(),
+            MapEntry::Address("10.0.1.65".parse().unwrap(), entry),
+        )
+    };
+    assert!(!takes_stack(&observed).0, "nobody looked");
+    observed.via_stack = [(100, Some("a tbf qdisc".to_owned()))].into();
+    let (is_via_stack, entry) = takes_stack(&observed);
+    assert!(is_via_stack);
+    observed.maps.insert(key, entry);
+    observed.via_stack.clear();
+    assert!(takes_stack(&observed).0, "it stays");
+    observed.via_stack = [(100, None)].into();
+    assert!(!takes_stack(&observed).0, "the qdisc went");
+    observed.via_stack.clear();
+    let mut other = host_with_pod();
+    std::mem::swap(&mut other.maps, &mut observed.maps);
+    let link = other.links.remove(&100).unwrap();
+    other.links.insert(
+        101,
+        crate::kernel::Link {
+            ifindex: 101,
+            ..link
+        },
+    );
+    assert!(!takes_stack(&other).0, "another device");
+}
+
 #[test]
 fn the_host_wins_an_address_and_the_first_endpoint_the_next() {
     let mut intent = intent();

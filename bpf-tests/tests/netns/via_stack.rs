@@ -1,0 +1,201 @@
+//! Pods whose packets somebody shapes or looks at on their way through the host's stack: theirs take
+//! it, in both directions, and nobody else's do.
+
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::program::{Deed, ForeignProgram, Hook, Position};
+use bpf_tests::fabric::traffic::{Asker, Echo, Session, ping};
+use bpf_tests::fabric::{Fabric, Place, Pod};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use crate::masq::{internet, scene, translated};
+use crate::support::{CHANGE, End, OUTSIDE, PEER, carry_all, count, get, within};
+
+/// A shaper that lets through whatever a test sends.
+const SHAPER: &str = "tbf rate 1gbit burst 1mb latency 100ms";
+
+fn with_service_nat(service_nat: &str) -> Value {
+    json!({"services": {"nat": service_nat}})
+}
+
+/// What the status says of a pod's endpoint.
+fn note(fabric: &Fabric, pod: &Pod) -> Option<String> {
+    let status = get(fabric, "/v1/status");
+    let device = pod.host_device();
+    let notes = status["endpoint-notes"].as_object()?.clone();
+    let mut notes = notes.values().filter_map(|note| note.as_str());
+    notes.find(|note| note.contains(&device)).map(str::to_owned)
+}
+
+#[track_caller]
+fn wait_until_it_takes_the_stack(fabric: &Fabric, pod: &Pod, why: &str) {
+    within(CHANGE, "a pod's packets take the stack", || {
+        let note = note(fabric, pod);
+        check(note.as_ref().is_some_and(|n| n.contains(why)), || {
+            format!("{note:?}")
+        })
+    });
+}
+
+#[track_caller]
+fn wait_until_it_does_not(fabric: &Fabric, pod: &Pod) {
+    within(CHANGE, "a pod's packets go past the stack", || {
+        let note = note(fabric, pod);
+        check(note.is_none(), || format!("{note:?}"))
+    });
+}
+
+/// Packets that a device's root qdisc has sent.
+fn shaped(fabric: &Fabric, device: &str) -> u64 {
+    let text = fabric
+        .node
+        .run(&format!("tc -j -s qdisc show dev {device} root"));
+    let qdiscs: Value = serde_json::from_str(&text.unwrap()).unwrap();
+    qdiscs[0]["packets"].as_u64().unwrap()
+}
+
+/// What was redirected of and for pods.
+fn redirected(fabric: &Fabric) -> u64 {
+    [
+        ("from_endpoint", &["local", "eni", "translated"][..]),
+        ("from_network", &["local", "returned"][..]),
+    ]
+    .into_iter()
+    .flat_map(|(program, outcomes)| outcomes.iter().map(move |outcome| (program, outcome)))
+    .map(|(program, outcome)| count(fabric, program, outcome))
+    .sum()
+}
+
+/// Everything a pod can say, and the other way round.
+fn talk(fabric: &Fabric, pod: &Pod, other: &Pod, eni: u8) {
+    translated(fabric, pod, eni);
+    for there in [PEER, OUTSIDE] {
+        carry_all(fabric, there, End::Pod(pod), &[eni]);
+    }
+    carry_all(fabric, End::Pod(pod), PEER, &[eni]);
+    carry_all(fabric, End::Pod(pod), End::Pod(other), &[]);
+    carry_all(fabric, End::Pod(other), End::Pod(pod), &[]);
+}
+
+/// Open connections, which go on whatever way their packets take.
+struct Open {
+    sessions: Vec<Session>,
+    askers: Vec<Asker>,
+    _servers: Vec<Echo>,
+}
+
+impl Open {
+    fn between(pairs: &[(Place, Place)]) -> Self {
+        let mut open = Self {
+            sessions: Vec::new(),
+            askers: Vec::new(),
+            _servers: Vec::new(),
+        };
+        for (client, server) in pairs {
+            let server = Echo::telling(*server, 0).unwrap();
+            let to = server.address();
+            open.sessions.push(Session::open(*client, 0, to).unwrap());
+            open.askers.push(Asker::open(*client, 0, to).unwrap());
+            open._servers.push(server);
+        }
+        open
+    }
+
+    #[track_caller]
+    fn go_on(&mut self) {
+        for session in &mut self.sessions {
+            session.exchange().unwrap();
+            session.bulk(1 << 18).unwrap();
+        }
+        for asker in &self.askers {
+            asker.ask(100).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
+    for service_nat in ["off", "on"] {
+        let (fabric, [pod, other]) = scene(with_service_nat(service_nat));
+        let device = pod.host_device();
+        let pairs = Family::ALL.map(|family| {
+            [
+                (pod.at(family), fabric.peer(family)),
+                (fabric.peer(family), pod.at(family)),
+                (pod.at(family), internet(&fabric, family)),
+                (pod.at(family), other.at(family)),
+                (other.at(family), pod.at(family)),
+            ]
+        });
+        let mut open = Open::between(&pairs.concat());
+        open.go_on();
+        assert_eq!(note(&fabric, &pod), None);
+        let node = &fabric.node;
+        node.run(&format!("tc qdisc add dev {device} root {SHAPER}"))
+            .unwrap();
+        wait_until_it_takes_the_stack(&fabric, &pod, "a tbf qdisc");
+        assert_eq!(note(&fabric, &other), None);
+        open.go_on();
+
+        let (past, before) = (redirected(&fabric), shaped(&fabric, &device));
+        open.go_on();
+        talk(&fabric, &pod, &other, 0);
+        assert_eq!(redirected(&fabric), past, "services.nat {service_nat}");
+        assert!(shaped(&fabric, &device) > before + 50);
+        carry_all(&fabric, End::Pod(&other), PEER, &[1]);
+        assert!(
+            redirected(&fabric) > past,
+            "another pod's packets go past the stack"
+        );
+
+        node.run(&format!("tc qdisc del dev {device} root"))
+            .unwrap();
+        wait_until_it_does_not(&fabric, &pod);
+        open.go_on();
+        let past = redirected(&fabric);
+        talk(&fabric, &pod, &other, 0);
+        assert!(redirected(&fabric) > past, "services.nat {service_nat}");
+        fabric.finish().unwrap();
+    }
+}
+
+/// A program behind ours at the ingress and any at the egress miss what we redirect, and so nothing
+/// is: what they drop is dropped.
+#[test]
+fn what_a_program_of_somebody_else_drops_is_dropped() {
+    let (fabric, [pod, other]) = scene(with_service_nat("off"));
+    let device = pod.host_device();
+    for (hook, side) in [
+        (Hook::Ingress, "at its ingress"),
+        (Hook::Egress, "at its egress"),
+    ] {
+        let folder = fabric.pin_root().with_file_name("");
+        let mut program = ForeignProgram::load("policy", &folder, Deed::Drop).unwrap();
+        program
+            .attach_tcx_at(&fabric.node, (&device, hook), Position::Last)
+            .unwrap();
+        // The kernel tells nobody of such a program: the agent looks when anything happens.
+        fabric
+            .node
+            .run("ip link add nudge type veth peer nudged")
+            .unwrap();
+        wait_until_it_takes_the_stack(&fabric, &pod, side);
+        for family in Family::ALL {
+            let runs = program.runs().unwrap();
+            for (from, to) in [
+                (pod.at(family), fabric.peer(family)),
+                (pod.at(family), other.at(family)),
+                (other.at(family), pod.at(family)),
+            ] {
+                assert!(ping(from, to.address, &["-W", "0.2"]).is_err(), "{hook:?}");
+            }
+            assert!(program.runs().unwrap() >= runs + 3, "{hook:?}");
+        }
+        carry_all(&fabric, End::Pod(&other), PEER, &[1]);
+        drop(program);
+        fabric.node.run("ip link del nudge").unwrap();
+        wait_until_it_does_not(&fabric, &pod);
+        talk(&fabric, &pod, &other, 0);
+    }
+    fabric.finish().unwrap();
+}
