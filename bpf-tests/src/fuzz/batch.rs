@@ -31,6 +31,9 @@ pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
 /// Packets of a batch.
 pub const PACKETS: usize = 256;
 
+/// One packet in so many finds another pod shaped than the one before it.
+const A_CHANGE_IN: usize = 32;
+
 /// What is wrong with a batch.
 #[derive(Debug)]
 pub struct Failure {
@@ -220,6 +223,7 @@ impl<'a> Batch<'a> {
         let mut random = Random::new(mixed(seed));
         loaded.tables.clear()?;
         node::choose_policy(&mut loaded.programs, &mut loaded.world, &mut random)?;
+        node::choose_shaped(&mut loaded.programs, &mut loaded.world, &mut random)?;
         let (begin, started) = (loaded.clock.now()?, Instant::now());
         let planter = Planter {
             world: &loaded.world,
@@ -253,6 +257,12 @@ impl<'a> Batch<'a> {
 
     fn run(&mut self) -> Result<Ran> {
         for number in 0..PACKETS {
+            if self.random.below(A_CHANGE_IN) == 0 {
+                let Loaded {
+                    programs, world, ..
+                } = &mut *self.loaded;
+                node::choose_shaped(programs, world, &mut self.random)?;
+            }
             let mut aim = Aim {
                 world: &self.loaded.world,
                 state: &self.state,

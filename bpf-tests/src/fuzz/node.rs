@@ -289,39 +289,38 @@ pub(super) fn world(variant: &Variant) -> Result<World> {
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn fill(programs: &mut Programs, world: &World) -> Result<()> {
-    put_addresses(programs, world)?;
+    for (address, entry) in &world.addresses {
+        put_address(programs, *address, *entry)?;
+    }
     for (net, class, _) in destinations() {
         programs.put_destination(net.parse()?, class)?;
     }
     put_enis(programs, world)
 }
 
-/// Writes the addresses.
-fn put_addresses(programs: &mut Programs, world: &World) -> Result<()> {
-    for (address, entry) in &world.addresses {
-        let entry = match *entry {
-            Address::Host {
-                translation_of: Some(eni),
-            } => AddressEntry::translation(eni),
-            Address::Host { .. } => AddressEntry::host(),
-            Address::Pod(pod) => AddressEntry::endpoint(EndpointAddress {
-                eni: pod.eni,
-                eni_ifindex: pod.eni_ifindex,
-                pool: match pod.pool {
-                    Pool::Masqueraded => PoolPolicy::Masquerade,
-                    Pool::Skips => PoolPolicy::Skip,
-                    Pool::Hidden => PoolPolicy::Always,
-                },
-                via_stack: pod.via_stack,
-                ifindex: pod.ifindex,
-                mtu: u32::try_from(pod.mtu)?,
-                pod_mac: pod.mac,
-                host_mac: pod.host_mac,
-            }),
-        };
-        programs.put_address(*address, entry)?;
-    }
-    Ok(())
+/// Writes an address.
+fn put_address(programs: &mut Programs, address: IpAddr, entry: Address) -> Result<()> {
+    let entry = match entry {
+        Address::Host {
+            translation_of: Some(eni),
+        } => AddressEntry::translation(eni),
+        Address::Host { .. } => AddressEntry::host(),
+        Address::Pod(pod) => AddressEntry::endpoint(EndpointAddress {
+            eni: pod.eni,
+            eni_ifindex: pod.eni_ifindex,
+            pool: match pod.pool {
+                Pool::Masqueraded => PoolPolicy::Masquerade,
+                Pool::Skips => PoolPolicy::Skip,
+                Pool::Hidden => PoolPolicy::Always,
+            },
+            via_stack: pod.via_stack,
+            ifindex: pod.ifindex,
+            mtu: u32::try_from(pod.mtu)?,
+            pod_mac: pod.mac,
+            host_mac: pod.host_mac,
+        }),
+    };
+    programs.put_address(address, entry)
 }
 
 /// Writes the ENIs.
@@ -338,8 +337,7 @@ fn put_enis(programs: &mut Programs, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Chooses by which ENIs the outside is reached, whether all flows are looked up, and which pod's
-/// packets somebody shapes, if any.
+/// Chooses by which ENIs the outside is reached, and whether all flows are looked up.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -354,15 +352,29 @@ pub(super) fn choose_policy(
         let external = if own { *number } else { 0 };
         (eni.v4.external, eni.v6.external) = (external, external);
     }
+    put_enis(programs, world)
+}
+
+/// Chooses which pod's packets somebody shapes, if any.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn choose_shaped(
+    programs: &mut Programs,
+    world: &mut World,
+    random: &mut Random,
+) -> Result<()> {
     let shaped = random.below(2 * VETHS.len());
     let shaped = VETHS.get(shaped).map(|veth| veth.ifindex);
-    for address in world.addresses.values_mut() {
-        if let Address::Pod(pod) = address {
-            pod.via_stack = shaped == Some(pod.ifindex);
+    for (address, entry) in &mut world.addresses {
+        if let Address::Pod(pod) = entry
+            && pod.via_stack != (shaped == Some(pod.ifindex))
+        {
+            pod.via_stack = !pod.via_stack;
+            put_address(programs, *address, *entry)?;
         }
     }
-    put_addresses(programs, world)?;
-    put_enis(programs, world)
+    Ok(())
 }
 
 /// A packet that opens a flow whatever the policy, if the dice of this seed leave it whole; and its
