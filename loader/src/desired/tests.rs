@@ -156,7 +156,7 @@ fn an_endpoint_takes_the_stack_for_what_somebody_has_on_its_device() {
     let link = other.links.remove(&100).unwrap();
     other.links.insert(
         101,
-        crate::kernel::Link {
+        Link {
             ifindex: 101,
             ..link
         },

@@ -4,6 +4,7 @@
 //! records have been read. So whatever is ours and not in it may be removed.
 
 mod endpoints;
+mod linger;
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 pub use self::endpoints::EndpointsPass;
+use self::linger::Linger;
 use self::repairs::Ledger;
 pub use self::repairs::{RepairWar, Repairs};
 use crate::intent::Intent;
@@ -79,6 +81,7 @@ pub struct Reconciler<K> {
     kernel: K,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
     ledger: Ledger,
+    linger: Linger,
     /// The intent of the last pass that could read the kernel to its end.
     settled: Option<Intent>,
     /// What the last pass saw of the node itself at its end, where it could read the kernel.
@@ -103,6 +106,7 @@ impl<K: Kernel> Reconciler<K> {
             kernel,
             clock: Box::new(clock),
             ledger: Ledger::default(),
+            linger: Linger::default(),
             settled: None,
             node: None,
             view: View::default(),
@@ -145,7 +149,7 @@ impl<K: Kernel> Reconciler<K> {
         let mut progress = Progress::default();
         for _ in 0..ROUNDS {
             let (plan, observed) = match seen.take() {
-                Some(observed) => (plan(intent, &observed), observed),
+                Some(observed) => (self.plan(intent, &observed), observed),
                 None => match self.look(intent).await {
                     Ok(look) => look,
                     Err(error) => return self.blind(progress, READING, &error),
@@ -171,14 +175,21 @@ impl<K: Kernel> Reconciler<K> {
 
     async fn look(&mut self, intent: &Intent) -> anyhow::Result<(Plan, Observed)> {
         let observed = self.kernel.observe().await?;
-        Ok((plan(intent, &observed), observed))
+        Ok((self.plan(intent, &observed), observed))
+    }
+
+    /// What is to be done now.
+    fn plan(&mut self, intent: &Intent, observed: &Observed) -> Plan {
+        let mut plan = plan(intent, observed);
+        self.linger.hold_back(&mut plan, observed, (self.clock)());
+        plan
     }
 
     /// The steps that may be tried now. An endpoint whose program has to wait goes no further: its
     /// device must not come up without.
     fn due(&mut self, plan: &Plan, progress: &mut Progress) -> Vec<Planned> {
         let now = (self.clock)();
-        progress.next_due = None;
+        progress.next_due = self.linger.next_due(now);
         let mut due = Vec::new();
         let mut unguarded = BTreeSet::new();
         for planned in &plan.steps {

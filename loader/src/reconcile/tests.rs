@@ -1,3 +1,4 @@
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
 use datapath_common::abi::EniEntry;
@@ -219,6 +220,51 @@ fn a_pod_whose_device_is_set_down_keeps_it() {
     // The group of a device in use is nothing to repair.
     bench.kernel().state.links.get_mut(&100).unwrap().group = 0;
     assert_eq!(bench.pass().applied, 0);
+}
+
+/// Answers to an address that an ENI had are translated back for a moment; new flows have the new one.
+#[test]
+fn an_old_translation_address_is_known_for_a_while() {
+    let mut bench = Bench::settled();
+    let [old, new] = ["10.0.1.10", "10.0.1.11"].map(|a| a.parse::<Ipv4Addr>().unwrap());
+    let translated_for = |bench: &mut Bench, address: Ipv4Addr| {
+        let entry = bench
+            .kernel()
+            .state
+            .maps
+            .get(&MapKey::Address(address.into()));
+        match entry {
+            Some(MapEntry::Address(_, entry)) => entry.is_translation().then(|| entry.eni()),
+            _ => None,
+        }
+    };
+    assert_eq!(translated_for(&mut bench, old), Some(1));
+    let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.primary_address = new;
+    let pass = bench.pass();
+    assert!(pass.is_clean());
+    assert_eq!(pass.next_due, Some(Duration::from_secs(1)));
+    assert_eq!(translated_for(&mut bench, new), Some(1));
+    assert_eq!(translated_for(&mut bench, old), Some(1));
+    bench.wait(Duration::from_millis(400));
+    assert_eq!(bench.pass().next_due, Some(Duration::from_millis(600)));
+    assert_eq!(translated_for(&mut bench, old), Some(1));
+    bench.wait(Duration::from_millis(600));
+    let pass = bench.pass();
+    assert!(pass.is_clean());
+    assert_eq!(pass.next_due, None);
+    assert_eq!(translated_for(&mut bench, old), None);
+
+    // A pod that gets the address has it at once.
+    let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
+    eni.primary_address = old;
+    let pod = bench.intent.endpoints.get_mut(&id("b")).unwrap();
+    eni.blocks.insert(IpAddr::from(new).into());
+    pod.addresses.insert(new.into());
+    assert!(bench.pass().is_clean());
+    let key = MapKey::Address(new.into());
+    let entry = bench.kernel().state.maps.get(&key).copied();
+    assert!(matches!(entry, Some(MapEntry::Address(_, entry)) if entry.is_endpoint()));
 }
 
 #[test]
