@@ -298,7 +298,7 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
-        self.addresses.announce_release(owners);
+        let now = self.addresses.announce_release(owners);
         let mut forgotten = Endpoints::new();
         let mut has_corrupt = false;
         let answers = owners.iter().map(|owner| {
@@ -307,7 +307,7 @@ impl<K: Host> Actor<K> {
                 Forgotten::Endpoint(id, addresses) => drop(forgotten.insert(id, addresses)),
                 Forgotten::Corrupt => has_corrupt = true,
             }
-            self.addresses.release(owner);
+            self.addresses.release(owner, now);
             Ok(())
         });
         let answers = answers.collect();
@@ -317,6 +317,8 @@ impl<K: Host> Actor<K> {
         } else if !forgotten.is_empty() {
             self.run_endpoints(forgotten).await;
         }
+        // Without a cooldown it is over with the last of them in the kernel.
+        self.update_addresses();
         answers
     }
 

@@ -4,6 +4,7 @@
 //! records have been read. So whatever is ours and not in it may be removed.
 
 mod endpoints;
+mod lingering;
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,9 @@ pub struct Pass {
     pub remaining: usize,
     /// What did not work.
     pub failures: Vec<Failure>,
+    /// Addresses of which something is still in the kernel and has to go; `None` where that is not
+    /// known.
+    pub lingering: Option<BTreeSet<IpAddr>>,
     /// The node as it was at the end.
     pub view: View,
     /// When a repair that was deferred is due, so that a pass has to follow even if nothing
@@ -251,6 +256,7 @@ impl<K: Kernel> Reconciler<K> {
             applied: progress.applied,
             remaining: 0,
             failures: earlier.chain([failure]).collect(),
+            lingering: None,
             view,
             next_due: progress.next_due,
         }
@@ -279,6 +285,7 @@ impl<K: Kernel> Reconciler<K> {
             applied: progress.applied,
             remaining: plan.steps.len(),
             failures,
+            lingering: Some(lingering::addresses(&plan.steps)),
             view,
             next_due: progress.next_due,
         }
