@@ -22,7 +22,8 @@ use crate::owner::Owner;
 
 /// Version of the entries.
 const VERSION: u32 = 1;
-const FOLDER: &str = "pending-deletes";
+/// Name of the folder in the state folder.
+pub const FOLDER: &str = "pending-deletes";
 const LOCK: &str = ".lock";
 const SUFFIX: &str = ".json";
 /// What an entry's name ends with that cannot be read.
