@@ -12,7 +12,7 @@ use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
 use super::kernel::Host;
-use super::netns::Netns;
+use super::netns;
 use super::pacer::Pacer;
 use super::pending::Pending;
 use super::policy::PolicyFiles;
@@ -267,7 +267,7 @@ impl<K: Host> Actor<K> {
             .endpoints
             .iter()
             .filter(|(id, endpoint)| {
-                !devices.contains(id.device().as_str()) && Netns::at(&endpoint.netns).is_gone()
+                !devices.contains(id.device().as_str()) && netns::is_gone(endpoint)
             })
             .map(|(id, _)| *id)
             .collect();

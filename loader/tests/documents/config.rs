@@ -282,6 +282,11 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("state-dir", "run", path),
         ("socket", "agent.sock", path),
         (
+            "cni.pending-deletes",
+            "/run/towpath/deletes",
+            "an absolute path that ends with pending-deletes",
+        ),
+        (
             "log-level",
             "loud",
             "expected one of `error`, `warn`, `info`, `debug`, `trace`",
@@ -434,11 +439,6 @@ fn what_masquerade_does_not_take_is_named() {
         (
             "ip-masq-agent: {enable: true}",
             "masquerade.ip-masq-agent.enable: unknown field `enable`",
-        ),
-        (
-            "cni.pending-deletes",
-            "/run/towpath/deletes",
-            "an absolute path that ends with pending-deletes",
         ),
     ] {
         let error = Config::parse(&format!("masquerade: {{{text}}}")).unwrap_err();

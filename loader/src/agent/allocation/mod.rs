@@ -289,6 +289,7 @@ impl Addresses {
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Self::now()),
+            namespace: None,
             leases: Vec::new(),
         };
         self.owners.insert(owner.clone(), about);

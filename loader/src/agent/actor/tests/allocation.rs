@@ -46,6 +46,7 @@ pub(super) async fn give(
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Addresses::now()),
+            namespace: None,
             leases: Vec::new(),
         },
     };
