@@ -147,7 +147,7 @@ fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
 fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();
     let mut guest = Guest::new(&fabric, "guest");
-    let first = guest.add(&fabric, &json!({}));
+    guest.add(&fabric, &json!({}));
     let held = File::open(guest.netns.path()).unwrap();
     guest.replace_netns();
     let again = guest.request(&json!({}));
@@ -159,10 +159,7 @@ fn a_namespace_in_the_place_of_another_is_not_the_pods() {
     );
     assert_eq!(answer["error"]["field"], "netns", "{answer}");
     guest.delete(&fabric);
-    assert_ne!(
-        guest.add(&fabric, &json!({}))["addresses"],
-        first["addresses"]
-    );
+    guest.add(&fabric, &json!({}));
     guest.talks(&fabric);
     drop(held);
 
