@@ -7,11 +7,12 @@ use crate::environment::Command;
 use crate::failure::{Code, Failure};
 use crate::spec::SpecVersion;
 
-/// Checks a list that has our plugin in it, as each call of the plugin would check it.
+/// Checks a list that has our plugin in it, as each call of the plugin would check it; what it says to
+/// our plugin, for its first version.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(text: &[u8]) -> Result<(), Failure> {
+pub fn check(text: &[u8]) -> Result<Config, Failure> {
     let list: Value = serde_json::from_slice(text)
         .map_err(|error| Failure::new(Code::Decode, "no JSON").with_details(error.to_string()))?;
     let versions = versions(&list)?;
@@ -19,7 +20,7 @@ pub fn check(text: &[u8]) -> Result<(), Failure> {
         .get("plugins")
         .and_then(Value::as_array)
         .ok_or_else(|| invalid("plugins: a list is allowed".to_owned()))?;
-    let mut ours = 0;
+    let mut ours = Vec::new();
     for (position, plugin) in plugins.iter().enumerate() {
         let at = |failure: Failure| Failure {
             message: format!("plugins[{position}].{}", failure.message),
@@ -34,19 +35,22 @@ pub fn check(text: &[u8]) -> Result<(), Failure> {
             (_, Some(IPAM_PLUGIN)) => Role::Ipam,
             _ => continue,
         };
-        ours += 1;
-        for version in &versions {
-            let config = of_plugin(&list, plugin);
-            Config::parse(role, Command::Add, *version, &config, &[]).map_err(at)?;
-        }
+        let config = of_plugin(&list, plugin);
+        let parse = |version| Config::parse(role, Command::Add, version, &config, &[]);
+        let all = versions.iter().map(|version| parse(*version).map_err(at));
+        ours.extend(all.collect::<Result<Vec<_>, _>>()?.into_iter().next());
     }
-    match ours {
-        0 => Err(invalid(format!(
+    if ours.len() > 1 {
+        let count = ours.len();
+        return Err(invalid(format!(
+            "plugins: {count} are ours, one is allowed"
+        )));
+    }
+    ours.pop().ok_or_else(|| {
+        invalid(format!(
             "plugins: none has the type {PLUGIN} or the ipam.type {IPAM_PLUGIN}"
-        ))),
-        1 => Ok(()),
-        _ => Err(invalid(format!("plugins: {ours} are ours, one is allowed"))),
-    }
+        ))
+    })
 }
 
 /// The versions that a runtime may choose from (specification 1.1.0, section 1).
@@ -94,14 +98,18 @@ mod tests {
     #[test]
     fn our_example_is_good() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/10-towpath.conflist");
-        assert_eq!(check(&std::fs::read(file).unwrap()), Ok(()));
+        let config = check(&std::fs::read(file).unwrap()).unwrap();
+        assert_eq!(
+            config.state_dir,
+            std::path::Path::new(crate::config::STATE_DIR)
+        );
     }
 
     #[test]
     fn lists_of_other_plugins_with_our_addresses_are_good() {
         let list = json!({"cniVersion": "1.0.0", "cniVersions": ["1.1.0"], "name": "plain",
             "plugins": [{"type": "macvlan", "ipam": {"type": "towpath-ipam"}}, {"type": "portmap"}]});
-        assert_eq!(check(list.to_string().as_bytes()), Ok(()));
+        assert_eq!(check(list.to_string().as_bytes()).unwrap().name, "plain");
     }
 
     #[test]

@@ -57,25 +57,20 @@ impl Delegate {
         })
     }
 
-    /// ADD: the addresses. A plugin that failed may have got half-way, so it is told to delete.
+    /// ADD: the addresses. A plugin that failed may have got half-way.
     ///
     /// # Errors
     /// The plugin's own failure, or that it could not be run.
     pub fn add(&self, config: &[u8]) -> Result<PreviousResult, Failure> {
-        let added = self.run(Command::Add, config).and_then(|printed| {
-            let result = match serde_json::from_slice(&printed) {
-                Ok(Value::Object(object)) => PreviousResult::new(object, "")?,
-                _ => return Err(self.failed("its result is no JSON object")),
-            };
-            if result.list("ips").is_empty() {
-                return Err(self.failed("its result has no ips"));
-            }
-            Ok(result)
-        });
-        if added.is_err() {
-            self.undo(config);
+        let printed = self.run(Command::Add, config)?;
+        let result = match serde_json::from_slice(&printed) {
+            Ok(Value::Object(object)) => PreviousResult::new(object, "")?,
+            _ => return Err(self.failed("its result is no JSON object")),
+        };
+        if result.list("ips").is_empty() {
+            return Err(self.failed("its result has no ips"));
         }
-        added
+        Ok(result)
     }
 
     /// DEL after something has failed: that is what the caller is told, and no more can be done.

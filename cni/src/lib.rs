@@ -13,6 +13,7 @@ pub mod delegate;
 pub mod environment;
 pub mod failure;
 pub mod faults;
+mod lock;
 mod log;
 pub mod owner;
 pub mod queue;

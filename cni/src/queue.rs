@@ -6,10 +6,9 @@
 //! Otherwise it could carry out a DEL that somebody else has carried out already, and take away
 //! what a new ADD of the same owner has made since.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -17,12 +16,14 @@ use serde::{Deserialize, Serialize};
 use crate::agent::{Agent, CallError};
 use crate::failure::{Code, Failure};
 use crate::faults::{self, Exchange, Point};
+use crate::lock::{Locked, lock};
 use crate::log;
 use crate::owner::Owner;
 
 /// Version of the entries.
 const VERSION: u32 = 1;
-const FOLDER: &str = "pending-deletes";
+/// Name of the folder in the state folder.
+pub const FOLDER: &str = "pending-deletes";
 const LOCK: &str = ".lock";
 const SUFFIX: &str = ".json";
 /// What an entry's name ends with that cannot be read.
@@ -35,8 +36,6 @@ const MOST: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// When a temporary file is a leftover: writing one takes milliseconds.
 const LEFTOVER_AGE: Duration = Duration::from_mins(1);
-/// How often a lock is tried that somebody else has.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -182,29 +181,17 @@ impl Queue {
 
     /// The lock; `None` where somebody else has it and nothing needs it. Waits as long as `needed`.
     fn lock(&self, patience: Duration, needed: impl Fn() -> bool) -> Result<Option<File>, Failure> {
-        let failed = |error: io::Error| {
-            let message = format!("{} cannot be locked", self.folder.join(LOCK).display());
-            Failure::new(Code::Io, message).with_details(error.to_string())
-        };
-        let deadline = Instant::now() + patience;
         let path = self.folder.join(LOCK);
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(failed)?;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(Some(file)),
-                Err(TryLockError::Error(error)) => return Err(failed(error)),
-                Err(TryLockError::WouldBlock) if !needed() => return Ok(None),
-                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
-                    let message = "a queued DEL of this container is being carried out";
-                    return Err(Failure::new(Code::TryAgainLater, message));
-                }
-                // A lock that is waited for without end would outlast the runtime's patience.
-                Err(TryLockError::WouldBlock) => thread::sleep(RETRY),
+        match lock(&path, patience, needed) {
+            Ok(Locked::Ours(file)) => Ok(Some(file)),
+            Ok(Locked::NotNeeded) => Ok(None),
+            Ok(Locked::TooLong) => {
+                let message = "a queued DEL of this container is being carried out";
+                Err(Failure::new(Code::TryAgainLater, message))
+            }
+            Err(error) => {
+                let message = format!("{} cannot be locked", path.display());
+                Err(Failure::new(Code::Io, message).with_details(error.to_string()))
             }
         }
     }

@@ -20,6 +20,9 @@ pub struct Announcement {
     pub pre_allocate: Option<u32>,
     /// Addresses that are never given, such as the node's own.
     pub excluded: BTreeSet<IpNet>,
+    /// Pools that no ENI backs, each with a family that is not masqueraded: whatever the node has of
+    /// them is left out, for nobody outside of it knows such addresses.
+    pub not_masqueraded: BTreeSet<(String, Family)>,
     /// What the reader had to leave out or doubts, for the status.
     pub problems: Vec<Problem>,
 }
@@ -94,6 +97,19 @@ pub enum Problem {
          has it"
     )]
     WithinVpc {
+        /// The block.
+        block: IpNet,
+        /// The pool.
+        pool: String,
+    },
+    /// A block of a pool that no ENI backs is of a family that is not masqueraded, and the VPC does
+    /// not route it.
+    #[error(
+        "block {block} of pool {pool} is left out: no ENI backs it, so that its addresses leave \
+         masqueraded, and masquerade.{} is not set, nor plain-pools.native",
+        Family::of_net(*block).name()
+    )]
+    NotMasqueraded {
         /// The block.
         block: IpNet,
         /// The pool.

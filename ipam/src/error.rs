@@ -24,6 +24,18 @@ pub enum AllocateError {
         /// The family.
         family: Family,
     },
+    /// The pool is one that no ENI backs, and its addresses of that family could not leave the node.
+    #[error(
+        "the {family} addresses of pool {pool} are not given: no ENI backs it, so that they leave \
+         masqueraded, and masquerade.{} is not set, nor plain-pools.native",
+        family.name()
+    )]
+    NotMasqueraded {
+        /// The pool.
+        pool: String,
+        /// The family.
+        family: Family,
+    },
     /// The node has no block of that pool. It is asked for: see [`Demand`](crate::Demand).
     #[error("pool {pool} is unknown on this node ({family}); blocks of it are asked for")]
     UnknownPool {
@@ -150,6 +162,7 @@ impl AllocateError {
             | Self::BlockDraining { .. }
             | Self::PolicyUnknown { .. } => true,
             Self::NoFamily { .. }
+            | Self::NotMasqueraded { .. }
             | Self::NotInBlock { .. }
             | Self::OtherPool { .. }
             | Self::Barred { .. }

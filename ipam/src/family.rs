@@ -38,6 +38,15 @@ impl Family {
         Self::of(net.addr())
     }
 
+    /// As configurations write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
     /// The length of a single address's prefix.
     #[must_use]
     pub fn host_length(self) -> u8 {

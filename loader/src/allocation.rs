@@ -43,13 +43,17 @@ pub(crate) fn pools(
 /// The kind of resource that pods are here.
 pub(crate) fn kind(
     pools: Pools,
-    plain_is_native: bool,
+    settings: &intent::Settings,
     skips: SkipsMasquerade,
 ) -> PodsOnEnis<SkipsMasquerade> {
+    let families = Family::ALL.into_iter();
     PodsOnEnis {
         pools,
         skips_masquerade: skips,
-        plain_is_native,
+        plain_is_native: settings.plain_is_native,
+        masqueraded: families
+            .filter(|family| settings.masquerade.is_on(*family))
+            .collect(),
     }
 }
 
@@ -134,7 +138,8 @@ mod tests {
         let node = fixture::intent().node;
         let hosts = BTreeSet::from([IpAddr::from([10, 0, 1, 66])]);
         let document = node_pools(&node, hosts);
-        let kind = kind(Pools::default(), false, Box::new(|_| Some(false)));
+        let settings = fixture::intent().settings;
+        let kind = kind(Pools::default(), &settings, Box::new(|_| Some(false)));
         let announced = kind.read(&document);
         for address in ["10.0.1.66", "10.0.0.10", "10.0.1.10"] {
             let net = IpNet::from(address.parse::<IpAddr>().unwrap());

@@ -26,11 +26,13 @@ pub enum Point {
     StoreWrite,
     /// Before the temporary file takes the record's name.
     StoreRename,
-    /// Before the addresses' file is written to its temporary file.
+    /// An endpoint's record is in force, and a power cut may still undo it.
+    StoreRenamed,
+    /// Before the record of a lease or a cooldown is written to its temporary file.
     AddressesWrite,
-    /// Before the temporary file takes the addresses' file's name.
+    /// Before the temporary file takes the record's name.
     AddressesRename,
-    /// The addresses' file is written, and nothing that rests on it is done yet.
+    /// Records of leases and cooldowns are written, and nothing that rests on them is done yet.
     AddressesWritten,
     /// An address is given to an endpoint, and only the agent's memory knows.
     EndpointAddLeased,
@@ -57,6 +59,7 @@ impl fmt::Display for Point {
             Self::Applied(step) => write!(f, "applied.{step}"),
             Self::StoreWrite => f.write_str("store.write"),
             Self::StoreRename => f.write_str("store.rename"),
+            Self::StoreRenamed => f.write_str("store.renamed"),
             Self::AddressesWrite => f.write_str("addresses.write"),
             Self::AddressesRename => f.write_str("addresses.rename"),
             Self::AddressesWritten => f.write_str("addresses.written"),
@@ -129,6 +132,7 @@ pub fn points() -> impl Iterator<Item = Point> {
         Point::PlanEnd,
         Point::StoreWrite,
         Point::StoreRename,
+        Point::StoreRenamed,
         Point::AddressesWrite,
         Point::AddressesRename,
         Point::AddressesWritten,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::numbers;
-use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
+use crate::types::{EndpointId, EniNumber, MacAddr, NetnsId, Owner};
 
 /// One ENI of the node, as the node document has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +160,9 @@ pub struct About {
     /// The pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
+    /// Which network namespace the path led to when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NetnsId>,
     /// From where its addresses were given. An address without a lease was given by an agent that
     /// allocated none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,8 +2,10 @@
 
 mod eni_number;
 mod mac;
+mod netns;
 mod owner;
 
 pub use eni_number::EniNumber;
 pub use mac::MacAddr;
+pub use netns::NetnsId;
 pub use owner::{EndpointId, Owner, ParseEndpointIdError};

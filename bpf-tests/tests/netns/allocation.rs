@@ -1,5 +1,6 @@
 //! Addresses that the agent gives, over its socket: both families, pools, restarts, crashes.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,14 @@ impl Guest {
             .map(|a| a["address"].as_str().unwrap().parse().unwrap())
             .collect();
         answer
+    }
+
+    /// A new namespace takes the place of the old one, which goes with the last who holds it.
+    fn replace_netns(&mut self) {
+        let name = self.netns.name().to_owned();
+        Netns::delete(&name).unwrap();
+        self.netns = Netns::foreign(Path::new("/proc/self/ns/net")).unwrap();
+        self.netns = Netns::create(&name).unwrap();
     }
 
     fn delete(&self, fabric: &Fabric) {
@@ -130,6 +139,47 @@ fn a_pod_gets_an_address_of_each_family_and_a_check_sees_what_is_damaged() {
         );
     }
     assert_eq!(count(&listed(&fabric)["leases"]), 0);
+    fabric.finish().unwrap();
+}
+
+/// A path says nothing of which namespace it leads to.
+#[test]
+fn a_namespace_in_the_place_of_another_is_not_the_pods() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let mut guest = Guest::new(&fabric, "guest");
+    guest.add(&fabric, &json!({}));
+    let held = File::open(guest.netns.path()).unwrap();
+    guest.replace_netns();
+    let again = guest.request(&json!({}));
+    let answer = fabric.agent.request("PUT", "/v1/endpoints", Some(&again));
+    let (status, answer) = answer.unwrap();
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (409, &json!("owner-conflict"))
+    );
+    assert_eq!(answer["error"]["field"], "netns", "{answer}");
+    guest.delete(&fabric);
+    guest.add(&fabric, &json!({}));
+    guest.talks(&fabric);
+    drop(held);
+
+    // While nobody looks, the next container comes to the path of one that is gone.
+    fabric.agent.kill().unwrap();
+    guest.replace_netns();
+    fabric.start_agent().unwrap();
+    let owner = json!({"container-id": "next", "interface": "eth0"});
+    let request = guest.request(&json!({"owner": owner}));
+    fabric
+        .agent
+        .ask("PUT", "/v1/endpoints", Some(&request))
+        .unwrap();
+    let endpoints = fabric.agent.ask("GET", "/v1/endpoints", None).unwrap();
+    assert_eq!(count(&endpoints), 1, "{endpoints}");
+    assert_eq!(endpoints[0]["owner"], owner);
+    fabric
+        .agent
+        .ask("DELETE", "/v1/endpoints/next/eth0", None)
+        .unwrap();
     fabric.finish().unwrap();
 }
 

@@ -18,6 +18,7 @@ mod attach;
 mod bench;
 mod chaos;
 mod cleanup;
+mod cni_status;
 mod damage;
 mod demo;
 mod device;

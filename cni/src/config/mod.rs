@@ -24,8 +24,10 @@ pub const PLUGIN: &str = "towpath-cni";
 /// The IPAM plugin's name.
 pub const IPAM_PLUGIN: &str = "towpath-ipam";
 
-const SOCKET: &str = "/run/towpath/agent.sock";
-const STATE_DIR: &str = "/run/towpath/cni";
+/// Where the agent is asked when nothing is said.
+pub const SOCKET: &str = "/run/towpath/agent.sock";
+/// Where DELs are queued when nothing is said.
+pub const STATE_DIR: &str = "/run/towpath/cni";
 /// Longer than the agent takes to answer that it is busy.
 const TIMEOUT: u64 = 35;
 const TIMEOUT_MAX: u64 = 600;

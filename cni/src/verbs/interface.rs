@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Call;
+use crate::agent::CallError;
 use crate::agent::wire::{Attachment, Request, Wanted};
 use crate::arguments::Arguments;
 use crate::config::PreviousResult;
@@ -14,6 +15,7 @@ use crate::delegate::{Delegate, is_same_file};
 use crate::environment::{Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::{self, Point};
+use crate::log;
 use crate::result;
 
 /// Attaches the container. The same again gets the same answer.
@@ -31,6 +33,9 @@ pub(super) fn add<V: Variables>(
         return Err(Failure::new(Code::InvalidConfig, message)
             .with_details("take them, or TOWPATH_POOL, or ipam.type away"));
     }
+    // Until the agent has the addresses that the delegated plugin gave.
+    let turn = delegate.as_ref().map(|_| call.take_turn(&target.owner));
+    let _turn = turn.transpose()?;
     let delegated = match &delegate {
         Some(delegate) => delegated_addresses(call, target, delegate)?,
         None => None,
@@ -53,7 +58,7 @@ pub(super) fn add<V: Variables>(
     };
     let attachment = call.agent.attach(&request).map_err(|error| {
         if let (Some(delegate), Some(_)) = (&delegate, &delegated) {
-            delegate.undo(&config.raw);
+            undo(call, target, delegate);
         }
         error.into_failure(&format!("ADD {}", target.owner))
     })?;
@@ -93,9 +98,25 @@ fn delegated_addresses<V: Variables>(
         }
         Err(_none) => {}
     }
-    let result = delegate.add(&call.config.raw)?;
+    let result = delegate.add(&call.config.raw);
+    let result = result.inspect_err(|_failed| undo(call, target, delegate))?;
     faults::reach(Point::Delegated);
     Ok(Some(result))
+}
+
+/// Has the delegated plugin delete what a failed ADD may have left there; not where the owner has an
+/// endpoint, or may have one: the address would be given to another container. What then stays goes
+/// with the DEL that follows a failed ADD.
+fn undo<V: Variables>(call: &Call<'_, V>, target: &Target, delegate: &Delegate) {
+    match call.agent.inspect(&target.owner) {
+        Err(CallError::Refused(refusal)) if refusal.code == "unknown-endpoint" => {
+            delegate.undo(&call.config.raw);
+        }
+        Ok(_endpoint) => log::warn("after a failed ADD: the owner has an endpoint, which stays"),
+        Err(error) => log::warn(&format!(
+            "after a failed ADD: what the IPAM plugin gave stays until DEL, for {error}"
+        )),
+    }
 }
 
 /// Compares what the runtime was told with what the agent knows and sees. Later plugins of the chain

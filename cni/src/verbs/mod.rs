@@ -3,6 +3,7 @@
 mod interface;
 mod ipam;
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use crate::delegate::Delegate;
 use crate::environment::{self, Command, Target, Variables};
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
+use crate::lock::take_turn;
 use crate::log;
+use crate::owner::Owner;
 use crate::queue::Queue;
 
 /// How long the agent may take to say whether it is ready: who does not answer soon is not.
@@ -92,6 +95,11 @@ impl<V: Variables> Call<'_, V> {
         }
     }
 
+    /// Has calls for an owner that go to a delegated plugin come one after the other.
+    fn take_turn(&self, owner: &Owner) -> Result<File, Failure> {
+        take_turn(&self.config.state_dir, owner, self.config.timeout)
+    }
+
     /// Which addresses are asked for: `runtimeConfig` before `args` before `CNI_ARGS`, as the
     /// reference plugin `static` has it, and these before pools.
     fn wanted(&self, arguments: &Arguments) -> Result<Wanted, Failure> {
@@ -134,6 +142,13 @@ impl<V: Variables> Call<'_, V> {
         let target = environment::target(Command::Del, self.variables)?;
         let owner = &target.owner;
         self.queue.settle(&self.agent, None)?;
+        let is_delegated = matches!(self.config.ipam, Ipam::Delegated(_));
+        let turn = is_delegated.then(|| self.take_turn(owner)).transpose();
+        // Where there can be no lock, what is there goes all the same.
+        let _turn = match turn {
+            Err(failure) if failure.code != Code::Io => return Err(failure),
+            turn => turn,
+        };
         let deleted = match role {
             Role::Interface => self.agent.detach(owner, Exchange::Del),
             Role::Ipam => self.agent.release(owner),

@@ -1,6 +1,7 @@
 //! Delegated IPAM plugins.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -106,7 +107,10 @@ fn a_second_add_takes_what_the_owner_has() {
 fn when_the_agent_refuses_the_delegated_plugin_is_told_to_delete() {
     let world = World::new();
     world.script("other-ipam", NOTES);
-    let _agent = Agent::start(&world, |_request| {
+    let _agent = Agent::start(&world, |request| {
+        if request.method == "GET" {
+            return willing(request);
+        }
         let error = json!({"code": "address-not-owned", "message": "no ENI owns 10.0.1.77"});
         Answer::Json(422, json!({"error": error}))
     });
@@ -119,6 +123,78 @@ fn when_the_agent_refuses_the_delegated_plugin_is_told_to_delete() {
         "DEL 0a1b2c eth0 /run/netns/web",
     ];
     assert_eq!(calls(&world), expected);
+}
+
+/// The address would go to another container.
+#[test]
+fn an_owner_that_may_have_an_endpoint_keeps_what_the_delegated_plugin_gave() {
+    for answer in [
+        Answer::Json(
+            200,
+            json!({"attachment": crate::support::attachment(&json!("10.0.1.77"))}),
+        ),
+        Answer::Close,
+    ] {
+        let world = World::new();
+        world.script("other-ipam", NOTES);
+        let mut looks = 0;
+        let _agent = Agent::start(&world, move |request| {
+            looks += u32::from(request.method == "GET");
+            match (request.method.as_str(), looks) {
+                ("GET", 1) => willing(request),
+                _ => answer.clone(),
+            }
+        });
+        Call::new(&world, "ADD", &config(&world, "1.0.0")).run();
+        let added = ["ADD 0a1b2c eth0 /run/netns/web"];
+        assert_eq!(calls(&world), added);
+    }
+}
+
+/// A plugin that gives an owner one address, as host-local does, and takes its time.
+const ONCE: &str = r#"
+folder=$(dirname "$0")
+echo "$CNI_COMMAND" >> "$folder/calls"
+if [ "$CNI_COMMAND" = DEL ]; then rmdir "$folder/reserved"; exit 0; fi
+if ! mkdir "$folder/reserved" 2> /dev/null; then
+    echo '{"cniVersion": "1.0.0", "code": 100, "msg": "duplicate allocation is not allowed"}'; exit 1
+fi
+while ! [ -e "$folder/go" ]; do sleep 0.01; done
+echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.0.1.77/24"}]}'
+"#;
+
+#[test]
+fn two_adds_for_one_owner_at_once_are_one() {
+    let world = World::new();
+    world.script("other-ipam", ONCE);
+    let mut has_endpoint = false;
+    let _agent = Agent::start(&world, move |request| {
+        has_endpoint |= request.method == "PUT";
+        match request.method.as_str() {
+            "GET" if has_endpoint => {
+                let attachment = crate::support::attachment(&json!("10.0.1.77"));
+                Answer::Json(200, json!({"attachment": attachment}))
+            }
+            "PUT" => Answer::Json(200, crate::support::attachment(&json!("10.0.1.77"))),
+            _ => willing(request),
+        }
+    });
+    let config = config(&world, "1.0.0");
+    std::thread::scope(|scope| {
+        let add = || Call::new(&world, "ADD", &config).run().success();
+        let both = [scope.spawn(add), scope.spawn(add)];
+        // So long the second one may do harm, if it does.
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while calls(&world).len() < 3 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::write(world.plugins().join("go"), "").unwrap();
+        for one in both {
+            assert_eq!(one.join().unwrap()["ips"][0]["address"], "10.0.1.77/32");
+        }
+    });
+    assert_eq!(calls(&world), ["ADD"]);
+    assert!(world.plugins().join("reserved").exists());
 }
 
 #[test]

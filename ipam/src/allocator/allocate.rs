@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::Allocator;
 use crate::block::{Block, Life};
-use crate::{AllocateError, Claim, Family, Lease, Owner, Request, Time, Want};
+use crate::{AllocateError, Claim, Family, Lease, Owner, Problem, Request, Time, Want};
 
 impl Allocator {
     /// Gives an address: that of an earlier request of the same owner, else a new one of the
@@ -175,7 +175,12 @@ impl Allocator {
         let pool = pool.to_owned();
         let gives = self.announcement.pools.get(&pool);
         let is_given = gives.is_none_or(|families| families.contains(&family));
-        if !is_given {
+        let key = (pool, family);
+        let is_stuck = self.announcement.not_masqueraded.contains(&key);
+        let (pool, family) = key;
+        if is_stuck {
+            AllocateError::NotMasqueraded { pool, family }
+        } else if !is_given {
             AllocateError::NoFamily { pool, family }
         } else if !waiting.is_empty() {
             AllocateError::NotReady {
@@ -194,6 +199,21 @@ impl Allocator {
         }
     }
 
+    fn why_in_no_block(&self, address: IpAddr) -> AllocateError {
+        let mut problems = self.announcement.problems.iter();
+        let pool = problems.find_map(|problem| match problem {
+            Problem::NotMasqueraded { block, pool } if block.contains(&address) => Some(pool),
+            _ => None,
+        });
+        match pool {
+            Some(pool) => AllocateError::NotMasqueraded {
+                pool: pool.clone(),
+                family: Family::of(address),
+            },
+            None => AllocateError::NotInBlock { address },
+        }
+    }
+
     /// Whether an address can be given.
     fn check(&self, address: IpAddr, pool: Option<&str>) -> Result<(), AllocateError> {
         if let Some(lease) = self.leases.get(&address) {
@@ -209,7 +229,7 @@ impl Allocator {
             });
         }
         let Some(block) = self.block_of(address) else {
-            return Err(AllocateError::NotInBlock { address });
+            return Err(self.why_in_no_block(address));
         };
         if let (Some(asked), Some(actual)) = (pool, &block.pool)
             && asked != actual

@@ -22,7 +22,7 @@ use crate::block::Block;
 use crate::demand::PendingRequests;
 use crate::family::overlap;
 use crate::settings::{Barrier, Settings};
-use crate::{Cooling, Family, Lease, Owner, State};
+use crate::{Claim, Cooling, Family, Lease, Owner, State};
 
 /// Gives addresses to owners. It is a value: the caller tells it what the node has, what is ready,
 /// what time it is, and writes its [`State`] down after each change.
@@ -47,6 +47,8 @@ pub struct Allocator {
     index: Index,
     leases: BTreeMap<IpAddr, Lease>,
     by_owner: BTreeMap<Owner, BTreeSet<IpAddr>>,
+    /// Of the leases those that nobody claimed: time looks at these alone.
+    unclaimed: BTreeSet<IpAddr>,
     cooling: BTreeMap<IpAddr, Cooling>,
     pending: PendingRequests,
     /// Blocks that were given back and that the node still has.
@@ -66,6 +68,7 @@ impl Allocator {
             index: Index::default(),
             leases: BTreeMap::new(),
             by_owner: BTreeMap::new(),
+            unclaimed: BTreeSet::new(),
             cooling: BTreeMap::new(),
             pending: PendingRequests::default(),
             released: BTreeSet::new(),
@@ -117,11 +120,17 @@ impl Allocator {
     fn put_lease(&mut self, lease: Lease) {
         let of_owner = self.by_owner.entry(lease.owner.clone()).or_default();
         of_owner.insert(lease.address);
+        if lease.claim == Claim::Claimed {
+            self.unclaimed.remove(&lease.address);
+        } else {
+            self.unclaimed.insert(lease.address);
+        }
         self.leases.insert(lease.address, lease);
     }
 
     fn remove_lease(&mut self, address: IpAddr) -> Option<Lease> {
         let lease = self.leases.remove(&address)?;
+        self.unclaimed.remove(&address);
         if let Some(of_owner) = self.by_owner.get_mut(&lease.owner) {
             of_owner.remove(&address);
             if of_owner.is_empty() {

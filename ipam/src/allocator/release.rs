@@ -29,6 +29,7 @@ impl Allocator {
         for address in addresses {
             if let Some(lease) = self.leases.get_mut(address) {
                 lease.claim = Claim::Claimed;
+                self.unclaimed.remove(address);
                 claimed.push(lease.clone());
             }
         }
@@ -100,11 +101,13 @@ impl Allocator {
             self.freed(*address);
         }
         let mut overdue = Vec::new();
-        for lease in self.leases.values_mut() {
-            if let Claim::Unclaimed { until } = &mut lease.claim {
+        for address in &self.unclaimed {
+            if let Some(lease) = self.leases.get_mut(address)
+                && let Claim::Unclaimed { until } = &mut lease.claim
+            {
                 *until = latest_claim.min(*until);
                 if *until <= now {
-                    overdue.push(lease.address);
+                    overdue.push(*address);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Allocator;
-use crate::{Claim, Cooling, Lease, Owner, Settings, State, Time};
+use crate::{AllocateError, Claim, Cooling, Lease, Owner, Settings, State, Time};
 
 /// An endpoint that the kernel has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +129,37 @@ impl Allocator {
             }
         }
         (allocator, restored)
+    }
+
+    /// Somebody has an address that was not given by this allocator: it is theirs from now on,
+    /// whether or not it could have been given. One that cools down does so no more.
+    ///
+    /// # Errors
+    ///
+    /// When it is somebody else's already.
+    pub fn adopt(
+        &mut self,
+        owner: &Owner,
+        address: IpAddr,
+        now: Time,
+    ) -> Result<(), AllocateError> {
+        match self.leases.get(&address) {
+            Some(lease) if lease.owner == *owner => return Ok(()),
+            Some(lease) => {
+                let owner = lease.owner.clone();
+                return Err(AllocateError::InUse { address, owner });
+            }
+            None => {}
+        }
+        let known = self.cooling.remove(&address);
+        self.put_lease(adopted(address, owner, known, now));
+        let block = self.block_of(address);
+        if let Some((start, net)) = block.map(|block| (block.start(), block.cidr())) {
+            // Whatever was to become of an empty block.
+            self.released.remove(&net);
+            self.settle_one(start);
+        }
+        Ok(())
     }
 }
 

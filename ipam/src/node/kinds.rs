@@ -114,6 +114,35 @@ pub struct PodsOnEnis<F> {
     /// `plain-pools.native`: the VPC routes the addresses of plain pools, so that they may leave
     /// untranslated.
     pub plain_is_native: bool,
+    /// The families that are masqueraded. Addresses of plain pools of another one are not given,
+    /// unless the VPC routes them.
+    pub masqueraded: BTreeSet<Family>,
+}
+
+impl<F> PodsOnEnis<F> {
+    /// Whether addresses of plain pools can leave the node.
+    fn plain_leaves(&self, family: Family) -> bool {
+        self.plain_is_native || self.masqueraded.contains(&family)
+    }
+
+    /// What plain pools can give, and the pools with families that they cannot. `named` are those of
+    /// which the node has blocks.
+    fn plain_families(
+        &self,
+        named: impl Iterator<Item = (String, Family)>,
+    ) -> (
+        BTreeMap<String, BTreeSet<Family>>,
+        BTreeSet<(String, Family)>,
+    ) {
+        let mut gives = self.pools.families(|name| !self.pools.is_on_enis(name));
+        let mut stuck: BTreeSet<(String, Family)> = named.collect();
+        for (pool, families) in &mut gives {
+            let all = families.iter().map(|family| (pool.clone(), *family));
+            stuck.extend(all.filter(|(_, family)| !self.plain_leaves(*family)));
+            families.retain(|family| self.plain_leaves(*family));
+        }
+        (gives, stuck)
+    }
 }
 
 impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
@@ -134,6 +163,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
             }));
         }
         let mut echoed = BTreeSet::new();
+        let mut stuck = BTreeSet::new();
         for (entry, cidr) in entries(document) {
             let net = cidr.trunc();
             let on_eni = |eni: &Eni| {
@@ -152,6 +182,9 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
                 problems.push(Problem::OnNoEni { block: net, pool });
             } else if document.enis.iter().any(in_vpc) {
                 problems.push(Problem::WithinVpc { block: net, pool });
+            } else if !self.plain_leaves(Family::of_net(net)) {
+                stuck.insert((entry.pool.clone(), Family::of_net(net)));
+                problems.push(Problem::NotMasqueraded { block: net, pool });
             } else {
                 blocks.push(plain(entry, net));
             }
@@ -168,11 +201,13 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
         let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
         let own = document.enis.iter().filter(hidden);
         excluded.extend(own.map(|eni| IpNet::from(IpAddr::from(eni.primary_address))));
+        let (pools, not_masqueraded) = self.plain_families(stuck.into_iter());
         Announcement {
             blocks,
-            pools: self.pools.families(|name| !self.pools.is_on_enis(name)),
+            pools,
             pre_allocate: document.pre_allocate,
             excluded,
+            not_masqueraded,
             problems,
         }
     }
@@ -222,6 +257,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnPlainPools<F> {
             pools: self.pools.families(|_| true),
             pre_allocate: document.pre_allocate,
             excluded: own_addresses(document),
+            not_masqueraded: BTreeSet::new(),
             problems: Vec::new(),
         }
     }

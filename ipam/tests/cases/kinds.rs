@@ -49,6 +49,7 @@ pub(crate) fn on_enis<F: Fn(&str) -> Option<bool>>(pools: Pools, skips: F) -> Po
         pools,
         skips_masquerade: skips,
         plain_is_native: false,
+        masqueraded: Family::ALL.into(),
     }
 }
 
@@ -236,6 +237,47 @@ fn plain_pools_stand_beside_enis() {
             .unwrap()
             .skip_masquerade
     );
+}
+
+/// What could not leave the node is not offered, and whoever asks is told which setting it is.
+#[test]
+fn a_plain_pool_of_a_family_that_is_not_masqueraded_gives_nothing() {
+    let pool = Pool {
+        families: Family::ALL.into(),
+        binding: None,
+    };
+    let pools = Pools::new(BTreeMap::from([("mars".to_owned(), pool)]), "default").unwrap();
+    let cidrs = ["10.10.0.0/29", "fd99::/120"];
+    let document = NodePools {
+        enis: vec![eni(1, &["10.0.1.5", "2001:db8::1"], &[])],
+        allocated: vec![allocated("mars", EdgeRules::default(), &cidrs)],
+        ..NodePools::default()
+    };
+    let mut kind = on_enis(pools, |_: &str| Some(false));
+    kind.masqueraded = [V4].into();
+    let settings = settings(Formula::Linear, "mars=4");
+    let (mut manager, _) =
+        Manager::restore(kind.clone(), settings, State::default(), Some(&[]), at(0));
+    let problems = manager.observe(document).problems;
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let why = "no ENI backs it, so that its addresses leave masqueraded, and masquerade.ipv6 is not \
+               set, nor plain-pools.native";
+    let left_out = format!("block fd99::/120 of pool mars is left out: {why}");
+    assert_eq!(texts, [left_out]);
+    set_ready(manager.allocator_mut(), &["eni-1"]);
+    for request in [any("a", "mars", V6), exactly("a", "fd99::7")] {
+        let error = manager.one(&request, at(0)).unwrap_err();
+        assert!(error.to_string().contains("masquerade.ipv6"), "{error}");
+        assert!(!error.is_temporary());
+    }
+    manager.one(&any("a", "mars", V4), at(0)).unwrap();
+    manager.one(&any("b", "default", V6), at(0)).unwrap();
+    let demand = manager.allocator().demand();
+    assert_eq!(demand["mars"].keys().collect::<Vec<_>>(), [&V4]);
+
+    kind.plain_is_native = true;
+    assert_eq!(manager.reconfigure(kind).problems, []);
+    manager.one(&any("a", "mars", V6), at(0)).unwrap();
 }
 
 #[test]

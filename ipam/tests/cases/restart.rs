@@ -54,6 +54,32 @@ fn what_the_kernel_bears_out_is_kept() {
     assert_eq!(restarted.counts("default", V4).free, 12);
 }
 
+/// Found while at work: as if it had been found at the start.
+#[test]
+fn an_address_that_somebody_turns_out_to_have_is_theirs() {
+    let mut allocator = ready(&[on("eni-1", "default", "10.0.0.16/28")]);
+    let given = get(&mut allocator, "a", 0).unwrap().address;
+    let error = allocator.adopt(&owner("b"), given, at(0)).unwrap_err();
+    assert!(error.to_string().contains("in use by a/eth0"), "{error}");
+    allocator.adopt(&owner("a"), given, at(0)).unwrap();
+    allocator.release(&owner("a"), at(0));
+    allocator.adopt(&owner("b"), given, at(5)).unwrap();
+    allocator
+        .adopt(&owner("c"), ip("10.0.0.20"), at(5))
+        .unwrap();
+    allocator.adopt(&owner("c"), ip("10.9.9.9"), at(5)).unwrap();
+    assert_eq!(allocator.cooling().count(), 0);
+    let counts = allocator.counts("default", V4);
+    assert_eq!((counts.claimed, counts.free), (2, 14));
+    for n in 0..14 {
+        let other = get(&mut allocator, &format!("other-{n}"), 5).unwrap();
+        assert!(other.address != given && other.address != ip("10.0.0.20"));
+    }
+    allocator.release(&owner("b"), at(6));
+    pass(&mut allocator, 36);
+    assert_eq!(get(&mut allocator, "d", 36).unwrap().address, given);
+}
+
 #[test]
 fn the_kernel_is_right_about_who_has_an_address() {
     let mut allocator = ready(&[on("eni-1", "default", "10.0.0.16/28")]);

@@ -12,7 +12,7 @@ use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
 use super::kernel::Host;
-use super::netns::Netns;
+use super::netns;
 use super::pacer::Pacer;
 use super::pending::Pending;
 use super::policy::PolicyFiles;
@@ -215,7 +215,7 @@ impl<K: Host> Actor<K> {
             self.note_devices();
             self.tell_sweeper();
             self.update_addresses();
-            self.addresses.save(&[]);
+            self.addresses.save();
         }
         self.pacer.passed(began, Timer::now(), self.pass.next_due);
     }
@@ -238,6 +238,10 @@ impl<K: Host> Actor<K> {
         views.extend(pass.endpoints);
         self.pass.applied += pass.applied;
         self.pass.remaining += pass.remaining;
+        // Until the next whole pass has looked, what could not be removed is still there.
+        if let Some(lingering) = &mut self.pass.lingering {
+            lingering.extend(pass.lingering);
+        }
         self.pass.failures.extend(pass.failures);
         self.is_outdated = true;
         self.tell_sweeper();
@@ -263,18 +267,18 @@ impl<K: Host> Actor<K> {
             .endpoints
             .iter()
             .filter(|(id, endpoint)| {
-                !devices.contains(id.device().as_str()) && Netns::at(&endpoint.netns).is_gone()
+                !devices.contains(id.device().as_str()) && netns::is_gone(endpoint)
             })
             .map(|(id, _)| *id)
             .collect();
         let owners = dead.iter().filter_map(|id| self.intent.endpoints.get(id));
         let owners: Vec<_> = owners.map(|endpoint| endpoint.owner.clone()).collect();
-        self.addresses.announce_release(&owners);
+        let now = self.addresses.announce_release(&owners);
         for id in dead {
             match self.forget(id) {
                 Ok(None) => {}
                 Ok(Some(owner)) => {
-                    self.addresses.release(&owner);
+                    self.addresses.release(&owner, now);
                     tracing::info!(%owner, "endpoint dropped: its namespace is gone");
                 }
                 Err(error) => tracing::error!("a dead endpoint's record stays: {error:#}"),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::actor::Actor;
-use super::allocation::refusal;
+use super::allocation::{Addresses, refusal};
 use super::kernel::Host;
 use crate::allocation::eni_ref;
-use crate::api::types::{Addresses, AllocationStatus, Leased, LeasedAddress, PoolStatus};
+use crate::api::types::{self, AllocationStatus, Leased, LeasedAddress, PoolStatus};
 use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
 use crate::types::{EndpointId, Owner};
 
@@ -44,13 +44,15 @@ impl<K: Host> Actor<K> {
             return Err(has_endpoint(&endpoint.owner));
         }
         self.update_addresses();
-        let had = self.holds(owner);
+        let had = self.addresses.held_by(owner);
         let given = self.addresses.allocate(owner, addresses, ask);
         let given = given.map_err(|error| refusal(&error))?;
-        if !had {
+        if self.addresses.held_by(owner) != had {
             self.addresses.is_without_endpoint(owner, ask);
-            if !self.addresses.save(&[]) {
-                self.addresses.take_back(owner);
+            if !self.addresses.save() {
+                if had.is_empty() {
+                    self.addresses.take_back(owner);
+                }
                 let message = "the lease could not be written to disk; see the log";
                 return Err(ApiError::new(ErrorCode::Internal, message));
             }
@@ -81,7 +83,7 @@ impl<K: Host> Actor<K> {
             let message = format!("{owner} has no address; one that nobody claims is taken back");
             return Err(ApiError::new(ErrorCode::UnknownLease, message));
         }
-        if self.addresses.save(&[]) {
+        if self.addresses.save() {
             return Ok(());
         }
         let message = "the claim could not be written to disk; see the log";
@@ -93,15 +95,16 @@ impl<K: Host> Actor<K> {
         if endpoint.is_some_and(|endpoint| endpoint.owner == *owner) {
             return Err(has_endpoint(owner));
         }
-        if !self.addresses.release(owner).is_empty() {
+        if !self.addresses.release(owner, Addresses::now()).is_empty() {
             tracing::info!(%owner, "addresses released");
             // Where that fails, a restart finds the lease, and the runtime collects it.
-            self.addresses.save(&[]);
+            self.addresses.save();
+            self.update_addresses();
         }
         Ok(())
     }
 
-    fn list_addresses(&self) -> Addresses {
+    fn list_addresses(&self) -> types::Addresses {
         let endpoints = self.intent.endpoints.values();
         let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         self.addresses.list(&by_owner, &self.nat)

@@ -64,6 +64,7 @@ impl Admission<'_> {
                 network,
                 pod,
                 since: Some(Addresses::now()),
+                namespace: None,
                 leases: Vec::new(),
             },
         }))

@@ -9,12 +9,13 @@ use super::actor::Actor;
 use super::admission::{self, Admission, Decision};
 use super::kernel::Host;
 use super::nat;
-use super::netns::Netns;
+use super::netns::{self, Netns};
 use crate::api::types::Attachment;
 use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
 use crate::kernel::Endpoints;
+use crate::netlink::netns_at;
 use crate::types::{EndpointId, Owner};
 use crate::view::Readiness;
 
@@ -214,12 +215,16 @@ impl<K: Host> Actor<K> {
             facts,
         };
         match admission.decide(request)? {
-            Decision::Existing(endpoint) => Ok(Admitted {
-                endpoint,
-                new: false,
-            }),
-            Decision::New(endpoint) => {
+            Decision::Existing(endpoint) => {
+                check_same_netns(&endpoint)?;
+                Ok(Admitted {
+                    endpoint,
+                    new: false,
+                })
+            }
+            Decision::New(mut endpoint) => {
                 check_netns(&endpoint)?;
+                endpoint.about.namespace = netns_at(&endpoint.netns).ok();
                 self.record_with_leases(endpoint, &ask)
             }
         }
@@ -298,7 +303,7 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
-        self.addresses.announce_release(owners);
+        let now = self.addresses.announce_release(owners);
         let mut forgotten = Endpoints::new();
         let mut has_corrupt = false;
         let answers = owners.iter().map(|owner| {
@@ -307,7 +312,7 @@ impl<K: Host> Actor<K> {
                 Forgotten::Endpoint(id, addresses) => drop(forgotten.insert(id, addresses)),
                 Forgotten::Corrupt => has_corrupt = true,
             }
-            self.addresses.release(owner);
+            self.addresses.release(owner, now);
             Ok(())
         });
         let answers = answers.collect();
@@ -317,6 +322,8 @@ impl<K: Host> Actor<K> {
         } else if !forgotten.is_empty() {
             self.run_endpoints(forgotten).await;
         }
+        // Without a cooldown it is over with the last of them in the kernel.
+        self.update_addresses();
         answers
     }
 
@@ -350,6 +357,19 @@ fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
         Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
     };
     Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
+}
+
+/// Checks that the path of an endpoint leads to where its interface is.
+fn check_same_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
+    if !netns::is_another(endpoint) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has an endpoint in another network namespace, which was at {} before: delete it first",
+        endpoint.owner,
+        endpoint.netns.display()
+    );
+    Err(ApiError::new(ErrorCode::OwnerConflict, message).at("netns"))
 }
 
 fn internal(error: &anyhow::Error) -> ApiError {

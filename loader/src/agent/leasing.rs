@@ -30,6 +30,8 @@ impl<K: Host> Actor<K> {
             generation: self.source.generation,
             taken: on_devices.chain(hidden).chain(configured).collect(),
             ready: (!enis.is_empty() || self.intent.node.enis.is_empty()).then_some(ready),
+            hidden: &facts.hidden,
+            lingering: self.pass.lingering.as_ref(),
             nat: &self.nat,
         });
     }
@@ -80,6 +82,9 @@ impl<K: Host> Actor<K> {
             for lease in &mut endpoint.about.leases {
                 lease.claim = ipam::Claim::Claimed;
             }
+        } else {
+            let adopted = self.addresses.adopt(&owner, &endpoint.addresses);
+            adopted.map_err(|error| refusal(&error))?;
         }
         faults::reach(Point::EndpointAddLeased);
         let admitted = self.record(endpoint)?;

@@ -8,6 +8,7 @@ mod check;
 mod cleanup;
 mod collect;
 mod commands;
+mod durable;
 mod facts;
 mod kernel;
 mod leasing;

@@ -6,6 +6,9 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::intent::Endpoint;
+use crate::netlink::netns_at;
+
 /// What a path leads to.
 #[derive(Debug)]
 pub(super) enum Netns {
@@ -38,6 +41,19 @@ impl Netns {
             Self::Pod | Self::Host | Self::Unknown(_) => false,
         }
     }
+}
+
+/// Whether the path of an endpoint leads to another namespace than the one that it was added with.
+pub(super) fn is_another(endpoint: &Endpoint) -> bool {
+    let is_pod = || matches!(Netns::at(&endpoint.netns), Netns::Pod);
+    let now = || netns_at(&endpoint.netns).ok();
+    let was = endpoint.about.namespace.filter(|_| is_pod());
+    was.is_some_and(|was| now().is_some_and(|now| now.is_other_than(was)))
+}
+
+/// Whether the namespace that an endpoint was added with is certainly not at its path any more.
+pub(super) fn is_gone(endpoint: &Endpoint) -> bool {
+    Netns::at(&endpoint.netns).is_gone() || is_another(endpoint)
 }
 
 fn look(path: &Path) -> io::Result<Netns> {

@@ -143,13 +143,13 @@ impl<K: Host> Actor<K> {
             }
         };
         let owners: Vec<Owner> = deletes.iter().map(|(_, owner)| owner.clone()).collect();
-        self.addresses.announce_release(&owners);
+        let now = self.addresses.announce_release(&owners);
         for (path, owner) in deletes {
             if let Err(error) = self.forget_owner(&owner) {
                 tracing::error!(%owner, "a delete that was left cannot be carried out: {error}");
                 continue;
             }
-            self.addresses.release(&owner);
+            self.addresses.release(&owner, now);
             faults::reach(Point::PendingDeleteDone);
             tracing::info!(%owner, "a delete that was left is carried out");
             match fs::remove_file(&path) {

@@ -295,6 +295,9 @@ impl<K: Host> Actor<K> {
                 format!("a restart would remove endpoints, their records are gone: {error}"),
             );
         }
+        if let Some(unsynced) = self.store.unsynced() {
+            note(HealthState::Degraded, unsynced.to_owned());
+        }
         for fault in self.addresses.faults() {
             note(HealthState::Degraded, format!("addresses: {fault}"));
         }

@@ -52,7 +52,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let store = Store::open(&state.join(ENDPOINTS))?;
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
-    let pending = Pending::new(config.cni.pending_deletes.as_path());
+    let pending = Pending::new(&config.cni.pending_deletes.path());
     let settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();

@@ -2,14 +2,14 @@
 //! new one.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::durable::{Folder, Writing};
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
 use crate::document::read_file;
@@ -25,13 +25,16 @@ const OLDEST: u32 = 1;
 const SUFFIX: &str = ".json";
 /// What a record that cannot be read is renamed to.
 const CORRUPT_SUFFIX: &str = ".json.corrupt";
-/// What a temporary file's name begins with.
-const TEMPORARY_PREFIX: &str = ".new-";
+const WRITING: Writing = Writing {
+    is_synced: true,
+    write: Point::StoreWrite,
+    rename: Point::StoreRename,
+};
 
 /// A folder of records.
 #[derive(Debug)]
 pub(super) struct Store {
-    folder: PathBuf,
+    folder: Folder,
 }
 
 /// What was on disk.
@@ -63,26 +66,14 @@ impl Store {
     /// # Errors
     /// When the folder cannot be made, read or written.
     pub(super) fn open(folder: &Path) -> Result<(Self, Stored)> {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        let store = Self {
-            folder: folder.to_owned(),
-        };
+        let (folder, names) = Folder::open(folder)?;
+        let store = Self { folder };
         let mut stored = Stored::default();
-        let entries = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
-        for entry in entries {
-            let path = entry
-                .with_context(|| format!("read {}", folder.display()))?
-                .path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-                continue;
-            };
-            if name.starts_with(TEMPORARY_PREFIX) {
-                if let Err(error) = fs::remove_file(&path) {
-                    tracing::warn!(path = %path.display(), %error, "a leftover stays");
-                }
-            } else if let Some(id) = id_of(name, CORRUPT_SUFFIX) {
+        for name in names {
+            let path = store.folder.path(&name);
+            if let Some(id) = id_of(&name, CORRUPT_SUFFIX) {
                 stored.corrupt.insert(id, path);
-            } else if let Some(id) = id_of(name, SUFFIX) {
+            } else if let Some(id) = id_of(&name, SUFFIX) {
                 match read(&path, id) {
                     Ok(endpoint) => {
                         stored.endpoints.insert(id, endpoint);
@@ -107,17 +98,11 @@ impl Store {
         Ok((store, stored))
     }
 
-    /// Writes an endpoint's record. When this returns, the record survives a crash.
+    /// Writes an endpoint's record. When this returns, the record is in force, also after a crash.
     ///
     /// # Errors
     /// When it cannot be written; the old record is in force then.
-    pub(super) fn put(&self, endpoint: &Endpoint) -> Result<()> {
-        let path = self.path(endpoint.id());
-        self.write(endpoint, &path)
-            .with_context(|| format!("write {}", path.display()))
-    }
-
-    fn write(&self, endpoint: &Endpoint, path: &Path) -> Result<()> {
+    pub(super) fn put(&mut self, endpoint: &Endpoint) -> Result<()> {
         let record = Record {
             version: VERSION,
             owner: endpoint.owner.clone(),
@@ -126,28 +111,25 @@ impl Store {
             mtu: endpoint.mtu,
             about: endpoint.about.clone(),
         };
-        fs::create_dir_all(&self.folder)?;
-        let mut temporary = tempfile::Builder::new()
-            .prefix(TEMPORARY_PREFIX)
-            .tempfile_in(&self.folder)?;
-        faults::reach(Point::StoreWrite);
-        temporary.write_all(&serde_json::to_vec(&record)?)?;
-        temporary.as_file().sync_all()?;
-        faults::reach(Point::StoreRename);
-        temporary.persist(path)?;
-        self.sync()?;
+        let content = serde_json::to_vec(&record).context("write JSON")?;
+        self.folder.put(&name(endpoint.id()), &content, WRITING)?;
+        faults::reach(Point::StoreRenamed);
+        self.folder.sync();
         Ok(())
     }
 
     /// Writes the records again that somebody removed: at its next start the agent would take their
-    /// endpoints for deleted.
+    /// endpoints for deleted. Tries again to make last what could not be made so.
     ///
     /// # Errors
     /// When one cannot be looked for or written.
     pub(super) fn restore<'a>(
-        &self,
+        &mut self,
         endpoints: impl IntoIterator<Item = &'a Endpoint>,
     ) -> Result<()> {
+        if self.unsynced().is_some() {
+            self.folder.sync();
+        }
         for endpoint in endpoints {
             let path = self.path(endpoint.id());
             let is_there = path.try_exists();
@@ -163,37 +145,33 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub(super) fn remove(&self, id: EndpointId) -> Result<()> {
-        for path in [self.path(id), self.corrupt_path(id)] {
-            match fs::remove_file(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("remove {}", path.display()));
-                }
-            }
-        }
-        // Without a folder there is nothing that could come back.
-        if self.folder.exists() {
-            self.sync()?;
-        }
+    pub(super) fn remove(&mut self, id: EndpointId) -> Result<()> {
+        self.folder.remove(&name(id))?;
+        self.folder.remove(&corrupt_name(id))?;
+        self.folder.sync();
         Ok(())
     }
 
-    /// Makes what was renamed or removed last.
-    fn sync(&self) -> Result<()> {
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .with_context(|| format!("sync {}", self.folder.display()))
+    /// Why a power cut may undo the last changes; `None` where it cannot.
+    pub(super) fn unsynced(&self) -> Option<&str> {
+        self.folder.unsynced()
     }
 
     fn path(&self, id: EndpointId) -> PathBuf {
-        self.folder.join(format!("{id}{SUFFIX}"))
+        self.folder.path(&name(id))
     }
 
     fn corrupt_path(&self, id: EndpointId) -> PathBuf {
-        self.folder.join(format!("{id}{CORRUPT_SUFFIX}"))
+        self.folder.path(&corrupt_name(id))
     }
+}
+
+fn name(id: EndpointId) -> String {
+    format!("{id}{SUFFIX}")
+}
+
+fn corrupt_name(id: EndpointId) -> String {
+    format!("{id}{CORRUPT_SUFFIX}")
 }
 
 fn id_of(name: &str, suffix: &str) -> Option<EndpointId> {

@@ -1,6 +1,6 @@
 //! What the commands about the CNI plugin do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,8 +10,8 @@ use super::output;
 use super::table::one_line;
 use crate::cni::{self, Install, Place, Report};
 
-/// Runs one of them; `socket` is the agent's.
-pub(super) fn run(command: CniCommand, socket: PathBuf) -> Result<()> {
+/// Runs one of them; `socket` is the agent's, `state_dir` the plugin's.
+pub(super) fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) -> Result<()> {
     let (report, output) = match command {
         CniCommand::Install {
             place,
@@ -26,6 +26,7 @@ pub(super) fn run(command: CniCommand, socket: PathBuf) -> Result<()> {
                 conflist,
                 wait: wait_ready.map(|seconds| Duration::from_secs(seconds.into())),
                 socket,
+                state_dir: state_dir.to_owned(),
             };
             (cni::install(&install)?, output)
         }

@@ -71,7 +71,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
     if let Command::Cni(command) = command {
-        cni::run(command, socket)?;
+        cni::run(command, socket, config.cni.pending_deletes.state_dir())?;
         return Ok(ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -4,24 +4,30 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use towpath_cni::config::PLUGIN;
+use towpath_cni::config::{PLUGIN, SOCKET, STATE_DIR};
 use towpath_cni::spec::SpecVersion;
 
-/// The socket that the plugin asks when nothing is said.
-const DEFAULT_SOCKET: &str = "/run/towpath/agent.sock";
 /// The reference plugin that does `hostPort`.
 const PORTMAP: &str = "portmap";
 /// What runtimes of the last years and Debian's plugins all speak.
 const COMMON: SpecVersion = SpecVersion::V1_0_0;
 
-/// An own list, as it is, once it is known to work.
-pub(super) fn given(path: &Path) -> Result<Vec<u8>> {
+/// An own list, as it is, once it is known to work: with the agent that looks for deletes in the
+/// plugin's state folder.
+pub(super) fn given(path: &Path, state_dir: &Path) -> Result<Vec<u8>> {
     let read = || -> Result<_> {
         let text = std::fs::read(path)?;
-        towpath_cni::conflist::check(&text)?;
+        let config = towpath_cni::conflist::check(&text)?;
+        ensure!(
+            config.state_dir == state_dir,
+            "our plugin's state-dir is {}; allowed: {}, by cni.pending-deletes of the agent's \
+             configuration",
+            config.state_dir.display(),
+            state_dir.display()
+        );
         Ok(text)
     };
     read().with_context(|| format!("the configuration list {} cannot be used", path.display()))
@@ -29,10 +35,18 @@ pub(super) fn given(path: &Path) -> Result<Vec<u8>> {
 
 /// A list for the plugins that are there: ours, and `portmap` behind it where it is installed. Newer
 /// runtimes find all versions that both speak, and choose.
-pub(super) fn made(bin_dir: &Path, socket: &Path, notes: &mut Vec<String>) -> Result<Vec<u8>> {
+pub(super) fn made(
+    bin_dir: &Path,
+    socket: &Path,
+    state_dir: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<u8>> {
     let mut ours = json!({"type": PLUGIN});
-    if socket != Path::new(DEFAULT_SOCKET) {
+    if socket != Path::new(SOCKET) {
         ours["socket"] = json!(socket);
+    }
+    if state_dir != Path::new(STATE_DIR) {
+        ours["state-dir"] = json!(state_dir);
     }
     let mut plugins = vec![ours];
     let mut versions: Vec<_> = SpecVersion::ALL.map(SpecVersion::name).to_vec();
@@ -101,14 +115,15 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let mut notes = Vec::new();
-        let text = made(folder.path(), Path::new(socket), &mut notes).unwrap();
+        let state_dir = Path::new(STATE_DIR);
+        let text = made(folder.path(), Path::new(socket), state_dir, &mut notes).unwrap();
         (serde_json::from_slice(&text).unwrap(), notes)
     }
 
     #[test]
     fn a_plugin_that_is_missing_or_too_old_is_left_out_and_told() {
         for portmap in [None, Some(r#"["0.3.1", "0.4.0"]"#)] {
-            let (list, notes) = made_with(portmap, DEFAULT_SOCKET);
+            let (list, notes) = made_with(portmap, SOCKET);
             assert_eq!(list["plugins"], json!([{"type": "towpath-cni"}]));
             assert_eq!(
                 list["cniVersions"],
@@ -135,11 +150,11 @@ mod tests {
     fn an_own_list_is_checked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own");
-        let error = given(&path).unwrap_err();
+        let error = given(&path, Path::new(STATE_DIR)).unwrap_err();
         assert!(format!("{error:#}").contains("cannot be used"), "{error:#}");
         let list = br#"{"cniVersion": "1.0.0", "name": "a", "plugins": [{"type": "bridge"}]}"#;
         fs::write(&path, list).unwrap();
-        let error = format!("{:#}", given(&path).unwrap_err());
+        let error = format!("{:#}", given(&path, Path::new(STATE_DIR)).unwrap_err());
         assert!(error.contains("none has the type towpath-cni"), "{error}");
     }
 }

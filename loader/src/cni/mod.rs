@@ -48,6 +48,8 @@ pub struct Install {
     pub wait: Option<Duration>,
     /// The agent's socket.
     pub socket: PathBuf,
+    /// The plugin's state folder, in which the agent looks for deletes.
+    pub state_dir: PathBuf,
 }
 
 /// What was done.
@@ -84,7 +86,7 @@ pub fn install(install: &Install) -> Result<Report> {
         source.display()
     );
     let given = match &install.conflist {
-        Some(path) => Some(conflist::given(path)?),
+        Some(path) => Some(conflist::given(path, &install.state_dir)?),
         None => None,
     };
 
@@ -95,7 +97,12 @@ pub fn install(install: &Install) -> Result<Report> {
     }
     let list = match given {
         Some(list) => list,
-        None => conflist::made(&install.place.bin_dir, &install.socket, &mut report.notes)?,
+        None => conflist::made(
+            &install.place.bin_dir,
+            &install.socket,
+            &install.state_dir,
+            &mut report.notes,
+        )?,
     };
     let conf_dir = Folder::open(&install.place.conf_dir, &mut report)?;
     if !conf_dir.has(CONFLIST, &list, CONFLIST_MODE) {

@@ -207,7 +207,7 @@ pub(super) const HELP: [(&str, &str); 48] = [
     ),
     (
         "cni.pending-deletes",
-        "Folder in which the CNI plugin leaves deletes while no agent answers.",
+        "Folder in which the CNI plugin leaves deletes while no agent answers: an absolute path that ends with pending-deletes. `towpath cni install` tells the plugin.",
     ),
     (
         "host-addresses",

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipam::{Barrier, DEFAULT_POOL, Family, Formula, PreAllocation, Settings};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::values::{AbsolutePath, refused};
+use towpath_cni::config::STATE_DIR;
+use towpath_cni::queue::FOLDER;
+
+use super::values::refused;
 
 /// Section `ipam`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,13 +76,63 @@ pub struct PlainPoolsSection {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CniSection {
     /// Folder in which the CNI plugin leaves deletes while no agent answers.
-    pub pending_deletes: AbsolutePath,
+    pub pending_deletes: PendingDeletes,
+}
+
+/// The folder in which the CNI plugin leaves deletes: one in the plugin's state folder, by a name that
+/// the plugin knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PathBuf", into = "PathBuf")]
+pub struct PendingDeletes {
+    state_dir: PathBuf,
+}
+
+impl PendingDeletes {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.state_dir.join(FOLDER)
+    }
+
+    /// The plugin's state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+}
+
+/// A path is not one of a folder of deletes.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is refused; allowed: an absolute path that ends with {FOLDER} (/run/towpath/cni/{FOLDER})"
+)]
+pub struct NotPendingDeletes(PathBuf);
+
+impl TryFrom<PathBuf> for PendingDeletes {
+    type Error = NotPendingDeletes;
+
+    fn try_from(path: PathBuf) -> Result<Self, NotPendingDeletes> {
+        match path.parent() {
+            Some(parent) if path.is_absolute() && path.ends_with(FOLDER) => Ok(Self {
+                state_dir: parent.to_owned(),
+            }),
+            _ => Err(NotPendingDeletes(path)),
+        }
+    }
+}
+
+impl From<PendingDeletes> for PathBuf {
+    fn from(folder: PendingDeletes) -> Self {
+        folder.path()
+    }
 }
 
 impl Default for CniSection {
     fn default() -> Self {
         Self {
-            pending_deletes: AbsolutePath::known("/run/towpath/cni/pending-deletes"),
+            pending_deletes: PendingDeletes {
+                state_dir: STATE_DIR.into(),
+            },
         }
     }
 }

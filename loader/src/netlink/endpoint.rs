@@ -53,6 +53,14 @@ pub(super) async fn create(
         return apply::links::set_mac(host, link.ifindex, id.host_mac()).await;
     }
     let netns = NetNs::open(&endpoint.netns)?;
+    if let Some(was) = endpoint.about.namespace
+        && netns.id().context("look at the netns")?.is_other_than(was)
+    {
+        bail!(
+            "{} is another network namespace than the one that the pod was added with",
+            endpoint.netns.display()
+        );
+    }
     let inner = netns.run(socket::connect).await?;
     let mut pod = inner
         .and_then(Socket::new)

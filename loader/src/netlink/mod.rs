@@ -23,6 +23,7 @@ use netlink_packet_route::AddressFamily;
 
 pub(crate) use self::errno::RequestError;
 use self::events::Watched;
+pub use self::netns::netns_at;
 pub use self::others::Others;
 use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;

@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use tokio::sync::oneshot;
+
+use crate::types::NetnsId;
 
 /// A network namespace other than the calling thread's.
 pub(super) struct NetNs {
@@ -48,6 +53,14 @@ impl NetNs {
         &self.file
     }
 
+    /// Which one it is.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub(super) fn id(&self) -> io::Result<NetnsId> {
+        identify(&self.file)
+    }
+
     /// Does something inside the namespace, on a thread that ends with it: a thread of the runtime
     /// never leaves the host's namespace.
     pub(super) async fn run<T: Send + 'static>(
@@ -56,7 +69,7 @@ impl NetNs {
     ) -> anyhow::Result<T> {
         let file = Arc::clone(&self.file);
         let (sender, receiver) = oneshot::channel();
-        std::thread::Builder::new()
+        thread::Builder::new()
             .name("netns".to_owned())
             .spawn(move || {
                 let entered = setns(&*file, CloneFlags::CLONE_NEWNET);
@@ -73,5 +86,54 @@ impl NetNs {
                 self.path.display()
             )
         })
+    }
+}
+
+/// Which network namespace a path leads to.
+///
+/// # Errors
+/// When nothing is there, or it cannot be looked at.
+pub fn netns_at(path: &Path) -> io::Result<NetnsId> {
+    identify(&File::open(path)?)
+}
+
+fn identify(file: &File) -> io::Result<NetnsId> {
+    let inode = file.metadata()?.ino();
+    let cookie = thread::scope(|scope| {
+        let inside = thread::Builder::new().name("netns".to_owned());
+        let inside = inside.spawn_scoped(scope, || {
+            setns(file, CloneFlags::CLONE_NEWNET)?;
+            let kind = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+            let socket = socket(AddressFamily::Unix, kind.0, kind.1, None)?;
+            cookie(&socket)
+        })?;
+        let died = |_panic| io::Error::other("the thread in the netns died");
+        inside.join().map_err(died)
+    })?;
+    Ok(NetnsId {
+        inode,
+        // Before Linux 5.14 there is none.
+        cookie: cookie.ok(),
+    })
+}
+
+/// The cookie of a socket's namespace.
+fn cookie(socket: &OwnedFd) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = libc::socklen_t::try_from(size_of_val(&cookie)).map_err(io::Error::other)?;
+    // SAFETY: the socket is open, and the kernel writes at most `length` bytes, which `cookie` has.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if done == 0 {
+        Ok(cookie)
+    } else {
+        Err(io::Error::last_os_error())
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Failure, Progress, READING, ROUNDS, Reconciler, standing};
+use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, standing};
 use crate::intent::Intent;
 use crate::kernel::{Endpoints, Kernel, MapEntry, Observed, Scope};
 use crate::object::Object;
@@ -25,6 +25,8 @@ pub struct EndpointsPass {
     pub remaining: usize,
     /// What did not work.
     pub failures: Vec<Failure>,
+    /// Addresses of these endpoints of which something is still in the kernel and has to go.
+    pub lingering: BTreeSet<IpAddr>,
     /// The endpoints as they were at the end; those that there are not to be are left out.
     pub endpoints: BTreeMap<EndpointId, EndpointView>,
 }
@@ -142,6 +144,7 @@ fn finish(plan: Plan, progress: Progress, of: &Endpoints) -> EndpointsPass {
         applied: progress.applied,
         remaining: plan.steps.len(),
         failures,
+        lingering: lingering::addresses(&plan.steps),
         endpoints: view.endpoints,
     }
 }
@@ -159,6 +162,8 @@ fn blind(progress: Progress, step: &str, error: &anyhow::Error, of: &Endpoints) 
         applied: progress.applied,
         remaining: 0,
         failures: earlier.chain(failures).collect(),
+        // Whether there is anything of them nobody knows.
+        lingering: of.values().flatten().copied().collect(),
         endpoints: BTreeMap::new(),
     }
 }

@@ -4,7 +4,8 @@
 //! records have been read. So whatever is ours and not in it may be removed.
 
 mod endpoints;
-mod linger;
+mod former_addresses;
+mod lingering;
 #[cfg(test)]
 pub(crate) mod model;
 #[cfg(test)]
@@ -15,12 +16,13 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 pub use self::endpoints::EndpointsPass;
-use self::linger::Linger;
+use self::former_addresses::FormerAddresses;
 use self::repairs::Ledger;
 pub use self::repairs::{RepairWar, Repairs};
 use crate::intent::Intent;
@@ -61,6 +63,9 @@ pub struct Pass {
     pub remaining: usize,
     /// What did not work.
     pub failures: Vec<Failure>,
+    /// Addresses of which something is still in the kernel and has to go; `None` where that is not
+    /// known.
+    pub lingering: Option<BTreeSet<IpAddr>>,
     /// The node as it was at the end.
     pub view: View,
     /// When a repair that was deferred is due, so that a pass has to follow even if nothing
@@ -81,7 +86,7 @@ pub struct Reconciler<K> {
     kernel: K,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
     ledger: Ledger,
-    linger: Linger,
+    former_addresses: FormerAddresses,
     /// The intent of the last pass that could read the kernel to its end.
     settled: Option<Intent>,
     /// What the last pass saw of the node itself at its end, where it could read the kernel.
@@ -106,7 +111,7 @@ impl<K: Kernel> Reconciler<K> {
             kernel,
             clock: Box::new(clock),
             ledger: Ledger::default(),
-            linger: Linger::default(),
+            former_addresses: FormerAddresses::default(),
             settled: None,
             node: None,
             view: View::default(),
@@ -181,7 +186,8 @@ impl<K: Kernel> Reconciler<K> {
     /// What is to be done now.
     fn plan(&mut self, intent: &Intent, observed: &Observed) -> Plan {
         let mut plan = plan(intent, observed);
-        self.linger.hold_back(&mut plan, observed, (self.clock)());
+        self.former_addresses
+            .hold_back(&mut plan, observed, (self.clock)());
         plan
     }
 
@@ -189,7 +195,7 @@ impl<K: Kernel> Reconciler<K> {
     /// device must not come up without.
     fn due(&mut self, plan: &Plan, progress: &mut Progress) -> Vec<Planned> {
         let now = (self.clock)();
-        progress.next_due = self.linger.next_due(now);
+        progress.next_due = self.former_addresses.next_due(now);
         let mut due = Vec::new();
         let mut unguarded = BTreeSet::new();
         for planned in &plan.steps {
@@ -262,6 +268,7 @@ impl<K: Kernel> Reconciler<K> {
             applied: progress.applied,
             remaining: 0,
             failures: earlier.chain([failure]).collect(),
+            lingering: None,
             view,
             next_due: progress.next_due,
         }
@@ -290,6 +297,7 @@ impl<K: Kernel> Reconciler<K> {
             applied: progress.applied,
             remaining: plan.steps.len(),
             failures,
+            lingering: Some(lingering::addresses(&plan.steps)),
             view,
             next_due: progress.next_due,
         }

@@ -29,22 +29,42 @@ pub(crate) const LIMITS: ServerLimits = ServerLimits {
 
 /// A server with a fake agent behind it, in a thread of its own.
 pub(crate) struct Fake {
+    _end: End,
     pub(crate) folder: TempDir,
     /// What came through to the agent.
     pub(crate) requests: mpsc::Receiver<EndpointRequest>,
     pub(crate) deleted: mpsc::Receiver<Owner>,
+}
+
+/// Ends the server when it is dropped.
+struct End {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Fake {
     pub(crate) fn start(limits: ServerLimits) -> Self {
+        let (requests_in, requests) = mpsc::channel();
+        let (deleted_in, deleted) = mpsc::channel();
+        let fake = Self::answering(limits, move |command| {
+            answer(command, &requests_in, &deleted_in);
+        });
+        Self {
+            requests,
+            deleted,
+            ..fake
+        }
+    }
+
+    /// The same with other answers.
+    pub(crate) fn answering(
+        limits: ServerLimits,
+        mut answer: impl FnMut(Command) + Send + 'static,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("agent.sock");
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
-        let (requests_in, requests) = mpsc::channel();
-        let (deleted_in, deleted) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -56,7 +76,7 @@ impl Fake {
                 ready.send(()).unwrap();
                 let agent = async {
                     while let Some(command) = commands.recv().await {
-                        answer(command, &requests_in, &deleted_in);
+                        answer(command);
                     }
                 };
                 tokio::select! {
@@ -69,10 +89,12 @@ impl Fake {
         is_ready.recv_timeout(DEADLINE).unwrap();
         Self {
             folder,
-            requests,
-            deleted,
-            stop: Some(stop),
-            thread: Some(thread),
+            _end: End {
+                stop: Some(stop),
+                thread: Some(thread),
+            },
+            requests: mpsc::channel().1,
+            deleted: mpsc::channel().1,
         }
     }
 
@@ -112,7 +134,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for End {
     fn drop(&mut self) {
         self.stop.take().map(|stop| stop.send(()));
         self.thread.take().map(std::thread::JoinHandle::join);

@@ -8,6 +8,7 @@
 
 mod fake;
 mod socket;
+mod transcripts;
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;

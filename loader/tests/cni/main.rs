@@ -224,6 +224,37 @@ fn an_own_list_is_installed_as_it_is() {
     assert_eq!(fs::read_to_string(node.conflist()).unwrap(), list);
 }
 
+/// The agent carries out the deletes that the plugin left: both have to mean one folder.
+#[test]
+fn the_plugin_leaves_deletes_where_the_agent_looks_for_them() {
+    let node = Node::new();
+    let _asked = node.agent(0, "");
+    let config = node.path("config.yaml");
+    fs::write(
+        &config,
+        "cni: {pending-deletes: /var/lib/x/pending-deletes}",
+    )
+    .unwrap();
+    let config = format!("--config={}", config.display());
+    report(&node.run("install", &[&config], None));
+    let text = fs::read(node.conflist()).unwrap();
+    let installed = towpath_cni::conflist::check(&text).unwrap();
+    assert_eq!(installed.state_dir, Path::new("/var/lib/x"));
+
+    let given = node.path("given");
+    let list = r#"{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"towpath-cni"}]}"#;
+    fs::write(&given, list).unwrap();
+    let argument = format!("--conflist={}", given.display());
+    let output = node.run("install", &[&config, &argument], None);
+    fails(
+        &output,
+        "state-dir is /run/towpath/cni; allowed: /var/lib/x",
+    );
+    let agrees = list.replace("cni\"}", "cni\",\"state-dir\":\"/var/lib/x\"}");
+    fs::write(&given, agrees).unwrap();
+    report(&node.run("install", &[&config, &argument], None));
+}
+
 #[test]
 fn what_is_no_program_is_not_installed() {
     let node = Node::new();

@@ -94,7 +94,7 @@ ipam:
   cooldown: 0
   unclaimed: 10
 plain-pools: {native: true}
-cni: {pending-deletes: /e}
+cni: {pending-deletes: /e/pending-deletes}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
@@ -159,7 +159,7 @@ fn assert_allocation(config: &Config) {
     assert_eq!(settings.pre_allocation.to_string(), "blue=2");
     assert_eq!(settings.cooldown, Duration::ZERO);
     assert_eq!(settings.unclaimed, Duration::from_secs(10));
-    assert_eq!(config.cni.pending_deletes.as_path(), Path::new("/e"));
+    assert_eq!(config.cni.pending_deletes.state_dir(), Path::new("/e"));
 }
 
 fn assert_translation(config: &Config) {
@@ -281,6 +281,11 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("host-addresses[0]", "'::1'", address),
         ("state-dir", "run", path),
         ("socket", "agent.sock", path),
+        (
+            "cni.pending-deletes",
+            "/run/towpath/deletes",
+            "an absolute path that ends with pending-deletes",
+        ),
         (
             "log-level",
             "loud",

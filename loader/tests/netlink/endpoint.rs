@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use towpath::intent::{About, Endpoint, Family};
 use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
-use towpath::netlink::Netlink;
+use towpath::netlink::{Netlink, netns_at};
 use towpath::numbers;
 use towpath::recognise::finished_device;
 use towpath::types::Owner;
@@ -218,6 +218,22 @@ fn a_wrong_netns_is_an_error_that_names_it() {
         }
         let after = observe(netlink).await;
         assert_eq!(before, after, "nothing was made");
+    });
+}
+
+/// The pod that was added is gone, and somebody else lives at its path.
+#[test]
+fn a_netns_that_is_another_one_now_is_left_alone() {
+    in_netns(async |netlink| {
+        let (pod, next) = (Pod::new(), Pod::new());
+        let mut endpoint = endpoint(&next.path, &["10.0.1.99"]);
+        endpoint.about.namespace = Some(netns_at(&pod.path).unwrap());
+        let error = refused(netlink, create(&endpoint)).await;
+        assert!(error.contains("another network namespace"), "{error}");
+        let (there, _) = next.attempt("ip link show eth0");
+        assert!(!there);
+        endpoint.about.namespace = Some(netns_at(&next.path).unwrap());
+        apply_twice(netlink, create(&endpoint)).await;
     });
 }
 

@@ -82,6 +82,7 @@ fn random_sequences_reach_everything() {
         "released block",
         "retaken block",
         "adopted",
+        "adopted at work",
         "dropped",
         "collected",
     ];

@@ -89,6 +89,7 @@ impl Run {
                 pool,
                 address,
             } => self.allocate(*owner, *pool, Want::Address(ip(ADDRESSES[*address]))),
+            Op::Adopt { owner, address } => self.adopt(*owner, *address),
             Op::Claim(n) => self.claim(*n),
             Op::Release(n) => self.release(*n),
             Op::Pass { seconds, all_quiet } => self.pass(*seconds, *all_quiet),
@@ -235,8 +236,38 @@ impl Run {
                 assert_eq!(self.held[address].owner, request.owner);
                 "orphaned"
             }
-            AllocateError::PolicyUnknown { .. } => unreachable!("the allocator knows no policy"),
+            AllocateError::NotMasqueraded { .. } | AllocateError::PolicyUnknown { .. } => {
+                unreachable!("the allocator knows no policy")
+            }
         });
+    }
+
+    /// An owner turns out to have an address, unless it has one of that family already.
+    fn adopt(&mut self, n: usize, address: usize) {
+        let (owner, address) = (owner(&name(n)), ip(ADDRESSES[address]));
+        let has_one = |(held, of): (&IpAddr, &Held)| {
+            of.owner == owner && *held != address && Family::of(*held) == Family::of(address)
+        };
+        if self.held.iter().any(has_one) {
+            return;
+        }
+        let adopted = self.allocator.adopt(&owner, address, self.time());
+        if let Some(held) = self.held.get(&address) {
+            let is_own = held.owner == owner;
+            assert_eq!(adopted.is_ok(), is_own, "{adopted:?}");
+            return;
+        }
+        adopted.unwrap();
+        self.reached.insert("adopted at work");
+        self.cooling.remove(&address);
+        let held = Held {
+            owner,
+            pool: None,
+            until: None,
+            since: self.now,
+        };
+        self.held.insert(address, held);
+        self.learn_pools();
     }
 
     fn claim(&mut self, n: usize) {

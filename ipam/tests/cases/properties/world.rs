@@ -71,6 +71,11 @@ pub(super) enum Op {
         pool: Option<usize>,
         address: usize,
     },
+    /// An owner turns out to have one address.
+    Adopt {
+        owner: usize,
+        address: usize,
+    },
     Claim(usize),
     Release(usize),
     /// Seconds pass; the flows of addresses with an even number are gone, or all are.
@@ -119,6 +124,8 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(owner, pool, v6)| Op::Allocate { owner, pool, v6 }),
         4 => (owner.clone(), pool(), address.clone())
             .prop_map(|(owner, pool, address)| Op::Exactly { owner, pool, address }),
+        2 => (owner.clone(), address.clone())
+            .prop_map(|(owner, address)| Op::Adopt { owner, address }),
         4 => (owner.clone(), pool()).prop_map(|(owner, pool)| Op::AllocateBoth { owner, pool }),
         6 => owner.clone().prop_map(Op::Claim),
         5 => owner.clone().prop_map(Op::Release),

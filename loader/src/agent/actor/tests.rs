@@ -26,6 +26,7 @@ use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
 mod allocation;
+mod ledger;
 mod records;
 
 /// A model kernel that hides endpoints as the real one does.
@@ -173,6 +174,17 @@ impl Machine {
         let host = actor.reconciler.kernel_mut();
         let model = std::mem::replace(&mut host.model, ModelKernel::new(Observed::default()));
         self.kernel = Some(model);
+    }
+
+    /// The records of leases or of cooldowns.
+    fn ledger(&self, kind: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.state.path().join("addresses")).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let is_one = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with(&format!("{kind}_"))
+        };
+        paths.filter(is_one).collect()
     }
 
     fn records(&self) -> BTreeSet<String> {

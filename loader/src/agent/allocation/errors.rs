@@ -10,9 +10,9 @@ pub(in crate::agent) fn refusal(error: &AllocateError) -> ApiError {
         AllocateError::Restoring { .. } | AllocateError::PolicyUnknown { .. } => {
             (ErrorCode::NotReady, None)
         }
-        AllocateError::NoFamily { .. } | AllocateError::UnknownPool { .. } => {
-            (ErrorCode::PoolUnknown, Some("pools"))
-        }
+        AllocateError::NoFamily { .. }
+        | AllocateError::NotMasqueraded { .. }
+        | AllocateError::UnknownPool { .. } => (ErrorCode::PoolUnknown, Some("pools")),
         AllocateError::Exhausted { .. } => (ErrorCode::PoolExhausted, None),
         AllocateError::NotReady { .. } | AllocateError::BlockDraining { .. } => {
             (ErrorCode::PoolNotReady, None)

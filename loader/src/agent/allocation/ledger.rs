@@ -1,210 +1,348 @@
-//! What is on disk of addresses beside the endpoints' records: cooldowns, leases of owners without
-//! an endpoint of ours, blocks that were given back. One file, written so that a crash shows either
-//! the old state or the new one.
+//! What is on disk of addresses beside the endpoints' records: a record for each owner without an
+//! endpoint of ours, with its leases, and one for each address that cools down. A crash shows each
+//! record as it was or as it became.
 //!
-//! An endpoint's leases are in its own record. So an endpoint is added with one write, and its
-//! record and its leases cannot disagree.
+//! A record's name says whose it is and which addresses, so one that cannot be read still holds them,
+//! and nothing else is lost with it. An endpoint's leases are in its own record. So an endpoint is
+//! added with one write, and its record and its leases cannot disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ipam::{Cooling, Lease, State};
-use ipnet::IpNet;
+use ipam::{Claim, Cooling, Lease, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::agent::durable::{Folder, Writing};
 use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::About;
+use crate::types::EndpointId;
 
-/// Name of the file in the state folder.
-const NAME: &str = "addresses.json";
-/// What a file that cannot be read is renamed to.
-const CORRUPT: &str = "addresses.json.corrupt";
-/// What a temporary file's name begins with.
-const TEMPORARY_PREFIX: &str = ".addresses-";
-/// Version of the file.
+/// Name of the folder in the state folder.
+const FOLDER: &str = "addresses";
+/// Version of the records.
 const VERSION: u32 = 1;
+const SUFFIX: &str = ".json";
+const LEASE: &str = "lease";
+const COOLING: &str = "cooling";
+/// Between the parts of a name: in no address, and in no id.
+const SEPARATOR: char = '_';
 
-/// The file.
+/// The records.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    folder: PathBuf,
+    folder: Folder,
+    boot: String,
+    /// What is on disk; `None` of what is there and should be written anew or go.
+    known: BTreeMap<Name, Option<Record>>,
+    /// Leases that cannot be read.
+    unreadable: BTreeSet<Name>,
 }
 
-/// What stands in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entries {
-    /// Owners without an endpoint of ours: their leases, and who they are. All leases of one entry
-    /// have one owner.
-    pub(super) owners: Vec<About>,
+/// What stands in one record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Entry {
+    /// An owner without an endpoint of ours: its leases, one at least and all its own, and who it is.
+    Owner(About),
     /// What cools down.
-    pub(super) cooling: Vec<Cooling>,
-    /// Blocks that were given back.
-    pub(super) released: BTreeSet<IpNet>,
+    Cooling(Cooling),
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Content {
+struct Record {
     version: u32,
     /// The boot that its times are of.
     boot: String,
-    owners: Vec<About>,
-    cooling: Vec<Cooling>,
-    released: BTreeSet<IpNet>,
+    entry: Entry,
+}
+
+/// A record's name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    /// Leases, by their owner's id.
+    Lease(EndpointId, BTreeSet<IpAddr>),
+    Cooling(IpAddr),
 }
 
 /// What was found at the start.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) entries: Entries,
-    /// Whether its times are of another boot, and so mean nothing.
-    pub(super) is_of_another_boot: bool,
-    /// Where the file is now that could not be read, here or at an earlier start.
-    pub(super) corrupt: Option<PathBuf>,
+    /// Owners without an endpoint of ours.
+    pub(super) owners: Vec<About>,
+    pub(super) cooling: Vec<Cooling>,
+    /// What somebody has whose record cannot be read, by the owner's id.
+    pub(super) unreadable: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
 }
 
 impl Ledger {
-    /// Reads the file. One that cannot be read is set aside: endpoints have their leases in their
-    /// records, so what is lost are cooldowns, and leases of owners without an endpoint.
+    /// Reads the records in the state folder. A lease that cannot be read stays where it is; an
+    /// address whose cooldown cannot be read cools down anew.
     ///
     /// # Errors
     /// When the folder cannot be read or written.
-    pub(super) fn open(folder: &Path, boot: &str) -> Result<(Self, Found)> {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-        let ledger = Self {
-            folder: folder.to_owned(),
+    pub(super) fn open(state: &Path, boot: &str, now: Time) -> Result<(Self, Found)> {
+        let (folder, names) = Folder::open(&state.join(FOLDER))?;
+        let mut ledger = Self {
+            folder,
+            boot: boot.to_owned(),
+            known: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
         };
-        ledger.remove_leftovers()?;
-        let path = folder.join(NAME);
-        let aside = folder.join(CORRUPT);
         let mut found = Found::default();
-        if path.try_exists()? {
-            match read(&path) {
-                Ok(content) => {
-                    found.is_of_another_boot = content.boot != boot;
-                    found.entries = Entries {
-                        owners: content.owners,
-                        cooling: content.cooling,
-                        released: content.released,
-                    };
+        for text in names {
+            let Some(name) = Name::parse(&text) else {
+                continue;
+            };
+            let path = ledger.folder.path(&text);
+            match (read(&path, &name), &name) {
+                (Ok(record), _) => {
+                    found.take(record.in_boot(boot, now));
+                    ledger.known.insert(name, Some(record));
                 }
-                Err(error) => {
-                    tracing::error!(
-                        file = %path.display(),
-                        aside = %aside.display(),
-                        "the addresses' file cannot be read and is set aside: {error:#}"
-                    );
-                    fs::rename(&path, &aside)
-                        .with_context(|| format!("rename {}", path.display()))?;
+                (Err(error), Name::Lease(id, addresses)) => {
+                    let record = path.display();
+                    tracing::error!(%record, "the record of a lease cannot be read: {error:#}");
+                    found.unreadable.entry(*id).or_default().extend(addresses);
+                    ledger.unreadable.insert(name);
+                }
+                (Err(error), Name::Cooling(address)) => {
+                    tracing::error!(%address, "a cooldown cannot be read and begins anew: {error:#}");
+                    found.cooling.push(Cooling {
+                        address: *address,
+                        pool: None,
+                        block: (*address).into(),
+                        until: at_the_latest(now),
+                    });
+                    ledger.known.insert(name, None);
                 }
             }
         }
-        found.corrupt = aside.try_exists()?.then_some(aside);
         Ok((ledger, found))
     }
 
-    fn remove_leftovers(&self) -> Result<()> {
-        let folder = self.folder.display();
-        let entries = fs::read_dir(&self.folder).with_context(|| format!("read {folder}"))?;
-        for entry in entries {
-            let entry = entry.with_context(|| format!("read {folder}"))?;
-            let name = entry.file_name();
-            if name.to_string_lossy().starts_with(TEMPORARY_PREFIX)
-                && let Err(error) = fs::remove_file(entry.path())
-            {
-                tracing::warn!(path = %entry.path().display(), %error, "a leftover stays");
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes it. When this returns, it survives a crash.
+    /// Writes what has changed, and removes what is over. When this returns, all of it is in force,
+    /// also after a crash.
     ///
     /// # Errors
-    /// When it cannot be written; the old one is in force then.
-    pub(super) fn write(&self, entries: &Entries, boot: &str) -> Result<()> {
-        let path = self.folder.join(NAME);
-        let write = || -> Result<()> {
-            fs::create_dir_all(&self.folder)?;
-            let content = Content {
+    /// When something cannot be written or removed. The rest is done then.
+    pub(super) fn write(&mut self, entries: Vec<Entry>) -> Result<()> {
+        let mut wanted = BTreeMap::new();
+        for entry in entries {
+            let name = Name::of(&entry).context("leases of nobody")?;
+            let record = Record {
                 version: VERSION,
-                boot: boot.to_owned(),
-                owners: entries.owners.clone(),
-                cooling: entries.cooling.clone(),
-                released: entries.released.clone(),
+                boot: self.boot.clone(),
+                entry,
             };
-            let mut temporary = tempfile::Builder::new()
-                .prefix(TEMPORARY_PREFIX)
-                .tempfile_in(&self.folder)?;
-            faults::reach(Point::AddressesWrite);
-            temporary.write_all(&serde_json::to_vec(&content)?)?;
-            temporary.as_file().sync_all()?;
-            faults::reach(Point::AddressesRename);
-            temporary.persist(&path)?;
-            File::open(&self.folder)?.sync_all()?;
+            wanted.insert(name, record);
+        }
+        let mut outcome = Ok(());
+        let mut has_changed = false;
+        let mut put_any = false;
+        for (name, record) in &wanted {
+            if self
+                .known
+                .get(name)
+                .is_some_and(|known| known.as_ref() == Some(record))
+            {
+                continue;
+            }
+            match self.put(name, record) {
+                Ok(()) => {
+                    self.unreadable.remove(name);
+                    self.known.insert(name.clone(), Some(record.clone()));
+                    put_any = true;
+                }
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        // What is over goes last: until then an address is held by what stood there before.
+        let over = self.known.keys().filter(|name| !wanted.contains_key(*name));
+        for name in over.cloned().collect::<Vec<_>>() {
+            match self.folder.remove(&name.to_string()) {
+                Ok(()) => {
+                    self.known.remove(&name);
+                    has_changed = true;
+                }
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        if put_any || has_changed || self.folder.unsynced().is_some() {
+            self.folder.sync();
+        }
+        if put_any {
             faults::reach(Point::AddressesWritten);
-            Ok(())
+        }
+        outcome
+    }
+
+    fn put(&self, name: &Name, record: &Record) -> Result<()> {
+        let writing = Writing {
+            // One that is empty after a power cut begins anew, and the folder is synced.
+            is_synced: matches!(name, Name::Lease(..)),
+            write: Point::AddressesWrite,
+            rename: Point::AddressesRename,
         };
-        write().with_context(|| format!("write {}", path.display()))
+        let content = serde_json::to_vec(record).context("write JSON")?;
+        self.folder.put(&name.to_string(), &content, writing)
+    }
+
+    /// Whether something of an owner cannot be read.
+    pub(super) fn has_unreadable(&self, id: EndpointId) -> bool {
+        let mut all = self.unreadable.iter();
+        all.any(|name| matches!(name, Name::Lease(of, _) if *of == id))
+    }
+
+    /// Has what cannot be read of an owner go with the next write.
+    pub(super) fn drop_unreadable(&mut self, id: EndpointId) {
+        let (of_owner, others): (BTreeSet<_>, _) = std::mem::take(&mut self.unreadable)
+            .into_iter()
+            .partition(|name| matches!(name, Name::Lease(of, _) if *of == id));
+        self.unreadable = others;
+        self.known
+            .extend(of_owner.into_iter().map(|name| (name, None)));
+    }
+
+    /// Whether a power cut may undo the last changes.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.folder.unsynced().is_some()
+    }
+
+    /// What is wrong, for the status.
+    pub(super) fn faults(&self) -> impl Iterator<Item = String> {
+        let unreadable = self.unreadable.iter().map(|name| {
+            let path = self.folder.path(&name.to_string());
+            format!(
+                "the record of a lease cannot be read: {}; its addresses are given to nobody until \
+                 its owner is deleted, or until you remove the record and restart the agent",
+                path.display()
+            )
+        });
+        unreadable.chain(self.folder.unsynced().map(str::to_owned))
     }
 }
 
-/// Removes the file, also one that was set aside; what was removed, in words.
+/// Removes all records; what was removed, in words.
 ///
 /// # Errors
-/// When one cannot be removed.
-pub(in crate::agent) fn remove(folder: &Path) -> Result<Vec<String>> {
-    let mut removed = Vec::new();
-    for name in [NAME, CORRUPT] {
-        let path = folder.join(name);
-        match fs::remove_file(&path) {
-            Ok(()) => removed.push(format!("addresses {}", path.display())),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("remove {}", path.display())),
-        }
+/// When they cannot be removed.
+pub(in crate::agent) fn remove(state: &Path) -> Result<Option<String>> {
+    let path = state.join(FOLDER);
+    match fs::remove_dir_all(&path) {
+        Ok(()) => Ok(Some(format!("addresses {}", path.display()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
     }
-    Ok(removed)
 }
 
-fn read(path: &Path) -> Result<Content> {
-    let content: Content = serde_json::from_str(&read_file(path)?)?;
+impl Found {
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Owner(about) => self.owners.push(about),
+            Entry::Cooling(cooling) => self.cooling.push(cooling),
+        }
+    }
+}
+
+impl Record {
+    /// What stands in it, in the time of this boot. How much of a time of another one is over nobody
+    /// knows; the allocator shortens what is left to the whole.
+    fn in_boot(&self, boot: &str, now: Time) -> Entry {
+        let mut entry = self.entry.clone();
+        if self.boot == boot {
+            return entry;
+        }
+        match &mut entry {
+            Entry::Owner(about) => {
+                about.since = Some(now);
+                for lease in &mut about.leases {
+                    lease.since = now;
+                    if let Claim::Unclaimed { until } = &mut lease.claim {
+                        *until = at_the_latest(now);
+                    }
+                }
+            }
+            Entry::Cooling(cooling) => cooling.until = at_the_latest(now),
+        }
+        entry
+    }
+}
+
+fn at_the_latest(now: Time) -> Time {
+    now.after(Duration::MAX)
+}
+
+impl Name {
+    /// The name of what is to be written; `None` of leases of nobody.
+    fn of(entry: &Entry) -> Option<Self> {
+        Some(match entry {
+            Entry::Owner(about) => {
+                let id = EndpointId::of(&about.leases.first()?.owner);
+                let addresses = about.leases.iter().map(|lease| lease.address);
+                Self::Lease(id, addresses.collect())
+            }
+            Entry::Cooling(cooling) => Self::Cooling(cooling.address),
+        })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_suffix(SUFFIX)?.split(SEPARATOR);
+        match parts.next()? {
+            LEASE => {
+                let id = parts.next()?.parse().ok()?;
+                let addresses = parts.map(str::parse).collect::<Result<BTreeSet<_>, _>>();
+                let addresses = addresses.ok().filter(|all| !all.is_empty())?;
+                Some(Self::Lease(id, addresses))
+            }
+            COOLING => {
+                let address = parts.next()?.parse().ok()?;
+                parts.next().is_none().then_some(Self::Cooling(address))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lease(id, addresses) => {
+                write!(f, "{LEASE}{SEPARATOR}{id}")?;
+                for address in addresses {
+                    write!(f, "{SEPARATOR}{address}")?;
+                }
+            }
+            Self::Cooling(address) => write!(f, "{COOLING}{SEPARATOR}{address}")?,
+        }
+        f.write_str(SUFFIX)
+    }
+}
+
+fn read(path: &PathBuf, name: &Name) -> Result<Record> {
+    let record: Record = serde_json::from_str(&read_file(path)?)?;
     ensure!(
-        content.version == VERSION,
+        record.version == VERSION,
         "version is {}; {VERSION} is allowed",
-        content.version
+        record.version
     );
-    for about in &content.owners {
-        let mut leases = about.leases.iter();
-        let first = leases.next().context("an owner without a lease")?;
+    if let Entry::Owner(About { leases, .. }) = &record.entry {
+        let is_of_first = |lease: &Lease| Some(&lease.owner) == leases.first().map(|l| &l.owner);
         ensure!(
-            leases.all(|lease| lease.owner == first.owner),
-            "leases of {} and of another one are in one place",
-            first.owner
+            leases.iter().all(is_of_first),
+            "leases of two owners are in one place"
         );
     }
-    Ok(content)
-}
-
-impl Entries {
-    /// The leases and all the rest, as the allocator takes it.
-    pub(super) fn into_state(self, of_endpoints: impl Iterator<Item = Lease>) -> State {
-        let mut leases: BTreeMap<IpAddr, Lease> = BTreeMap::new();
-        let own = self.owners.into_iter().flat_map(|about| about.leases);
-        // What stands first counts: an endpoint has its addresses, whatever else was written down.
-        for lease in of_endpoints.chain(own) {
-            leases.entry(lease.address).or_insert(lease);
-        }
-        // Of an endpoint whose delete did not get to its record.
-        let is_free = |cooling: &Cooling| !leases.contains_key(&cooling.address);
-        State {
-            cooling: self.cooling.into_iter().filter(is_free).collect(),
-            leases: leases.into_values().collect(),
-            released: self.released,
-        }
-    }
+    ensure!(
+        Name::of(&record.entry).as_ref() == Some(name),
+        "what stands in it does not go with its name"
+    );
+    Ok(record)
 }

@@ -5,38 +5,45 @@
 //! | what | where | when |
 //! |---|---|---|
 //! | an endpoint's leases | its own record | before its devices are made |
-//! | leases of an owner without an endpoint | the ledger | before the answer |
+//! | leases of an owner without an endpoint | its record in the ledger | before the answer |
 //! | the cooldown of an endpoint's addresses | the ledger | before its record goes |
 //! | that a lease was claimed, or has expired | the ledger | with the next look at the time |
 //!
 //! A delete goes on when the ledger cannot be written: what a crash then loses is the cooldown.
+//!
+//! Where the agent gives no addresses (`ipam.enabled: false`) it keeps count all the same: who has
+//! what and what cools down is right when it gives some again.
 
 mod clock;
 mod errors;
 mod ledger;
 mod restore;
 mod show;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
-    AllocateError, Allocation, Barrier, Changes, Family, Lease, Manager, Owner, Request, Time, Want,
+    AllocateError, Allocation, Barrier, Changes, Cooling, Family, Lease, Manager, Owner, Request,
+    Time, Want,
 };
 
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
-use self::ledger::{Entries, Found, Ledger};
+use self::ledger::{Entry, Ledger};
+use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::config::{Config, IpamSection};
 use crate::intent::{About, Endpoint, Intent};
 use crate::masquerade;
 use crate::nat;
+use crate::types::EndpointId;
 
 /// What the first address waits for besides the documents.
 const KERNEL: Barrier = Barrier::new("a first look at the kernel");
@@ -50,15 +57,12 @@ pub(super) type Given = Allocation<Option<EniAddress>>;
 /// Who has which address.
 pub(super) struct Addresses {
     section: IpamSection,
-    plain_is_native: bool,
-    boot: String,
     ledger: Ledger,
-    /// Where the file is that could not be read.
-    corrupt: Option<PathBuf>,
-    /// None where the agent allocates nothing.
-    manager: Option<Manager<Pods>>,
+    manager: Manager<Pods>,
     /// What is known of owners that have no endpoint.
     owners: BTreeMap<Owner, About>,
+    /// Endpoints whose records cannot be read and that the kernel has.
+    hidden: BTreeSet<EndpointId>,
     /// What was announced last.
     inputs: Option<Inputs>,
     changes: Changes,
@@ -87,6 +91,10 @@ pub(super) struct Surroundings<'a> {
     pub(super) generation: u64,
     /// Addresses that somebody has who asks for none: the host, above all.
     pub(super) taken: BTreeSet<IpAddr>,
+    /// Addresses of endpoints whose records cannot be read, with their devices.
+    pub(super) hidden: &'a Holders,
+    /// Addresses of which something is still in the kernel; `None` where that is not known.
+    pub(super) lingering: Option<&'a BTreeSet<IpAddr>>,
     /// The ids of the ENIs that are ready; `None` before the first look.
     pub(super) ready: Option<BTreeSet<String>>,
     pub(super) nat: &'a nat::Handle,
@@ -103,41 +111,25 @@ impl Addresses {
         folder: &Path,
         endpoints: impl Iterator<Item = &'a Endpoint>,
     ) -> Result<Self> {
-        let boot = clock::boot_id()?;
-        let plain_is_native = config.plain_pools.native;
-        let (ledger, found) = Ledger::open(folder, &boot)?;
-        let Found {
-            entries,
-            is_of_another_boot,
-            corrupt,
-        } = found;
+        let (mut ledger, found) = Ledger::open(folder, &clock::boot_id()?, Self::now())?;
         let settings = config.ipam.settings(KERNEL);
-        let restored = config.ipam.enabled.then(|| {
-            let is_old = is_of_another_boot;
-            restore::restore(settings, plain_is_native, entries, is_old, endpoints)
-        });
-        let mut addresses = Self {
+        let restored = restore::restore(settings, &config.settings(), found, endpoints);
+        for id in restored.settled {
+            ledger.drop_unreadable(id);
+        }
+        Ok(Self {
             section: config.ipam.clone(),
-            plain_is_native,
-            boot,
             ledger,
-            corrupt,
-            manager: None,
-            owners: BTreeMap::new(),
+            manager: restored.manager,
+            owners: restored.owners,
+            hidden: BTreeSet::new(),
             inputs: None,
             changes: Changes::default(),
             pools_error: None,
-            is_stale: false,
+            is_stale: true,
             unsaved: None,
-            conflicts: Vec::new(),
-        };
-        if let Some(restored) = restored {
-            addresses.manager = Some(restored.manager);
-            addresses.owners = restored.owners;
-            addresses.is_stale = restored.is_stale;
-            addresses.conflicts = restored.conflicts;
-        }
-        Ok(addresses)
+            conflicts: restored.conflicts,
+        })
     }
 
     /// Whether the agent allocates addresses at all.
@@ -155,23 +147,24 @@ impl Addresses {
 
     /// Takes note of what has changed: documents, the host's addresses, which ENIs are ready, time.
     pub(super) fn update(&mut self, around: Surroundings<'_>) {
-        let Some(manager) = &mut self.manager else {
-            return;
-        };
-        let Surroundings {
-            intent,
-            generation,
-            taken,
-            ready,
-            nat,
-        } = around;
-        let policy = &intent.policy;
-        let masquerade = &intent.settings.masquerade;
+        self.hold_hidden(around.hidden);
+        if self.section.enabled {
+            self.observe(&around);
+        }
+        self.advance(&around);
+    }
+
+    /// Takes note of what there is to give.
+    fn observe(&mut self, around: &Surroundings<'_>) {
+        let policy = &around.intent.policy;
+        let settings = &around.intent.settings;
+        let masquerade = &settings.masquerade;
         let inputs = Inputs {
-            generation,
+            generation: around.generation,
             pools: policy.pools.clone(),
-            taken,
+            taken: around.taken.clone(),
         };
+        let manager = &mut self.manager;
         if self.inputs.as_ref() != Some(&inputs) {
             let documents = policy.pools.as_deref();
             match allocation::pools(documents, &manager.allocator().settings().default_pool) {
@@ -181,13 +174,13 @@ impl Addresses {
                         let policy = policy.pool(name, &masquerade)?;
                         Some(policy.skip_masquerade)
                     };
-                    let kind = allocation::kind(pools, self.plain_is_native, Box::new(skips));
+                    let kind = allocation::kind(pools, settings, Box::new(skips));
                     manager.reconfigure(kind);
                     self.pools_error = None;
                 }
                 Err(error) => self.pools_error = Some(error.to_string()),
             }
-            let document = allocation::node_pools(&intent.node, inputs.taken.clone());
+            let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
             let changes = manager.observe(document);
             log(&changes);
             self.changes = changes;
@@ -199,21 +192,22 @@ impl Addresses {
         if are_read && self.pools_error.is_none() {
             allocator.lift(Barrier::POOLS);
         }
-        if let Some(ready) = ready {
-            allocator.set_ready(ready);
+        if let Some(ready) = &around.ready {
+            allocator.set_ready(ready.clone());
             allocator.lift(KERNEL);
         }
-        self.advance(nat);
     }
 
-    /// Lets time do what it does.
-    fn advance(&mut self, nat: &nat::Handle) {
-        let Some(manager) = &mut self.manager else {
-            return;
-        };
+    /// Lets time do what it does. An address stays held while anything of it is in the kernel, or may
+    /// be.
+    fn advance(&mut self, around: &Surroundings<'_>) {
         let at_once = self.section.cooldown.get().is_zero();
-        let is_quiet = |address| at_once || nat.is_quiet(address);
-        let advanced = manager.allocator_mut().advance(Self::now(), is_quiet);
+        let is_over = |address| {
+            around.lingering.is_some_and(|all| !all.contains(&address))
+                && (at_once || around.nat.is_quiet(address))
+        };
+        let allocator = self.manager.allocator_mut();
+        let advanced = allocator.advance(Self::now(), is_over);
         for lease in &advanced.expired {
             tracing::info!(owner = %lease.owner, address = %lease.address, "taken back: unclaimed");
             self.owners.remove(&lease.owner);
@@ -228,10 +222,16 @@ impl Addresses {
         addresses: &BTreeSet<IpAddr>,
         ask: &Ask,
     ) -> Result<Vec<Given>, AllocateError> {
-        let Some(manager) = &mut self.manager else {
-            let waiting = vec![KERNEL];
-            return Err(AllocateError::Restoring { waiting });
-        };
+        if let Some(lease) = self
+            .held_by(&unreadable::owner_of(EndpointId::of(owner)))
+            .pop()
+        {
+            return Err(AllocateError::HasAnother {
+                owner: owner.clone(),
+                has: lease.address,
+                pool: lease.pool.unwrap_or_default(),
+            });
+        }
         let request = |want: Want| Request {
             owner: owner.clone(),
             pool: ask.pools.get(&want.family()).cloned(),
@@ -248,22 +248,32 @@ impl Addresses {
                 .map(request)
                 .collect()
         };
-        manager.allocate(&requests, Self::now())
+        self.manager.allocate(&requests, Self::now())
+    }
+
+    /// An owner has addresses that it brought itself.
+    pub(super) fn adopt(
+        &mut self,
+        owner: &Owner,
+        addresses: &BTreeSet<IpAddr>,
+    ) -> Result<(), AllocateError> {
+        let now = Self::now();
+        for address in addresses {
+            self.manager.allocator_mut().adopt(owner, *address, now)?;
+            self.is_stale = true;
+        }
+        Ok(())
     }
 
     /// The leases of an owner.
     pub(super) fn held_by(&self, owner: &Owner) -> Vec<Lease> {
-        let manager = self.manager.iter();
-        let held = manager.flat_map(|manager| manager.allocator().held_by(owner));
-        held.cloned().collect()
+        self.manager.allocator().held_by(owner).cloned().collect()
     }
 
     /// The owner lives: what it has does not expire. Its leases; none where it has none.
     pub(super) fn claim(&mut self, owner: &Owner) -> Vec<Lease> {
-        let Some(manager) = &mut self.manager else {
-            return Vec::new();
-        };
-        let claimed = manager.allocator_mut().claim(owner).unwrap_or_default();
+        let allocator = self.manager.allocator_mut();
+        let claimed = allocator.claim(owner).unwrap_or_default();
         self.is_stale |= self.owners.contains_key(owner);
         claimed
     }
@@ -279,6 +289,7 @@ impl Addresses {
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Self::now()),
+            namespace: None,
             leases: Vec::new(),
         };
         self.owners.insert(owner.clone(), about);
@@ -292,45 +303,52 @@ impl Addresses {
 
     /// What an owner was given for an endpoint that could not be made is free again at once.
     pub(super) fn take_back(&mut self, owner: &Owner) {
-        if let Some(manager) = &mut self.manager {
-            manager.allocator_mut().take_back(owner);
-            self.is_stale |= self.owners.remove(owner).is_some();
-        }
-    }
-
-    /// Writes down that what these owners have cools down from now on. It is still theirs: their
-    /// records come next. Without their addresses on disk nothing needs to be written.
-    pub(super) fn announce_release(&mut self, owners: &[Owner]) {
-        if owners.iter().any(|owner| !self.held_by(owner).is_empty()) {
-            self.is_stale = true;
-            self.save(owners);
-        }
-    }
-
-    /// The owner is gone: what it has cools down.
-    pub(super) fn release(&mut self, owner: &Owner) -> Vec<Lease> {
-        let Some(manager) = &mut self.manager else {
-            return Vec::new();
-        };
+        self.manager.allocator_mut().take_back(owner);
         self.is_stale |= self.owners.remove(owner).is_some();
-        let released = manager.allocator_mut().release(owner, Self::now());
-        if self.section.cooldown.get().is_zero() {
-            let freed = manager.allocator_mut().advance(Self::now(), |_| true);
-            self.is_stale |= !freed.cooled.is_empty();
+    }
+
+    /// Writes down that what these owners have cools down from now on; the moment, for
+    /// [`Self::release`]. It is still theirs: their records come next. Without their addresses on disk
+    /// nothing needs to be written.
+    pub(super) fn announce_release(&mut self, owners: &[Owner]) -> Time {
+        let now = Self::now();
+        let leaving: Vec<Owner> = owners.iter().flat_map(unreadable::names).collect();
+        if leaving.iter().any(|owner| !self.held_by(owner).is_empty()) {
+            self.is_stale = true;
+            self.write(&leaving, now);
         }
+        now
+    }
+
+    /// The owner is gone: what it has cools down from this moment on.
+    pub(super) fn release(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
+        self.owners.remove(owner);
+        self.ledger.drop_unreadable(EndpointId::of(owner));
+        let names = unreadable::names(owner);
+        let released: Vec<Lease> = names.iter().flat_map(|of| self.cool_down(of, at)).collect();
+        self.is_stale |= !released.is_empty();
         released
     }
 
-    /// Writes the ledger where it does not say what is so; `leaving` are owners whose addresses are
-    /// written down as cooling down already. Why it could not be written is kept for the status.
-    pub(super) fn save(&mut self, leaving: &[Owner]) -> bool {
+    fn cool_down(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
+        self.manager.allocator_mut().release(owner, at)
+    }
+
+    /// Writes the ledger where it does not say what is so. Why it could not be written is kept for the
+    /// status.
+    pub(super) fn save(&mut self) -> bool {
+        self.write(&[], Self::now())
+    }
+
+    /// The same with owners whose addresses are written down as cooling down from a moment on.
+    fn write(&mut self, leaving: &[Owner], at: Time) -> bool {
         if !self.is_stale {
             return true;
         }
-        let entries = self.entries(leaving);
-        match self.ledger.write(&entries, &self.boot) {
+        match self.ledger.write(self.entries(leaving, at)) {
             Ok(()) => {
-                self.is_stale = false;
+                // What cannot be made last yet is tried again.
+                self.is_stale = self.ledger.is_unsynced();
                 self.unsaved = None;
                 true
             }
@@ -346,36 +364,35 @@ impl Addresses {
     }
 
     /// What has to be on disk.
-    fn entries(&self, leaving: &[Owner]) -> Entries {
-        let Some(manager) = &self.manager else {
-            return Entries::default();
-        };
-        let mut state = manager.allocator().state();
-        let until = Self::now().after(self.section.cooldown.get());
-        let mut owners = BTreeMap::new();
-        for lease in state.leases {
-            if leaving.contains(&lease.owner) {
-                state.cooling.push(ipam::Cooling {
-                    address: lease.address,
-                    pool: lease.pool,
-                    block: lease.block,
-                    until,
-                });
-            } else if let Some(about) = self.owners.get(&lease.owner) {
-                let of = owners.entry(lease.owner.clone());
-                of.or_insert_with(|| about.clone()).leases.push(lease);
-            }
-        }
-        Entries {
-            owners: owners.into_values().collect(),
-            cooling: state.cooling,
-            released: state.released,
-        }
+    fn entries(&self, leaving: &[Owner], at: Time) -> Vec<Entry> {
+        let allocator = self.manager.allocator();
+        let until = at.after(self.section.cooldown.get());
+        let left = leaving.iter().flat_map(|owner| allocator.held_by(owner));
+        let left = left.map(|lease| Cooling {
+            address: lease.address,
+            pool: lease.pool.clone(),
+            block: lease.block,
+            until,
+        });
+        let cooling = allocator.cooling().cloned().chain(left).map(Entry::Cooling);
+        let staying = self
+            .owners
+            .iter()
+            .filter(|(owner, _)| !leaving.contains(owner));
+        let owners = staying.filter_map(|(owner, about)| {
+            let leases: Vec<Lease> = allocator.held_by(owner).cloned().collect();
+            let about = About {
+                leases,
+                ..about.clone()
+            };
+            (!about.leases.is_empty()).then_some(Entry::Owner(about))
+        });
+        owners.chain(cooling).collect()
     }
 
     /// Why no pod can be added that names no pool; `None` where one can.
     pub(super) fn exhausted(&self) -> Option<AllocateError> {
-        let allocator = self.manager.as_ref()?.allocator();
+        let allocator = self.manager.allocator();
         let pool = &allocator.settings().default_pool;
         let mut families = self.section.families.get().iter();
         families.find_map(|&family: &Family| allocator.probe(pool, family).err())

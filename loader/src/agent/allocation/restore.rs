@@ -1,14 +1,15 @@
 //! The start: what was written down against the endpoints that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::net::IpAddr;
 
 use ipam::node::Pools;
-use ipam::{Claim, Lease, Manager, Owner, SeenEndpoint, Settings, Time};
+use ipam::{Claim, Lease, Manager, Owner, SeenEndpoint, Settings, State};
 
-use super::ledger::Entries;
-use super::{Addresses, Pods, SkipsMasquerade, allocation};
-use crate::intent::{About, Endpoint};
+use super::ledger::Found;
+use super::{Addresses, Pods, SkipsMasquerade, allocation, unreadable};
+use crate::intent::{self, About, Endpoint};
+use crate::types::EndpointId;
 
 /// What a start came to.
 pub(super) struct Restoration {
@@ -16,8 +17,8 @@ pub(super) struct Restoration {
     pub(super) manager: Manager<Pods>,
     /// What is known of owners that have addresses and no endpoint.
     pub(super) owners: BTreeMap<Owner, About>,
-    /// Whether the file does not say what is so.
-    pub(super) is_stale: bool,
+    /// Of whom a record cannot be read that holds nothing: what it had is known from elsewhere.
+    pub(super) settled: Vec<EndpointId>,
     /// What people should know.
     pub(super) conflicts: Vec<String>,
 }
@@ -25,16 +26,19 @@ pub(super) struct Restoration {
 /// Compares what was written down with the endpoints.
 pub(super) fn restore<'a>(
     settings: Settings,
-    plain_is_native: bool,
-    mut entries: Entries,
-    is_of_another_boot: bool,
+    of_node: &intent::Settings,
+    found: Found,
     endpoints: impl Iterator<Item = &'a Endpoint>,
 ) -> Restoration {
     let now = Addresses::now();
     let mut leases: Vec<Lease> = Vec::new();
     let mut seen: Vec<SeenEndpoint> = Vec::new();
     for endpoint in endpoints {
-        leases.extend(endpoint.about.leases.iter().cloned());
+        leases.extend(endpoint.about.leases.iter().cloned().map(|lease| Lease {
+            // Nothing is of the future but what is of another boot.
+            since: lease.since.min(now),
+            ..lease
+        }));
         seen.push(SeenEndpoint {
             owner: endpoint.owner.clone(),
             addresses: endpoint.addresses.clone(),
@@ -42,7 +46,7 @@ pub(super) fn restore<'a>(
     }
     let of_endpoints: BTreeSet<Owner> = seen.iter().map(|one| one.owner.clone()).collect();
     let mut owners = BTreeMap::new();
-    for about in &entries.owners {
+    for about in &found.owners {
         let Some(owner) = about.leases.first().map(|lease| lease.owner.clone()) else {
             continue;
         };
@@ -57,30 +61,15 @@ pub(super) fn restore<'a>(
         }
         let known = About {
             leases: Vec::new(),
-            since: if is_of_another_boot {
-                Some(now)
-            } else {
-                about.since
-            },
             ..about.clone()
         };
         owners.insert(owner, known);
     }
-    if is_of_another_boot {
-        let cooldown = now.after(settings.cooldown);
-        for cooling in &mut entries.cooling {
-            cooling.until = cooldown;
-        }
-        let of_owners = entries
-            .owners
-            .iter_mut()
-            .flat_map(|about| &mut about.leases);
-        let all = of_owners.chain(&mut leases);
-        all.for_each(|lease| age(lease, now));
-    }
-    let state = entries.into_state(leases.into_iter());
+    let (unknown, settled) = unknown(&found, &seen);
+    seen.extend(unknown);
+    let state = state(found, leases);
     let no_policy_yet: SkipsMasquerade = Box::new(|_| None);
-    let kind = allocation::kind(Pools::default(), plain_is_native, no_policy_yet);
+    let kind = allocation::kind(Pools::default(), of_node, no_policy_yet);
     let (manager, restored) = Manager::restore(kind, settings, state, Some(&seen), now);
     tracing::info!(
         kept = restored.kept,
@@ -100,17 +89,48 @@ pub(super) fn restore<'a>(
     owners.retain(|owner, _| has_any(owner) && !of_endpoints.contains(owner));
     Restoration {
         owners,
-        is_stale: !restored.dropped.is_empty() || is_of_another_boot,
+        settled,
         conflicts: restored.conflicts.iter().map(ToString::to_string).collect(),
         manager,
     }
 }
 
-/// A lease of an earlier boot, in the time of this one.
-fn age(lease: &mut Lease, now: Time) {
-    lease.since = now;
-    if let Claim::Unclaimed { until } = &mut lease.claim {
-        // What is left of its time is not known; the allocator shortens it to the whole.
-        *until = now.after(Duration::MAX);
+/// Owners of whom only an id is known, with what they have: what nobody else is known to have. And those
+/// that have nothing of the kind.
+fn unknown(found: &Found, seen: &[SeenEndpoint]) -> (Vec<SeenEndpoint>, Vec<EndpointId>) {
+    let of_owners = found.owners.iter().flat_map(|about| &about.leases);
+    let of_owners = of_owners.map(|lease| lease.address);
+    let of_endpoints = seen.iter().flat_map(|one| one.addresses.iter().copied());
+    let known: BTreeSet<IpAddr> = of_owners.chain(of_endpoints).collect();
+    let mut unknown = Vec::new();
+    let mut settled = Vec::new();
+    for (id, addresses) in &found.unreadable {
+        let addresses: BTreeSet<IpAddr> = addresses.difference(&known).copied().collect();
+        if addresses.is_empty() {
+            settled.push(*id);
+        } else {
+            let owner = unreadable::owner_of(*id);
+            unknown.push(SeenEndpoint { owner, addresses });
+        }
+    }
+    (unknown, settled)
+}
+
+/// The leases and all the rest, as the allocator takes it.
+fn state(found: Found, of_endpoints: Vec<Lease>) -> State {
+    let mut leases: BTreeMap<IpAddr, Lease> = BTreeMap::new();
+    let own = found.owners.into_iter().flat_map(|about| about.leases);
+    // What stands first counts: an endpoint has its addresses, whatever else was written down.
+    for lease in of_endpoints.into_iter().chain(own) {
+        leases.entry(lease.address).or_insert(lease);
+    }
+    let mut cooling = found.cooling;
+    // Of an owner whose delete did not get to its record.
+    cooling.retain(|cooling| !leases.contains_key(&cooling.address));
+    State {
+        leases: leases.into_values().collect(),
+        cooling,
+        // Nothing is given back: nobody but people writes the node's document.
+        released: BTreeSet::new(),
     }
 }

@@ -22,10 +22,10 @@ impl Addresses {
         endpoints: &BTreeMap<&Owner, &Endpoint>,
         nat: &nat::Handle,
     ) -> types::Addresses {
-        let Some(manager) = &self.manager else {
+        if !self.section.enabled {
             return types::Addresses::default();
-        };
-        let allocator = manager.allocator();
+        }
+        let allocator = self.manager.allocator();
         let orphans: Vec<_> = allocator.orphans().map(|lease| lease.address).collect();
         let lease = |lease: &Lease| {
             let endpoint = endpoints.get(&lease.owner);
@@ -61,10 +61,10 @@ impl Addresses {
 
     /// The pools with their blocks.
     pub(in crate::agent) fn pools(&self) -> Vec<PoolStatus> {
-        let Some(manager) = &self.manager else {
+        if !self.section.enabled {
             return Vec::new();
-        };
-        let allocator = manager.allocator();
+        }
+        let allocator = self.manager.allocator();
         let mut pools: BTreeMap<(Option<String>, Family), PoolStatus> = BTreeMap::new();
         let row = |pool: Option<String>, family| PoolStatus {
             pool,
@@ -111,21 +111,15 @@ impl Addresses {
         bad_deletes: &[std::path::PathBuf],
     ) -> AllocationStatus {
         let enabled = self.section.enabled;
-        let waiting = match &self.manager {
-            Some(manager) => {
-                let waiting = manager.allocator().waiting();
-                waiting.map(|barrier| barrier.to_string()).collect()
-            }
-            None => Vec::new(),
-        };
+        let waiting = self.manager.allocator().waiting().filter(|_| enabled);
+        let waiting = waiting.map(|barrier| barrier.to_string()).collect();
         let mut pools = self.pools();
         for pool in &mut pools {
             pool.blocks.clear();
         }
         let mut leases = self.list(endpoints, nat).leases;
         leases.retain(|lease| lease.orphan);
-        let skips = |problem: &&Problem| matches!(problem, Problem::PlainPoolSkips { .. });
-        let refused = self.changes.problems.iter().filter(skips);
+        let refused = self.changes.problems.iter().filter(is_refusal);
         let refused = refused.map(ToString::to_string);
         let bad = bad_deletes.iter().map(|path| {
             let path = path.display();
@@ -142,19 +136,10 @@ impl Addresses {
 
     /// What is wrong, and not only refused.
     pub(in crate::agent) fn faults(&self) -> impl Iterator<Item = String> {
-        let skips = |problem: &&Problem| matches!(problem, Problem::PlainPoolSkips { .. });
-        let problems = self.changes.problems.iter().filter(move |p| !skips(p));
+        let problems = self.changes.problems.iter().filter(|p| !is_refusal(p));
         let problems = problems.map(ToString::to_string);
         let pools_error = self.pools_error.iter();
         let pools_error = pools_error.map(|error| format!("the pools stay as they were: {error}"));
-        let corrupt = self.corrupt.iter().map(|path| {
-            let path = path.display();
-            format!(
-                "the addresses' file could not be read at a start, so that cooldowns and leases \
-                 without an endpoint were lost; it is kept as {path}, remove it once it was looked \
-                 at"
-            )
-        });
         let unsaved = self.unsaved.iter();
         let unsaved =
             unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
@@ -162,9 +147,17 @@ impl Addresses {
         problems
             .chain(pools_error)
             .chain(conflicts)
-            .chain(corrupt)
+            .chain(self.ledger.faults())
             .chain(unsaved)
     }
+}
+
+/// Whether a problem only tells that something which was asked for is not done.
+fn is_refusal(problem: &&Problem) -> bool {
+    matches!(
+        problem,
+        Problem::PlainPoolSkips { .. } | Problem::NotMasqueraded { .. }
+    )
 }
 
 fn expires(lease: &Lease) -> Option<u64> {

@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use std::fs::File;
+use std::io;
+
 use super::*;
 
 fn endpoint(container: &str) -> Endpoint {
@@ -29,7 +32,7 @@ fn reopen(folder: &Path) -> Stored {
 fn what_is_put_comes_back_and_what_is_removed_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("endpoints");
-    let (store, stored) = Store::open(&path).unwrap();
+    let (mut store, stored) = Store::open(&path).unwrap();
     assert!(stored.endpoints.is_empty() && stored.corrupt.is_empty());
     let (a, b) = (endpoint("a"), endpoint("b"));
     store.put(&a).unwrap();
@@ -44,10 +47,37 @@ fn what_is_put_comes_back_and_what_is_removed_does_not() {
     assert_eq!(reopen(&path).endpoints, BTreeMap::from([(b.id(), b)]));
 }
 
+/// A record that has its name is in force, whatever becomes of the folder: the next agent sees it.
+/// So nobody is told that it failed, and the status tells what a power cut may undo.
+#[test]
+fn what_a_folder_that_cannot_be_synced_has_is_in_force_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    let (a, b) = (endpoint("a"), endpoint("b"));
+    store.put(&a).unwrap();
+    assert_eq!(store.unsynced(), None);
+    store
+        .folder
+        .set_sync(|_| Err(io::Error::from_raw_os_error(libc::EIO)));
+    store.put(&b).unwrap();
+    store.remove(a.id()).unwrap();
+    let text = store.unsynced().unwrap();
+    assert!(text.contains("Input/output error"), "{text}");
+    assert_eq!(
+        reopen(folder.path()).endpoints,
+        BTreeMap::from([(b.id(), b.clone())])
+    );
+    store.restore([&b]).unwrap();
+    assert!(store.unsynced().is_some(), "it still cannot");
+    store.folder.set_sync(|_| Ok(()));
+    store.restore([&b]).unwrap();
+    assert_eq!(store.unsynced(), None);
+}
+
 #[test]
 fn a_record_under_another_name_is_set_aside() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(folder.path()).unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
     let (a, b) = (endpoint("a"), endpoint("b"));
     store.put(&a).unwrap();
     fs::rename(store.path(a.id()), store.path(b.id())).unwrap();
@@ -91,10 +121,10 @@ fn a_record_with_a_value_that_is_not_allowed_is_set_aside() {
 #[test]
 fn what_is_no_file_stops_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(folder.path()).unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
     let good = endpoint("good");
     store.put(&good).unwrap();
-    fs::create_dir(folder.path().join(format!("{TEMPORARY_PREFIX}folder"))).unwrap();
+    fs::create_dir(folder.path().join(".new-folder")).unwrap();
     let [fifo, endless, directory] = ["fifo", "endless", "directory"].map(endpoint);
     nix::unistd::mkfifo(&store.path(fifo.id()), nix::sys::stat::Mode::S_IRWXU).unwrap();
     std::os::unix::fs::symlink("/dev/zero", store.path(endless.id())).unwrap();
@@ -119,12 +149,12 @@ proptest! {
     #[test]
     fn a_cut_temporary_file_harms_nothing(cut in 0_usize..200, junk in "[a-z]{1,12}") {
         let folder = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(folder.path()).unwrap();
+        let (mut store, _) = Store::open(folder.path()).unwrap();
         let a = endpoint("a");
         store.put(&a).unwrap();
         let whole = fs::read(store.path(a.id())).unwrap();
         let cut = &whole[..cut.min(whole.len())];
-        let temporary = folder.path().join(format!("{TEMPORARY_PREFIX}x1"));
+        let temporary = folder.path().join(".new-x1");
         fs::write(&temporary, cut).unwrap();
         fs::write(folder.path().join(junk), cut).unwrap();
         let stored = reopen(folder.path());
@@ -137,7 +167,7 @@ proptest! {
     #[test]
     fn a_cut_record_is_set_aside(part in 0.0_f64..1.0) {
         let folder = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(folder.path()).unwrap();
+        let (mut store, _) = Store::open(folder.path()).unwrap();
         let (a, b) = (endpoint("a"), endpoint("b"));
         store.put(&a).unwrap();
         store.put(&b).unwrap();

@@ -9,7 +9,7 @@ use crate::api::types::{Addresses as Listed, Collect, Leased};
 use crate::api::{AddressCommand, AddressRequest, Ask};
 use crate::intent::PodRef;
 
-fn ask(families: &[Family]) -> Ask {
+pub(super) fn ask(families: &[Family]) -> Ask {
     Ask {
         families: families.iter().copied().collect(),
         network: Some("towpath".into()),
@@ -17,7 +17,7 @@ fn ask(families: &[Family]) -> Ask {
     }
 }
 
-fn wanted(container: &str, ask: Ask) -> EndpointRequest {
+pub(super) fn wanted(container: &str, ask: Ask) -> EndpointRequest {
     EndpointRequest {
         addresses: BTreeSet::new(),
         ask: Box::new(ask),
@@ -26,7 +26,7 @@ fn wanted(container: &str, ask: Ask) -> EndpointRequest {
 }
 
 /// As `add`, without a look at the namespace, which a model has not.
-async fn give(
+pub(super) async fn give(
     actor: &mut Actor<ModelHost>,
     request: EndpointRequest,
 ) -> Result<Attachment, ApiError> {
@@ -46,6 +46,7 @@ async fn give(
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Addresses::now()),
+            namespace: None,
             leases: Vec::new(),
         },
     };
@@ -53,17 +54,20 @@ async fn give(
     actor.finish(vec![admitted]).await.remove(0)
 }
 
-fn given(attachment: &Attachment) -> Vec<IpAddr> {
+pub(super) fn given(attachment: &Attachment) -> Vec<IpAddr> {
     attachment.addresses.iter().map(|a| a.address).collect()
 }
 
-async fn listed(actor: &mut Actor<ModelHost>) -> Listed {
+pub(super) async fn listed(actor: &mut Actor<ModelHost>) -> Listed {
     let (reply, answer) = oneshot::channel();
     actor.address_command(AddressCommand::List(reply)).await;
     answer.await.unwrap().unwrap()
 }
 
-async fn lease(actor: &mut Actor<ModelHost>, container: &str) -> Result<Leased, ApiError> {
+pub(super) async fn lease(
+    actor: &mut Actor<ModelHost>,
+    container: &str,
+) -> Result<Leased, ApiError> {
     let request = AddressRequest {
         owner: endpoint(container, &[]).owner,
         addresses: BTreeSet::new(),
@@ -75,7 +79,7 @@ async fn lease(actor: &mut Actor<ModelHost>, container: &str) -> Result<Leased, 
     answer.await.unwrap()
 }
 
-async fn claim(actor: &mut Actor<ModelHost>, container: &str) -> Result<(), ApiError> {
+pub(super) async fn claim(actor: &mut Actor<ModelHost>, container: &str) -> Result<(), ApiError> {
     let (reply, answer) = oneshot::channel();
     let command = AddressCommand::Claim(endpoint(container, &[]).owner, reply);
     actor.address_command(command).await;
@@ -210,10 +214,10 @@ async fn what_nobody_claims_is_taken_back() {
     let mut actor = machine.start().await;
     let leased = lease(&mut actor, "x").await.unwrap();
     machine.kill(actor);
-    let file = machine.state.path().join("addresses.json");
+    let file = machine.ledger("lease").pop().unwrap();
     let text = fs::read_to_string(&file).unwrap();
     let mut content: Value = serde_json::from_str(&text).unwrap();
-    let claim = &mut content["owners"][0]["leases"][0]["claim"];
+    let claim = &mut content["entry"]["owner"]["leases"][0]["claim"];
     assert!(claim["unclaimed"]["until"].is_u64(), "{text}");
     claim["unclaimed"]["until"] = 1.into();
     fs::write(&file, content.to_string()).unwrap();
@@ -225,6 +229,7 @@ async fn what_nobody_claims_is_taken_back() {
 
     // The clock of another boot says nothing of this one's.
     content["boot"] = "another".into();
+    fs::remove_file(machine.ledger("cooling").pop().unwrap()).unwrap();
     fs::write(&file, content.to_string()).unwrap();
     let mut actor = machine.start().await;
     let again = lease(&mut actor, "x").await.unwrap();
@@ -255,7 +260,8 @@ async fn the_address_of_a_record_that_cannot_be_read_is_kept() {
         .unwrap();
     let mut explicit = wanted("z", Ask::default());
     explicit.addresses = given(&pod).into_iter().collect();
-    give(&mut actor, explicit).await.unwrap();
+    let error = give(&mut actor, explicit).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressCoolingDown);
 }
 
 /// A delete needs no document, and is not forgotten for want of one.
@@ -279,36 +285,14 @@ async fn a_delete_before_the_document_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_set_aside_and_endpoints_keep_their_addresses() {
-    let mut machine = Machine::new();
-    let mut actor = machine.start().await;
-    let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    lease(&mut actor, "y").await.unwrap();
-    machine.kill(actor);
-    let file = machine.state.path().join("addresses.json");
-    let whole = fs::read(&file).unwrap();
-    for damaged in [&whole[..whole.len() / 2], b"", b"\xff\xfe", b"{}"] {
-        fs::write(&file, damaged).unwrap();
-        let mut actor = machine.start().await;
-        let again = add(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-        assert_eq!(again, pod);
-        let status = actor.status().await;
-        let problems = status.allocation.problems.join("\n");
-        assert!(problems.contains("addresses.json.corrupt"), "{problems}");
-        assert!(!file.exists(), "set aside");
-        machine.kill(actor);
-    }
-}
-
-#[tokio::test]
 async fn a_full_disk_refuses_an_add_and_lets_a_delete_go() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    // A folder in the file's place: nothing can be renamed to it.
-    let file = machine.state.path().join("addresses.json");
-    fs::create_dir(&file).unwrap();
-    fs::write(file.join("x"), "").unwrap();
+    // A file in the folder's place: nothing can be written there.
+    let file = machine.state.path().join("addresses");
+    fs::remove_dir(&file).unwrap();
+    fs::write(&file, "").unwrap();
     let error = lease(&mut actor, "y").await.unwrap_err();
     assert_eq!(error.code, ErrorCode::Internal);
     let leases = listed(&mut actor).await.leases;
@@ -320,7 +304,7 @@ async fn a_full_disk_refuses_an_add_and_lets_a_delete_go() {
     actor.delete(&[pod.owner]).await.remove(0).unwrap();
     let problems = actor.status().await.allocation.problems.join("\n");
     assert!(problems.contains("a crash would lose"), "{problems}");
-    fs::remove_dir_all(&file).unwrap();
+    fs::remove_file(&file).unwrap();
     actor.run_pass().await;
     assert_eq!(actor.status().await.allocation.problems, [""; 0]);
 }

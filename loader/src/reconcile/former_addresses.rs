@@ -12,13 +12,13 @@ use crate::plan::{Plan, Planned};
 
 /// How long an old address is known: beyond the round trip of anything that is not lost (RFC 6298
 /// section 2 has a sender wait a second for its first answer).
-const LINGER: Duration = Duration::from_secs(1);
+const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The old addresses, and since when they are not to be.
 #[derive(Debug, Default)]
-pub(super) struct Linger(BTreeMap<IpAddr, Instant>);
+pub(super) struct FormerAddresses(BTreeMap<IpAddr, Instant>);
 
-impl Linger {
+impl FormerAddresses {
     /// Takes out of a plan what would make an old address the host's, or nobody's, too early.
     pub(super) fn hold_back(&mut self, plan: &mut Plan, observed: &Observed, now: Instant) {
         let Plan { steps, objects, .. } = plan;
@@ -27,7 +27,7 @@ impl Linger {
             Some((address, self.0.get(&address).copied().unwrap_or(now)))
         });
         self.0 = old.collect();
-        let is_due = |since: &Instant| now.saturating_duration_since(*since) >= LINGER;
+        let is_due = |since: &Instant| now.saturating_duration_since(*since) >= KNOWN_FOR;
         steps.retain(|planned| match planned.object {
             Object::MapEntry(MapEntry::Address(address, _)) => {
                 self.0.get(&address).is_none_or(is_due)
@@ -38,7 +38,7 @@ impl Linger {
 
     /// When the next one is due.
     pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
-        let due = self.0.values().map(|since| *since + LINGER);
+        let due = self.0.values().map(|since| *since + KNOWN_FOR);
         due.min().map(|due| due.saturating_duration_since(now))
     }
 }

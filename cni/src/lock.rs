@@ -1,0 +1,87 @@
+//! Locks between calls (flock): they go with whoever has them.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Code, Failure};
+use crate::owner::Owner;
+
+/// How often a lock is tried that somebody else has.
+const RETRY: Duration = Duration::from_millis(5);
+/// Folder of the locks of owners, in the state folder.
+const FOLDER: &str = "delegated";
+/// How many digits of an owner's id choose its lock: there are few files, and none has to go.
+const DIGITS: usize = 2;
+
+/// A lock that was asked for.
+#[derive(Debug)]
+pub(crate) enum Locked {
+    /// It is ours until this is dropped.
+    Ours(File),
+    /// Somebody else has it, and it is not needed.
+    NotNeeded,
+    /// Somebody else has had it for too long.
+    TooLong,
+}
+
+/// Locks a file. Waits while somebody else has it and it is needed.
+///
+/// # Errors
+/// When the file cannot be opened or locked.
+pub(crate) fn lock(
+    path: &Path,
+    patience: Duration,
+    needed: impl Fn() -> bool,
+) -> io::Result<Locked> {
+    let deadline = Instant::now() + patience;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Locked::Ours(file)),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if !needed() => return Ok(Locked::NotNeeded),
+            Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
+                return Ok(Locked::TooLong);
+            }
+            // A lock that is waited for without end would outlast the runtime's patience.
+            Err(TryLockError::WouldBlock) => thread::sleep(RETRY),
+        }
+    }
+}
+
+/// Has calls for an owner that go to a delegated plugin come one after the other, as long as what this
+/// returns is there: who comes second sees what the first one has made. Others may have to wait for
+/// each other too.
+///
+/// # Errors
+/// When the lock cannot be had.
+pub(crate) fn take_turn(
+    state_dir: &Path,
+    owner: &Owner,
+    patience: Duration,
+) -> Result<File, Failure> {
+    let folder = state_dir.join(FOLDER);
+    let id = owner.endpoint_id();
+    let path = folder
+        .join(id.get(..DIGITS).unwrap_or(&id))
+        .with_extension("lock");
+    let locked = fs::create_dir_all(&folder).and_then(|()| lock(&path, patience, || true));
+    match locked {
+        Ok(Locked::Ours(file)) => Ok(file),
+        Ok(Locked::NotNeeded | Locked::TooLong) => {
+            let message = "another call for this container goes on";
+            Err(Failure::new(Code::TryAgainLater, message))
+        }
+        Err(error) => {
+            let message = format!("{} cannot be locked", path.display());
+            Err(Failure::new(Code::Io, message).with_details(error.to_string()))
+        }
+    }
+}

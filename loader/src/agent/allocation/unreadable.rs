@@ -1,0 +1,48 @@
+//! Addresses of whom nothing is known but an id: a record cannot be read, an endpoint's or a lease's.
+//! They are leases like any other, so that nobody else gets them, and they cool down when their owner
+//! is deleted or gone.
+
+use std::collections::BTreeSet;
+
+use super::Addresses;
+use crate::agent::facts::Holders;
+use crate::types::{EndpointId, Owner};
+
+/// Who has what a record tells that cannot be read. No owner is called so: a container's id begins with
+/// a letter or a digit.
+pub(super) fn owner_of(id: EndpointId) -> Owner {
+    Owner {
+        container_id: "?".to_owned(),
+        interface: id.device(),
+    }
+}
+
+/// An owner by its own name, and as it is called while a record of it cannot be read.
+pub(super) fn names(owner: &Owner) -> [Owner; 2] {
+    [owner.clone(), owner_of(EndpointId::of(owner))]
+}
+
+impl Addresses {
+    /// Takes note of what the devices have of endpoints whose records cannot be read. What one had
+    /// that is there no more cools down.
+    pub(super) fn hold_hidden(&mut self, hidden: &Holders) {
+        let now = Self::now();
+        let mut ids = BTreeSet::new();
+        for (address, device) in hidden {
+            let Some(id) = EndpointId::from_device(device) else {
+                continue;
+            };
+            ids.insert(id);
+            let allocator = self.manager.allocator_mut();
+            if allocator.lease_of(*address).is_none() {
+                // It has none, so this does not fail.
+                self.is_stale |= allocator.adopt(&owner_of(id), *address, now).is_ok();
+            }
+        }
+        for id in std::mem::replace(&mut self.hidden, ids) {
+            if !self.hidden.contains(&id) && !self.ledger.has_unreadable(id) {
+                self.is_stale |= !self.cool_down(&owner_of(id), now).is_empty();
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A folder of files that are there as a whole or not at all, whatever is killed when.
+//!
+//! A file that has taken its name is in force: every process sees it from then on. What a folder that
+//! cannot be synced may still lose, it loses by a power cut, and no pod outlives that. So this is no
+//! failure of whoever writes: it is kept for the status, and tried again.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::faults::{self, Point};
+
+/// What a temporary file's name begins with.
+const TEMPORARY_PREFIX: &str = ".new-";
+
+/// How a folder is made last; tests have a disk that fails.
+type Sync = fn(&Path) -> io::Result<()>;
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    sync: Sync,
+    unsynced: Option<String>,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing {
+    /// Whether a power cut must not leave it empty under its name.
+    pub(super) is_synced: bool,
+    /// Before the content is written, under a temporary name.
+    pub(super) write: Point,
+    /// Before it takes its own name.
+    pub(super) rename: Point,
+}
+
+impl Folder {
+    /// Opens a folder, makes it when it is missing, and removes what was never finished. The names of
+    /// what is there.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or read.
+    pub(super) fn open(path: &Path) -> Result<(Self, Vec<String>)> {
+        fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
+        let folder = Self {
+            path: path.to_owned(),
+            sync: |path| File::open(path)?.sync_all(),
+            unsynced: None,
+        };
+        let mut names = Vec::new();
+        let entries = fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("read {}", path.display()))?;
+            // No name of ours is anything but ASCII.
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            if !name.starts_with(TEMPORARY_PREFIX) {
+                names.push(name);
+            } else if let Err(error) = fs::remove_file(entry.path()) {
+                tracing::warn!(path = %entry.path().display(), %error, "a leftover stays");
+            }
+        }
+        Ok((folder, names))
+    }
+
+    /// The path of a file.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file. When this returns, it is in force; after [`Self::sync`] a power cut does not
+    /// undo it.
+    ///
+    /// # Errors
+    /// When it cannot be written; what was there before is in force then.
+    pub(super) fn put(&self, name: &str, content: &[u8], how: Writing) -> Result<()> {
+        let path = self.path(name);
+        let write = || -> Result<()> {
+            fs::create_dir_all(&self.path)?;
+            let mut temporary = tempfile::Builder::new()
+                .prefix(TEMPORARY_PREFIX)
+                .tempfile_in(&self.path)?;
+            faults::reach(how.write);
+            temporary.write_all(content)?;
+            if how.is_synced {
+                temporary.as_file().sync_all()?;
+            }
+            faults::reach(how.rename);
+            temporary.persist(&path)?;
+            Ok(())
+        };
+        write().with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Removes a file. Absence is success.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", path.display()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Makes last what was written and removed. Where that fails, [`Self::unsynced`] tells why.
+    pub(super) fn sync(&mut self) {
+        let synced = match (self.sync)(&self.path) {
+            // Without a folder there is nothing that could come back.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        };
+        let failed = synced.err().map(|error| {
+            let path = self.path.display();
+            format!("a power cut may undo the last changes of {path}, it cannot be synced: {error}")
+        });
+        if let Some(text) = &failed
+            && self.unsynced != failed
+        {
+            tracing::error!("{text}");
+        }
+        self.unsynced = failed;
+    }
+
+    /// Why the last changes may be undone by a power cut; `None` where they cannot.
+    pub(super) fn unsynced(&self) -> Option<&str> {
+        self.unsynced.as_deref()
+    }
+
+    /// Has every sync from now on end like this.
+    #[cfg(test)]
+    pub(super) fn set_sync(&mut self, sync: Sync) {
+        self.sync = sync;
+    }
+}

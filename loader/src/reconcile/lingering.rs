@@ -1,0 +1,39 @@
+//! Addresses that nobody has any more, and of which the kernel still has something.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::kernel::MapEntry;
+use crate::object::Object;
+use crate::plan::Planned;
+
+/// The addresses of what is still to be removed: nobody else may have them before it is gone. An
+/// endpoint's device alone is no matter: it goes last, and without an entry nothing leaves by it.
+pub(super) fn addresses(left: &[Planned]) -> BTreeSet<IpAddr> {
+    let removals = left.iter().filter(|planned| !planned.adds);
+    removals
+        .filter_map(|planned| address(&planned.object))
+        .collect()
+}
+
+fn address(object: &Object) -> Option<IpAddr> {
+    match object {
+        Object::MapEntry(MapEntry::Address(address, entry)) if entry.is_endpoint() => {
+            Some(*address)
+        }
+        Object::Route(route) => {
+            let net = route.destination;
+            (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
+        }
+        Object::Neighbour(neighbour) => Some(neighbour.address),
+        Object::Sysctl(..)
+        | Object::ReservedPorts(_)
+        | Object::Mtu { .. }
+        | Object::Up(_)
+        | Object::Device(_)
+        | Object::Address(_)
+        | Object::Rule(_)
+        | Object::MapEntry(_)
+        | Object::Attachment(_) => None,
+    }
+}
