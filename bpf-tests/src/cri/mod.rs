@@ -10,6 +10,7 @@
 
 mod client;
 mod containerd;
+pub mod cost;
 mod image;
 mod podman;
 mod private;

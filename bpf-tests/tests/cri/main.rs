@@ -6,6 +6,7 @@
     reason = "a test ends where something unexpected happens"
 )]
 
+mod bench;
 mod bursts;
 mod census;
 mod chain;

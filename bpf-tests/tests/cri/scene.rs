@@ -1,7 +1,7 @@
 //! A node whose pods get addresses of two pools: ENIs 0 and 1 serve `default`, ENI 2 serves `blue`.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result};
 use bpf_tests::cri::Plugins;
 use bpf_tests::fabric::agent;
 use bpf_tests::fabric::document::{document, pool};
-use bpf_tests::fabric::layout::{Addressing, Eni};
+use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -58,7 +58,7 @@ impl Scene {
     pub(crate) fn with_prefixes(prefixes: [u8; 3]) -> Result<Self> {
         let enis: Vec<_> = (0..)
             .zip(prefixes)
-            .map(|(number, count)| eni(number, count))
+            .map(|(number, count)| Eni::with_prefixes(number, count))
             .collect();
         let mut node = document(&enis);
         node["status"]["eni"]["enis"][enis[2].id()]["tags"] = json!({"team": BLUE});
@@ -156,17 +156,6 @@ impl Scene {
             .with_context(|| format!("no ENI owns {address}"))?
             .number)
     }
-}
-
-/// An ENI with IPv4 prefixes, and one for IPv6.
-fn eni(number: u8, prefixes: u8) -> Eni {
-    let mut eni = Eni::new(number, Addressing::Prefixes);
-    eni.blocks
-        .retain(|block| Family::of(block.addr()) == Family::V6);
-    let first = (0..prefixes).map(|n| Ipv4Addr::new(10, 0, number, 16 + 16 * n));
-    eni.blocks
-        .extend(first.map(|first| IpNet::V4(Ipv4Net::new_assert(first, 28))));
-    eni
 }
 
 /// The plugin's binary, beside the agent's.

@@ -12,7 +12,7 @@ use datapath_build::Toolchain;
 
 use crate::process;
 pub(crate) use kube_proxy::kube_proxy;
-pub(crate) use runtimes::runtimes;
+pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

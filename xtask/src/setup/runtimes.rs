@@ -10,6 +10,9 @@ use crate::cache::Cache;
 use crate::console::note;
 use crate::mirror::Mirror;
 
+/// Names the folder of the container runtimes to the suite `cri` and to the benchmark.
+pub(crate) const RUNTIMES: &str = "TOWPATH_RUNTIMES";
+
 /// Packages of one release of Debian that are unpacked into one folder.
 struct Set {
     /// The folder's name, which the tests know.
