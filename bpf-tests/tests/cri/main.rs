@@ -10,6 +10,7 @@ mod bench;
 mod bursts;
 mod census;
 mod chain;
+mod cnitool;
 mod containers;
 mod driver;
 mod kills;

@@ -1,5 +1,6 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
+mod cnitool;
 mod debian;
 mod kube_proxy;
 mod requirement;
