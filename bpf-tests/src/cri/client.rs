@@ -119,8 +119,12 @@ impl Cri {
     /// Stops pods, all at once: their network goes. Returns how long each took.
     #[must_use]
     pub fn stop_pods(&self, pods: &[Sandbox]) -> Vec<Result<Duration>> {
-        let calls = pods.iter().map(|pod| {
-            let (mut client, pod_sandbox_id) = (self.pods(), pod.id.clone());
+        self.stop(pods.iter().map(|pod| pod.id.clone()))
+    }
+
+    fn stop(&self, ids: impl Iterator<Item = String>) -> Vec<Result<Duration>> {
+        let calls = ids.map(|pod_sandbox_id| {
+            let mut client = self.pods();
             async move {
                 let request = v1::StopPodSandboxRequest { pod_sandbox_id };
                 said(client.stop_pod_sandbox(request)).await
@@ -132,14 +136,37 @@ impl Cri {
     /// Removes pods that are stopped, all at once.
     #[must_use]
     pub fn remove_pods(&self, pods: &[Sandbox]) -> Vec<Result<Duration>> {
-        let calls = pods.iter().map(|pod| {
-            let (mut client, pod_sandbox_id) = (self.pods(), pod.id.clone());
+        self.remove(pods.iter().map(|pod| pod.id.clone()))
+    }
+
+    fn remove(&self, ids: impl Iterator<Item = String>) -> Vec<Result<Duration>> {
+        let calls = ids.map(|pod_sandbox_id| {
+            let mut client = self.pods();
             async move {
                 let request = v1::RemovePodSandboxRequest { pod_sandbox_id };
                 said(client.remove_pod_sandbox(request)).await
             }
         });
         times(self.all(calls))
+    }
+
+    /// Stops and removes every pod that the runtime knows but these: what a kubelet does with what
+    /// is left of a pod that did not come up.
+    ///
+    /// # Errors
+    /// When the runtime, or its plugin, refuses.
+    pub fn keep_only(&self, pods: &[&Sandbox]) -> Result<()> {
+        let known = self.known_pods()?.into_iter();
+        let others: Vec<_> = known
+            .filter(|id| pods.iter().all(|pod| pod.id != *id))
+            .collect();
+        for answer in self.stop(others.iter().cloned()) {
+            answer?;
+        }
+        for answer in self.remove(others.into_iter()) {
+            answer?;
+        }
+        Ok(())
     }
 
     /// Starts a container in a pod, of the image that the bed has, and returns its id.

@@ -80,6 +80,18 @@ impl Eni {
         }
     }
 
+    /// An ENI with so many IPv4 prefixes, and one for IPv6.
+    #[must_use]
+    pub fn with_prefixes(number: u8, prefixes: u8) -> Self {
+        let mut eni = Self::new(number, Addressing::Prefixes);
+        eni.blocks
+            .retain(|block| Family::of(block.addr()) == Family::V6);
+        let first = (0..prefixes).map(|index| Ipv4Addr::new(10, 0, number, 16 + 16 * index));
+        eni.blocks
+            .extend(first.map(|first| IpNet::V4(Ipv4Net::new_assert(first, 28))));
+        eni
+    }
+
     /// The same with an IPv6 address of its own, as the cloud gives it and `DHCPv6` configures it.
     #[must_use]
     pub fn with_own_v6(mut self) -> Self {

@@ -133,20 +133,3 @@ fn containerd_1_runs_1_30_and_100_pods_at_once() {
 fn containerd_2_runs_30_pods_at_once() {
     bursts(Containerd::Two, Plugins::New, "1.1.0", &[30]);
 }
-
-/// containerd 2 asks STATUS (CNI 1.1), and is not ready while the agent is away.
-#[test]
-fn containerd_2_asks_for_the_status() {
-    let mut scene = Scene::ready().unwrap();
-    let bed = start(&scene, Containerd::Two, Plugins::New, "1.1.0");
-    let (ready, reason) = bed.cri.network_ready().unwrap();
-    assert!(ready, "{reason}");
-    scene.fabric.agent.kill().unwrap();
-    let (ready, reason) = bed.cri.network_ready().unwrap();
-    assert!(!ready, "{reason}");
-    scene.fabric.start_agent().unwrap();
-    let (ready, reason) = bed.cri.network_ready().unwrap();
-    assert!(ready, "{reason}");
-    drop(bed);
-    scene.fabric.finish().unwrap();
-}

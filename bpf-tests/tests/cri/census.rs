@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -90,6 +91,21 @@ fn quick(scene: &Scene, containers: &[&str]) -> Result<()> {
     let queued = files(&scene.queue(), "json")?;
     ensure!(queued.is_empty(), "still queued: {queued:?}");
     at_rest(scene)
+}
+
+/// Fails unless an endpoint is as it was: whole, with the same addresses.
+pub(crate) fn unchanged(scene: &Scene, path: &str, addresses: &[IpAddr]) -> Result<()> {
+    let answer = scene.fabric.agent.ask("GET", path, None)?;
+    let problems = answer["problems"].as_array().context("problems")?;
+    ensure!(problems.is_empty(), "{answer}");
+    let listed = answer["attachment"]["addresses"].as_array();
+    let listed = listed.into_iter().flatten();
+    let has: BTreeSet<_> = listed
+        .filter_map(|address| address["address"].as_str()?.parse().ok())
+        .collect();
+    let had: BTreeSet<_> = addresses.iter().copied().collect();
+    ensure!(has == had, "{path}: {has:?}, not {had:?}");
+    Ok(())
 }
 
 /// The leases are those of the endpoints' addresses.

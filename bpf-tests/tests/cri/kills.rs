@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
-use towpath::faults;
 
-use crate::census::{Census, exactly};
+use crate::census::{Census, exactly, unchanged};
 use crate::containers::{Container, Containers};
 use crate::driver::{Network, PLUGIN_FAULT, refusal};
+use crate::points::{Case, QUEUING, TRIES, Verb, Victim};
 use crate::scene::{Scene, addresses};
 use crate::wait::{RETRY, by_length};
 
@@ -20,26 +20,6 @@ use crate::wait::{RETRY, by_length};
 const KILLS: (usize, usize) = (100, 1000);
 /// How often each point is hit in a round.
 const EACH: usize = 5;
-/// How often a point may be missed in a row: the agent looks at the queue too.
-const TRIES: usize = 5;
-/// Has the agent read a fault point from a file.
-const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
-/// How long the agent may take to reach a point after it was given reason to.
-const REACH: Duration = Duration::from_secs(10);
-
-/// What is being done when the kill comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verb {
-    Add,
-    Del,
-}
-
-/// Who is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Victim {
-    Agent,
-    Plugin,
-}
 
 struct Stage {
     scene: Scene,
@@ -54,7 +34,7 @@ impl Stage {
     fn new() -> Result<(Self, Census)> {
         let mut scene = Scene::create()?;
         let fault = scene.fabric.file("fault");
-        start(&mut scene, &fault)?;
+        scene.start_armed_by(&fault)?;
         let census = Census::of_empty(&scene)?;
         let network = scene.network("1.1.0", Vec::new())?;
         let containers = Containers::new(&scene);
@@ -76,9 +56,7 @@ impl Stage {
     }
 
     fn restart(&mut self) -> Result<()> {
-        // Nothing may be armed while it comes back.
-        let _not_there = fs::remove_file(&self.fault);
-        start(&mut self.scene, &self.fault)
+        self.scene.start_armed_by(&self.fault)
     }
 
     /// The residents are as they were, with one container more, or none.
@@ -88,19 +66,7 @@ impl Stage {
         exactly(&self.scene, &ids)?;
         for (container, result) in &self.residents {
             let path = container.attachment.endpoint();
-            let answer = self.scene.fabric.agent.ask("GET", &path, None)?;
-            let problems = answer["problems"].as_array().context("problems")?;
-            anyhow::ensure!(problems.is_empty(), "{answer}");
-            let listed = answer["attachment"]["addresses"]
-                .as_array()
-                .into_iter()
-                .flatten();
-            let has: Vec<_> = listed
-                .filter_map(|address| address["address"].as_str())
-                .collect();
-            let had = addresses(result)?;
-            let had: Vec<_> = had.iter().map(ToString::to_string).collect();
-            anyhow::ensure!(has == had, "{}: {has:?}, not {had:?}", container.id());
+            unchanged(&self.scene, &path, &addresses(result)?)?;
         }
         Ok(())
     }
@@ -136,11 +102,7 @@ impl Stage {
                 Ok(()) => false,
                 Err(error) => refusal(error).killed,
             },
-            Victim::Agent => {
-                // The answer may go out before the point is reached.
-                let patience = if done.is_ok() { REACH / 10 } else { REACH };
-                self.scene.fabric.agent.wait_for_fault(patience).is_ok()
-            }
+            Victim::Agent => self.scene.wait_for_fault(done.is_ok()),
         };
         if victim == Victim::Agent {
             self.restart()?;
@@ -172,7 +134,7 @@ impl Stage {
             Victim::Agent => {
                 fs::write(&self.fault, point)?;
                 away.del(node, attachment, None)?;
-                let reached = self.scene.fabric.agent.wait_for_fault(REACH).is_ok();
+                let reached = self.scene.wait_for_fault(false);
                 self.restart()?;
                 reached
             }
@@ -192,56 +154,15 @@ impl Stage {
         self.containers.give_back(container);
         Ok(reached)
     }
-}
 
-fn start(scene: &mut Scene, fault: &std::path::Path) -> Result<()> {
-    let file = fault.display().to_string();
-    let fabric = &mut scene.fabric;
-    fabric
-        .agent
-        .start(&fabric.node, &[(FILE_VARIABLE, &file)])?;
-    fabric.wait_until_ready()
-}
-
-/// A place to be killed at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Case {
-    victim: Victim,
-    verb: Verb,
-    point: String,
-}
-
-impl Case {
-    fn new(victim: Victim, verb: Verb, point: &str) -> Self {
-        let point = point.to_owned();
-        Self {
-            victim,
-            verb,
-            point,
-        }
-    }
-
-    /// Every case.
-    fn all() -> Vec<Self> {
-        let agent = agent_points().into_iter();
-        let agent = agent.map(|(verb, point)| Self::new(Victim::Agent, verb, &point));
-        let plugin = PLUGIN_POINTS.iter();
-        let plugin = plugin.map(|(verb, point)| Self::new(Victim::Plugin, *verb, point));
-        let queue = QUEUING.iter().chain(&CARRYING);
-        let queue = queue.map(|point| Self::new(Victim::Plugin, Verb::Del, point));
-        let pending = Self::new(Victim::Agent, Verb::Del, PENDING);
-        agent.chain(plugin).chain(queue).chain([pending]).collect()
-    }
-
-    /// One kill.
-    fn happen(&self, stage: &mut Stage, give_up: bool) -> Result<()> {
-        let point = self.point.as_str();
+    /// One kill of a case.
+    fn happen(&mut self, case: &Case, give_up: bool) -> Result<()> {
         for _ in 0..TRIES {
-            let is_queued = QUEUING.contains(&point) || CARRYING.contains(&point);
-            let reached = if is_queued || point == PENDING {
-                stage.kill_in_queue(self.victim, point)
+            let (victim, point) = (case.victim, case.point.as_str());
+            let reached = if case.is_of_queue() {
+                self.kill_in_queue(victim, point)
             } else {
-                stage.kill(self.victim, self.verb, point, give_up)
+                self.kill(victim, case.verb, point, give_up)
             };
             if reached? {
                 return Ok(());
@@ -250,77 +171,6 @@ impl Case {
         anyhow::bail!("not reached")
     }
 }
-
-/// What of the agent's points only ADD reaches, only DEL, and neither.
-const OF_ADD: [&str; 7] = [
-    "add-route",
-    "add-neighbour",
-    "attach",
-    "create-endpoint-device",
-    "put-map-entry",
-    "set-up",
-    "store.",
-];
-const OF_DEL: [&str; 4] = [
-    "delete-map-entry",
-    "delete-neighbour",
-    "delete-route",
-    "delete-device",
-];
-const ELSEWHERE: [&str; 8] = [
-    "set-sysctl",
-    "set-mtu",
-    "-address",
-    "-rule",
-    "reserve-ports",
-    // The plugin's installation.
-    "cni.",
-    "detach",
-    // Reached by a DEL that was queued.
-    PENDING,
-];
-const PENDING: &str = "pending-delete.done";
-
-/// The agent's points that ADD or DEL of a container reaches. A new point is one of both, until it
-/// is named above.
-fn agent_points() -> Vec<(Verb, String)> {
-    let mut points = Vec::new();
-    for point in faults::points().map(|point| point.to_string()) {
-        let is_one = |words: &[&str]| words.iter().any(|word| point.contains(word));
-        let is_add = is_one(&OF_ADD) || point.starts_with("endpoint.add");
-        let is_del = is_one(&OF_DEL) || point.starts_with("endpoint.del");
-        if is_one(&ELSEWHERE) {
-            continue;
-        }
-        // What cools down is written with a DEL; an ADD may come before or after a look at it.
-        if !is_del && !point.starts_with("addresses") {
-            points.push((Verb::Add, point.clone()));
-        }
-        if !is_add {
-            points.push((Verb::Del, point));
-        }
-    }
-    points
-}
-
-const PLUGIN_POINTS: [(Verb, &str); 8] = [
-    (Verb::Add, "add.connect"),
-    (Verb::Add, "add.sent"),
-    (Verb::Add, "add.answered"),
-    (Verb::Add, "print.begin"),
-    (Verb::Add, "print.end"),
-    (Verb::Del, "del.connect"),
-    (Verb::Del, "del.sent"),
-    (Verb::Del, "del.answered"),
-];
-
-const QUEUING: [&str; 3] = ["queue.write", "queue.rename", "queue.renamed"];
-const CARRYING: [&str; 4] = [
-    "queued.connect",
-    "queued.sent",
-    "queued.answered",
-    "queue.remove",
-];
 
 #[test]
 fn whoever_is_killed_whenever_nothing_leaks() {
@@ -335,7 +185,7 @@ fn whoever_is_killed_whenever_nothing_leaks() {
         for (number, case) in cases.iter().enumerate() {
             for time in 0..EACH {
                 let give_up = (round + number + time) % 2 == 1;
-                if let Err(error) = case.happen(&mut stage, give_up) {
+                if let Err(error) = stage.happen(case, give_up) {
                     let state = stage.scene.fabric.describe();
                     panic!("{case:?}, give up {give_up}: {error:#}\n{state}");
                 }

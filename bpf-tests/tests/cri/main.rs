@@ -6,14 +6,19 @@
     reason = "a test ends where something unexpected happens"
 )]
 
+mod bench;
 mod bursts;
 mod census;
 mod chain;
+mod cnitool;
 mod containers;
 mod driver;
 mod kills;
+mod kills_by_containerd;
 mod mishaps;
 mod podman;
+mod points;
+mod readiness;
 mod scene;
 mod self_check;
 mod soak;

@@ -1,17 +1,18 @@
 //! A node whose pods get addresses of two pools: ENIs 0 and 1 serve `default`, ENI 2 serves `blue`.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bpf_tests::cri::Plugins;
 use bpf_tests::fabric::agent;
 use bpf_tests::fabric::document::{document, pool};
-use bpf_tests::fabric::layout::{Addressing, Eni};
+use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -28,6 +29,10 @@ const PREFIXES: [u8; 3] = [4, 14, 3];
 /// How long an address rests after its release, in seconds: tests make more pods than there are
 /// addresses.
 const COOLDOWN: u32 = 1;
+/// Has the agent read a fault point from a file.
+const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
+/// How long the agent may take to reach a point after it was given reason to.
+const REACH: Duration = Duration::from_secs(10);
 
 /// A node, and what its plugins need to know.
 pub(crate) struct Scene {
@@ -46,9 +51,14 @@ impl Scene {
 
     /// A node without its agent.
     pub(crate) fn create() -> Result<Self> {
+        Self::with_prefixes(PREFIXES)
+    }
+
+    /// The same with so many prefixes on ENIs 0, 1 and 2.
+    pub(crate) fn with_prefixes(prefixes: [u8; 3]) -> Result<Self> {
         let enis: Vec<_> = (0..)
-            .zip(PREFIXES)
-            .map(|(number, count)| eni(number, count))
+            .zip(prefixes)
+            .map(|(number, count)| Eni::with_prefixes(number, count))
             .collect();
         let mut node = document(&enis);
         node["status"]["eni"]["enis"][enis[2].id()]["tags"] = json!({"team": BLUE});
@@ -77,6 +87,22 @@ impl Scene {
             std::os::unix::fs::symlink(plugin()?, plugins.join(name))?;
         }
         Ok(scene)
+    }
+
+    /// Starts the agent so that a fault point in a file kills it; nothing is armed while it comes
+    /// back.
+    pub(crate) fn start_armed_by(&mut self, file: &Path) -> Result<()> {
+        let _not_there = fs::remove_file(file);
+        let fabric = &mut self.fabric;
+        let variable = (FILE_VARIABLE, &*file.to_string_lossy());
+        fabric.agent.start(&fabric.node, &[variable])?;
+        fabric.wait_until_ready()
+    }
+
+    /// Whether the agent reaches its fault point. An answer may go out before it does.
+    pub(crate) fn wait_for_fault(&mut self, has_answered: bool) -> bool {
+        let patience = if has_answered { REACH / 10 } else { REACH };
+        self.fabric.agent.wait_for_fault(patience).is_ok()
     }
 
     /// The folder of our plugins, under both names.
@@ -130,17 +156,6 @@ impl Scene {
             .with_context(|| format!("no ENI owns {address}"))?
             .number)
     }
-}
-
-/// An ENI with IPv4 prefixes, and one for IPv6.
-fn eni(number: u8, prefixes: u8) -> Eni {
-    let mut eni = Eni::new(number, Addressing::Prefixes);
-    eni.blocks
-        .retain(|block| Family::of(block.addr()) == Family::V6);
-    let first = (0..prefixes).map(|n| Ipv4Addr::new(10, 0, number, 16 + 16 * n));
-    eni.blocks
-        .extend(first.map(|first| IpNet::V4(Ipv4Net::new_assert(first, 28))));
-    eni
 }
 
 /// The plugin's binary, beside the agent's.

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context as _, Result};
 
 use super::results::{Run, compare};
-use super::{Group, Options, build};
+use super::{Group, Options, build, command};
 use crate::console::{note, table};
 use crate::process;
 
@@ -56,7 +56,12 @@ fn git() -> Command {
 }
 
 /// Runs both builds in turns, and prints what became of each figure.
-pub(super) fn run(bench: &Path, revision: &str, options: &Options) -> Result<ExitCode> {
+pub(super) fn run(
+    bench: &Path,
+    revision: &str,
+    options: &Options,
+    runtimes: Option<&Path>,
+) -> Result<ExitCode> {
     let folder = datapath_build::workspace_root().join("target/compare");
     let tree = CheckedOut::new(revision)?;
     note(&format!("bench: building {revision}"));
@@ -68,16 +73,17 @@ pub(super) fn run(bench: &Path, revision: &str, options: &Options) -> Result<Exi
     } else {
         &options.groups
     };
+    let measured = |bench: &Path| measured(command(bench, runtimes), groups, &folder);
     let mut turns = Vec::new();
     for turn in 1..=options.turns {
         note(&format!("bench: turn {turn} of {}", options.turns));
         // Who comes first may find the machine warmer or colder.
         let turn = if turn % 2 == 0 {
-            let new = measured(bench, groups, &folder)?;
-            (measured(&old, groups, &folder)?, new)
+            let new = measured(bench)?;
+            (measured(&old)?, new)
         } else {
-            let old = measured(&old, groups, &folder)?;
-            (old, measured(bench, groups, &folder)?)
+            let old = measured(&old)?;
+            (old, measured(bench)?)
         };
         turns.push(turn);
     }
@@ -101,9 +107,8 @@ pub(super) fn run(bench: &Path, revision: &str, options: &Options) -> Result<Exi
 }
 
 /// One run of a build.
-fn measured(bench: &Path, groups: &[Group], folder: &Path) -> Result<Run> {
+fn measured(mut command: Command, groups: &[Group], folder: &Path) -> Result<Run> {
     let file = folder.join("results.json");
-    let mut command = Command::new(bench);
     command.args(groups.iter().map(|group| group.name()));
     process::run(command.arg("--quick").arg("--json").arg(&file))?;
     let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

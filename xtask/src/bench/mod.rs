@@ -11,10 +11,13 @@ use clap::{Args, ValueEnum};
 
 use crate::artifacts::{self, Metadata};
 use crate::console::note;
+use crate::setup::Need;
 use crate::{process, setup};
 
 /// The binary that measures.
 const BENCH: &str = "towpath-bench";
+/// The package of the CNI plugin, which a runtime runs.
+const PLUGIN: &str = "towpath-cni";
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,6 +30,8 @@ enum Group {
     Growth,
     /// The agent: latencies, memory, CPU, loading.
     Agent,
+    /// Pods that a container runtime runs and stops.
+    Cri,
 }
 
 impl Group {
@@ -36,6 +41,7 @@ impl Group {
             Self::Live => "live",
             Self::Growth => "growth",
             Self::Agent => "agent",
+            Self::Cri => "cri",
         }
     }
 }
@@ -74,16 +80,30 @@ pub(crate) struct Options {
     turns: u8,
 }
 
+impl Options {
+    /// Whether pods are among what is measured: it needs container runtimes.
+    fn runs_pods(&self) -> bool {
+        let is_usual = self.groups.is_empty() && self.compare.is_none();
+        is_usual || self.groups.contains(&Group::Cri)
+    }
+}
+
 /// Runs `bench`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     setup::require_root("the benchmark")?;
-    setup::ensure(&[setup::Need::Build, setup::Need::Tests])?;
+    let mut needs = vec![Need::Build, Need::Tests];
+    if options.runs_pods() {
+        needs.push(Need::Cri);
+    }
+    setup::ensure(&needs)?;
+    let runtimes = options.runs_pods().then(setup::runtimes).transpose()?;
+    let runtimes = runtimes.as_deref();
     note("bench: building");
     let bench = build(datapath_build::workspace_root(), None)?;
     if let Some(revision) = &options.compare {
-        return compare::run(&bench, revision, options);
+        return compare::run(&bench, revision, options, runtimes);
     }
-    let mut command = Command::new(&bench);
+    let mut command = command(&bench, runtimes);
     command.args(options.groups.iter().map(|group| group.name()));
     if options.quick {
         command.arg("--quick");
@@ -101,6 +121,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
+/// The benchmark, to be run with the container runtimes that it needs.
+fn command(bench: &Path, runtimes: Option<&Path>) -> Command {
+    let mut command = Command::new(bench);
+    command.envs(runtimes.map(|folder| (setup::RUNTIMES, folder)));
+    command
+}
+
 /// Builds what is measured and what measures it, from a workspace's root and into its own folder or
 /// another one; the benchmark's file.
 fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
@@ -110,6 +137,14 @@ fn build(root: &Path, into: Option<&Path>) -> Result<PathBuf> {
         .current_dir(root)
         .args(["--release", "--package", "towpath"])
         .args(["--package", "bpf-tests", "--bins"]);
+    // Commits that `--compare` may name had none.
+    if metadata
+        .packages
+        .iter()
+        .any(|package| package.name == PLUGIN)
+    {
+        cargo.args(["--package", PLUGIN]);
+    }
     if let Some(folder) = into {
         cargo.arg("--target-dir").arg(folder);
     }

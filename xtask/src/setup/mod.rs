@@ -1,5 +1,6 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
+mod cnitool;
 mod debian;
 mod kube_proxy;
 mod requirement;
@@ -12,7 +13,7 @@ use datapath_build::Toolchain;
 
 use crate::process;
 pub(crate) use kube_proxy::kube_proxy;
-pub(crate) use runtimes::runtimes;
+pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -118,6 +118,10 @@ const REQUIREMENTS: &[Requirement] = &[
         "/usr/share/doc/libdevmapper1.02.1",
         "libdevmapper1.02.1",
     ),
+    // cnitool is built.
+    tool(Need::Cri, "go", "golang-go"),
+    tool(Need::Cri, "tar", "tar"),
+    tool(Need::Cri, "xz", "xz-utils"),
 ];
 
 /// What `needs` ask for and the machine lacks.

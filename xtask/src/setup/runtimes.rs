@@ -5,10 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use super::unpacked;
+use super::{cnitool, unpacked};
 use crate::cache::Cache;
 use crate::console::note;
 use crate::mirror::Mirror;
+
+/// Names the folder of the container runtimes to the suite `cri` and to the benchmark.
+pub(crate) const RUNTIMES: &str = "TOWPATH_RUNTIMES";
 
 /// Packages of one release of Debian that are unpacked into one folder.
 struct Set {
@@ -78,6 +81,13 @@ pub(crate) fn runtimes() -> Result<PathBuf> {
             unpacked::unpack(work)
         });
         fetched.with_context(|| format!("cannot fetch {packages} of Debian's {}", set.suite))?;
+    }
+    let place = cache.place(cnitool::NAME);
+    if !place.join(cnitool::NAME).exists() {
+        note(&format!("setup: building cnitool into {}", place.display()));
+        cache
+            .fill(cnitool::NAME, cnitool::build)
+            .context("cannot build cnitool")?;
     }
     Ok(cache.place(""))
 }

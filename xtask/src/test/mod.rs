@@ -40,9 +40,6 @@ pub(crate) struct Options {
 /// Names kube-proxy's binary to the suite `services`.
 const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
 
-/// Names the folder of the container runtimes to the suite `cri`.
-const RUNTIMES: &str = "TOWPATH_RUNTIMES";
-
 /// What suites run that is none of ours.
 struct Fetched {
     kube_proxy: Option<PathBuf>,
@@ -169,7 +166,7 @@ fn run_suite(
             .with_file(KUBE_PROXY, fetched.kube_proxy.as_deref())
             .run(executables),
         Suite::Cri => runner
-            .with_file(RUNTIMES, fetched.runtimes.as_deref())
+            .with_file(setup::RUNTIMES, fetched.runtimes.as_deref())
             .run(executables),
         Suite::Vm => run_vm(executables),
     };

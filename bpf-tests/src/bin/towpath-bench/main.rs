@@ -4,6 +4,7 @@
 //! A figure of one machine says little about another's, so what counts are ratios within one run.
 
 mod agent;
+mod cri;
 mod live;
 mod options;
 mod program;
@@ -23,6 +24,7 @@ fn main() -> Result<()> {
             Group::Live => live::measure(&options)?,
             Group::Growth => live::growth(&options)?,
             Group::Agent => agent::measure(&options)?,
+            Group::Cri => cri::measure(&options)?,
         });
     }
     report::show(&rows, &options)

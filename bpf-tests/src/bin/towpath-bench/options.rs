@@ -15,11 +15,19 @@ pub(crate) enum Group {
     Growth,
     /// The agent: latencies, memory, CPU, loading.
     Agent,
+    /// Pods that a container runtime runs and stops.
+    Cri,
 }
 
 impl Group {
     /// Every group, in the order in which they run.
-    pub(crate) const ALL: [Self; 4] = [Self::Program, Self::Live, Self::Growth, Self::Agent];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Program,
+        Self::Live,
+        Self::Growth,
+        Self::Agent,
+        Self::Cri,
+    ];
 
     /// As the command line and all results have it.
     pub(crate) fn name(self) -> &'static str {
@@ -28,11 +36,12 @@ impl Group {
             Self::Live => "live",
             Self::Growth => "growth",
             Self::Agent => "agent",
+            Self::Cri => "cri",
         }
     }
 }
 
-/// Measures the datapath and the agent.
+/// Measures the datapath, the agent, and pods.
 #[derive(Debug, Parser)]
 pub(crate) struct Options {
     /// Groups to measure; all of them when none is named.

@@ -6,7 +6,7 @@ use crate::options::Group;
 use crate::report::{Row, Unit};
 
 /// A figure of the agent.
-pub(super) fn row(name: impl Into<String>, value: f64, unit: Unit) -> Row {
+pub(crate) fn row(name: impl Into<String>, value: f64, unit: Unit) -> Row {
     Row {
         group: Group::Agent,
         name: name.into(),
@@ -18,7 +18,7 @@ pub(super) fn row(name: impl Into<String>, value: f64, unit: Unit) -> Row {
 }
 
 /// The same with what it must not exceed.
-pub(super) fn against(target: f64, row: Row) -> Row {
+pub(crate) fn against(target: f64, row: Row) -> Row {
     Row {
         target: Some(target),
         ..row
@@ -26,12 +26,12 @@ pub(super) fn against(target: f64, row: Row) -> Row {
 }
 
 /// Milliseconds.
-pub(super) fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
 /// The median of some rounds, with their spread.
-pub(super) fn median_row(name: impl Into<String>, samples: &[f64], unit: Unit) -> Row {
+pub(crate) fn median_row(name: impl Into<String>, samples: &[f64], unit: Unit) -> Row {
     let spread = (quantile(samples, 0.75) - quantile(samples, 0.25)) / 2.0;
     Row {
         spread: (samples.len() > 1).then_some(spread),
@@ -40,7 +40,7 @@ pub(super) fn median_row(name: impl Into<String>, samples: &[f64], unit: Unit) -
 }
 
 /// The value that a share of the samples does not exceed (nearest rank); 0 without samples.
-pub(super) fn quantile(samples: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     // Sample counts are far below 2^52, and the share is within 0 and 1.
@@ -62,7 +62,7 @@ pub(super) fn quantile(samples: &[f64], share: f64) -> f64 {
     clippy::cast_precision_loss,
     reason = "bytes of memory are far below 2^52"
 )]
-pub(super) fn mebibytes(bytes: u64) -> f64 {
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

@@ -3,7 +3,7 @@
 //! A real process in the node's namespace of a fabric, asked over its socket. Its endpoints are real
 //! pods, because their devices are what an add takes its time for.
 
-mod figures;
+pub(crate) mod figures;
 mod floor;
 mod flows;
 mod latency;

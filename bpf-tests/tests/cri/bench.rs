@@ -1,0 +1,23 @@
+//! The benchmark of pods that a runtime runs, as small as it gets. What they cost is nobody's business
+//! here.
+
+use std::time::Duration;
+
+use bpf_tests::cri::cost::{Verb, Way, measure};
+
+#[test]
+fn every_way_of_a_pod_is_timed() {
+    let samples = 2;
+    let all = measure(&[1, 3], samples).unwrap();
+    assert_eq!(all.len(), 2);
+    for costs in all {
+        for way in Way::ALL {
+            for verb in Verb::ALL {
+                let times = &costs[&(way, verb)];
+                println!("{way:?} {verb:?}: {times:?}");
+                assert_eq!(times.len(), samples);
+                assert!(times.iter().all(|time| *time > Duration::ZERO));
+            }
+        }
+    }
+}

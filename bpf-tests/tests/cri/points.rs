@@ -1,0 +1,130 @@
+//! Where the agent and the plugin can be killed in the midst of ADD and DEL.
+
+use towpath::faults;
+
+/// How often a point may be missed in a row: the agent looks at the queue too.
+pub(crate) const TRIES: usize = 5;
+
+/// What is being done when the kill comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Add,
+    Del,
+}
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Victim {
+    Agent,
+    Plugin,
+}
+
+/// A place to be killed at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Case {
+    pub(crate) victim: Victim,
+    pub(crate) verb: Verb,
+    pub(crate) point: String,
+}
+
+impl Case {
+    fn new(victim: Victim, verb: Verb, point: &str) -> Self {
+        let point = point.to_owned();
+        Self {
+            victim,
+            verb,
+            point,
+        }
+    }
+
+    /// Every case.
+    pub(crate) fn all() -> Vec<Self> {
+        let agent = agent_points().into_iter();
+        let agent = agent.map(|(verb, point)| Self::new(Victim::Agent, verb, &point));
+        let plugin = PLUGIN_POINTS.iter();
+        let plugin = plugin.map(|(verb, point)| Self::new(Victim::Plugin, *verb, point));
+        let queue = QUEUING.iter().chain(&CARRYING);
+        let queue = queue.map(|point| Self::new(Victim::Plugin, Verb::Del, point));
+        let pending = Self::new(Victim::Agent, Verb::Del, PENDING);
+        agent.chain(plugin).chain(queue).chain([pending]).collect()
+    }
+
+    /// Whether only a DEL that was queued comes by.
+    pub(crate) fn is_of_queue(&self) -> bool {
+        let point = self.point.as_str();
+        QUEUING.contains(&point) || CARRYING.contains(&point) || point == PENDING
+    }
+}
+
+/// What of the agent's points only ADD reaches, only DEL, and neither.
+const OF_ADD: [&str; 7] = [
+    "add-route",
+    "add-neighbour",
+    "attach",
+    "create-endpoint-device",
+    "put-map-entry",
+    "set-up",
+    "store.",
+];
+const OF_DEL: [&str; 4] = [
+    "delete-map-entry",
+    "delete-neighbour",
+    "delete-route",
+    "delete-device",
+];
+const ELSEWHERE: [&str; 8] = [
+    "set-sysctl",
+    "set-mtu",
+    "-address",
+    "-rule",
+    "reserve-ports",
+    // The plugin's installation.
+    "cni.",
+    "detach",
+    // Reached by a DEL that was queued.
+    PENDING,
+];
+const PENDING: &str = "pending-delete.done";
+
+/// The agent's points that ADD or DEL of a container reaches. A new point is one of both, until it
+/// is named above.
+fn agent_points() -> Vec<(Verb, String)> {
+    let mut points = Vec::new();
+    for point in faults::points().map(|point| point.to_string()) {
+        let is_one = |words: &[&str]| words.iter().any(|word| point.contains(word));
+        let is_add = is_one(&OF_ADD) || point.starts_with("endpoint.add");
+        let is_del = is_one(&OF_DEL) || point.starts_with("endpoint.del");
+        if is_one(&ELSEWHERE) {
+            continue;
+        }
+        // What cools down is written with a DEL; an ADD may come before or after a look at it.
+        if !is_del && !point.starts_with("addresses") {
+            points.push((Verb::Add, point.clone()));
+        }
+        if !is_add {
+            points.push((Verb::Del, point));
+        }
+    }
+    points
+}
+
+const PLUGIN_POINTS: [(Verb, &str); 8] = [
+    (Verb::Add, "add.connect"),
+    (Verb::Add, "add.sent"),
+    (Verb::Add, "add.answered"),
+    (Verb::Add, "print.begin"),
+    (Verb::Add, "print.end"),
+    (Verb::Del, "del.connect"),
+    (Verb::Del, "del.sent"),
+    (Verb::Del, "del.answered"),
+];
+
+/// DELs that are killed on their way to the queue.
+pub(crate) const QUEUING: [&str; 3] = ["queue.write", "queue.rename", "queue.renamed"];
+/// Who is killed while it carries a queued DEL out.
+const CARRYING: [&str; 4] = [
+    "queued.connect",
+    "queued.sent",
+    "queued.answered",
+    "queue.remove",
+];
