@@ -196,6 +196,7 @@ fn a_kill_at_any_step_leaks_no_address() {
         ("PUT", "endpoint.add.leased"),
         ("PUT", "store.write"),
         ("PUT", "store.rename"),
+        ("PUT", "store.renamed"),
         ("PUT", "endpoint.add.recorded"),
         ("DELETE", "addresses.write"),
         ("DELETE", "addresses.rename"),

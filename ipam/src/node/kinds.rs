@@ -125,23 +125,21 @@ impl<F> PodsOnEnis<F> {
         self.plain_is_native || self.masqueraded.contains(&family)
     }
 
-    /// What plain pools can give, and the pools with families that they cannot. `named` are those of
-    /// which the node has blocks.
+    /// What plain pools can give. Adds to `stuck` what they cannot.
     fn plain_families(
         &self,
-        named: impl Iterator<Item = (String, Family)>,
-    ) -> (
-        BTreeMap<String, BTreeSet<Family>>,
-        BTreeSet<(String, Family)>,
-    ) {
+        stuck: &mut BTreeSet<(String, Family)>,
+    ) -> BTreeMap<String, BTreeSet<Family>> {
         let mut gives = self.pools.families(|name| !self.pools.is_on_enis(name));
-        let mut stuck: BTreeSet<(String, Family)> = named.collect();
         for (pool, families) in &mut gives {
-            let all = families.iter().map(|family| (pool.clone(), *family));
-            stuck.extend(all.filter(|(_, family)| !self.plain_leaves(*family)));
-            families.retain(|family| self.plain_leaves(*family));
+            let (leave, stay) = families
+                .iter()
+                .partition(|family| self.plain_leaves(**family));
+            *families = leave;
+            let stay: BTreeSet<Family> = stay;
+            stuck.extend(stay.into_iter().map(|family| (pool.clone(), family)));
         }
-        (gives, stuck)
+        gives
     }
 }
 
@@ -201,13 +199,12 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
         let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
         let own = document.enis.iter().filter(hidden);
         excluded.extend(own.map(|eni| IpNet::from(IpAddr::from(eni.primary_address))));
-        let (pools, not_masqueraded) = self.plain_families(stuck.into_iter());
         Announcement {
             blocks,
-            pools,
+            pools: self.plain_families(&mut stuck),
             pre_allocate: document.pre_allocate,
             excluded,
-            not_masqueraded,
+            not_masqueraded: stuck,
             problems,
         }
     }

@@ -20,15 +20,21 @@ impl<K: Host> Actor<K> {
         let on_devices = facts.host.keys().copied();
         // Of endpoints whose records cannot be read: somebody has them.
         let hidden = facts.hidden.keys().copied();
+        // Of endpoints that could not be made, and not be taken away.
+        let lingering = self.pass.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
         let enis = &self.pass.view.enis;
         let ready = enis.iter().filter(|(_, view)| view.readiness.is_ready());
         let ready = ready.filter_map(|(number, _)| self.intent.node.enis.get(number));
         let ready: BTreeSet<String> = ready.map(|eni| eni.id.clone()).collect();
-        self.addresses.update(Surroundings {
+        self.addresses.update(&Surroundings {
             intent: &self.intent,
             generation: self.source.generation,
-            taken: on_devices.chain(hidden).chain(configured).collect(),
+            taken: on_devices
+                .chain(hidden)
+                .chain(lingering)
+                .chain(configured)
+                .collect(),
             ready: (!enis.is_empty() || self.intent.node.enis.is_empty()).then_some(ready),
             hidden: &facts.hidden,
             lingering: self.pass.lingering.as_ref(),

@@ -111,7 +111,7 @@ fn give(command: Command, answer: &Value) {
         Command::Status(reply) => say(reply, typed(answer)),
         Command::Addresses(AddressCommand::Lease(_, reply)) => say(reply, typed(answer)),
         Command::Addresses(AddressCommand::Claim(_, reply) | AddressCommand::Release(_, reply)) => {
-            say(reply, done(answer))
+            say(reply, done(answer));
         }
         Command::Addresses(AddressCommand::List(reply)) => say(reply, typed(answer)),
         other => panic!("no plugin asks for {other:?}"),

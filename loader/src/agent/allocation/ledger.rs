@@ -11,7 +11,7 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -326,7 +326,7 @@ impl fmt::Display for Name {
     }
 }
 
-fn read(path: &PathBuf, name: &Name) -> Result<Record> {
+fn read(path: &Path, name: &Name) -> Result<Record> {
     let record: Record = serde_json::from_str(&read_file(path)?)?;
     ensure!(
         record.version == VERSION,

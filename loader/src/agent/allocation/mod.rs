@@ -146,12 +146,12 @@ impl Addresses {
     }
 
     /// Takes note of what has changed: documents, the host's addresses, which ENIs are ready, time.
-    pub(super) fn update(&mut self, around: Surroundings<'_>) {
+    pub(super) fn update(&mut self, around: &Surroundings<'_>) {
         self.hold_hidden(around.hidden);
         if self.section.enabled {
-            self.observe(&around);
+            self.observe(around);
         }
-        self.advance(&around);
+        self.advance(around);
     }
 
     /// Takes note of what there is to give.

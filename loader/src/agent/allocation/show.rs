@@ -119,7 +119,7 @@ impl Addresses {
         }
         let mut leases = self.list(endpoints, nat).leases;
         leases.retain(|lease| lease.orphan);
-        let refused = self.changes.problems.iter().filter(is_refusal);
+        let refused = self.changes.problems.iter().filter(|p| is_refusal(p));
         let refused = refused.map(ToString::to_string);
         let bad = bad_deletes.iter().map(|path| {
             let path = path.display();
@@ -153,7 +153,7 @@ impl Addresses {
 }
 
 /// Whether a problem only tells that something which was asked for is not done.
-fn is_refusal(problem: &&Problem) -> bool {
+fn is_refusal(problem: &Problem) -> bool {
     matches!(
         problem,
         Problem::PlainPoolSkips { .. } | Problem::NotMasqueraded { .. }

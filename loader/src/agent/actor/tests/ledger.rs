@@ -76,7 +76,11 @@ async fn a_cooldown_that_cannot_be_read_begins_anew() {
     let mut machine = Machine::new();
     let mut actor = machine.start().await;
     let pod = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
-    actor.delete(&[pod.owner.clone()]).await.remove(0).unwrap();
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
     machine.kill(actor);
     let file = machine.ledger("cooling").pop().unwrap();
     fs::write(&file, "").unwrap();
@@ -159,6 +163,23 @@ async fn what_cannot_be_removed_is_tried_again_and_keeps_its_address() {
     give(&mut actor, explicit("y", &given(&pod))).await.unwrap();
 }
 
+/// Nobody was given the address, and nobody is while the kernel has something of it.
+#[tokio::test]
+async fn what_a_failed_add_leaves_keeps_its_address() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let free = leased(&lease(&mut actor, "first").await.unwrap());
+    actor.reconciler.kernel_mut().model.refuse =
+        Box::new(|step| matches!(step, StepKind::AddRoute(_) | StepKind::DeleteMapEntry(_)));
+    let error = give(&mut actor, wanted("x", ask(&[]))).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::SetUpFailed);
+    let next = leased(&lease(&mut actor, "y").await.unwrap());
+    actor.reconciler.kernel_mut().model.refuse = Box::new(|_| false);
+    actor.run_pass().await;
+    let left = leased(&lease(&mut actor, "z").await.unwrap());
+    assert!(free < left && left < next, "{free}, {left}, {next}");
+}
+
 /// Who had what and what cools down is right again when the agent gives addresses again.
 #[tokio::test]
 async fn an_agent_that_gives_no_addresses_keeps_count() {
@@ -176,7 +197,11 @@ async fn an_agent_that_gives_no_addresses_keeps_count() {
     assert_eq!(error.code, ErrorCode::InvalidField);
     let error = give(&mut actor, explicit("thief", &[z])).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::AddressInUse);
-    actor.delete(&[pod.owner.clone()]).await.remove(0).unwrap();
+    actor
+        .delete(std::slice::from_ref(&pod.owner))
+        .await
+        .remove(0)
+        .unwrap();
     release(&mut actor, "y").await;
     let own = "10.0.2.66".parse().unwrap();
     let brought = give(&mut actor, explicit("w", &[own])).await.unwrap();
