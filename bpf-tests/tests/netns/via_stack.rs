@@ -77,38 +77,33 @@ fn talk(fabric: &Fabric, pod: &Pod, other: &Pod, eni: u8) {
     carry_all(fabric, End::Pod(other), End::Pod(pod), &[]);
 }
 
-/// Open connections, which go on whatever way their packets take.
+/// A connection and a client of UDP at one server, which go on whatever way their packets take.
 struct Open {
-    sessions: Vec<Session>,
-    askers: Vec<Asker>,
-    _servers: Vec<Echo>,
+    session: Session,
+    asker: Asker,
+    server: Echo,
 }
 
 impl Open {
-    fn between(pairs: &[(Place, Place)]) -> Self {
-        let mut open = Self {
-            sessions: Vec::new(),
-            askers: Vec::new(),
-            _servers: Vec::new(),
-        };
-        for (client, server) in pairs {
-            let server = Echo::telling(*server, 0).unwrap();
-            let to = server.address();
-            open.sessions.push(Session::open(*client, 0, to).unwrap());
-            open.askers.push(Asker::open(*client, 0, to).unwrap());
-            open._servers.push(server);
+    #[track_caller]
+    fn between((client, server): (Place, Place)) -> Self {
+        let server = Echo::telling(server, 0).unwrap();
+        let to = server.address();
+        Self {
+            session: Session::open(client, 0, to).unwrap(),
+            asker: Asker::open(client, 0, to).unwrap(),
+            server,
         }
-        open
     }
 
     #[track_caller]
-    fn go_on(&mut self) {
-        for session in &mut self.sessions {
-            session.exchange().unwrap();
-            session.bulk(1 << 18).unwrap();
+    fn goes_on(&mut self) {
+        let to = self.server.address();
+        for result in [self.session.exchange(), self.session.bulk(1 << 18)] {
+            result.unwrap_or_else(|error| panic!("TCP to {to}: {error:#}"));
         }
-        for asker in &self.askers {
-            asker.ask(100).unwrap();
+        if let Err(error) = self.asker.ask(100) {
+            panic!("UDP to {to}: {error:#}");
         }
     }
 }
@@ -127,18 +122,19 @@ fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
                 (other.at(family), pod.at(family)),
             ]
         });
-        let mut open = Open::between(&pairs.concat());
-        open.go_on();
+        let mut open: Vec<Open> = pairs.concat().into_iter().map(Open::between).collect();
+        let mut all_go_on = || open.iter_mut().for_each(Open::goes_on);
+        all_go_on();
         assert_eq!(note(&fabric, &pod), None);
         let node = &fabric.node;
         node.run(&format!("tc qdisc add dev {device} root {SHAPER}"))
             .unwrap();
         wait_until_it_takes_the_stack(&fabric, &pod, "a tbf qdisc");
         assert_eq!(note(&fabric, &other), None);
-        open.go_on();
+        all_go_on();
 
         let (past, before) = (redirected(&fabric), shaped(&fabric, &device));
-        open.go_on();
+        all_go_on();
         talk(&fabric, &pod, &other, 0);
         assert_eq!(redirected(&fabric), past, "services.nat {service_nat}");
         assert!(shaped(&fabric, &device) > before + 50);
@@ -151,7 +147,7 @@ fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
         node.run(&format!("tc qdisc del dev {device} root"))
             .unwrap();
         wait_until_it_does_not(&fabric, &pod);
-        open.go_on();
+        all_go_on();
         let past = redirected(&fabric);
         talk(&fabric, &pod, &other, 0);
         assert!(redirected(&fabric) > past, "services.nat {service_nat}");
