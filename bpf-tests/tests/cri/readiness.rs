@@ -9,7 +9,7 @@ use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Setup};
 use bpf_tests::fabric::eventually::{check, eventually};
 
 use crate::census::{Census, exactly};
-use crate::containers::Containers;
+use crate::containers::{Container, Containers};
 use crate::driver::refusal;
 use crate::scene::Scene;
 
@@ -128,7 +128,7 @@ fn containerd_2_tells_why_it_takes_no_pods() {
     let late = containers.take().unwrap();
     let error = network.add(node, &late.attachment).unwrap_err();
     println!("a container without an address: {}", refusal(&error));
-    let ids: Vec<_> = held.iter().map(|container| container.id()).collect();
+    let ids: Vec<_> = held.iter().map(Container::id).collect();
     exactly(&stage.scene, &ids).unwrap();
 
     let one = held.pop().unwrap();
