@@ -1,7 +1,8 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
 mod debian;
-mod kube_proxy;
+mod kubernetes;
+mod openapi;
 mod requirement;
 mod runtimes;
 mod toolchain;
@@ -11,7 +12,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
-pub(crate) use kube_proxy::kube_proxy;
+pub(crate) use kubernetes::{api_server, kube_proxy};
 pub(crate) use runtimes::runtimes;
 
 /// What a command needs.
@@ -27,8 +28,8 @@ pub(crate) enum Need {
     Managers,
     /// The emulator, and what makes an image for it.
     Vm,
-    /// The compiler of kube-proxy.
-    KubeProxy,
+    /// The compiler of kube-proxy and the API server.
+    Kubernetes,
     /// What the container runtimes need that are unpacked and not installed.
     Cri,
 }

@@ -40,12 +40,16 @@ pub(crate) struct Options {
 /// Names kube-proxy's binary to the suite `services`.
 const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
 
+/// Names the folder of kube-apiserver and etcd to the suite `api`.
+const API_SERVER: &str = "TOWPATH_API_SERVER";
+
 /// Names the folder of the container runtimes to the suite `cri`.
 const RUNTIMES: &str = "TOWPATH_RUNTIMES";
 
 /// What suites run that is none of ours.
 struct Fetched {
     kube_proxy: Option<PathBuf>,
+    api_server: Option<PathBuf>,
     runtimes: Option<PathBuf>,
 }
 
@@ -82,6 +86,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         kube_proxy: suites
             .contains(&Suite::Services)
             .then(setup::kube_proxy)
+            .transpose()?,
+        api_server: suites
+            .contains(&Suite::Api)
+            .then(setup::api_server)
             .transpose()?,
         runtimes: suites
             .contains(&Suite::Cri)
@@ -167,6 +175,9 @@ fn run_suite(
         Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Services => runner
             .with_file(KUBE_PROXY, fetched.kube_proxy.as_deref())
+            .run(executables),
+        Suite::Api => runner
+            .with_file(API_SERVER, fetched.api_server.as_deref())
             .run(executables),
         Suite::Cri => runner
             .with_file(RUNTIMES, fetched.runtimes.as_deref())

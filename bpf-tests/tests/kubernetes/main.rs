@@ -1,0 +1,9 @@
+//! Beside a real API server of Kubernetes.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test ends where something unexpected happens"
+)]
+
+mod resources;
+mod scene;
