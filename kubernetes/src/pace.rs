@@ -126,6 +126,8 @@ mod tests {
         assert_eq!(pace.due(at(110)), at(115));
         pace.urgent(at(110));
         assert_eq!(pace.due(at(110)), at(110));
+        pace.changed(at(110));
+        assert_eq!(pace.due(at(110)), at(110), "nor does it begin to");
         let mut pace = written(100, Outcome::Done);
         pace.urgent(at(100));
         assert_eq!(pace.due(at(100)), at(101));

@@ -106,6 +106,17 @@ impl Outlook {
         (next != *there).then_some(next)
     }
 
+    /// The same where the outlook is of another document than this: what the node has is left to whom it
+    /// comes from.
+    #[must_use]
+    pub fn next_requested(&self, there: &NodePools) -> Option<NodePools> {
+        let next = NodePools {
+            requested: requested(&self.wanted.requested),
+            allocated: there.allocated.clone(),
+        };
+        (next != *there).then_some(next)
+    }
+
     fn allocated(&self, there: &[Allocated]) -> Vec<Allocated> {
         let mut kept: Vec<Allocated> = self.wanted.allocated.iter().map(Allocated::from).collect();
         let listed: BTreeSet<IpNet> = self

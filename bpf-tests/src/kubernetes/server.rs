@@ -28,20 +28,20 @@ const SERVICES: &str = "10.96.0.0/16";
 
 /// A running API server. Dropping it ends it and its store.
 #[derive(Debug)]
-pub struct ApiServer<'a> {
-    netns: &'a Netns,
+pub struct ApiServer {
+    netns: Netns,
     folder: PathBuf,
     binaries: PathBuf,
     store: Child,
     server: Option<Child>,
 }
 
-impl<'a> ApiServer<'a> {
+impl ApiServer {
     /// Starts both in a namespace, with their files in a folder, and waits until they are ready.
     ///
     /// # Errors
     /// When a binary is missing, or one of them does not become ready: with its log.
-    pub fn start(netns: &'a Netns, folder: &Path) -> Result<Self> {
+    pub fn start(netns: &Netns, folder: &Path) -> Result<Self> {
         let binaries = std::env::var_os(BINARIES_VARIABLE).with_context(|| {
             format!(
                 "{BINARIES_VARIABLE} names no folder with etcd and kube-apiserver: `cargo xtask \
@@ -69,7 +69,7 @@ impl<'a> ApiServer<'a> {
             .args(["--initial-cluster", &format!("default={STORE_PEER}")]);
         let store = spawn(&mut etcd, &folder.join("etcd.log"))?;
         let mut server = Self {
-            netns,
+            netns: Netns::foreign(&netns.path())?,
             folder: folder.to_owned(),
             binaries,
             store,
@@ -124,7 +124,7 @@ impl<'a> ApiServer<'a> {
             .args(["--watch-cache-sizes", "pods#100"]);
         self.server = Some(spawn(&mut command, &log)?);
         let mut ended = None;
-        let (netns, folder) = (self.netns, &self.folder);
+        let (netns, folder) = (&self.netns, &self.folder);
         let child = self.server.as_mut();
         let Some(child) = child else {
             bail!("it was started")
@@ -158,14 +158,14 @@ impl<'a> ApiServer<'a> {
 
     /// Asks as somebody who may do everything.
     #[must_use]
-    pub fn admin(&self) -> Caller<'a> {
+    pub fn admin(&self) -> Caller<'_> {
         self.with_token(ADMIN)
     }
 
     /// Asks with a token.
     #[must_use]
-    pub fn with_token(&self, token: &str) -> Caller<'a> {
-        Caller::new(self.netns, url(), &self.certificate(), token)
+    pub fn with_token(&self, token: &str) -> Caller<'_> {
+        Caller::new(&self.netns, url(), &self.certificate(), token)
     }
 
     /// A token of a service account that exists.
@@ -240,7 +240,7 @@ impl<'a> ApiServer<'a> {
     }
 }
 
-impl Drop for ApiServer<'_> {
+impl Drop for ApiServer {
     fn drop(&mut self) {
         self.kill();
         end(&mut self.store);

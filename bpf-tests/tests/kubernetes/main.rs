@@ -5,5 +5,7 @@
     reason = "a test ends where something unexpected happens"
 )]
 
+mod agent;
+mod cluster;
 mod resources;
 mod scene;

@@ -123,6 +123,25 @@ fn a_plain_block_goes_only_when_nobody_has_an_address_of_it() {
 }
 
 #[test]
+fn of_another_document_only_the_demand_is_written() {
+    let there = NodePools {
+        requested: Vec::new(),
+        allocated: vec![entry("mars", &["10.20.0.0/27"])],
+    };
+    let outlook = Outlook {
+        wanted: Wanted {
+            requested: Demand::from([("mars".to_owned(), [(Family::V4, 3)].into())]),
+            allocated: vec![kept("mars", EdgeRules::default(), &["10.99.0.0/27"])],
+        },
+        ..Outlook::default()
+    };
+    let next = outlook.next_requested(&there).unwrap();
+    assert_eq!(next.requested.len(), 1);
+    assert_eq!(next.allocated, there.allocated);
+    assert_eq!(outlook.next_requested(&next), None);
+}
+
+#[test]
 fn what_cannot_be_read_is_not_overwritten() {
     assert_eq!(pools_of(&json!({"spec": {}})), Some(NodePools::default()));
     assert_eq!(

@@ -14,6 +14,7 @@
 mod clock;
 mod errors;
 mod ledger;
+mod outlook;
 mod restore;
 mod show;
 
