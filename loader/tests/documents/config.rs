@@ -173,7 +173,7 @@ fn every_value_is_taken() {
 fn assert_cluster(config: &Config) {
     let section = &config.kubernetes;
     assert!(section.enabled && !section.create_node);
-    assert_eq!(section.node_name().unwrap(), "node-1");
+    assert_eq!(section.node_name.as_deref(), Some("node-1"));
     assert_eq!(section.update_interval.get(), Duration::from_secs(20));
     let parameters = serde_json::json!([section.parameters().eni, section.parameters().ipam]);
     assert_eq!(
