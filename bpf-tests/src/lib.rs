@@ -5,6 +5,7 @@ pub mod fabric;
 pub mod fuzz;
 pub mod interpreter;
 pub mod interrupt;
+pub mod kubernetes;
 pub mod live;
 pub mod model;
 pub mod packet;

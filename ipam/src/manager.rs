@@ -156,8 +156,16 @@ impl<K: Kind> Manager<K> {
     /// Before the first address can be given the document stays as it is: what is not read yet
     /// would be taken for given back.
     pub fn publish(&self, document: &mut K::Document) -> bool {
+        self.wanted()
+            .is_some_and(|wanted| self.kind.write(&wanted, document))
+    }
+
+    /// What the node wants and keeps; `None` before the first address can be given: what is not read
+    /// yet would be taken for given back.
+    #[must_use]
+    pub fn wanted(&self) -> Option<Wanted> {
         if self.allocator.waiting().next().is_some() {
-            return false;
+            return None;
         }
         let mut allocated: Vec<KeptBlocks> = Vec::new();
         for (pool, block) in self.allocator.kept() {
@@ -174,11 +182,10 @@ impl<K: Kind> Manager<K> {
         }
         allocated.sort();
         let requested = self.allocator.demand();
-        let wanted = Wanted {
+        Some(Wanted {
             requested,
             allocated,
-        };
-        self.kind.write(&wanted, document)
+        })
     }
 
     /// The allocator, to look at.

@@ -53,6 +53,43 @@ impl<T> Default for Followed<T> {
     }
 }
 
+impl<T: PartialEq> Followed<T> {
+    /// Takes what was read, or why it is not used; whether what is known changed. `name` is what it is
+    /// called in the log, `place` where it stands.
+    pub(crate) fn take(
+        &mut self,
+        parsed: Result<T, String>,
+        name: &str,
+        place: impl std::fmt::Display,
+    ) -> bool {
+        let Self {
+            value,
+            error,
+            generation,
+        } = self;
+        match parsed {
+            Ok(new) => {
+                let cleared = error.take().is_some();
+                if value.as_deref() == Some(&new) {
+                    return cleared;
+                }
+                *generation += 1;
+                info!(path = %place, generation, "{name} taken");
+                *value = Some(Arc::new(new));
+                true
+            }
+            Err(reason) => {
+                if error.as_ref() == Some(&reason) {
+                    return false;
+                }
+                warn!(error = reason, "{name} refused");
+                *error = Some(reason);
+                true
+            }
+        }
+    }
+}
+
 /// What stands in the files, and how it is read.
 pub(crate) trait Source: Send + 'static {
     /// What the files hold, or why they cannot be read.
@@ -165,36 +202,6 @@ impl<S: Source> Follower<S> {
         }
         let parsed = self.of.parse(&self.path, &content);
         self.seen = Some(content);
-        self.take(parsed)
-    }
-
-    fn take(&mut self, parsed: Result<S::Value, String>) -> bool {
-        let path = self.path.display();
-        let name = S::NAME;
-        let Followed {
-            value,
-            error,
-            generation,
-        } = &mut self.followed;
-        match parsed {
-            Ok(new) => {
-                let cleared = error.take().is_some();
-                if value.as_deref() == Some(&new) {
-                    return cleared;
-                }
-                *generation += 1;
-                info!(%path, generation, "{name} taken");
-                *value = Some(Arc::new(new));
-                true
-            }
-            Err(reason) => {
-                if error.as_ref() == Some(&reason) {
-                    return false;
-                }
-                warn!(error = reason, "{name} refused");
-                *error = Some(reason);
-                true
-            }
-        }
+        self.followed.take(parsed, S::NAME, self.path.display())
     }
 }

@@ -12,6 +12,7 @@ mod allocation;
 pub mod api;
 pub mod bpf;
 pub mod cli;
+mod cluster;
 pub mod cni;
 pub mod config;
 pub mod conntrack;

@@ -18,6 +18,7 @@ use super::pending::Pending;
 use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
+use crate::cluster::AskOutlook;
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
@@ -108,6 +109,7 @@ impl<K: Host> Actor<K> {
         mut commands: mpsc::Receiver<Command>,
         mut document: watch::Receiver<NodeSource>,
         files: PolicyFiles,
+        mut outlooks: mpsc::Receiver<AskOutlook>,
         stop: impl Future<Output = ()>,
     ) {
         tokio::pin!(stop);
@@ -127,6 +129,8 @@ impl<K: Host> Actor<K> {
                 },
                 Ok(()) = document.changed() => self.take_document(&mut document),
                 () = self.files.changed() => self.take_policy(),
+                // Nobody asks where there is no cluster.
+                Some(ask) = outlooks.recv() => self.answer_outlook(ask),
                 open = next(&mut events) => if open {
                     self.pacer.event(Timer::now());
                 } else {
@@ -165,6 +169,20 @@ impl<K: Host> Actor<K> {
             self.intent.node = Node::clone(node);
             self.pacer.event(Timer::now());
         }
+    }
+
+    /// Says what the node wants and keeps, if this is the document that is asked about.
+    fn answer_outlook(&mut self, ask: AskOutlook) {
+        let AskOutlook { generation, reply } = ask;
+        let is_taken = self.source.value.is_some() && self.source.generation == generation;
+        let outlook = if is_taken {
+            self.update_addresses();
+            self.addresses.outlook()
+        } else {
+            None
+        };
+        // Who asked may have gone.
+        reply.send(outlook).ok();
     }
 
     /// Takes what the policy's files say. A file that is not good leaves the last good one in force.

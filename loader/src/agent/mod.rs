@@ -24,6 +24,7 @@ mod report;
 mod reservation;
 mod run;
 mod service_nat;
+mod sources;
 mod store;
 mod traces;
 

@@ -28,6 +28,17 @@ impl PolicyFiles {
         }
     }
 
+    /// The same with the pools of a cluster.
+    pub(super) fn follow_cluster(
+        settings: &MasqueradeSettings,
+        pools: watch::Receiver<Followed<Pools>>,
+    ) -> Self {
+        Self {
+            pools: Some(pools),
+            agent: settings.agent.clone().map(masquerade::watch_agent),
+        }
+    }
+
     /// Waits for a change of either.
     pub(super) async fn changed(&mut self) {
         let Self { pools, agent } = self;

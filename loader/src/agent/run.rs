@@ -15,9 +15,10 @@ use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
 use super::memory;
 use super::pending::Pending;
-use super::policy::{PolicyFiles, PolicyWatch};
+use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
+use super::sources::Sources;
 use super::store::Store;
 use crate::api::{Handle, Server, ServerLimits};
 use crate::bpf::{self, Datapath, ForNat};
@@ -26,7 +27,6 @@ use crate::conntrack;
 use crate::faults;
 use crate::nat;
 use crate::netlink::Netlink;
-use crate::node;
 use crate::service_nat::KernelTracker;
 
 /// Folder of the endpoint records in the state folder.
@@ -53,7 +53,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
     let pending = Pending::new(&config.cni.pending_deletes.path());
-    let settings = config.settings();
+    let mut settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
     let services = &settings.services;
@@ -94,16 +94,20 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     if let Err(error) = reservation.drop_stale(&settings.ports) {
         tracing::warn!("ports stay reserved that are not needed any more: {error:#}");
     }
+    let (handle, commands) = Handle::new(Handle::PATIENCE);
+    let Sources {
+        document,
+        source,
+        files,
+        outlooks,
+        commands,
+    } = Sources::follow(config, &mut settings, commands).await?;
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
-    let files = PolicyFiles::follow(&settings.masquerade);
-    let document = config.node.document.as_path().to_owned();
-    let source = node::watch(document.clone(), settings.mark);
 
     if let Some(folder) = socket.parent() {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let server = Server::bind(socket, ServerLimits::default())?;
-    let (handle, commands) = Handle::new(Handle::PATIENCE);
     let actor = Actor::new(
         HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
@@ -117,7 +121,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (stop, mut stopped) = watch::channel(false);
-    let actor = actor.run(commands, source, files, async move {
+    let actor = actor.run(commands, source, files, outlooks, async move {
         // An error means that the sender is gone, which is a reason to stop too.
         stopped.wait_for(|stop| *stop).await.ok();
     });

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 48] = [
+pub(super) const HELP: [(&str, &str); 68] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -208,6 +208,86 @@ pub(super) const HELP: [(&str, &str); 48] = [
     (
         "cni.pending-deletes",
         "Folder in which the CNI plugin leaves deletes while no agent answers: an absolute path that ends with pending-deletes. `towpath cni install` tells the plugin.",
+    ),
+    (
+        "kubernetes.enabled",
+        "Whether the node's document, the pools and the pods come from the API server of a cluster (docs/kubernetes.md): true or false.",
+    ),
+    (
+        "kubernetes.node-name",
+        "Name of the Kubernetes node; null: what the environment's NODE_NAME says.",
+    ),
+    (
+        "kubernetes.kubeconfig",
+        "File that says how the API server is reached; null: the service account of the agent's pod.",
+    ),
+    (
+        "kubernetes.create-node",
+        "Whether the agent makes the node's CiliumNode, and keeps its own fields of it right: true or false.",
+    ),
+    (
+        "kubernetes.update-interval",
+        "Seconds between two writes of what the node wants, 1 to 86400; a pod that waits does not wait for it.",
+    ),
+    (
+        "kubernetes.cni-configuration",
+        "CNI configuration file or list whose plugin has sections eni and ipam that count more than these; null: none.",
+    ),
+    (
+        "kubernetes.eni.first-interface-index",
+        "Number of the first ENI whose addresses are for pods.",
+    ),
+    (
+        "kubernetes.eni.subnet-ids",
+        "Subnets that new ENIs are made in; they count more than the tags.",
+    ),
+    (
+        "kubernetes.eni.subnet-tags",
+        "Tags of those subnets (team=a,env=prod); empty: any subnet.",
+    ),
+    (
+        "kubernetes.eni.security-groups",
+        "Security groups of new ENIs; they count more than the tags.",
+    ),
+    (
+        "kubernetes.eni.security-group-tags",
+        "Tags of those groups.",
+    ),
+    (
+        "kubernetes.eni.exclude-interface-tags",
+        "ENIs with all of these tags are left alone; empty: none.",
+    ),
+    (
+        "kubernetes.eni.delete-on-termination",
+        "Whether ENIs go with the instance; null: the operator's default, which is true.",
+    ),
+    (
+        "kubernetes.eni.use-primary-address",
+        "Whether an ENI's own address is for pods too; null: false.",
+    ),
+    (
+        "kubernetes.eni.disable-prefix-delegation",
+        "Whether ENIs get single addresses only; null: false.",
+    ),
+    (
+        "kubernetes.ipam.min-allocate",
+        "Least addresses that the node has; 0: no such bound.",
+    ),
+    (
+        "kubernetes.ipam.max-allocate",
+        "Most addresses that the node has; 0: what the instance can.",
+    ),
+    (
+        "kubernetes.ipam.pre-allocate",
+        "Addresses of the default pool to spare, instead of those of ipam.pre-allocate; 0: those.",
+    ),
+    (
+        "kubernetes.ipam.max-above-watermark",
+        "How many addresses more than those to spare are left alone.",
+    ),
+    (
+        "kubernetes.ipam.static-ip-tags",
+        "Tags of the public address that the node is to have; empty: none.",
     ),
     (
         "host-addresses",

@@ -206,6 +206,11 @@ impl<const MIN: u64> Seconds<MIN> {
     /// A day.
     const MAX: u64 = 86_400;
 
+    /// One of the defaults, which are within the bounds.
+    pub(super) const fn new(time: Duration) -> Self {
+        Self(time)
+    }
+
     /// The time.
     #[must_use]
     pub fn get(self) -> Duration {

@@ -2,6 +2,7 @@
 
 mod explain;
 mod ipam;
+mod kubernetes;
 mod masquerade;
 mod nat;
 mod sections;
@@ -20,6 +21,7 @@ pub use self::explain::{Row, Source};
 pub use self::ipam::{
     CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
 };
+pub use self::kubernetes::{EniSection, KubernetesSection, NodeIpamSection, Tags};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
@@ -69,6 +71,9 @@ pub struct Config {
     /// The CNI plugin's side.
     #[serde(deserialize_with = "nullable")]
     pub cni: CniSection,
+    /// The cluster.
+    #[serde(deserialize_with = "nullable")]
+    pub kubernetes: KubernetesSection,
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
@@ -96,6 +101,7 @@ impl Default for Config {
             ipam: IpamSection::default(),
             plain_pools: PlainPoolsSection::default(),
             cni: CniSection::default(),
+            kubernetes: KubernetesSection::default(),
             host_addresses: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),

@@ -49,10 +49,28 @@ pub struct PoolPolicy {
 }
 
 impl Pools {
+    /// Reads pools from a text: documents, or a list of them. `place` is where they stand.
+    ///
+    /// # Errors
+    /// Says which document is wrong, and how.
+    pub(crate) fn read(place: &Path, text: &str) -> Result<Self, String> {
+        let mut pools = Self::default();
+        pools.add(&Fragment {
+            path: place.to_owned(),
+            text: text.to_owned(),
+        })?;
+        Ok(pools)
+    }
+
     /// What a user may wonder about.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// The pools that are bound to ENIs.
+    pub(crate) fn bound(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(|name| self.is_bound(name))
     }
 
     /// The names of the pools that have a document.

@@ -54,10 +54,8 @@ fn the_example_has_every_key_and_every_default() {
     }
 }
 
-#[test]
-fn every_value_is_taken() {
-    let config = Config::parse(
-        "node: {document: /a/node.json, primary-device: ens5}
+/// Every key with a value that is not its default.
+const EVERY: &str = "node: {document: /a/node.json, primary-device: ens5}
 endpoint: {mtu: 1500}
 datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b, flow-cache: 512}
 kernel: {route-protocol: 77}
@@ -95,13 +93,33 @@ ipam:
   unclaimed: 10
 plain-pools: {native: true}
 cni: {pending-deletes: /e/pending-deletes}
+kubernetes:
+  enabled: true
+  node-name: node-1
+  kubeconfig: /f
+  create-node: false
+  update-interval: 20
+  cni-configuration: /g
+  eni:
+    first-interface-index: 1
+    subnet-ids: [subnet-1]
+    subnet-tags: a=1
+    security-groups: [sg-1]
+    security-group-tags: b=2
+    exclude-interface-tags: c=3
+    delete-on-termination: false
+    use-primary-address: true
+    disable-prefix-delegation: true
+  ipam: {min-allocate: 1, max-allocate: 2, pre-allocate: 3, max-above-watermark: 4, static-ip-tags: d=4}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
 log-level: debug
-",
-    )
-    .unwrap();
+";
+
+#[test]
+fn every_value_is_taken() {
+    let config = Config::parse(EVERY).unwrap();
     let settings = config.settings();
     assert_eq!(settings.mark.mask(), 0x00ff_0000);
     assert_eq!(settings.protocol, 77);
@@ -133,6 +151,7 @@ log-level: debug
     assert_eq!(config.log_level, LogLevel::Debug);
     assert_allocation(&config);
     assert_translation(&config);
+    assert_cluster(&config);
     for row in config.explain() {
         assert_eq!(row.source, Source::File, "{}", row.key);
         assert_ne!(row.value, row.default, "{}", row.key);
@@ -148,6 +167,30 @@ log-level: debug
     assert_eq!(shown("datapath.mark-mask"), "0x00ff0000");
     assert_eq!(shown("kernel.route-protocol"), "77");
     assert_eq!(shown("services.cidrs"), "[10.96.0.0/12, fd00:96::/112]");
+}
+
+/// The values of the cluster.
+fn assert_cluster(config: &Config) {
+    let section = &config.kubernetes;
+    assert!(section.enabled && !section.create_node);
+    assert_eq!(section.node_name.as_deref(), Some("node-1"));
+    assert_eq!(section.update_interval.get(), Duration::from_secs(20));
+    let parameters = serde_json::json!([section.parameters().eni, section.parameters().ipam]);
+    assert_eq!(
+        parameters,
+        serde_json::json!([
+            {
+                "first-interface-index": 1, "subnet-ids": ["subnet-1"], "subnet-tags": {"a": "1"},
+                "security-groups": ["sg-1"], "security-group-tags": {"b": "2"},
+                "exclude-interface-tags": {"c": "3"}, "delete-on-termination": false,
+                "use-primary-address": true, "disable-prefix-delegation": true
+            },
+            {
+                "min-allocate": 1, "max-allocate": 2, "pre-allocate": 3, "max-above-watermark": 4,
+                "static-ip-tags": {"d": "4"}
+            }
+        ])
+    );
 }
 
 /// The values of masquerade and of translation.

@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-build", &[]),
     ("towpath-cni", &[]),
     ("towpath-ipam", &[]),
+    ("towpath-kubernetes", &["towpath-ipam"]),
     ("datapath-ebpf", &["datapath-common"]),
     (
         "towpath",
@@ -18,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "datapath-common",
             "towpath-cni",
             "towpath-ipam",
+            "towpath-kubernetes",
         ],
     ),
     (

@@ -2,7 +2,8 @@
 
 mod cnitool;
 mod debian;
-mod kube_proxy;
+mod kubernetes;
+mod openapi;
 mod requirement;
 mod runtimes;
 mod toolchain;
@@ -12,7 +13,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
-pub(crate) use kube_proxy::kube_proxy;
+pub(crate) use kubernetes::{api_server, kube_proxy};
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.
@@ -28,8 +29,8 @@ pub(crate) enum Need {
     Managers,
     /// The emulator, and what makes an image for it.
     Vm,
-    /// The compiler of kube-proxy.
-    KubeProxy,
+    /// The compiler of kube-proxy and the API server.
+    Kubernetes,
     /// What the container runtimes need that are unpacked and not installed.
     Cri,
 }

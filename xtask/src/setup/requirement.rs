@@ -103,8 +103,9 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),
     tool(Need::Vm, "xz", "xz-utils"),
-    tool(Need::KubeProxy, "go", "golang-go"),
-    tool(Need::KubeProxy, "tar", "tar"),
+    tool(Need::Kubernetes, "go", "golang-go"),
+    tool(Need::Kubernetes, "tar", "tar"),
+    tool(Need::Kubernetes, "dpkg-deb", "dpkg"),
     tool(Need::Cri, "busybox", "busybox-static"),
     tool(Need::Cri, "dpkg-deb", "dpkg"),
     // Libraries of runc and podman.
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn every_need_has_requirements() {
-        for need in Need::ALWAYS.into_iter().chain([Need::KubeProxy]) {
+        for need in Need::ALWAYS.into_iter().chain([Need::Kubernetes]) {
             assert!(
                 REQUIREMENTS.iter().any(|item| item.need == need),
                 "{need:?}"

@@ -40,9 +40,13 @@ pub(crate) struct Options {
 /// Names kube-proxy's binary to the suite `services`.
 const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
 
+/// Names the folder of kube-apiserver and etcd to the suite `api`.
+const API_SERVER: &str = "TOWPATH_API_SERVER";
+
 /// What suites run that is none of ours.
 struct Fetched {
     kube_proxy: Option<PathBuf>,
+    api_server: Option<PathBuf>,
     runtimes: Option<PathBuf>,
 }
 
@@ -79,6 +83,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         kube_proxy: suites
             .contains(&Suite::Services)
             .then(setup::kube_proxy)
+            .transpose()?,
+        api_server: suites
+            .contains(&Suite::Api)
+            .then(setup::api_server)
             .transpose()?,
         runtimes: suites
             .contains(&Suite::Cri)
@@ -164,6 +172,9 @@ fn run_suite(
         Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Services => runner
             .with_file(KUBE_PROXY, fetched.kube_proxy.as_deref())
+            .run(executables),
+        Suite::Api => runner
+            .with_file(API_SERVER, fetched.api_server.as_deref())
             .run(executables),
         Suite::Cri => runner
             .with_file(setup::RUNTIMES, fetched.runtimes.as_deref())

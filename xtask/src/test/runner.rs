@@ -74,7 +74,7 @@ impl<'a> Runner<'a> {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
         match self.suite {
-            Suite::Netns | Suite::Masq | Suite::Services | Suite::Cri
+            Suite::Netns | Suite::Masq | Suite::Services | Suite::Api | Suite::Cri
                 if !self.arguments.iter().any(told) =>
             {
                 &["--show-output"]
@@ -82,6 +82,7 @@ impl<'a> Runner<'a> {
             Suite::Netns
             | Suite::Masq
             | Suite::Services
+            | Suite::Api
             | Suite::Cri
             | Suite::Unit
             | Suite::Bpf

@@ -20,6 +20,8 @@ pub(crate) enum Suite {
     Masq,
     /// Services beside it, by kube-proxy and by rules like its own.
     Services,
+    /// The agent beside a real API server of Kubernetes.
+    Api,
     /// Pods that container runtimes make, with the agent and the plugin.
     Cri,
     /// The programs and the agent on other kernels, in virtual machines.
@@ -37,6 +39,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-cni", "test", "chain*", Suite::Netns),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
+    ("towpath-kubernetes", "lib", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),
     ("towpath", "lib", "*", Suite::Unit),
     ("towpath", "bin", "*", Suite::Unit),
@@ -59,6 +62,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "netns_oracle", Suite::Masq),
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
+    ("bpf-tests", "test", "kubernetes", Suite::Api),
     ("bpf-tests", "test", "cri", Suite::Cri),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
@@ -77,12 +81,13 @@ const MASQ: [&str; 5] = [
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Unit,
         Self::Bpf,
         Self::Netns,
         Self::Masq,
         Self::Services,
+        Self::Api,
         Self::Cri,
         Self::Vm,
     ];
@@ -107,7 +112,7 @@ impl Suite {
         match self {
             Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
             Self::Masq => Some(MASQ.to_vec()),
-            Self::Unit | Self::Bpf | Self::Services | Self::Cri | Self::Vm => None,
+            Self::Unit | Self::Bpf | Self::Services | Self::Api | Self::Cri | Self::Vm => None,
         }
     }
 
@@ -129,7 +134,13 @@ impl Suite {
     pub(crate) fn needs_root(self) -> bool {
         match self {
             Self::Unit => false,
-            Self::Bpf | Self::Netns | Self::Masq | Self::Services | Self::Cri | Self::Vm => true,
+            Self::Bpf
+            | Self::Netns
+            | Self::Masq
+            | Self::Services
+            | Self::Api
+            | Self::Cri
+            | Self::Vm => true,
         }
     }
 }
@@ -142,6 +153,7 @@ impl fmt::Display for Suite {
             Self::Netns => "netns",
             Self::Masq => "masq",
             Self::Services => "services",
+            Self::Api => "api",
             Self::Cri => "cri",
             Self::Vm => "vm",
         })

@@ -17,6 +17,7 @@
 mod clock;
 mod errors;
 mod ledger;
+mod outlook;
 mod restore;
 mod show;
 mod unreadable;

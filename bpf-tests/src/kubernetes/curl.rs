@@ -1,0 +1,143 @@
+//! Asking the API server by curl: a client that shares nothing with the agent's.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::fabric::{Netns, command};
+
+/// Who asks, and where.
+#[derive(Clone, Debug)]
+pub struct Caller<'a> {
+    netns: &'a Netns,
+    url: String,
+    certificate: PathBuf,
+    token: String,
+}
+
+/// What the server answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status code.
+    pub code: u16,
+    /// The body; a text where it is not JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The body, if the status code is the expected one.
+    ///
+    /// # Errors
+    /// When it is another one.
+    pub fn expect(self, code: u16) -> Result<Value> {
+        if self.code != code {
+            bail!("answered {self}; expected {code}");
+        }
+        Ok(self.body)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.body)
+    }
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn new(netns: &'a Netns, url: String, certificate: &Path, token: &str) -> Self {
+        Self {
+            netns,
+            url,
+            certificate: certificate.to_owned(),
+            token: token.to_owned(),
+        }
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn get(&self, path: &str) -> Result<Answer> {
+        self.ask("GET", path, None)
+    }
+
+    /// Makes an object in a collection.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn post(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.ask("POST", path, Some(("application/json", object)))
+    }
+
+    /// Puts an object in the place of another one.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn put(&self, path: &str, object: &Value) -> Result<Answer> {
+        self.ask("PUT", path, Some(("application/json", object)))
+    }
+
+    /// Merges into an object.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn merge(&self, path: &str, patch: &Value) -> Result<Answer> {
+        self.ask("PATCH", path, Some(("application/merge-patch+json", patch)))
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn delete(&self, path: &str) -> Result<Answer> {
+        self.ask("DELETE", path, None)
+    }
+
+    /// Makes an object, or makes it what it is to be, as `kubectl apply --server-side` does.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn apply(&self, path: &str, object: &Value) -> Result<Value> {
+        let path = format!("{path}?fieldManager=test&force=true");
+        let body = Some(("application/apply-patch+yaml", object));
+        let answer = self.ask("PATCH", &path, body)?;
+        if answer.code >= 300 {
+            bail!("{path}: {answer}");
+        }
+        Ok(answer.body)
+    }
+
+    fn ask(&self, method: &str, path: &str, body: Option<(&str, &Value)>) -> Result<Answer> {
+        let mut curl = self.netns.command("curl");
+        curl.stderr(Stdio::piped())
+            .args(["--silent", "--show-error", "--max-time", "30"])
+            .args(["--request", method, "--write-out", "\n%{http_code}"])
+            .args(["--header", &format!("Authorization: Bearer {}", self.token)])
+            .arg("--cacert")
+            .arg(&self.certificate);
+        let input = match body {
+            Some((kind, body)) => {
+                curl.args([
+                    "--header",
+                    &format!("Content-Type: {kind}"),
+                    "--data-binary",
+                    "@-",
+                ]);
+                body.to_string()
+            }
+            None => String::new(),
+        };
+        curl.arg(format!("{}{path}", self.url));
+        let output = command::run_with_input(&mut curl, &input)?;
+        let (body, code) = output
+            .rsplit_once('\n')
+            .context("curl has not written the status code")?;
+        Ok(Answer {
+            code: code.parse()?,
+            body: serde_json::from_str(body).unwrap_or_else(|_not_json| body.into()),
+        })
+    }
+}

@@ -1,0 +1,88 @@
+//! Manifests of `deploy/`, as objects.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// Kinds that the manifests have: API path, plural, whether they are of a namespace.
+const KINDS: &[(&str, &str, &str, bool)] = &[
+    (
+        "ClusterRole",
+        "/apis/rbac.authorization.k8s.io/v1",
+        "clusterroles",
+        false,
+    ),
+    (
+        "ClusterRoleBinding",
+        "/apis/rbac.authorization.k8s.io/v1",
+        "clusterrolebindings",
+        false,
+    ),
+    ("ConfigMap", "/api/v1", "configmaps", true),
+    (
+        "CustomResourceDefinition",
+        "/apis/apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+        false,
+    ),
+    ("DaemonSet", "/apis/apps/v1", "daemonsets", true),
+    ("Namespace", "/api/v1", "namespaces", false),
+    ("Node", "/api/v1", "nodes", false),
+    ("Pod", "/api/v1", "pods", true),
+    ("ServiceAccount", "/api/v1", "serviceaccounts", true),
+];
+
+/// The folder of the manifests.
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+/// The definitions of the custom resources.
+///
+/// # Errors
+/// When one cannot be read.
+pub fn crds() -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for name in ["ciliumnodes.yaml", "ciliumpodippools.yaml"] {
+        objects.extend(read(&format!("crds/{name}"))?);
+    }
+    Ok(objects)
+}
+
+/// The objects of a manifest, by its path in `deploy/`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &str) -> Result<Vec<Value>> {
+    let file = deploy().join(path);
+    let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| {
+            // Anchors and what refers to them.
+            let mut value = serde_yaml_ng::Value::deserialize(document)?;
+            value.apply_merge()?;
+            Ok(serde_json::to_value(value)?)
+        })
+        .collect()
+}
+
+/// Where an object is, or would be.
+///
+/// # Errors
+/// When its kind is not one of those that the manifests have.
+pub fn path_of(object: &Value) -> Result<String> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let known = KINDS.iter().find(|(name, ..)| *name == kind);
+    let (_, api, plural, namespaced) = known.with_context(|| format!("kind {kind:?}"))?;
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().context("it has no name")?;
+    Ok(
+        match metadata["namespace"].as_str().filter(|_| *namespaced) {
+            Some(namespace) => format!("{api}/namespaces/{namespace}/{plural}/{name}"),
+            None => format!("{api}/{plural}/{name}"),
+        },
+    )
+}

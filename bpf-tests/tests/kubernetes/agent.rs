@@ -1,0 +1,224 @@
+//! The agent in a cluster, with exactly the rights of its service account.
+
+use std::fs;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, NODE, SOON, allocated, requested};
+
+#[test]
+fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
+    let mut cluster = Cluster::create().unwrap();
+    let made = cluster.node().unwrap();
+    let owner = &made["metadata"]["ownerReferences"][0];
+    let node = cluster
+        .server
+        .admin()
+        .get("/api/v1/nodes/fabric-node")
+        .unwrap();
+    assert_eq!(owner["uid"], node.body["metadata"]["uid"]);
+    assert_eq!(made["metadata"]["labels"], json!({"zone": "a"}));
+    assert_eq!(made["spec"]["eni"]["first-interface-index"], 0);
+    let addresses = made["spec"]["addresses"].as_array().unwrap();
+    assert_eq!(addresses.len(), 1, "{addresses:?}");
+    // It asks before it has anything.
+    cluster
+        .node_is("8 to spare", |node| requested(node, "default") == Some(8))
+        .unwrap();
+
+    cluster.operate().unwrap();
+    cluster.fabric.wait_until_ready().unwrap();
+    cluster.namespace("plain", &json!({})).unwrap();
+    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("blue", &blue).unwrap();
+    let one = cluster.pod("plain", "one", &json!({})).unwrap();
+    let (address, _) = one.add(&cluster.fabric);
+    let block = format!("{address}/32");
+    let node = cluster
+        .node_is("9 of them", |node| requested(node, "default") == Some(9))
+        .unwrap();
+    assert!(
+        allocated(&node, "default").contains(&block),
+        "{block}: {node}"
+    );
+
+    // A pool that is nowhere: the pod is told why, and the pool is asked for at once.
+    let two = cluster.pod("blue", "two", &json!({})).unwrap();
+    let (_, answer) = two.try_add(&cluster.fabric);
+    let message = answer["error"]["message"].as_str().unwrap();
+    for part in [
+        "pool blue: annotation ipam.cilium.io/ip-pool of its namespace",
+        "there is no CiliumPodIPPool blue",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(answer["error"]["retry"], true, "{answer}");
+    cluster
+        .node_is("blue is wanted", |node| requested(node, "blue") == Some(1))
+        .unwrap();
+
+    // It comes, bound to an ENI; the pod is tried again.
+    let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/subnet-ids": subnet}},
+        "spec": {"ipv4": {"cidrs": ["10.0.0.0/16"], "maskSize": 32}}
+    });
+    let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+    cluster
+        .server
+        .admin()
+        .post(pools, &pool)
+        .unwrap()
+        .expect(201)
+        .unwrap();
+    let add = || {
+        let (status, answer) = two.try_add(&cluster.fabric);
+        check(status == 200, || answer.to_string())?;
+        Ok(answer)
+    };
+    let (answer, _) = eventually(SOON, "the pod of pool blue is added", add).unwrap();
+    assert_eq!(answer["addresses"][0]["pool"], "blue");
+    assert_eq!(answer["addresses"][0]["eni"]["number"], 1);
+    // The pod's own annotation counts more.
+    let three = cluster
+        .pod(
+            "blue",
+            "three",
+            &json!({"ipam.cilium.io/ipv4-pool": "default"}),
+        )
+        .unwrap();
+    assert_eq!(three.add(&cluster.fabric).1, 0);
+    let blue = format!("{}/32", answer["addresses"][0]["address"].as_str().unwrap());
+    cluster
+        .node_is("its block is the pool's", |node| {
+            allocated(node, "blue").contains(&blue)
+        })
+        .unwrap();
+    two.delete(&cluster.fabric);
+    show(&mut cluster);
+    cluster.fabric.finish().unwrap();
+}
+
+/// Prints what the agent is and does.
+fn show(cluster: &mut Cluster) {
+    let id = cluster.fabric.agent.id().unwrap();
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let resident = status.lines().find(|line| line.starts_with("VmRSS"));
+    let writes = cluster
+        .fabric
+        .agent
+        .log()
+        .matches("CiliumNode written")
+        .count();
+    println!(
+        "resident: {}; writes of the CiliumNode: {writes}",
+        resident.unwrap_or_default()
+    );
+}
+
+#[test]
+fn pods_are_added_while_the_api_server_is_away_and_it_goes_on_afterwards() {
+    let mut cluster = Cluster::ready().unwrap();
+    cluster.namespace("plain", &json!({})).unwrap();
+    let one = cluster.pod("plain", "one", &json!({})).unwrap();
+    let two = cluster.pod("plain", "two", &json!({})).unwrap();
+    let (first, _) = one.add(&cluster.fabric);
+    cluster
+        .node_is("one is seen", |node| requested(node, "default") == Some(9))
+        .unwrap();
+    cluster.server.kill();
+    assert_eq!(one.add(&cluster.fabric).0, first, "again the same");
+    let (second, _) = two.add(&cluster.fabric);
+    assert_ne!(first, second);
+    cluster.server.resume().unwrap();
+    let node = cluster
+        .node_is("both are seen", |node| {
+            requested(node, "default") == Some(10)
+        })
+        .unwrap();
+    for address in [first, second] {
+        let block = format!("{address}/32");
+        assert!(
+            allocated(&node, "default").contains(&block),
+            "{block}: {node}"
+        );
+    }
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn an_object_that_is_deleted_is_made_anew_and_takes_nothing_from_pods() {
+    let cluster = Cluster::ready().unwrap();
+    cluster.namespace("plain", &json!({})).unwrap();
+    let one = cluster.pod("plain", "one", &json!({})).unwrap();
+    let two = cluster.pod("plain", "two", &json!({})).unwrap();
+    let (address, _) = one.add(&cluster.fabric);
+    let block = format!("{address}/32");
+    let uid = cluster.node().unwrap()["metadata"]["uid"].clone();
+    cluster
+        .server
+        .admin()
+        .delete(NODE)
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    let anew =
+        |node: &Value| node["metadata"]["uid"] != uid && requested(node, "default") == Some(9);
+    let node = cluster
+        .node_is("it is another one, with the demand", anew)
+        .unwrap();
+    // Its ENIs are not known yet, and what the last one had is still in use.
+    assert_eq!(node["status"], Value::Null);
+    two.add(&cluster.fabric);
+    assert_eq!(one.add(&cluster.fabric).0, address);
+    cluster.operate().unwrap();
+    cluster
+        .node_is("the block in use is listed", |node| {
+            allocated(node, "default").contains(&block)
+        })
+        .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn its_account_may_do_nothing_else() {
+    let cluster = Cluster::create().unwrap();
+    cluster.node().unwrap();
+    let agent = cluster.server.with_token(&cluster.token);
+    let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+    for path in [
+        NODE,
+        pools,
+        "/api/v1/nodes/fabric-node",
+        "/api/v1/pods",
+        "/api/v1/namespaces",
+    ] {
+        assert_eq!(agent.get(path).unwrap().code, 200, "{path}");
+    }
+    for path in [
+        "/api/v1/nodes",
+        "/api/v1/secrets",
+        "/api/v1/configmaps",
+        "/api/v1/services",
+    ] {
+        assert_eq!(agent.get(path).unwrap().code, 403, "{path}");
+    }
+    assert_eq!(agent.delete(NODE).unwrap().code, 403);
+    assert_eq!(agent.put(NODE, &json!({})).unwrap().code, 403);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(
+        agent
+            .merge("/api/v1/nodes/fabric-node", &label)
+            .unwrap()
+            .code,
+        403
+    );
+    assert_eq!(
+        agent.merge(&format!("{NODE}/status"), &label).unwrap().code,
+        403
+    );
+    assert_eq!(agent.post(pools, &json!({})).unwrap().code, 403);
+    cluster.fabric.finish().unwrap();
+}

@@ -1,0 +1,194 @@
+//! A node of the fabric in a cluster: the agent with its service account's rights, and what the operator
+//! would write, written by the test.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bpf_tests::fabric::document::{NODE_NAME, document};
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::Eni;
+use bpf_tests::fabric::{Fabric, Netns, Spec};
+use bpf_tests::kubernetes::{ApiServer, read_manifest};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use towpath::intent::Family;
+
+/// How long what needs the API server and the agent may take.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// Where the node's object is.
+pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
+const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
+
+/// The node and its cluster.
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) fabric: Fabric,
+    pub(crate) token: String,
+    _folder: TempDir,
+}
+
+impl Cluster {
+    /// A cluster with the node in it. The agent is started; it has no ENI yet.
+    pub(crate) fn create() -> Result<Self> {
+        let fabric = Fabric::create(&Spec::default())?;
+        let folder = tempfile::tempdir()?;
+        let server = ApiServer::start(&fabric.node, folder.path())?;
+        server.make_crds()?;
+        for manifest in ["serviceaccount", "rbac"] {
+            let path = format!("kubernetes/base/{manifest}.yaml");
+            server.apply(&read_manifest(&path)?)?;
+        }
+        let primary = fabric.eni(0)?.own_address(Family::V4);
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": NODE_NAME, "labels": {"zone": "a"}},
+            "status": {"addresses": [
+                {"type": "InternalIP", "address": primary}, {"type": "Hostname", "address": NODE_NAME}
+            ]}
+        });
+        server.admin().post("/api/v1/nodes", &node)?.expect(201)?;
+        let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
+        let kubeconfig: PathBuf = server.kubeconfig("agent", &server.url(), &token)?;
+        fabric.agent.configure(&json!({"kubernetes": {
+            "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1
+        }}))?;
+        let mut cluster = Self {
+            server,
+            fabric,
+            token,
+            _folder: folder,
+        };
+        cluster.fabric.agent.start(&cluster.fabric.node, &[])?;
+        Ok(cluster)
+    }
+
+    /// The same, with the ENIs that the fabric has, and ready.
+    pub(crate) fn ready() -> Result<Self> {
+        let mut cluster = Self::create()?;
+        cluster.node()?;
+        cluster.operate()?;
+        cluster.fabric.wait_until_ready()?;
+        Ok(cluster)
+    }
+
+    /// The node's object, as soon as there is one.
+    pub(crate) fn node(&self) -> Result<Value> {
+        let look = || self.server.admin().get(NODE)?.expect(200);
+        Ok(eventually(SOON, "there is a CiliumNode", look)?.0)
+    }
+
+    /// Waits until the node's object is as it should be.
+    pub(crate) fn node_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let look = || {
+            let node = self.server.admin().get(NODE)?.expect(200)?;
+            check(is(&node), || node["spec"].to_string())?;
+            Ok(node)
+        };
+        let log = || self.fabric.agent.log();
+        Ok(eventually(SOON, what, look).with_context(log)?.0)
+    }
+
+    /// Writes the ENIs of the fabric, as the operator does.
+    pub(crate) fn operate(&self) -> Result<()> {
+        let status = document(&self.fabric.enis)["status"].clone();
+        let answer = self
+            .server
+            .admin()
+            .merge(&format!("{NODE}/status"), &json!({"status": status}))?;
+        answer.expect(200).map(drop)
+    }
+
+    /// Makes a namespace.
+    pub(crate) fn namespace(&self, name: &str, annotations: &Value) -> Result<()> {
+        self.server.apply(&[json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "annotations": annotations}
+        })])
+    }
+
+    /// Makes a pod on the node, and the namespace that it lives in.
+    pub(crate) fn pod(&self, namespace: &str, name: &str, annotations: &Value) -> Result<Guest> {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"nodeName": NODE_NAME, "containers": [{"name": "one", "image": "none"}]}
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/pods");
+        let made = self.server.admin().post(&path, &pod)?.expect(201)?;
+        Ok(Guest {
+            netns: Netns::create(&format!("{}-{name}", self.fabric.node.name()))?,
+            pod: json!({
+                "namespace": namespace, "name": name, "uid": made["metadata"]["uid"]
+            }),
+        })
+    }
+
+    /// The ENI of a number.
+    pub(crate) fn eni(&self, number: u8) -> &Eni {
+        self.fabric.eni(number).unwrap()
+    }
+}
+
+/// A pod, as the runtime knows it.
+pub(crate) struct Guest {
+    netns: Netns,
+    pod: Value,
+}
+
+impl Guest {
+    /// Adds it: the status and the answer.
+    pub(crate) fn try_add(&self, fabric: &Fabric) -> (u16, Value) {
+        let request = json!({
+            "owner": {"container-id": self.netns.name(), "interface": "eth0"},
+            "netns": self.netns.path(),
+            "families": ["ipv4"],
+            "network": "towpath",
+            "pod": self.pod,
+        });
+        fabric
+            .agent
+            .request("PUT", "/v1/endpoints", Some(&request))
+            .unwrap()
+    }
+
+    /// Adds it: its address and the number of its ENI.
+    pub(crate) fn add(&self, fabric: &Fabric) -> (String, u64) {
+        let (status, answer) = self.try_add(fabric);
+        assert_eq!(status, 200, "{answer}");
+        let address = &answer["addresses"][0];
+        (
+            address["address"].as_str().unwrap().to_owned(),
+            address["eni"]["number"].as_u64().unwrap(),
+        )
+    }
+
+    /// Takes it away.
+    pub(crate) fn delete(&self, fabric: &Fabric) {
+        let path = format!("/v1/endpoints/{}/eth0", self.netns.name());
+        fabric.agent.ask("DELETE", &path, None).unwrap();
+    }
+}
+
+/// The blocks of a pool that the node says it has.
+pub(crate) fn allocated(node: &Value, pool: &str) -> Vec<String> {
+    let entries = node["spec"]["ipam"]["pools"]["allocated"].as_array();
+    let of_pool = entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["pool"] == pool);
+    let cidrs = of_pool.flat_map(|entry| entry["cidrs"].as_array().unwrap());
+    cidrs
+        .map(|cidr| cidr.as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// How many IPv4 addresses of a pool the node wants.
+pub(crate) fn requested(node: &Value, pool: &str) -> Option<u64> {
+    let entries = node["spec"]["ipam"]["pools"]["requested"].as_array();
+    let entry = entries
+        .into_iter()
+        .flatten()
+        .find(|entry| entry["pool"] == pool)?;
+    entry["needed"]["ipv4-addrs"].as_u64()
+}

@@ -1,0 +1,159 @@
+//! Documents as Cilium writes them, through the API server and back through our own types.
+
+use bpf_tests::kubernetes::ApiServer;
+use datapath_common::mark::MarkLayout;
+use serde_json::{Value, json};
+use towpath::node;
+
+use crate::scene::Place;
+
+const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
+const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+
+/// Documents of both generations, as the resource has them.
+const DOCUMENTS: [(&str, &str); 2] = [
+    (
+        "secondary addresses",
+        include_str!("../../../loader/tests/fixtures/node-secondary-addresses.json"),
+    ),
+    (
+        "prefix delegation",
+        include_str!("../../../loader/tests/fixtures/node-prefix-delegation.yaml"),
+    ),
+];
+
+fn parsed(document: &Value) -> towpath::intent::Node {
+    node::parse(&document.to_string(), MarkLayout::DEFAULT).unwrap()
+}
+
+/// A document as it was written, without what the server adds.
+fn bare(mut document: Value) -> Value {
+    let name = document["metadata"]["name"].clone();
+    document["metadata"] = json!({"name": name});
+    document
+}
+
+/// A document as Cilium writes it, without fields that are empty texts. (This server's validation calls
+/// such a text null.)
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(_, value)| value != "");
+            fields
+                .map(|(key, value)| (key, without_empty(value)))
+                .collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_empty).collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn documents_of_both_generations_come_back_as_they_were_written() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    server.make_crds().unwrap();
+    let admin = server.admin();
+    for (what, text) in DOCUMENTS {
+        let mut written: Value = serde_yaml_ng::from_str(text).unwrap();
+        // What Cilium has beside, and our schema does not name.
+        written["spec"]["encryption"] = json!({"key": 3});
+        written["spec"]["azure"] = json!({"interface-name": "eth1"});
+        written["spec"]["ipam"]["of-a-later-release"] = json!({"a": [1, 2]});
+        let written = bare(without_empty(written));
+        let made = admin.post(NODES, &written).unwrap().expect(201).unwrap();
+        // Its status is written apart, and only so.
+        assert_eq!(made["status"], Value::Null, "{what}");
+        let name = made["metadata"]["name"].as_str().unwrap();
+        let path = format!("{NODES}/{name}");
+        let mut with_status = made.clone();
+        with_status["status"] = written["status"].clone();
+        let answer = admin.put(&format!("{path}/status"), &with_status);
+        answer.unwrap().expect(200).unwrap();
+        let read = admin.get(&path).unwrap().expect(200).unwrap();
+        assert_eq!(bare(read.clone()), written, "{what}");
+        assert_eq!(parsed(&read), parsed(&written), "{what}");
+        assert!(!parsed(&read).enis.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_nobody_can_read_and_names_the_field() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    server.make_crds().unwrap();
+    let admin = server.admin();
+    let node = |ipam: &Value| {
+        json!({
+            "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "one"},
+            "spec": {"ipam": ipam}
+        })
+    };
+    for (ipam, field) in [
+        (json!({"pre-allocate": -1}), "spec.ipam.pre-allocate"),
+        (
+            json!({"pools": {"requested": [{"pool": "", "needed": {}}]}}),
+            "spec.ipam.pools.requested.pool",
+        ),
+        (
+            json!({"pools": {"allocated": [{"pool": "a", "cidrs": ["10.0.0.300/32"]}]}}),
+            "spec.ipam.pools.allocated.cidrs",
+        ),
+    ] {
+        let answer = admin.post(NODES, &node(&ipam)).unwrap();
+        assert_eq!(answer.code, 422, "{answer}");
+        let message = answer.body["message"].as_str().unwrap();
+        assert!(message.contains(field), "{message}");
+    }
+    let pool = |spec: &Value| {
+        json!({
+            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+            "metadata": {"name": "blue"}, "spec": spec
+        })
+    };
+    let refused = pool(&json!({"ipv4": {"cidrs": [], "maskSize": 33}}));
+    let answer = admin.post(POOLS, &refused).unwrap();
+    assert_eq!(answer.code, 422, "{answer}");
+    let message = answer.body["message"].as_str().unwrap();
+    for field in ["spec.ipv4.cidrs", "spec.ipv4.maskSize"] {
+        assert!(message.contains(field), "{message}");
+    }
+    let good = pool(&json!({
+        "ipv4": {"cidrs": ["10.20.0.0/16"], "maskSize": 24},
+        "podSelector": {"matchLabels": {"io.kubernetes.pod.namespace": "blue"}},
+        "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
+    }));
+    let made = admin.post(POOLS, &good).unwrap().expect(201).unwrap();
+    assert_eq!(made["spec"]["allowFirstIP"], false);
+}
+
+#[test]
+fn who_has_no_rights_gets_none_and_a_restart_keeps_everything() {
+    let place = Place::create();
+    let mut server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    server.make_crds().unwrap();
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "nobody", "namespace": "default"}
+    });
+    server.apply(&[account]).unwrap();
+    let token = server.token_of("default", "nobody").unwrap();
+    assert_eq!(server.with_token(&token).get(NODES).unwrap().code, 403);
+    assert_eq!(server.with_token("wrong").get(NODES).unwrap().code, 401);
+    let node = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode", "metadata": {"name": "one"}, "spec": {}
+    });
+    server
+        .admin()
+        .post(NODES, &node)
+        .unwrap()
+        .expect(201)
+        .unwrap();
+    server.kill();
+    assert!(server.admin().get(NODES).is_err());
+    server.resume().unwrap();
+    let path = format!("{NODES}/one");
+    server.admin().get(&path).unwrap().expect(200).unwrap();
+    // Tokens are good for as long as the key is the same.
+    assert_eq!(server.with_token(&token).get(NODES).unwrap().code, 403);
+}

@@ -1,0 +1,448 @@
+//! Which pool a pod is of, for each family: what its annotation says, else its namespace's, else the
+//! pool whose selectors select it, else the default pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use ipam::Family;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Selector;
+
+/// The annotation that names the pool of both families.
+const IP_POOL: &str = "ipam.cilium.io/ip-pool";
+/// The annotation by which a pod has to be selected by a pool.
+const REQUIRE: &str = "ipam.cilium.io/require-pool-match";
+/// Labels that a pod has for selectors beside its own.
+const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+const POD_NAME: &str = "io.kubernetes.pod.name";
+
+/// What is known of a pod, or of a namespace, whose own namespace is empty then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its labels.
+    #[serde(deserialize_with = "nullable")]
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    #[serde(deserialize_with = "nullable")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+fn nullable<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// What a pool's object says of the pods that it is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidate {
+    /// The families that it has CIDRs of.
+    pub families: BTreeSet<Family>,
+    /// `spec.podSelector`.
+    pub pods: Option<Selector>,
+    /// `spec.namespaceSelector`.
+    pub namespaces: Option<Selector>,
+}
+
+/// The pool of a pod, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The pool.
+    pub pool: String,
+    /// What made it this one.
+    pub why: Why,
+}
+
+/// What decided about a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// This annotation of the pod.
+    Pod(&'static str),
+    /// This annotation of its namespace.
+    Namespace(&'static str),
+    /// The pool's selectors.
+    Selectors,
+    /// Nothing else says anything.
+    Default,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(annotation) => write!(f, "annotation {annotation} of the pod"),
+            Self::Namespace(annotation) => write!(f, "annotation {annotation} of its namespace"),
+            Self::Selectors => f.write_str("selectors of the pool"),
+            Self::Default => f.write_str("the default pool"),
+        }
+    }
+}
+
+/// Why a pod is of no pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// Selectors of several pools select it.
+    #[error(
+        "the selectors of pools {} all select pod {pod} for {family}; allowed: one of them, or an \
+         annotation {IP_POOL} that names the pool",
+        pools.join(" and ")
+    )]
+    Ambiguous {
+        /// The pod.
+        pod: String,
+        /// The family.
+        family: Family,
+        /// The pools, in order of their names.
+        pools: Vec<String>,
+    },
+    /// None does, and one has to.
+    #[error(
+        "no pool selects pod {pod} for {family}, and {REQUIRE} of {whose} asks for one; allowed: a \
+         CiliumPodIPPool with {family} CIDRs whose selectors select the pod, or an annotation {IP_POOL}"
+    )]
+    NoMatch {
+        /// The pod.
+        pod: String,
+        /// The family.
+        family: Family,
+        /// Whether the pod or its namespace asks.
+        whose: &'static str,
+    },
+}
+
+/// The pools' objects that can be read, and what is wrong with others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Candidates {
+    by_name: BTreeMap<String, Candidate>,
+    problems: Vec<String>,
+}
+
+impl Candidates {
+    /// Reads the `CiliumPodIPPool` objects. The selectors of one that cannot be read select nothing.
+    #[must_use]
+    pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut all = Self::default();
+        for object in objects {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let spec = &object["spec"];
+            let of = |key: &str, family| {
+                spec.get(key)
+                    .is_some_and(Value::is_object)
+                    .then_some(family)
+            };
+            let families = [of("ipv4", Family::V4), of("ipv6", Family::V6)];
+            let mut candidate = Candidate {
+                families: families.into_iter().flatten().collect(),
+                ..Candidate::default()
+            };
+            match (
+                selector(spec, "podSelector"),
+                selector(spec, "namespaceSelector"),
+            ) {
+                (Ok(pods), Ok(namespaces)) => {
+                    candidate.pods = pods;
+                    candidate.namespaces = namespaces;
+                }
+                (Err(error), _) | (_, Err(error)) => {
+                    let note = format!("pool {name} selects no pod: {error}");
+                    all.problems.push(note);
+                }
+            }
+            all.by_name.insert(name.to_owned(), candidate);
+        }
+        all
+    }
+
+    /// What is wrong with pools.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// Whether a pool has an object.
+    #[must_use]
+    pub fn has(&self, pool: &str) -> bool {
+        self.by_name.contains_key(pool)
+    }
+
+    /// Chooses the pool of a pod.
+    ///
+    /// # Errors
+    /// When selectors decide, and do not say which pool.
+    pub fn choose(
+        &self,
+        family: Family,
+        pod: &Metadata,
+        namespace: &Metadata,
+        default: &str,
+    ) -> Result<Choice, ChoiceError> {
+        let annotations = [of_family(family), IP_POOL];
+        for (metadata, why) in [
+            (pod, Why::Pod as fn(&'static str) -> Why),
+            (namespace, Why::Namespace),
+        ] {
+            for annotation in annotations {
+                let pool = metadata.annotations.get(annotation);
+                if let Some(pool) = pool.filter(|pool| !pool.is_empty()) {
+                    return Ok(Choice {
+                        pool: pool.clone(),
+                        why: why(annotation),
+                    });
+                }
+            }
+        }
+        let named = || format!("{}/{}", pod.namespace, pod.name);
+        let mut selecting = self.selecting(family, pod, namespace);
+        match (selecting.len(), selecting.pop()) {
+            (0 | 1, Some(pool)) => Ok(Choice {
+                pool,
+                why: Why::Selectors,
+            }),
+            (_, Some(last)) => {
+                selecting.push(last);
+                Err(ChoiceError::Ambiguous {
+                    pod: named(),
+                    family,
+                    pools: selecting,
+                })
+            }
+            (_, None) => match requires(pod, namespace) {
+                Some(whose) => Err(ChoiceError::NoMatch {
+                    pod: named(),
+                    family,
+                    whose,
+                }),
+                None => Ok(Choice {
+                    pool: default.to_owned(),
+                    why: Why::Default,
+                }),
+            },
+        }
+    }
+
+    fn selecting(&self, family: Family, pod: &Metadata, namespace: &Metadata) -> Vec<String> {
+        let mut labels = pod.labels.clone();
+        labels.insert(POD_NAMESPACE.to_owned(), pod.namespace.clone());
+        labels.insert(POD_NAME.to_owned(), pod.name.clone());
+        let selects = |candidate: &Candidate| match (&candidate.pods, &candidate.namespaces) {
+            (None, None) => false,
+            (pods, namespaces) => {
+                let pods = pods.as_ref().is_none_or(|pods| pods.matches(&labels));
+                let namespaces = namespaces.as_ref();
+                pods && namespaces.is_none_or(|of| of.matches(&namespace.labels))
+            }
+        };
+        let all = self.by_name.iter();
+        all.filter(|(_, candidate)| candidate.families.contains(&family) && selects(candidate))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+fn selector(spec: &Value, key: &str) -> Result<Option<Selector>, String> {
+    match spec.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => Selector::deserialize(value)
+            .map(Some)
+            .map_err(|error| format!("spec.{key}: {error}")),
+    }
+}
+
+/// The annotation that names the pool of one family.
+fn of_family(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipam.cilium.io/ipv4-pool",
+        Family::V6 => "ipam.cilium.io/ipv6-pool",
+    }
+}
+
+/// Who asks for a pool that selects the pod.
+fn requires(pod: &Metadata, namespace: &Metadata) -> Option<&'static str> {
+    let asks = |metadata: &Metadata| {
+        let value = metadata.annotations.get(REQUIRE);
+        value.is_some_and(|value| value == "true")
+    };
+    match (asks(pod), asks(namespace)) {
+        (true, _) => Some("the pod"),
+        (false, true) => Some("its namespace"),
+        (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn metadata(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Metadata {
+        let map = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
+        Metadata {
+            namespace: "shop".to_owned(),
+            name: "web-1".to_owned(),
+            uid: String::new(),
+            labels: map(labels),
+            annotations: map(annotations),
+        }
+    }
+
+    fn candidates() -> Candidates {
+        let pool = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+        let cidrs = json!({"cidrs": ["10.20.0.0/16"], "maskSize": 24});
+        let labelled = |key: &str| json!({"matchLabels": {"team": key}});
+        Candidates::read(&[
+            pool("plain", json!({"ipv4": cidrs})),
+            pool(
+                "of-pods",
+                json!({"ipv4": cidrs, "podSelector": labelled("blue")}),
+            ),
+            pool(
+                "of-namespaces",
+                json!({"ipv4": cidrs, "namespaceSelector": labelled("red")}),
+            ),
+            pool(
+                "of-both",
+                json!({
+                    "ipv4": cidrs, "ipv6": {"cidrs": ["fd00::/104"], "maskSize": 120},
+                    "podSelector": labelled("green"), "namespaceSelector": labelled("green")
+                }),
+            ),
+            pool(
+                "of-one",
+                json!({
+                    "ipv4": cidrs,
+                    "podSelector": {"matchLabels": {
+                        "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-2"
+                    }}
+                }),
+            ),
+            pool(
+                "bad",
+                json!({"ipv4": cidrs, "podSelector": {"matchExpressions": [
+                    {"key": "a", "operator": "Like"}
+                ]}}),
+            ),
+        ])
+    }
+
+    fn chosen(family: Family, pod: &Metadata, namespace: &Metadata) -> Result<Choice, ChoiceError> {
+        candidates().choose(family, pod, namespace, "default")
+    }
+
+    fn pool(family: Family, pod: &Metadata, namespace: &Metadata) -> (String, Why) {
+        let choice = chosen(family, pod, namespace).unwrap();
+        (choice.pool, choice.why)
+    }
+
+    #[test]
+    fn the_nearest_annotation_counts_and_that_of_the_family_first() {
+        let v4 = "ipam.cilium.io/ipv4-pool";
+        let v6 = "ipam.cilium.io/ipv6-pool";
+        let both = metadata(&[], &[(IP_POOL, "a"), (v4, "b")]);
+        let other = metadata(&[], &[(IP_POOL, "c"), (v6, "d")]);
+        let none = metadata(&[], &[]);
+        let empty = metadata(&[], &[(IP_POOL, "")]);
+        for (pod, namespace, of_v4, of_v6) in [
+            (&both, &other, ("b", Why::Pod(v4)), ("a", Why::Pod(IP_POOL))),
+            (
+                &none,
+                &other,
+                ("c", Why::Namespace(IP_POOL)),
+                ("d", Why::Namespace(v6)),
+            ),
+            (
+                &empty,
+                &other,
+                ("c", Why::Namespace(IP_POOL)),
+                ("d", Why::Namespace(v6)),
+            ),
+            (
+                &none,
+                &none,
+                ("default", Why::Default),
+                ("default", Why::Default),
+            ),
+        ] {
+            for (family, (name, why)) in [(Family::V4, of_v4), (Family::V6, of_v6)] {
+                assert_eq!(pool(family, pod, namespace), (name.to_owned(), why));
+            }
+        }
+    }
+
+    #[test]
+    fn selectors_select_where_no_annotation_says_anything() {
+        let none = metadata(&[], &[]);
+        let team = |name: &str| metadata(&[("team", name)], &[]);
+        let mut second = none.clone();
+        second.name = "web-2".to_owned();
+        for (pod, namespace, expected) in [
+            (&none, &none, "default"),
+            (&team("blue"), &none, "of-pods"),
+            (&none, &team("red"), "of-namespaces"),
+            // Both have to select.
+            (&team("green"), &none, "default"),
+            (&none, &team("green"), "default"),
+            (&team("green"), &team("green"), "of-both"),
+            (&second, &none, "of-one"),
+        ] {
+            assert_eq!(pool(Family::V4, pod, namespace).0, expected);
+        }
+        // A pool of the other family is none.
+        assert_eq!(pool(Family::V6, &team("blue"), &none).0, "default");
+        let annotated = metadata(&[("team", "blue")], &[(IP_POOL, "named")]);
+        assert_eq!(pool(Family::V4, &annotated, &none).0, "named");
+    }
+
+    #[test]
+    fn two_pools_or_none_where_one_has_to_be_are_told() {
+        let none = metadata(&[], &[]);
+        let two = chosen(
+            Family::V4,
+            &metadata(&[("team", "blue")], &[]),
+            &metadata(&[("team", "red")], &[]),
+        );
+        let message = two.unwrap_err().to_string();
+        assert!(message.contains("pools of-namespaces and of-pods all select pod shop/web-1"));
+        let asking = metadata(&[], &[(REQUIRE, "true")]);
+        for (pod, namespace, whose) in [
+            (&asking, &none, "the pod"),
+            (&none, &asking, "its namespace"),
+        ] {
+            let message = chosen(Family::V4, pod, namespace).unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("{REQUIRE} of {whose}")),
+                "{message}"
+            );
+        }
+        let not_asking = metadata(&[], &[(REQUIRE, "yes")]);
+        assert_eq!(pool(Family::V4, &not_asking, &none).0, "default");
+        let selected = metadata(&[("team", "blue")], &[(REQUIRE, "true")]);
+        assert_eq!(pool(Family::V4, &selected, &none).0, "of-pods");
+    }
+
+    #[test]
+    fn a_selector_that_means_nothing_selects_nothing_and_is_told() {
+        let all = candidates();
+        let [problem] = all.problems() else {
+            panic!("{:?}", all.problems())
+        };
+        assert!(
+            problem.starts_with("pool bad selects no pod: spec.podSelector: "),
+            "{problem}"
+        );
+        assert!(all.has("bad") && !all.has("missing"));
+    }
+}

@@ -1,0 +1,93 @@
+//! How the node and the operator agree on which address goes back, where the node has single addresses
+//! (`ipam.mode: crd`): by `status.ipam.release-ips` of its `CiliumNode`.
+//!
+//! ```text
+//!  operator: marked-for-release ──> node: ready-for-release ──> operator: released, out of the pool
+//!                              └──> node: do-not-release              └──> node: the entry goes
+//! ```
+//!
+//! An address is kept from pods *before* the document says that it can go, and until the operator has
+//! taken it out of the pool or the entry back. So it cannot be both given and released, whatever is lost
+//! or comes late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Where an address stands: one of `status.ipam.release-ips`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Release {
+    /// The operator would like to have it back.
+    MarkedForRelease,
+    /// The node gives it back, and gives it to nobody.
+    ReadyForRelease,
+    /// A pod has it.
+    DoNotRelease,
+    /// The operator has taken it from the ENI.
+    Released,
+}
+
+/// What the document says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The addresses of `spec.ipam.pool`.
+    pub pool: BTreeSet<IpAddr>,
+    /// `status.ipam.release-ips`.
+    pub release: BTreeMap<IpAddr, Release>,
+}
+
+/// Which addresses are kept from pods because they are on their way back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handshake {
+    withheld: BTreeSet<IpAddr>,
+}
+
+impl Handshake {
+    /// Takes note of a document; `is_held` says of an address whether somebody has it, or had it a
+    /// moment ago. Answers what is to stand in `release-ips`.
+    ///
+    /// From when this returns, [`Handshake::is_withheld`] addresses must not be given.
+    pub fn observe(
+        &mut self,
+        seen: &Seen,
+        is_held: impl Fn(IpAddr) -> bool,
+    ) -> BTreeMap<IpAddr, Release> {
+        let answers = seen.release.iter().filter_map(|(address, release)| {
+            let answer = match release {
+                // Out of the pool too: that was the last step.
+                Release::Released if !seen.pool.contains(address) => return None,
+                Release::Released => Release::Released,
+                // Somebody has it, also where a node before us had agreed: better late than taken.
+                _ if is_held(*address) => Release::DoNotRelease,
+                Release::MarkedForRelease | Release::ReadyForRelease => Release::ReadyForRelease,
+                // The operator takes this entry back.
+                Release::DoNotRelease => Release::DoNotRelease,
+            };
+            Some((*address, answer))
+        });
+        let answers: BTreeMap<_, _> = answers.collect();
+        self.withheld = answers
+            .iter()
+            .filter(|(_, answer)| matches!(answer, Release::ReadyForRelease | Release::Released))
+            .map(|(address, _)| *address)
+            .collect();
+        answers
+    }
+
+    /// Whether an address is on its way back, so that nobody may get it.
+    #[must_use]
+    pub fn is_withheld(&self, address: IpAddr) -> bool {
+        self.withheld.contains(&address)
+    }
+
+    /// The addresses that are on their way back.
+    #[must_use]
+    pub fn withheld(&self) -> &BTreeSet<IpAddr> {
+        &self.withheld
+    }
+}
+
+#[cfg(test)]
+mod tests;

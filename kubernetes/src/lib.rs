@@ -1,0 +1,19 @@
+//! What Towpath reads from Cilium's resources and writes to them, as values: no I/O, no clock, no
+//! client.
+//!
+//! * [`creation`]: the `CiliumNode` that a node begins with.
+//! * [`parameters`]: what the node asks of whoever gives it ENIs and addresses.
+//! * [`publication`]: what the node asks for and keeps, in `spec.ipam.pools`.
+//! * [`pace`]: when that is written.
+//! * [`handshake`]: how single addresses are given back (`ipam.mode: crd`).
+//! * [`choice`]: which pool a pod is of.
+
+pub mod choice;
+pub mod creation;
+pub mod handshake;
+pub mod pace;
+pub mod parameters;
+pub mod publication;
+mod selector;
+
+pub use self::selector::{Selector, SelectorError};

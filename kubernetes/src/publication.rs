@@ -1,0 +1,221 @@
+//! What a node writes into `spec.ipam.pools` of its `CiliumNode`.
+//!
+//! * `requested` is the node's alone: all of it is written.
+//! * `allocated` of ENIs' pools is the node's alone: its blocks, without those that it gives back.
+//! * `allocated` of other pools is the operator's to add to and the node's to take from: an entry goes
+//!   only when nobody has an address of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipam::{Demand, EdgeRules, Family, KeptBlocks, Wanted};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// `spec.ipam.pools`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodePools {
+    /// What the node wants.
+    #[serde(deserialize_with = "nullable")]
+    pub requested: Vec<Requested>,
+    /// What it has.
+    #[serde(deserialize_with = "nullable")]
+    pub allocated: Vec<Allocated>,
+}
+
+/// One of `requested`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requested {
+    /// The pool.
+    pub pool: String,
+    /// How many addresses, in all.
+    #[serde(deserialize_with = "nullable")]
+    pub needed: Needed,
+}
+
+/// How many addresses of each family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Needed {
+    /// IPv4.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ipv4_addrs: u64,
+    /// IPv6.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ipv6_addrs: u64,
+}
+
+/// One of `allocated`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Allocated {
+    /// The pool.
+    pub pool: String,
+    /// Whether the first address of a block can be given.
+    #[serde(rename = "allowFirstIP", skip_serializing_if = "is_false")]
+    pub allow_first: bool,
+    /// Whether the last one can.
+    #[serde(rename = "allowLastIP", skip_serializing_if = "is_false")]
+    pub allow_last: bool,
+    /// The blocks.
+    #[serde(deserialize_with = "nullable")]
+    pub cidrs: Vec<String>,
+}
+
+// `serde` hands over references.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// What the node wants and what it must not lose, of one document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// What the allocator wants and keeps.
+    pub wanted: Wanted,
+    /// The addresses that somebody has, or had a moment ago.
+    pub held: BTreeSet<IpAddr>,
+    /// The pools whose blocks are those of ENIs.
+    pub on_enis: BTreeSet<String>,
+}
+
+impl Outlook {
+    /// What is to stand in a document that has this; `None` where it does already.
+    #[must_use]
+    pub fn next(&self, there: &NodePools) -> Option<NodePools> {
+        let next = NodePools {
+            requested: requested(&self.wanted.requested),
+            allocated: self.allocated(&there.allocated),
+        };
+        (next != *there).then_some(next)
+    }
+
+    /// The same where the outlook is of another document than this: what the node has is left to whom it
+    /// comes from.
+    #[must_use]
+    pub fn next_requested(&self, there: &NodePools) -> Option<NodePools> {
+        let next = NodePools {
+            requested: requested(&self.wanted.requested),
+            allocated: there.allocated.clone(),
+        };
+        (next != *there).then_some(next)
+    }
+
+    fn allocated(&self, there: &[Allocated]) -> Vec<Allocated> {
+        let mut kept: Vec<Allocated> = self.wanted.allocated.iter().map(Allocated::from).collect();
+        let listed: BTreeSet<IpNet> = self
+            .wanted
+            .allocated
+            .iter()
+            .flat_map(|kept| kept.cidrs.iter().copied())
+            .collect();
+        for entry in there.iter().filter(|e| !self.on_enis.contains(&e.pool)) {
+            let mut left = entry.clone();
+            // What cannot be read is somebody else's to explain.
+            left.cidrs.retain(|cidr| match cidr.parse::<IpNet>() {
+                Ok(net) => !listed.contains(&net.trunc()) && self.is_held(net),
+                Err(_unreadable) => true,
+            });
+            if !left.cidrs.is_empty() {
+                kept.push(left);
+            }
+        }
+        merged(kept)
+    }
+
+    fn is_held(&self, net: IpNet) -> bool {
+        let range = self.held.range(net.network()..=net.broadcast());
+        let family = Family::of_net(net);
+        range
+            .into_iter()
+            .any(|address| Family::of(*address) == family)
+    }
+}
+
+/// One entry of each pool and its switches, in order of their names.
+fn merged(entries: Vec<Allocated>) -> Vec<Allocated> {
+    let mut by_pool: BTreeMap<(String, bool, bool), Vec<String>> = BTreeMap::new();
+    for entry in entries {
+        let key = (entry.pool, entry.allow_first, entry.allow_last);
+        by_pool.entry(key).or_default().extend(entry.cidrs);
+    }
+    by_pool
+        .into_iter()
+        .map(|((pool, allow_first, allow_last), cidrs)| Allocated {
+            pool,
+            allow_first,
+            allow_last,
+            cidrs,
+        })
+        .collect()
+}
+
+fn requested(demand: &Demand) -> Vec<Requested> {
+    demand
+        .iter()
+        .map(|(pool, needed)| {
+            let of = |family| needed.get(&family).copied().unwrap_or_default();
+            Requested {
+                pool: pool.clone(),
+                needed: Needed {
+                    ipv4_addrs: of(Family::V4),
+                    ipv6_addrs: of(Family::V6),
+                },
+            }
+        })
+        .collect()
+}
+
+impl From<&KeptBlocks> for Allocated {
+    fn from(kept: &KeptBlocks) -> Self {
+        let EdgeRules {
+            allow_first,
+            allow_last,
+        } = kept.edges;
+        Self {
+            pool: kept.pool.clone(),
+            allow_first,
+            allow_last,
+            cidrs: kept.cidrs.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+/// `spec.ipam.pools` of a `CiliumNode`, empty where it has none; `None` where it cannot be read.
+#[must_use]
+pub fn pools_of(object: &Value) -> Option<NodePools> {
+    match object.pointer("/spec/ipam/pools") {
+        None | Some(Value::Null) => Some(NodePools::default()),
+        Some(pools) => NodePools::deserialize(pools).ok(),
+    }
+}
+
+/// The merge patch that writes it, good only for the object that it was computed from: the API server
+/// refuses it (409) when somebody has written since, or the object is another one of that name.
+#[must_use]
+pub fn patch(object: &Value, next: &NodePools) -> Value {
+    let metadata = &object["metadata"];
+    json!({
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"ipam": {"pools": next}},
+    })
+}
+
+#[cfg(test)]
+mod tests;

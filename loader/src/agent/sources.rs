@@ -1,0 +1,58 @@
+//! Where the agent hears of its node and its pools: files, or a cluster.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tokio::sync::{mpsc, watch};
+
+use super::policy::PolicyFiles;
+use crate::api::Command;
+use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE};
+use crate::config::Config;
+use crate::intent::Settings;
+use crate::node::{self, NodeSource};
+
+/// Everything that the actor is told.
+pub(super) struct Sources {
+    /// What the node's document is called.
+    pub(super) document: PathBuf,
+    pub(super) source: watch::Receiver<NodeSource>,
+    pub(super) files: PolicyFiles,
+    /// Who wants to know what the node wants.
+    pub(super) outlooks: mpsc::Receiver<AskOutlook>,
+    pub(super) commands: mpsc::Receiver<Command>,
+}
+
+impl Sources {
+    /// Begins to follow what the configuration says.
+    ///
+    /// # Errors
+    /// When the cluster's settings cannot be used.
+    pub(super) async fn follow(
+        config: &Config,
+        settings: &mut Settings,
+        commands: mpsc::Receiver<Command>,
+    ) -> Result<Self> {
+        if config.kubernetes.enabled {
+            let cluster = Cluster::start(config, settings.mark).await?;
+            // Nothing is known of a pool before they are read.
+            settings.masquerade.pools = Some(POOLS_PLACE.into());
+            return Ok(Self {
+                document: cluster.document,
+                source: cluster.node,
+                files: PolicyFiles::follow_cluster(&settings.masquerade, cluster.pools),
+                outlooks: cluster.outlooks,
+                commands: cluster.gate.guard(commands),
+            });
+        }
+        let document = config.node.document.as_path().to_owned();
+        let (_nobody, outlooks) = mpsc::channel(1);
+        Ok(Self {
+            source: node::watch(document.clone(), settings.mark),
+            document,
+            files: PolicyFiles::follow(&settings.masquerade),
+            outlooks,
+            commands,
+        })
+    }
+}

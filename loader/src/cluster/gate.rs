@@ -1,0 +1,201 @@
+//! What commands pass on their way to the actor: a pod that is to be added gets its pool here, because
+//! that may need the API server, and the actor waits for nobody.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kubernetes::choice::{Candidates, Choice};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+use super::Signals;
+use super::metadata::Metadatas;
+use crate::allocation;
+use crate::api::types::Attachment;
+use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
+use crate::intent::Family;
+use crate::types::Owner;
+
+/// The adds whose pool is being chosen, by owner, each with its number.
+type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
+
+/// The gate.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    metadatas: Metadatas,
+    candidates: watch::Receiver<Arc<Candidates>>,
+    default_pool: String,
+    families: BTreeSet<Family>,
+    signals: Arc<Signals>,
+    choosing: Choosing,
+}
+
+impl Gate {
+    pub(super) fn new(
+        metadatas: Metadatas,
+        candidates: watch::Receiver<Arc<Candidates>>,
+        default_pool: String,
+        families: BTreeSet<Family>,
+        signals: Arc<Signals>,
+    ) -> Self {
+        Self {
+            metadatas,
+            candidates,
+            default_pool,
+            families,
+            signals,
+            choosing: Choosing::default(),
+        }
+    }
+
+    /// Has commands pass the gate; what comes out at its other end.
+    pub(crate) fn guard(self, mut commands: mpsc::Receiver<Command>) -> mpsc::Receiver<Command> {
+        let (sender, receiver) = mpsc::channel(crate::api::Handle::QUEUE);
+        tokio::spawn(async move {
+            let mut number = 0;
+            while let Some(command) = commands.recv().await {
+                number += 1;
+                if self.pass(command, number, &sender).await.is_err() {
+                    return;
+                }
+            }
+        });
+        receiver
+    }
+
+    /// Passes a command on.
+    ///
+    /// # Errors
+    /// When the actor is gone.
+    async fn pass(
+        &self,
+        command: Command,
+        number: u64,
+        actor: &mpsc::Sender<Command>,
+    ) -> Result<(), mpsc::error::SendError<Command>> {
+        match command {
+            Command::AddEndpoint(request, reply) => {
+                let mut choosing = self.choosing.lock().await;
+                choosing.insert(request.owner.clone(), number);
+                drop(choosing);
+                let (gate, actor) = (self.clone(), actor.clone());
+                tokio::spawn(async move { gate.add(request, reply, number, &actor).await });
+                Ok(())
+            }
+            Command::DeleteEndpoint(owner, reply) => {
+                let mut choosing = self.choosing.lock().await;
+                // An add that has not come further must not come after its delete.
+                choosing.remove(&owner);
+                let sent = actor.send(Command::DeleteEndpoint(owner, reply)).await;
+                self.signals.changed.notify_one();
+                sent
+            }
+            other => actor.send(other).await,
+        }
+    }
+
+    async fn add(
+        &self,
+        mut request: EndpointRequest,
+        reply: Reply<Attachment>,
+        number: u64,
+        actor: &mpsc::Sender<Command>,
+    ) {
+        let chosen = self.choose(&request).await;
+        let mut choosing = self.choosing.lock().await;
+        if choosing.get(&request.owner) != Some(&number) {
+            let message = format!("{} was deleted or added anew meanwhile", request.owner);
+            reply
+                .send(Err(ApiError::new(ErrorCode::NotReady, message)))
+                .ok();
+            return;
+        }
+        choosing.remove(&request.owner);
+        let choices = match chosen {
+            Ok(choices) => choices,
+            Err(error) => {
+                reply.send(Err(error)).ok();
+                return;
+            }
+        };
+        let pools = choices.iter();
+        let pools = pools.map(|(family, choice)| (*family, choice.pool.clone()));
+        request.ask.pools.extend(pools);
+        let (sender, answer) = oneshot::channel();
+        let sent = actor.send(Command::AddEndpoint(request, sender)).await;
+        drop(choosing);
+        if sent.is_err() {
+            return;
+        }
+        // Without an answer the caller is told that the agent stops.
+        let Ok(answer) = answer.await else { return };
+        match &answer {
+            Ok(_) => self.signals.changed.notify_one(),
+            Err(_) => self.signals.waiting.notify_one(),
+        }
+        reply
+            .send(answer.map_err(|error| self.explained(error, &choices)))
+            .ok();
+    }
+
+    /// The pools of a pod that names none.
+    async fn choose(
+        &self,
+        request: &EndpointRequest,
+    ) -> Result<BTreeMap<Family, Choice>, ApiError> {
+        let ask = &request.ask;
+        let Some(pod) = ask.pod.as_ref().filter(|_| request.addresses.is_empty()) else {
+            return Ok(BTreeMap::new());
+        };
+        let families = allocation::families(&ask.families, &self.families).into_iter();
+        let families: Vec<_> = families.filter(|of| !ask.pools.contains_key(of)).collect();
+        if families.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let (of_pod, of_namespace) = self.metadatas.of(pod).await.map_err(|error| {
+            ApiError::new(
+                ErrorCode::NotReady,
+                format!("the pool of pod {pod} is not known: {error}"),
+            )
+        })?;
+        let candidates = Arc::clone(&self.candidates.borrow());
+        let choose = |family| {
+            let choice = candidates.choose(family, &of_pod, &of_namespace, &self.default_pool);
+            Ok((family, choice?))
+        };
+        families
+            .into_iter()
+            .map(choose)
+            .collect::<Result<_, kubernetes::choice::ChoiceError>>()
+            .map_err(|error| ApiError::new(ErrorCode::PoolUnknown, error.to_string()))
+    }
+
+    /// Says why it is this pool that has no address.
+    fn explained(&self, error: ApiError, choices: &BTreeMap<Family, Choice>) -> ApiError {
+        let is_of_pool = matches!(
+            error.code,
+            ErrorCode::PoolUnknown | ErrorCode::PoolExhausted | ErrorCode::PoolNotReady
+        );
+        let named = choices
+            .values()
+            .filter(|choice| choice.pool != self.default_pool);
+        let reasons: BTreeSet<String> = named
+            .map(|choice| {
+                let (pool, why) = (&choice.pool, choice.why);
+                if self.candidates.borrow().has(pool) {
+                    format!("pool {pool}: {why}")
+                } else {
+                    format!("pool {pool}: {why}; there is no CiliumPodIPPool {pool}")
+                }
+            })
+            .collect();
+        if !is_of_pool || reasons.is_empty() {
+            return error;
+        }
+        let reasons: Vec<_> = reasons.into_iter().collect();
+        let message = format!("{} ({})", error.message, reasons.join("; "));
+        ApiError { message, ..error }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+use std::net::TcpListener;
+
+use kube::{Client, Config};
+use kubernetes::choice::Metadata;
+
+use super::*;
+use crate::api::Ask;
+use crate::intent::PodRef;
+
+fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
+    let pool = pool.map(|pool| ("ipam.cilium.io/ip-pool".to_owned(), pool.to_owned()));
+    Metadata {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        annotations: pool.into_iter().collect(),
+        ..Metadata::default()
+    }
+}
+
+/// A gate that knows one pod, of a namespace with an annotation; what it does not know it asks a server
+/// for.
+fn gate(server: &str) -> (Gate, Arc<Signals>) {
+    let client = Client::try_from(Config::new(server.parse().unwrap())).unwrap();
+    let pods = [metadata("shop", "web", None)];
+    let namespaces = [metadata("", "shop", Some("blue"))];
+    let (_sender, candidates) = watch::channel(Arc::new(Candidates::default()));
+    let signals = Arc::new(Signals::default());
+    let gate = Gate::new(
+        Metadatas::fixed(client, &pods, &namespaces),
+        candidates,
+        "default".to_owned(),
+        [Family::V4].into(),
+        Arc::clone(&signals),
+    );
+    (gate, signals)
+}
+
+fn owner() -> Owner {
+    Owner {
+        container_id: "one".to_owned(),
+        interface: "eth0".to_owned(),
+    }
+}
+
+fn request(pod: &str) -> EndpointRequest {
+    let pod = PodRef {
+        namespace: "shop".to_owned(),
+        name: pod.to_owned(),
+        uid: None,
+    };
+    EndpointRequest {
+        owner: owner(),
+        netns: "/run/netns/one".into(),
+        addresses: BTreeSet::new(),
+        ask: Box::new(Ask {
+            pod: Some(pod),
+            ..Ask::default()
+        }),
+    }
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
+    let (gate, signals) = gate("http://127.0.0.1:1");
+    let (sender, commands) = mpsc::channel(1);
+    let mut actor = gate.guard(commands);
+    let (reply, answer) = oneshot::channel();
+    sender
+        .send(Command::AddEndpoint(request("web"), reply))
+        .await
+        .unwrap();
+    let Some(Command::AddEndpoint(request, reply)) = actor.recv().await else {
+        panic!("no add")
+    };
+    assert_eq!(request.ask.pools, [(Family::V4, "blue".to_owned())].into());
+    let error = ApiError::new(ErrorCode::PoolUnknown, "pool blue is unknown on this node");
+    reply.send(Err(error)).unwrap();
+    let message = answer.await.unwrap().unwrap_err().message;
+    assert_eq!(
+        message,
+        "pool blue is unknown on this node (pool blue: annotation ipam.cilium.io/ip-pool of its \
+         namespace; there is no CiliumPodIPPool blue)"
+    );
+    signals.waiting.notified().await;
+}
+
+#[tokio::test]
+async fn an_explicit_pool_or_address_counts_more() {
+    let (gate, _) = gate("http://127.0.0.1:1");
+    let mut with_pool = request("web");
+    with_pool.ask.pools.insert(Family::V4, "green".to_owned());
+    let mut with_address = request("web");
+    with_address.addresses.insert([10, 0, 0, 1].into());
+    for request in [with_pool, with_address] {
+        assert!(gate.choose(&request).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_delete_ends_an_add_whose_pool_is_not_known_yet() {
+    // It takes connections and answers nothing, until it goes.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (gate, _) = gate(&format!("http://{}", server.local_addr().unwrap()));
+    let (sender, commands) = mpsc::channel(1);
+    let mut actor = gate.guard(commands);
+    let (reply, answer) = oneshot::channel();
+    sender
+        .send(Command::AddEndpoint(request("unknown"), reply))
+        .await
+        .unwrap();
+    let (deleted, _) = oneshot::channel();
+    sender
+        .send(Command::DeleteEndpoint(owner(), deleted))
+        .await
+        .unwrap();
+    let passed = actor.recv().await;
+    assert!(
+        matches!(passed, Some(Command::DeleteEndpoint(..))),
+        "{passed:?}"
+    );
+    drop(server);
+    let error = answer.await.unwrap().unwrap_err();
+    assert_eq!(error.code, ErrorCode::NotReady);
+    assert!(error.message.contains("was deleted"), "{error}");
+    assert!(actor.try_recv().is_err(), "nothing comes after the delete");
+}
+
+#[tokio::test]
+async fn a_pod_that_nobody_knows_is_not_added_to_the_default_pool() {
+    let (gate, _) = gate("http://127.0.0.1:1");
+    let error = gate.choose(&request("unknown")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::NotReady);
+    assert!(
+        error.message.contains("pod shop/unknown is not known"),
+        "{error}"
+    );
+}

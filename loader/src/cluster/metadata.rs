@@ -1,0 +1,227 @@
+//! What is known of this node's pods and of all namespaces: labels, and the annotations that choose
+//! pools. It is followed, so that pods can be added while the API server is away.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
+use kube::{Api, Client};
+use kubernetes::choice::Metadata;
+
+use super::{client, objects};
+use crate::intent::PodRef;
+
+/// The annotations that are kept begin so.
+const OURS: &str = "ipam.cilium.io/";
+/// By which a static pod's object names the pod that the node knows.
+const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
+
+/// Namespace and name.
+type Key = (String, String);
+type Known = Arc<Mutex<HashMap<Key, Metadata>>>;
+
+/// Pods and namespaces.
+#[derive(Clone)]
+pub(super) struct Metadatas {
+    client: Client,
+    pods: Known,
+    namespaces: Known,
+}
+
+/// Why a pod is not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unknown {
+    /// The API server has none.
+    #[error("{0} does not exist")]
+    Missing(String),
+    /// The API server does not say.
+    #[error("{what} is not known, and the API server does not answer: {error}")]
+    Unreachable {
+        /// What was looked for.
+        what: String,
+        /// Why there is no answer.
+        error: kube::Error,
+    },
+}
+
+impl Metadatas {
+    /// Begins to follow both.
+    pub(super) fn follow(client: &Client, node: &str) -> Self {
+        let config = || watcher::Config::default().timeout(client::WATCH);
+        let pods = objects::metadata(client, "Pod", "pods");
+        let on_node = config().fields(&format!("spec.nodeName={node}"));
+        let namespaces = objects::metadata(client, "Namespace", "namespaces");
+        Self {
+            client: client.clone(),
+            pods: follow(pods, on_node),
+            namespaces: follow(namespaces, config()),
+        }
+    }
+
+    /// What is known without being followed.
+    #[cfg(test)]
+    pub(super) fn fixed(client: Client, pods: &[Metadata], namespaces: &[Metadata]) -> Self {
+        let known = |all: &[Metadata]| -> Known {
+            let keyed = all.iter().map(|one| {
+                let key = (one.namespace.clone(), one.name.clone());
+                (key, one.clone())
+            });
+            Arc::new(Mutex::new(keyed.collect()))
+        };
+        Self {
+            client,
+            pods: known(pods),
+            namespaces: known(namespaces),
+        }
+    }
+
+    /// A pod and its namespace. What is not followed yet is asked for.
+    pub(super) async fn of(&self, pod: &PodRef) -> Result<(Metadata, Metadata), Unknown> {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        let followed = known(&self.pods, &key).filter(|known| is_of(known, pod));
+        let of_pod = if let Some(known) = followed {
+            known
+        } else {
+            let api = objects::pods_of(&self.client, &pod.namespace);
+            let asked = ask(&api, &pod.name, &format!("pod {pod}")).await?;
+            if !is_of(&asked, pod) {
+                // The one that the runtime means is gone.
+                return Err(Unknown::Missing(format!("this pod {pod}")));
+            }
+            asked
+        };
+        let key = (String::new(), pod.namespace.clone());
+        let of_namespace = if let Some(known) = known(&self.namespaces, &key) {
+            known
+        } else {
+            let api = objects::metadata(&self.client, "Namespace", "namespaces");
+            let what = format!("namespace {}", pod.namespace);
+            ask(&api, &pod.namespace, &what).await?
+        };
+        Ok((of_pod, of_namespace))
+    }
+}
+
+/// Whether it is of the pod that the runtime means, and not of another one of that name.
+fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
+    let Some(uid) = &pod.uid else { return true };
+    let is_static = || {
+        let mut hashes = STATIC
+            .iter()
+            .filter_map(|key| metadata.annotations.get(*key));
+        hashes.any(|hash| hash == uid)
+    };
+    metadata.uid == *uid || is_static()
+}
+
+async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Metadata, Unknown> {
+    match api.get_opt(name).await {
+        Ok(Some(object)) => Ok(kept(object.metadata)),
+        Ok(None) => Err(Unknown::Missing(what.to_owned())),
+        Err(error) => Err(Unknown::Unreachable {
+            what: what.to_owned(),
+            error,
+        }),
+    }
+}
+
+/// What is kept of an object.
+fn kept(metadata: ObjectMeta) -> Metadata {
+    let is_kept = |key: &String| key.starts_with(OURS) || STATIC.contains(&key.as_str());
+    let annotations = metadata.annotations.unwrap_or_default().into_iter();
+    Metadata {
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default(),
+        annotations: annotations.filter(|(key, _)| is_kept(key)).collect(),
+    }
+}
+
+fn known(all: &Known, key: &Key) -> Option<Metadata> {
+    // Who panicked with the lock has not left anything half done.
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(key).cloned()
+}
+
+fn follow(api: Api<PartialObjectMeta>, config: watcher::Config) -> Known {
+    let all = Known::default();
+    let sink = Arc::downgrade(&all);
+    let events = follow_all(api, config).default_backoff();
+    tokio::spawn(async move {
+        let mut events = std::pin::pin!(events);
+        let mut listed = HashMap::new();
+        while let Some(event) = events.next().await {
+            let Some(all) = sink.upgrade() else { return };
+            match event {
+                Ok(event) => take(&all, &mut listed, event),
+                Err(error) => tracing::debug!("pods or namespaces are not followed: {error}"),
+            }
+        }
+    });
+    all
+}
+
+fn take(all: &Known, listed: &mut HashMap<Key, Metadata>, event: Event<PartialObjectMeta>) {
+    let entry = |object: PartialObjectMeta| {
+        let kept = kept(object.metadata);
+        ((kept.namespace.clone(), kept.name.clone()), kept)
+    };
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => listed.extend([entry(object)]),
+        Event::InitDone => *all = std::mem::take(listed),
+        Event::Apply(object) => all.extend([entry(object)]),
+        Event::Delete(object) => {
+            all.remove(&entry(object).0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_the_one_that_the_runtime_means() {
+        let pod = |uid: Option<&str>| PodRef {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: uid.map(str::to_owned),
+        };
+        let mut known = Metadata {
+            uid: "u-1".to_owned(),
+            ..Metadata::default()
+        };
+        assert!(is_of(&known, &pod(None)) && is_of(&known, &pod(Some("u-1"))));
+        assert!(
+            !is_of(&known, &pod(Some("u-2"))),
+            "one of that name before it"
+        );
+        // The object of a static pod has a uid of its own.
+        let mirror = (STATIC[0].to_owned(), "u-2".to_owned());
+        known.annotations.extend([mirror]);
+        assert!(is_of(&known, &pod(Some("u-2"))));
+    }
+
+    #[test]
+    fn only_what_chooses_pools_is_kept() {
+        let annotations = [
+            "ipam.cilium.io/ip-pool",
+            "kubernetes.io/config.hash",
+            "other",
+        ];
+        let annotations = annotations.map(|key| (key.to_owned(), "x".repeat(9)));
+        let kept = kept(ObjectMeta {
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        });
+        assert_eq!(kept.annotations.len(), 2);
+        assert!(!kept.annotations.contains_key("other"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The agent in a cluster: the rim around the crate `kubernetes`.
+//!
+//! ```text
+//!  API server ──watch──> node, pools, pods, namespaces ──> the same receivers that files feed
+//!      ^                        │
+//!      └──────writer <── outlook of the actor       gate: the pool of a pod, before the actor sees it
+//! ```
+
+mod client;
+mod gate;
+mod metadata;
+mod node;
+mod objects;
+mod pools;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use datapath_common::mark::MarkLayout;
+use kubernetes::choice::Candidates;
+use kubernetes::parameters::Parameters;
+use kubernetes::publication::Outlook;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use self::gate::Gate;
+use self::metadata::Metadatas;
+use self::node::NodeTask;
+use self::writer::Writer;
+use crate::config::{AbsolutePath, Config, KubernetesSection};
+use crate::document::read_file;
+use crate::follow::Followed;
+use crate::masquerade::Pools;
+use crate::node::NodeSource;
+
+/// What names the pool objects where a path is shown.
+pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
+
+/// Asks the actor what the node wants, of the document of a generation; it answers nothing while it has
+/// another one, or gives no addresses yet.
+#[derive(Debug)]
+pub(crate) struct AskOutlook {
+    pub(crate) generation: u64,
+    pub(crate) reply: oneshot::Sender<Option<Outlook>>,
+}
+
+/// What tells the writer that there may be something to write.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    /// Pods came or went.
+    changed: Notify,
+    /// A pod waits for addresses.
+    waiting: Notify,
+}
+
+/// What the rest of the agent takes from here.
+pub(crate) struct Cluster {
+    /// The node's document.
+    pub(crate) node: watch::Receiver<NodeSource>,
+    /// What it is called where a path is shown.
+    pub(crate) document: PathBuf,
+    /// The pools.
+    pub(crate) pools: watch::Receiver<Followed<Pools>>,
+    /// What the writer asks.
+    pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
+    /// What commands pass before the actor sees them.
+    pub(crate) gate: Gate,
+}
+
+impl Cluster {
+    /// Begins to follow the cluster. Waits for nothing: the API server may be away.
+    ///
+    /// Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the settings cannot be used.
+    pub(crate) async fn start(config: &Config, mark: MarkLayout) -> Result<Self> {
+        let section = &config.kubernetes;
+        if config.masquerade.pools.is_some() {
+            bail!(
+                "masquerade.pools is refused with kubernetes.enabled: pools are the cluster's \
+                 {POOLS_PLACE} objects; allowed: null"
+            );
+        }
+        let name = section.node_name()?;
+        let parameters = parameters(section)?;
+        let client =
+            client::connect(section.kubeconfig.as_ref().map(AbsolutePath::as_path)).await?;
+        let signals = Arc::new(Signals::default());
+        let (ask, outlooks) = mpsc::channel(1);
+        let (written, from_writer) = mpsc::channel(1);
+        let (task, node, current) = NodeTask::new(
+            client.clone(),
+            name.clone(),
+            mark,
+            section.create_node.then_some(parameters),
+        );
+        tokio::spawn(task.run(from_writer));
+        let writer = Writer {
+            nodes: objects::nodes(&client),
+            name: name.clone(),
+            current,
+            ask,
+            written,
+            signals: Arc::clone(&signals),
+            interval: section.update_interval.get(),
+        };
+        tokio::spawn(writer.run());
+        let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
+        let pools = pools::follow(&client, candidates);
+        let gate = Gate::new(
+            Metadatas::follow(&client, &name),
+            candidates_seen,
+            config.ipam.default_pool.as_str().to_owned(),
+            config.ipam.families.get().clone(),
+            signals,
+        );
+        Ok(Self {
+            node,
+            document: PathBuf::from(format!("CiliumNode {name}")),
+            pools,
+            outlooks,
+            gate,
+        })
+    }
+}
+
+/// What the node asks of whoever gives it addresses: the settings, and the CNI configuration file.
+fn parameters(section: &KubernetesSection) -> Result<Parameters> {
+    let parameters = section.parameters();
+    let Some(path) = &section.cni_configuration else {
+        return Ok(parameters);
+    };
+    let path = path.as_path();
+    let place = || format!("kubernetes.cni-configuration: {}", path.display());
+    let text = read_file(path).with_context(place)?;
+    parameters.overridden(&text).with_context(place)
+}

@@ -1,0 +1,88 @@
+use kube::Config;
+use serde_json::json;
+
+use super::*;
+
+const DOCUMENT: &str = include_str!("../../../tests/fixtures/node-secondary-addresses.json");
+
+/// A task that nobody answers, and what it hands on.
+fn task() -> (
+    NodeTask,
+    watch::Receiver<NodeSource>,
+    watch::Receiver<Option<Current>>,
+) {
+    let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = Client::try_from(nowhere).unwrap();
+    NodeTask::new(client, "one".to_owned(), MarkLayout::DEFAULT, None)
+}
+
+fn object(uid: &str, version: u32) -> Value {
+    let mut object: Value = serde_json::from_str(DOCUMENT).unwrap();
+    object["metadata"]["uid"] = uid.into();
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    object
+}
+
+#[tokio::test]
+async fn the_document_never_goes_back_in_time() {
+    let (mut task, source, current) = task();
+    task.take(object("a", 100));
+    assert_eq!(source.borrow().generation, 1);
+    let mut older = object("a", 99);
+    older["spec"]["ipam"]["pre-allocate"] = json!(77);
+    task.take(older.clone());
+    assert_eq!(
+        source.borrow().generation,
+        1,
+        "an event that was on its way"
+    );
+    older["metadata"]["resourceVersion"] = json!("101");
+    task.take(older);
+    assert_eq!(source.borrow().generation, 2);
+    let current = current.borrow();
+    let current = current.as_ref().unwrap();
+    assert_eq!(current.generation, 2);
+    assert_eq!(current.object["metadata"]["resourceVersion"], "101");
+}
+
+#[tokio::test]
+async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
+    let (mut task, source, current) = task();
+    let in_force = || current.borrow().as_ref().unwrap().in_force;
+    task.take(object("a", 100));
+    let enis = source.borrow().value.as_ref().unwrap().enis.len();
+    assert!(enis > 0 && in_force());
+    let mut anew = object("b", 7);
+    anew["status"] = json!({});
+    task.miss();
+    assert!(current.borrow().is_none());
+    assert!(
+        source
+            .borrow()
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("there is no CiliumNode one")
+    );
+    task.take(anew);
+    assert_eq!(source.borrow().value.as_ref().unwrap().enis.len(), enis);
+    assert!(!in_force());
+    task.take(object("b", 8));
+    assert!(in_force() && source.borrow().error.is_none());
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
+    let (mut task, source, current) = task();
+    task.take(object("a", 100));
+    let mut bad = object("a", 101);
+    bad["spec"]["eni"]["first-interface-index"] = json!(-1);
+    task.take(bad);
+    let error = source.borrow().error.clone().unwrap();
+    assert!(
+        error.starts_with("CiliumNode one: spec.eni.first-interface-index"),
+        "{error}"
+    );
+    assert!(source.borrow().value.is_some());
+    assert!(!current.borrow().as_ref().unwrap().in_force);
+}

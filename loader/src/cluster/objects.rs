@@ -1,0 +1,89 @@
+//! Objects as JSON values, and where they are.
+
+use std::cmp::Ordering;
+
+use kube::api::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::{Api, Client};
+use serde_json::Value;
+
+/// A resource, with the plural that it has in paths.
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    let api_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version,
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
+}
+
+/// `CiliumNode` objects.
+pub(super) fn nodes(client: &Client) -> Api<DynamicObject> {
+    let of = resource("cilium.io", "v2", "CiliumNode", "ciliumnodes");
+    Api::all_with(client.clone(), &of)
+}
+
+/// `CiliumPodIPPool` objects.
+pub(super) fn pools(client: &Client) -> Api<DynamicObject> {
+    let of = resource(
+        "cilium.io",
+        "v2alpha1",
+        "CiliumPodIPPool",
+        "ciliumpodippools",
+    );
+    Api::all_with(client.clone(), &of)
+}
+
+/// `Node` objects.
+pub(super) fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource("", "v1", "Node", "nodes"))
+}
+
+/// The metadata of objects of the core API, of all namespaces.
+pub(super) fn metadata(client: &Client, kind: &str, plural: &str) -> Api<PartialObjectMeta> {
+    Api::all_with(client.clone(), &resource("", "v1", kind, plural))
+}
+
+/// The metadata of a namespace's pods.
+pub(super) fn pods_of(client: &Client, namespace: &str) -> Api<PartialObjectMeta> {
+    let of = resource("", "v1", "Pod", "pods");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
+/// An object as a value, without who wrote which field: that is most of it, and nobody's business here.
+pub(super) fn value(mut object: DynamicObject) -> serde_json::Result<Value> {
+    object.metadata.managed_fields = None;
+    serde_json::to_value(object)
+}
+
+/// Whether a version of an object is older than another one of the same object; `false` where that
+/// cannot be told.
+pub(super) fn is_older(object: &Value, than: &Value) -> bool {
+    let version = |object: &Value| -> Option<u64> {
+        let version = object["metadata"]["resourceVersion"].as_str()?;
+        version.parse().ok()
+    };
+    let is_same = object["metadata"]["uid"] == than["metadata"]["uid"];
+    is_same && version(object).cmp(&version(than)) == Ordering::Less
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers_and_of_one_object_only() {
+        let object = |uid: &str, version: &str| json!({"metadata": {"uid": uid, "resourceVersion": version}});
+        assert!(is_older(&object("a", "99"), &object("a", "100")));
+        assert!(!is_older(&object("a", "100"), &object("a", "100")));
+        assert!(!is_older(&object("a", "101"), &object("a", "100")));
+        assert!(!is_older(&object("b", "99"), &object("a", "100")));
+    }
+}

@@ -1,0 +1,158 @@
+//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`.
+//!
+//! It asks the actor what the node wants only when the actor has just the document that would be
+//! changed, and the outcome of the last write is known: what has been given back is never taken again
+//! behind the operator's back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kubernetes::pace::{Outcome, Pace};
+use kubernetes::publication;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::node::Current;
+use super::{AskOutlook, Signals, objects};
+
+/// How long a write may take before its outcome counts as unknown.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the actor to have the newest document.
+const BEHIND: Duration = Duration::from_millis(100);
+
+pub(super) struct Writer {
+    pub(super) nodes: Api<DynamicObject>,
+    pub(super) name: String,
+    pub(super) current: watch::Receiver<Option<Current>>,
+    pub(super) ask: mpsc::Sender<AskOutlook>,
+    pub(super) written: mpsc::Sender<Value>,
+    pub(super) signals: Arc<Signals>,
+    pub(super) interval: Duration,
+}
+
+impl Writer {
+    /// Runs until the actor is gone.
+    pub(super) async fn run(mut self) {
+        let began = Instant::now();
+        let mut pace = Pace::new(self.interval);
+        let mut is_known = true;
+        loop {
+            let due = began + pace.due(began.elapsed());
+            tokio::select! {
+                () = self.ask.closed() => return,
+                () = self.signals.changed.notified() => pace.changed(began.elapsed()),
+                () = self.signals.waiting.notified() => pace.urgent(began.elapsed()),
+                Ok(()) = self.current.changed() => pace.changed(began.elapsed()),
+                () = sleep_until(due) => {
+                    let outcome = if is_known { self.write().await } else { self.look().await };
+                    is_known = outcome != Outcome::Failed;
+                    pace.written(began.elapsed(), outcome);
+                }
+            }
+        }
+    }
+
+    /// Reads the object, because it is not known what became of the last write.
+    async fn look(&self) -> Outcome {
+        match timeout(PATIENCE, self.nodes.get_opt(&self.name)).await {
+            Ok(Ok(Some(object))) => self.hand_on(object).await,
+            // Without it there is nothing to write to.
+            Ok(Ok(None)) => Outcome::Done,
+            Ok(Err(error)) => outcome(&error),
+            Err(_elapsed) => Outcome::Failed,
+        }
+    }
+
+    async fn write(&self) -> Outcome {
+        let Some(current) = self.current.borrow().clone() else {
+            return Outcome::Done;
+        };
+        let (reply, answer) = oneshot::channel();
+        let ask = AskOutlook {
+            generation: current.generation,
+            reply,
+        };
+        if self.ask.send(ask).await.is_err() {
+            return Outcome::Done;
+        }
+        let Ok(Some(outlook)) = answer.await else {
+            return Outcome::Later(BEHIND);
+        };
+        let Some(there) = publication::pools_of(&current.object) else {
+            tracing::warn!("spec.ipam.pools of the CiliumNode cannot be read: it is left alone");
+            return Outcome::Done;
+        };
+        let next = if current.in_force {
+            outlook.next(&there)
+        } else {
+            outlook.next_requested(&there)
+        };
+        let Some(next) = next else {
+            return Outcome::Done;
+        };
+        let patch = Patch::Merge(publication::patch(&current.object, &next));
+        let parameters = PatchParams::default();
+        let patched = self.nodes.patch(&self.name, &parameters, &patch);
+        match timeout(PATIENCE, patched).await {
+            Ok(Ok(object)) => {
+                tracing::debug!(?next, "CiliumNode written");
+                self.hand_on(object).await
+            }
+            Ok(Err(error)) => {
+                tracing::info!("the CiliumNode is not written: {error}");
+                outcome(&error)
+            }
+            Err(_elapsed) => Outcome::Failed,
+        }
+    }
+
+    /// Has the node's document be what the server answered.
+    async fn hand_on(&self, object: DynamicObject) -> Outcome {
+        if let Ok(object) = objects::value(object) {
+            // The task that takes it ends with the agent.
+            self.written.send(object).await.ok();
+        }
+        Outcome::Done
+    }
+}
+
+/// What an error means for the next try.
+fn outcome(error: &kube::Error) -> Outcome {
+    let kube::Error::Api(status) = error else {
+        return Outcome::Failed;
+    };
+    let details = status.details.as_ref();
+    let seconds = details.map_or(0, |details| details.retry_after_seconds);
+    match status.code {
+        409 => Outcome::Conflict,
+        429 => Outcome::Later(Duration::from_secs(seconds.into())),
+        // It is gone; that it is will be seen.
+        404 => Outcome::Done,
+        _ => Outcome::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_error_means_for_the_next_try() {
+        let of = |code: u16, seconds: u32| {
+            let details = json!({"retryAfterSeconds": seconds});
+            let status = json!({"code": code, "details": details});
+            outcome(&kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        assert_eq!(of(409, 0), Outcome::Conflict);
+        assert_eq!(of(429, 7), Outcome::Later(Duration::from_secs(7)));
+        assert_eq!(of(404, 0), Outcome::Done);
+        for code in [403, 422, 500, 503] {
+            assert_eq!(of(code, 0), Outcome::Failed, "{code}");
+        }
+    }
+}
