@@ -1,4 +1,5 @@
 use std::net::TcpListener;
+use std::time::Duration;
 
 use kube::{Client, Config};
 use kubernetes::choice::Metadata;
@@ -81,7 +82,8 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
         "pool blue is unknown on this node (pool blue: annotation ipam.cilium.io/ip-pool of its \
          namespace; there is no CiliumPodIPPool blue)"
     );
-    signals.waiting.notified().await;
+    let told = tokio::time::timeout(Duration::from_secs(5), signals.waiting.notified());
+    told.await.expect("the writer is told that a pod waits");
 }
 
 #[tokio::test]
