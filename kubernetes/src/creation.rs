@@ -11,6 +11,8 @@ use crate::parameters::Parameters;
 pub const API_VERSION: &str = "cilium.io/v2";
 /// `kind` of the resource.
 pub const KIND: &str = "CiliumNode";
+/// How the names of fields end that hold tags.
+const TAGS: &str = "-tags";
 /// The types of addresses that the Node object tells, and that are kept as it tells them.
 const ADDRESS_TYPES: [&str; 2] = ["InternalIP", "ExternalIP"];
 
@@ -148,7 +150,12 @@ fn difference(wanted: &Value, there: &Value) -> Option<Value> {
         (Value::Object(wanted), Value::Object(there)) => {
             let fields = wanted.iter().filter_map(|(key, value)| {
                 let there = there.get(key).unwrap_or(&Value::Null);
-                Some((key.clone(), difference(value, there)?))
+                let difference = if key.ends_with(TAGS) {
+                    replacement(value, there)
+                } else {
+                    difference(value, there)
+                };
+                Some((key.clone(), difference?))
             });
             let fields: Map<_, _> = fields.collect();
             (!fields.is_empty()).then(|| fields.into())
@@ -156,6 +163,17 @@ fn difference(wanted: &Value, there: &Value) -> Option<Value> {
         (Value::Object(wanted), Value::Null) if wanted.is_empty() => None,
         (wanted, there) => (wanted != there).then(|| wanted.clone()),
     }
+}
+
+/// The same of a map that is one value, as tags are: what `wanted` does not have goes.
+fn replacement(wanted: &Value, there: &Value) -> Option<Value> {
+    let mut patch = wanted.clone();
+    if let (Value::Object(patch), Value::Object(there)) = (&mut patch, there) {
+        for key in there.keys() {
+            patch.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    (wanted != there).then_some(patch)
 }
 
 #[cfg(test)]

@@ -72,20 +72,25 @@ impl Pace {
         self.due.unwrap_or(look).min(look).max(self.barred)
     }
 
+    /// It is known what became of the last write: the next one can follow.
+    pub fn looked(&mut self, now: Duration) {
+        self.last = Some(now);
+        self.ask(now);
+    }
+
     /// A write is over.
     pub fn written(&mut self, now: Duration, outcome: Outcome) {
         self.last = Some(now);
         self.due = None;
         self.failures = match outcome {
             Outcome::Done => 0,
-            Outcome::Conflict | Outcome::Later(_) | Outcome::Failed => {
-                self.failures.saturating_add(1)
-            }
+            Outcome::Conflict | Outcome::Later(_) => self.failures,
+            Outcome::Failed => self.failures.saturating_add(1),
         };
         let wait = match outcome {
             Outcome::Done => return,
             Outcome::Conflict => Self::URGENT,
-            Outcome::Later(wait) => wait.max(Self::URGENT),
+            Outcome::Later(wait) => wait,
             Outcome::Failed => {
                 let doublings = self.failures.saturating_sub(1).min(6);
                 (Self::URGENT * 2u32.pow(doublings)).min(Self::SLOWEST)
@@ -159,6 +164,23 @@ mod tests {
         pace.written(at(now), Outcome::Done);
         pace.written(at(now), Outcome::Failed);
         assert_eq!(pace.due(at(now)).as_secs() - now, 1, "from the beginning");
+    }
+
+    #[test]
+    fn looks_between_writes_that_fail_do_not_make_them_faster() {
+        let mut pace = Pace::new(INTERVAL);
+        let (mut now, mut writes) = (0, Vec::new());
+        for _ in 0..7 {
+            writes.push(now);
+            pace.written(at(now), Outcome::Failed);
+            now = pace.due(at(now)).as_secs();
+            pace.looked(at(now));
+            pace.urgent(at(now));
+            now = pace.due(at(now)).as_secs();
+        }
+        assert_eq!(writes, [0, 1, 3, 7, 15, 31, 63]);
+        pace.written(at(now), Outcome::Conflict);
+        assert_eq!(pace.due(at(now)).as_secs() - now, 1, "no failure");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! that may need the API server, and the actor waits for nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use kubernetes::choice::{Candidates, Choice};
@@ -10,13 +11,64 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use super::Signals;
 use super::metadata::Metadatas;
 use crate::allocation;
-use crate::api::types::Attachment;
-use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
+use crate::api::types::{Attachment, Leased};
+use crate::api::{
+    AddressCommand, AddressRequest, ApiError, Ask, Command, EndpointRequest, ErrorCode, Reply,
+};
 use crate::intent::Family;
 use crate::types::Owner;
 
 /// The adds whose pool is being chosen, by owner, each with its number.
 type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
+
+/// A request for addresses.
+trait Asks: Send + Sync {
+    /// What is answered.
+    type Answer: Send;
+
+    /// Whose they are to be.
+    fn owner(&self) -> &Owner;
+    /// Those that are asked for by themselves.
+    fn addresses(&self) -> &BTreeSet<IpAddr>;
+    /// What is asked for besides.
+    fn ask(&self) -> &Ask;
+    fn ask_mut(&mut self) -> &mut Ask;
+    /// What the actor is told.
+    fn command(self, reply: Reply<Self::Answer>) -> Command;
+}
+
+macro_rules! asks {
+    ($request:ty, $answer:ty, $command:expr) => {
+        impl Asks for $request {
+            type Answer = $answer;
+
+            fn owner(&self) -> &Owner {
+                &self.owner
+            }
+
+            fn addresses(&self) -> &BTreeSet<IpAddr> {
+                &self.addresses
+            }
+
+            fn ask(&self) -> &Ask {
+                &self.ask
+            }
+
+            fn ask_mut(&mut self) -> &mut Ask {
+                &mut self.ask
+            }
+
+            fn command(self, reply: Reply<Self::Answer>) -> Command {
+                $command(self, reply)
+            }
+        }
+    };
+}
+
+asks!(EndpointRequest, Attachment, Command::AddEndpoint);
+asks!(AddressRequest, Leased, |request, reply| {
+    Command::Addresses(AddressCommand::Lease(request, reply))
+});
 
 /// The gate.
 #[derive(Clone)]
@@ -74,42 +126,74 @@ impl Gate {
     ) -> Result<(), mpsc::error::SendError<Command>> {
         match command {
             Command::AddEndpoint(request, reply) => {
-                let mut choosing = self.choosing.lock().await;
-                choosing.insert(request.owner.clone(), number);
-                drop(choosing);
-                let (gate, actor) = (self.clone(), actor.clone());
-                tokio::spawn(async move { gate.add(request, reply, number, &actor).await });
+                self.begin(request, reply, number, actor).await;
+                Ok(())
+            }
+            Command::Addresses(AddressCommand::Lease(request, reply)) => {
+                self.begin(request, reply, number, actor).await;
                 Ok(())
             }
             Command::DeleteEndpoint(owner, reply) => {
-                let mut choosing = self.choosing.lock().await;
-                // An add that has not come further must not come after its delete.
-                choosing.remove(&owner);
-                let sent = actor.send(Command::DeleteEndpoint(owner, reply)).await;
-                self.signals.changed.notify_one();
-                sent
+                let of = owner.clone();
+                self.end(&of, Command::DeleteEndpoint(owner, reply), actor)
+                    .await
+            }
+            Command::Addresses(AddressCommand::Release(owner, reply)) => {
+                let of = owner.clone();
+                let release = AddressCommand::Release(owner, reply);
+                self.end(&of, Command::Addresses(release), actor).await
             }
             other => actor.send(other).await,
         }
     }
 
-    async fn add(
+    /// Has the pool of somebody's addresses be chosen.
+    async fn begin<R: Asks + 'static>(
         &self,
-        mut request: EndpointRequest,
-        reply: Reply<Attachment>,
+        request: R,
+        reply: Reply<R::Answer>,
+        number: u64,
+        actor: &mpsc::Sender<Command>,
+    ) {
+        let mut choosing = self.choosing.lock().await;
+        choosing.insert(request.owner().clone(), number);
+        drop(choosing);
+        let (gate, actor) = (self.clone(), actor.clone());
+        tokio::spawn(async move { gate.add(request, reply, number, &actor).await });
+    }
+
+    /// Passes on what takes back all that an owner has. An add that has not come further must not come
+    /// after it.
+    async fn end(
+        &self,
+        owner: &Owner,
+        command: Command,
+        actor: &mpsc::Sender<Command>,
+    ) -> Result<(), mpsc::error::SendError<Command>> {
+        let mut choosing = self.choosing.lock().await;
+        choosing.remove(owner);
+        let sent = actor.send(command).await;
+        self.signals.changed.notify_one();
+        sent
+    }
+
+    async fn add<R: Asks>(
+        &self,
+        mut request: R,
+        reply: Reply<R::Answer>,
         number: u64,
         actor: &mpsc::Sender<Command>,
     ) {
         let chosen = self.choose(&request).await;
         let mut choosing = self.choosing.lock().await;
-        if choosing.get(&request.owner) != Some(&number) {
-            let message = format!("{} was deleted or added anew meanwhile", request.owner);
+        if choosing.get(request.owner()) != Some(&number) {
+            let message = format!("{} was deleted or added anew meanwhile", request.owner());
             reply
                 .send(Err(ApiError::new(ErrorCode::NotReady, message)))
                 .ok();
             return;
         }
-        choosing.remove(&request.owner);
+        choosing.remove(request.owner());
         let choices = match chosen {
             Ok(choices) => choices,
             Err(error) => {
@@ -119,9 +203,9 @@ impl Gate {
         };
         let pools = choices.iter();
         let pools = pools.map(|(family, choice)| (*family, choice.pool.clone()));
-        request.ask.pools.extend(pools);
+        request.ask_mut().pools.extend(pools);
         let (sender, answer) = oneshot::channel();
-        let sent = actor.send(Command::AddEndpoint(request, sender)).await;
+        let sent = actor.send(request.command(sender)).await;
         drop(choosing);
         if sent.is_err() {
             return;
@@ -138,12 +222,9 @@ impl Gate {
     }
 
     /// The pools of a pod that names none.
-    async fn choose(
-        &self,
-        request: &EndpointRequest,
-    ) -> Result<BTreeMap<Family, Choice>, ApiError> {
-        let ask = &request.ask;
-        let Some(pod) = ask.pod.as_ref().filter(|_| request.addresses.is_empty()) else {
+    async fn choose(&self, request: &impl Asks) -> Result<BTreeMap<Family, Choice>, ApiError> {
+        let ask = request.ask();
+        let Some(pod) = ask.pod.as_ref().filter(|_| request.addresses().is_empty()) else {
             return Ok(BTreeMap::new());
         };
         let families = allocation::families(&ask.families, &self.families).into_iter();

@@ -1,7 +1,6 @@
 //! The node's own `CiliumNode`: made where it is not, followed, and handed on like the document's file.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use datapath_common::mark::MarkLayout;
@@ -16,13 +15,9 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::{client, objects};
+use super::{RETRY, RETRY_MAX, client, objects};
 use crate::intent::Node;
 use crate::node::{self, NodeSource};
-
-/// How soon after a failure it is tried again to make the object, and how late at most.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_mins(1);
 
 /// The object that is there.
 #[derive(Clone, Debug)]
@@ -90,7 +85,11 @@ impl NodeTask {
                 () = self.source.closed() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => self.take_event(event),
-                    Some(Err(error)) => self.fail(&format!("the CiliumNode is not followed: {error}")),
+                    Some(Err(error)) => {
+                        self.fail(&format!("the CiliumNode is not followed: {error}"));
+                        // A watch that goes on says so with the next change only.
+                        self.due.get_or_insert_with(|| Instant::now() + RETRY);
+                    }
                     None => return,
                 },
                 Some(object) = written.recv() => self.take(object),
@@ -164,7 +163,7 @@ impl NodeTask {
         });
     }
 
-    /// Makes the object, or makes right what in it is ours.
+    /// Reads the object, and makes it, or makes right what in it is ours, where that is ours to do.
     async fn ensure(&mut self) {
         match self.try_ensure().await {
             Ok(object) => {
@@ -176,27 +175,30 @@ impl NodeTask {
                 let wait = RETRY * 2u32.pow(self.failures.min(6));
                 self.failures = self.failures.saturating_add(1);
                 self.due = Some(Instant::now() + wait.min(RETRY_MAX));
-                self.fail(&format!("the CiliumNode cannot be made: {error:#}"));
+                self.fail(&format!("the CiliumNode cannot be read or made: {error:#}"));
             }
         }
     }
 
     async fn try_ensure(&self) -> Result<Value> {
-        let parameters = self.creation.clone().unwrap_or_default();
+        let api = objects::nodes(&self.client);
+        let Some(parameters) = &self.creation else {
+            let there = api.get(&self.name).await.context("read it")?;
+            return Ok(objects::value(there)?);
+        };
         let node = objects::kubernetes_nodes(&self.client);
         let node = node.get(&self.name).await;
         let node = objects::value(node.with_context(|| format!("read Node {}", self.name))?)?;
-        let api = objects::nodes(&self.client);
         let there = api.get_opt(&self.name).await.context("read it")?;
         let Some(there) = there else {
-            let object = creation::create(&node, None, &parameters);
+            let object = creation::create(&node, None, parameters);
             let object = serde_json::from_value(object)?;
             let made = api.create(&PostParams::default(), &object).await;
             tracing::info!(name = self.name, "CiliumNode made");
             return Ok(objects::value(made?)?);
         };
         let there = objects::value(there)?;
-        let Some(patch) = creation::update(&there, &node, None, &parameters) else {
+        let Some(patch) = creation::update(&there, &node, None, parameters) else {
             return Ok(there);
         };
         let changed = api

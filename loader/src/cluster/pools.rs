@@ -11,8 +11,9 @@ use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kubernetes::choice::Candidates;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::{POOLS_PLACE, client, objects};
+use super::{POOLS_PLACE, RETRY, RETRY_MAX, client, objects};
 use crate::follow::Followed;
 use crate::masquerade::Pools;
 
@@ -22,11 +23,15 @@ pub(super) fn follow(
     candidates: watch::Sender<Arc<Candidates>>,
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
-    let config = watcher::Config::default().timeout(client::WATCH);
-    let events = follow_all(objects::pools(client), config).default_backoff();
+    let client = client.clone();
+    let follow = move || {
+        let config = watcher::Config::default().timeout(client::WATCH);
+        follow_all(objects::pools(&client), config).default_backoff()
+    };
     tokio::spawn(async move {
-        let mut events = std::pin::pin!(events);
+        let mut events = std::pin::pin!(follow());
         let mut all = All::default();
+        let mut failures: u32 = 0;
         loop {
             let event = tokio::select! {
                 () = sender.closed() => return,
@@ -35,13 +40,23 @@ pub(super) fn follow(
             let parsed = match event {
                 None => return,
                 Some(Ok(event)) => {
+                    failures = 0;
                     if !all.take(event) {
                         continue;
                     }
                     candidates.send_replace(Arc::new(Candidates::read(all.by_name.values())));
                     all.parse()
                 }
-                Some(Err(error)) => Err(format!("the pools are not followed: {error}")),
+                Some(Err(error)) => {
+                    let error = Err(format!("the pools are not followed: {error}"));
+                    sender.send_if_modified(|pools| pools.take(error, "pools", POOLS_PLACE));
+                    let wait = RETRY * 2u32.pow(failures.min(6));
+                    failures = failures.saturating_add(1);
+                    sleep(wait.min(RETRY_MAX)).await;
+                    // A watch that goes on says so with the next change only; a new one lists all.
+                    events.set(follow());
+                    continue;
+                }
             };
             sender.send_if_modified(|pools| pools.take(parsed, "pools", POOLS_PLACE));
         }

@@ -48,7 +48,13 @@ impl Writer {
                 Ok(()) = self.current.changed() => pace.changed(began.elapsed()),
                 () = sleep_until(due) => {
                     let outcome = if is_known { self.write().await } else { self.look().await };
-                    is_known = outcome != Outcome::Failed;
+                    if !is_known && outcome == Outcome::Done {
+                        is_known = true;
+                        pace.looked(began.elapsed());
+                        continue;
+                    }
+                    // After a conflict the newest object is asked for: who follows it may lag behind.
+                    is_known &= !matches!(outcome, Outcome::Failed | Outcome::Conflict);
                     pace.written(began.elapsed(), outcome);
                 }
             }
@@ -128,7 +134,7 @@ fn outcome(error: &kube::Error) -> Outcome {
     let seconds = details.map_or(0, |details| details.retry_after_seconds);
     match status.code {
         409 => Outcome::Conflict,
-        429 => Outcome::Later(Duration::from_secs(seconds.into())),
+        429 => Outcome::Later(Duration::from_secs(seconds.into()).max(Pace::URGENT)),
         // It is gone; that it is will be seen.
         404 => Outcome::Done,
         _ => Outcome::Failed,

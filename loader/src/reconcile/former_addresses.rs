@@ -39,7 +39,8 @@ impl FormerAddresses {
     /// When the next one is due.
     pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
         let due = self.0.values().map(|since| *since + KNOWN_FOR);
-        due.min().map(|due| due.saturating_duration_since(now))
+        let later = due.filter(|due| *due > now);
+        later.min().map(|due| due.saturating_duration_since(now))
     }
 }
 

@@ -132,7 +132,8 @@ impl Ledger {
     /// also after a crash.
     ///
     /// # Errors
-    /// When something cannot be written or removed. The rest is done then.
+    /// When something cannot be written or removed. What else can be written is, then; nothing is
+    /// removed while something is not written.
     pub(super) fn write(&mut self, entries: Vec<Entry>) -> Result<()> {
         let mut wanted = BTreeMap::new();
         for entry in entries {
@@ -164,8 +165,11 @@ impl Ledger {
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
-        // What is over goes last: until then an address is held by what stood there before.
-        let over = self.known.keys().filter(|name| !wanted.contains_key(*name));
+        // What is over goes last, and only when all that takes its place is there: until then an address
+        // is held by what stood there before.
+        let is_replaced = outcome.is_ok();
+        let names = self.known.keys();
+        let over = names.filter(|name| is_replaced && !wanted.contains_key(*name));
         for name in over.cloned().collect::<Vec<_>>() {
             match self.folder.remove(&name.to_string()) {
                 Ok(()) => {

@@ -51,7 +51,7 @@ pub(super) fn restore<'a>(
             continue;
         };
         let is_claimed = |lease: &Lease| lease.claim == Claim::Claimed;
-        if about.leases.iter().all(is_claimed) && !of_endpoints.contains(&owner) {
+        if about.leases.iter().any(is_claimed) && !of_endpoints.contains(&owner) {
             // It lives until it is said to be gone: its endpoint is somebody else's.
             let addresses = about.leases.iter().map(|lease| lease.address);
             seen.push(SeenEndpoint {

@@ -86,6 +86,39 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
     told.await.expect("the writer is told that a pod waits");
 }
 
+/// Addresses without an endpoint are a pod's too.
+#[tokio::test]
+async fn a_pod_of_another_network_gets_the_pool_of_its_namespace() {
+    let (gate, signals) = gate("http://127.0.0.1:1");
+    let (sender, commands) = mpsc::channel(1);
+    let mut actor = gate.guard(commands);
+    let EndpointRequest {
+        owner,
+        addresses,
+        ask,
+        ..
+    } = request("web");
+    let request = AddressRequest {
+        owner: owner.clone(),
+        addresses,
+        ask,
+    };
+    let (reply, _answer) = oneshot::channel();
+    let lease = Command::Addresses(AddressCommand::Lease(request, reply));
+    sender.send(lease).await.unwrap();
+    let Some(Command::Addresses(AddressCommand::Lease(request, _reply))) = actor.recv().await
+    else {
+        panic!("no lease")
+    };
+    assert_eq!(request.ask.pools, [(Family::V4, "blue".to_owned())].into());
+    let (reply, _answer) = oneshot::channel();
+    let release = Command::Addresses(AddressCommand::Release(owner, reply));
+    sender.send(release).await.unwrap();
+    assert!(actor.recv().await.is_some());
+    let told = tokio::time::timeout(Duration::from_secs(5), signals.changed.notified());
+    told.await.expect("the writer is told that a pod went");
+}
+
 #[tokio::test]
 async fn an_explicit_pool_or_address_counts_more() {
     let (gate, _) = gate("http://127.0.0.1:1");
