@@ -170,11 +170,7 @@ fn what_a_program_of_somebody_else_drops_is_dropped() {
         program
             .attach_tcx_at(&fabric.node, (&device, hook), Position::Last)
             .unwrap();
-        // The kernel tells nobody of such a program: the agent looks when anything happens.
-        fabric
-            .node
-            .run("ip link add nudge type veth peer nudged")
-            .unwrap();
+        // The kernel tells nobody of such a program: the agent looks by itself.
         wait_until_it_takes_the_stack(&fabric, &pod, side);
         for family in Family::ALL {
             let runs = program.runs().unwrap();
@@ -189,7 +185,6 @@ fn what_a_program_of_somebody_else_drops_is_dropped() {
         }
         carry_all(&fabric, End::Pod(&other), PEER, &[1]);
         drop(program);
-        fabric.node.run("ip link del nudge").unwrap();
         wait_until_it_does_not(&fabric, &pod);
         talk(&fabric, &pod, &other, 0);
     }

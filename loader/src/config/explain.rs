@@ -223,7 +223,7 @@ pub(super) const HELP: [(&str, &str); 68] = [
     ),
     (
         "kubernetes.create-node",
-        "Whether the agent makes the node's CiliumNode, and keeps its own fields of it right: true or false.",
+        "Whether the agent makes the node's CiliumNode, and at its start makes its own fields of it right: true or false.",
     ),
     (
         "kubernetes.update-interval",
