@@ -46,7 +46,7 @@ enum Command {
     Demo(demo::Options),
     /// Measure programs, traffic and the agent beside what a user would run instead (needs root).
     Bench(bench::Options),
-    /// Run the test suites: unit, bpf, netns, masq, services, cri, vm (all but unit need root).
+    /// Run the test suites: unit, bpf, netns, masq, services, api, cri, vm (all but unit need root).
     Test(test::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
     Lint,
