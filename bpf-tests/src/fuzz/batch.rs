@@ -32,7 +32,7 @@ pub type Outcomes = BTreeMap<(Program, Outcome), u64>;
 pub const PACKETS: usize = 256;
 
 /// One packet in so many finds another pod shaped than the one before it.
-const A_CHANGE_IN: usize = 32;
+const A_CHANGE_IN: usize = 160;
 
 /// What is wrong with a batch.
 #[derive(Debug)]
