@@ -14,6 +14,12 @@ use crate::testrun::tables::{Given, Runner};
 /// Packets that are sent to read the clock: some of them are whole.
 const PROBES: u64 = 64;
 
+/// How far the kernel's jiffies may be behind its clock: while the CPU that counts them does not run,
+/// another one takes over after five ticks of its own (`MAX_STALLED_JIFFIES`,
+/// kernel/time/tick-sched.c). Twice that, so that nothing is planted that seems to come from the
+/// future, and so to be very old.
+const STALLED: u64 = 10;
+
 /// The kernel's time, in jiffies.
 pub(super) struct Clock {
     jiffies: u64,
@@ -45,9 +51,9 @@ impl Clock {
         })
     }
 
-    /// The time now, or a moment ago.
+    /// A moment ago: never ahead of the time that the programs see.
     pub(super) fn now(&self) -> Result<u64> {
         let elapsed = self.read.elapsed().as_millis() * u128::from(self.per_second) / 1000;
-        Ok(self.jiffies + u64::try_from(elapsed)?)
+        Ok(self.jiffies + u64::try_from(elapsed)? - STALLED)
     }
 }
