@@ -2,6 +2,7 @@
 
 mod curl;
 mod manifest;
+pub mod proxy;
 mod server;
 
 pub use curl::{Answer, Caller};

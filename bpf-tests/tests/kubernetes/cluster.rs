@@ -9,6 +9,7 @@ use bpf_tests::fabric::document::{NODE_NAME, document};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::{Fabric, Netns, Spec};
+use bpf_tests::kubernetes::proxy::Proxy;
 use bpf_tests::kubernetes::{ApiServer, read_manifest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,6 +24,8 @@ const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 /// The node and its cluster.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
+    /// What stands before the API server, where the test asks for it.
+    proxy: Option<Proxy>,
     pub(crate) fabric: Fabric,
     pub(crate) token: String,
     _folder: TempDir,
@@ -31,6 +34,13 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A cluster with the node in it. The agent is started; it has no ENI yet.
     pub(crate) fn create() -> Result<Self> {
+        let mut cluster = Self::prepare(false)?;
+        cluster.start()?;
+        Ok(cluster)
+    }
+
+    /// The same, with a proxy before the API server, or without; the agent is not started.
+    pub(crate) fn prepare(is_behind_proxy: bool) -> Result<Self> {
         let fabric = Fabric::create(&Spec::default())?;
         let folder = tempfile::tempdir()?;
         let server = ApiServer::start(&fabric.node, folder.path())?;
@@ -49,23 +59,51 @@ impl Cluster {
         });
         server.admin().post("/api/v1/nodes", &node)?.expect(201)?;
         let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-        let kubeconfig: PathBuf = server.kubeconfig("agent", &server.url(), &token)?;
+        let proxy = match is_behind_proxy {
+            true => Some(Proxy::start(
+                &fabric.node,
+                &server.url(),
+                &server.certificate(),
+            )?),
+            false => None,
+        };
+        let url = proxy.as_ref().map_or_else(|| server.url(), Proxy::url);
+        let kubeconfig: PathBuf = server.kubeconfig("agent", &url, &token)?;
         fabric.agent.configure(&json!({"kubernetes": {
             "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1
         }}))?;
-        let mut cluster = Self {
+        Ok(Self {
             server,
+            proxy,
             fabric,
             token,
             _folder: folder,
-        };
-        cluster.fabric.agent.start(&cluster.fabric.node, &[])?;
-        Ok(cluster)
+        })
+    }
+
+    /// Starts the agent, or starts it anew.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        self.fabric.agent.start(&self.fabric.node, &[])
+    }
+
+    /// The proxy.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().unwrap()
     }
 
     /// The same, with the ENIs that the fabric has, and ready.
     pub(crate) fn ready() -> Result<Self> {
-        let mut cluster = Self::create()?;
+        Self::prepare(false)?.made_ready()
+    }
+
+    /// The same, behind a proxy.
+    pub(crate) fn ready_behind_proxy() -> Result<Self> {
+        Self::prepare(true)?.made_ready()
+    }
+
+    pub(crate) fn made_ready(self) -> Result<Self> {
+        let mut cluster = self;
+        cluster.start()?;
         cluster.node()?;
         cluster.operate()?;
         cluster.fabric.wait_until_ready()?;

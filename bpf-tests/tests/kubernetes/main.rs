@@ -7,5 +7,7 @@
 
 mod agent;
 mod cluster;
+mod faults;
+mod kills;
 mod resources;
 mod scene;

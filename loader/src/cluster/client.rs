@@ -1,25 +1,47 @@
 //! The connection to the API server.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
 use kube::{Client, Config};
+use tower::util::AndThenLayer;
 
-/// How long the server lets a watch live: one that went stale unnoticed is replaced after that.
-pub(super) const WATCH: u32 = 240;
-/// How long nothing at all may arrive: somewhat more than a watch lives.
-const SILENCE: Duration = Duration::from_mins(5);
+use super::retry_after;
+use crate::config::{AbsolutePath, KubernetesSection};
+
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// A client, and how it follows things.
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) client: Client,
+    /// For how many seconds the server lets a watch live.
+    watch: u32,
+}
+
+impl Connection {
+    /// One for tests.
+    #[cfg(test)]
+    pub(super) fn of(client: Client) -> Self {
+        Self { client, watch: 240 }
+    }
+
+    /// How everything is watched.
+    pub(super) fn watching(&self) -> watcher::Config {
+        watcher::Config::default().timeout(self.watch)
+    }
+}
 
 /// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.
 ///
 /// # Errors
 /// When the kubeconfig cannot be used, or the agent is in no pod.
-pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
-    let mut config = match kubeconfig {
+pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
+    let mut config = match section.kubeconfig.as_ref().map(AbsolutePath::as_path) {
         Some(path) => {
             let place = || format!("kubernetes.kubeconfig: {}", path.display());
             let kubeconfig = Kubeconfig::read_from(path).with_context(place)?;
@@ -32,6 +54,17 @@ pub(super) async fn connect(kubeconfig: Option<&Path>) -> Result<Client> {
         )?,
     };
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
-    Client::try_from(config).context("the connection to the API server cannot be made")
+    // A watch that says nothing at all for somewhat longer than it lives has gone stale.
+    let watch = section.watch_timeout.get();
+    config.read_timeout = Some(watch + watch / 4);
+    // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
+    config.default_retry = false;
+    let builder = ClientBuilder::try_from(config);
+    let builder = builder.context("the connection to the API server cannot be made")?;
+    let layer = AndThenLayer::new(retry_after::told);
+    Ok(Connection {
+        client: builder.with_layer(&layer).build(),
+        // The setting's bounds are narrower.
+        watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
+    })
 }

@@ -12,7 +12,8 @@ use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
 use kubernetes::choice::Metadata;
 
-use super::{client, objects};
+use super::client::Connection;
+use super::objects;
 use crate::intent::PodRef;
 
 /// The annotations that are kept begin so.
@@ -50,15 +51,17 @@ pub(super) enum Unknown {
 
 impl Metadatas {
     /// Begins to follow both.
-    pub(super) fn follow(client: &Client, node: &str) -> Self {
-        let config = || watcher::Config::default().timeout(client::WATCH);
+    pub(super) fn follow(connection: &Connection, node: &str) -> Self {
+        let client = &connection.client;
         let pods = objects::metadata(client, "Pod", "pods");
-        let on_node = config().fields(&format!("spec.nodeName={node}"));
+        let on_node = connection
+            .watching()
+            .fields(&format!("spec.nodeName={node}"));
         let namespaces = objects::metadata(client, "Namespace", "namespaces");
         Self {
             client: client.clone(),
             pods: follow(pods, on_node),
-            namespaces: follow(namespaces, config()),
+            namespaces: follow(namespaces, connection.watching()),
         }
     }
 

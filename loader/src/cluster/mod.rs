@@ -12,6 +12,7 @@ mod metadata;
 mod node;
 mod objects;
 mod pools;
+mod retry_after;
 mod writer;
 
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use self::gate::Gate;
 use self::metadata::Metadatas;
 use self::node::NodeTask;
 use self::writer::Writer;
-use crate::config::{AbsolutePath, Config, KubernetesSection};
+use crate::config::{Config, KubernetesSection};
 use crate::document::read_file;
 use crate::follow::Followed;
 use crate::masquerade::Pools;
@@ -90,20 +91,19 @@ impl Cluster {
         }
         let name = section.node_name()?;
         let parameters = parameters(section)?;
-        let client =
-            client::connect(section.kubeconfig.as_ref().map(AbsolutePath::as_path)).await?;
+        let connection = client::connect(section).await?;
         let signals = Arc::new(Signals::default());
         let (ask, outlooks) = mpsc::channel(1);
         let (written, from_writer) = mpsc::channel(1);
         let (task, node, current) = NodeTask::new(
-            client.clone(),
+            connection.clone(),
             name.clone(),
             mark,
             section.create_node.then_some(parameters),
         );
         tokio::spawn(task.run(from_writer));
         let writer = Writer {
-            nodes: objects::nodes(&client),
+            nodes: objects::nodes(&connection.client),
             name: name.clone(),
             current,
             ask,
@@ -113,9 +113,9 @@ impl Cluster {
         };
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
-        let pools = pools::follow(&client, candidates);
+        let pools = pools::follow(&connection, candidates);
         let gate = Gate::new(
-            Metadatas::follow(&client, &name),
+            Metadatas::follow(&connection, &name),
             candidates_seen,
             config.ipam.default_pool.as_str().to_owned(),
             config.ipam.families.get().clone(),

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use datapath_common::mark::MarkLayout;
 use futures_util::StreamExt as _;
-use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher as follow};
 use kubernetes::creation;
 use kubernetes::parameters::Parameters;
@@ -15,7 +14,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::{RETRY, RETRY_MAX, client, objects};
+use super::client::Connection;
+use super::{RETRY, RETRY_MAX, objects};
 use crate::intent::Node;
 use crate::node::{self, NodeSource};
 
@@ -31,7 +31,7 @@ pub(super) struct Current {
 
 /// The task that follows it.
 pub(super) struct NodeTask {
-    client: Client,
+    connection: Connection,
     name: String,
     mark: MarkLayout,
     /// What it is made with; `None` where somebody else makes it.
@@ -47,7 +47,7 @@ pub(super) struct NodeTask {
 
 impl NodeTask {
     pub(super) fn new(
-        client: Client,
+        connection: Connection,
         name: String,
         mark: MarkLayout,
         creation: Option<Parameters>,
@@ -59,7 +59,7 @@ impl NodeTask {
         let (source, document) = watch::channel(NodeSource::default());
         let (current, seen) = watch::channel(None);
         let task = Self {
-            client,
+            connection,
             name,
             mark,
             due: creation.is_some().then(Instant::now),
@@ -74,10 +74,9 @@ impl NodeTask {
 
     /// Runs until nobody wants the document. `written` are objects as the writer got them back.
     pub(super) async fn run(mut self, mut written: mpsc::Receiver<Value>) {
-        let config = watcher::Config::default()
-            .fields(&format!("metadata.name={}", self.name))
-            .timeout(client::WATCH);
-        let events = follow(objects::nodes(&self.client), config).default_backoff();
+        let watching = self.connection.watching();
+        let config = watching.fields(&format!("metadata.name={}", self.name));
+        let events = follow(objects::nodes(&self.connection.client), config).default_backoff();
         let mut events = std::pin::pin!(events);
         loop {
             let due = self.due;
@@ -181,12 +180,12 @@ impl NodeTask {
     }
 
     async fn try_ensure(&self) -> Result<Value> {
-        let api = objects::nodes(&self.client);
+        let api = objects::nodes(&self.connection.client);
         let Some(parameters) = &self.creation else {
             let there = api.get(&self.name).await.context("read it")?;
             return Ok(objects::value(there)?);
         };
-        let node = objects::kubernetes_nodes(&self.client);
+        let node = objects::kubernetes_nodes(&self.connection.client);
         let node = node.get(&self.name).await;
         let node = objects::value(node.with_context(|| format!("read Node {}", self.name))?)?;
         let there = api.get_opt(&self.name).await.context("read it")?;

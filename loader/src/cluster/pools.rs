@@ -4,29 +4,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use kube::Client;
 use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kubernetes::choice::Candidates;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{POOLS_PLACE, RETRY, RETRY_MAX, client, objects};
+use super::client::Connection;
+use super::{POOLS_PLACE, RETRY, RETRY_MAX, objects};
 use crate::follow::Followed;
 use crate::masquerade::Pools;
 
 /// Follows the pools: those for policy and allocation, and those that pods are chosen for.
 pub(super) fn follow(
-    client: &Client,
+    connection: &Connection,
     candidates: watch::Sender<Arc<Candidates>>,
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
-    let client = client.clone();
+    let connection = connection.clone();
     let follow = move || {
-        let config = watcher::Config::default().timeout(client::WATCH);
-        follow_all(objects::pools(&client), config).default_backoff()
+        let pools = objects::pools(&connection.client);
+        follow_all(pools, connection.watching()).default_backoff()
     };
     tokio::spawn(async move {
         let mut events = std::pin::pin!(follow());

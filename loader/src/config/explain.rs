@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 68] = [
+pub(super) const HELP: [(&str, &str); 69] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -228,6 +228,10 @@ pub(super) const HELP: [(&str, &str); 68] = [
     (
         "kubernetes.update-interval",
         "Seconds between two writes of what the node wants, 1 to 86400; a pod that waits does not wait for it.",
+    ),
+    (
+        "kubernetes.watch-timeout",
+        "Seconds that a watch lives, 1 to 86400; one that says nothing for a quarter longer has gone stale and is replaced.",
     ),
     (
         "kubernetes.cni-configuration",

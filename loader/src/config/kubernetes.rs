@@ -28,6 +28,8 @@ pub struct KubernetesSection {
     pub create_node: bool,
     /// How far writes are apart that are not urgent.
     pub update_interval: Seconds<1>,
+    /// How long a watch lives.
+    pub watch_timeout: Seconds<1>,
     /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
     pub cni_configuration: Option<AbsolutePath>,
     /// `spec.eni` of the node's `CiliumNode`.
@@ -46,6 +48,7 @@ impl Default for KubernetesSection {
             kubeconfig: None,
             create_node: true,
             update_interval: Seconds::new(Duration::from_secs(15)),
+            watch_timeout: Seconds::new(Duration::from_mins(4)),
             cni_configuration: None,
             eni: EniSection::default(),
             ipam: NodeIpamSection::default(),

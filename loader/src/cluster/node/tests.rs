@@ -1,4 +1,4 @@
-use kube::Config;
+use kube::{Client, Config};
 use serde_json::json;
 
 use super::*;
@@ -13,7 +13,12 @@ fn task() -> (
 ) {
     let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = Client::try_from(nowhere).unwrap();
-    NodeTask::new(client, "one".to_owned(), MarkLayout::DEFAULT, None)
+    NodeTask::new(
+        Connection::of(client),
+        "one".to_owned(),
+        MarkLayout::DEFAULT,
+        None,
+    )
 }
 
 fn object(uid: &str, version: u32) -> Value {

@@ -1,0 +1,174 @@
+//! Which requests are caught, and what becomes of them.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use hyper::Method;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// A request, as the proxy sees it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The path, without a query.
+    pub path: String,
+    /// The query.
+    pub query: String,
+    /// The body; null where it is not JSON.
+    pub body: Value,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All of them.
+    Any,
+    /// Watches.
+    Watch,
+    /// What makes the `CiliumNode`.
+    MakeNode,
+    /// What changes it, its status apart.
+    ChangeNode,
+}
+
+impl Request {
+    /// Whether it is of a kind.
+    #[must_use]
+    pub fn is(&self, kind: Kind) -> bool {
+        let is_of_nodes = self.path.contains("/ciliumnodes") && !self.path.ends_with("/status");
+        match kind {
+            Kind::Any => true,
+            Kind::Watch => self.is_watch(),
+            Kind::MakeNode => is_of_nodes && self.method == Method::POST,
+            Kind::ChangeNode => is_of_nodes && self.method == Method::PATCH,
+        }
+    }
+
+    /// Whether it is a watch.
+    #[must_use]
+    pub fn is_watch(&self) -> bool {
+        let mut pairs = self.query.split('&');
+        self.method == Method::GET && pairs.any(|pair| matches!(pair, "watch=true" | "watch=1"))
+    }
+
+    /// Whether it changes something.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+}
+
+/// What becomes of a request that is caught.
+#[derive(Clone, Debug)]
+pub enum Does {
+    /// The proxy answers it, with a status code, headers and a body.
+    Answer(u16, Vec<(&'static str, String)>, Value),
+    /// The connection ends without an answer, after the server was asked or not.
+    Lose {
+        /// Whether the server is asked.
+        is_forwarded: bool,
+    },
+    /// It waits until the test says how it goes on.
+    Hold(Hold),
+}
+
+/// Where a request waits.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// Whether that is after the server was asked.
+    pub(super) is_forwarded: bool,
+    pub(super) wait: Wait,
+}
+
+/// The proxy's side of a request that is held.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    reached: mpsc::Sender<Request>,
+    until: watch::Receiver<()>,
+}
+
+impl Wait {
+    /// Waits.
+    ///
+    /// # Errors
+    /// When the connection is to end.
+    pub(super) async fn here(&mut self, request: &Request) -> Result<()> {
+        // Whoever waits for it may have given up.
+        self.reached.send(request.clone()).ok();
+        let changed = self.until.changed().await;
+        changed.context("the connection ends while the request is held")
+    }
+}
+
+/// Catches so many requests of a kind.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    kind: Kind,
+    times: usize,
+    does: Does,
+}
+
+impl Rule {
+    /// Catches the next requests of a kind.
+    #[must_use]
+    pub const fn next(times: usize, kind: Kind, does: Does) -> Self {
+        Self { kind, times, does }
+    }
+
+    /// Catches all of a kind.
+    #[must_use]
+    pub const fn all(kind: Kind, does: Does) -> Self {
+        Self::next(usize::MAX, kind, does)
+    }
+
+    /// What becomes of a request, if this catches it.
+    pub(super) fn catches(&mut self, request: &Request) -> Option<Does> {
+        if self.times == 0 || !request.is(self.kind) {
+            return None;
+        }
+        self.times -= 1;
+        Some(self.does.clone())
+    }
+}
+
+/// A request that is to be held. When this is dropped, its connection ends without an answer.
+#[derive(Debug)]
+pub struct Held {
+    reached: mpsc::Receiver<Request>,
+    until: watch::Sender<()>,
+}
+
+impl Held {
+    /// Has the next one of a kind be held.
+    pub(super) fn rule(kind: Kind, is_forwarded: bool) -> (Rule, Self) {
+        let (told, reached) = mpsc::channel();
+        let (sender, until) = watch::channel(());
+        let wait = Wait {
+            reached: told,
+            until,
+        };
+        let does = Does::Hold(Hold { is_forwarded, wait });
+        let held = Self {
+            reached,
+            until: sender,
+        };
+        (Rule::next(1, kind, does), held)
+    }
+
+    /// Waits until there is one, and returns it.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub fn wait(&self, deadline: Duration) -> Result<Request> {
+        let reached = self.reached.recv_timeout(deadline);
+        reached.context("no such request came")
+    }
+
+    /// Has it go on as if nothing had been.
+    pub fn release(self) {
+        self.until.send_replace(());
+    }
+}

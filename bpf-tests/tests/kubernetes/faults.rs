@@ -1,0 +1,207 @@
+//! What goes wrong between the agent and the API server, made by a proxy between the two.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::proxy::{Does, Kind, Rule};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, NODE, SOON, requested};
+
+const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+/// Asks for a while until the next try, in a header alone, as proxies do.
+const WAIT: Duration = Duration::from_secs(3);
+
+impl Cluster {
+    /// Changes the node's ENIs and the pools by turns, and waits until the agent has seen it.
+    fn changes_are_seen(&self, turn: usize, after: &str) -> Result<()> {
+        let admin = self.server.admin();
+        let is_small = turn.is_multiple_of(2);
+        let eni = self.eni(1);
+        let mut addresses: Vec<_> = eni.blocks.iter().map(|block| block.addr()).collect();
+        if is_small {
+            addresses.pop();
+        }
+        let enis = json!({eni.id(): {"addresses": addresses}});
+        let status = json!({"status": {"eni": {"enis": enis}}});
+        admin
+            .merge(&format!("{NODE}/status"), &status)?
+            .expect(200)?;
+        if is_small {
+            let subnet = format!("subnet-0fab{:013x}", eni.number);
+            let pool = json!({
+                "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+                "metadata": {"name": "blue", "annotations": {"ipam.towpath.dev/subnet-ids": subnet}},
+                "spec": {"ipv4": {"cidrs": ["10.0.0.0/16"], "maskSize": 32}}
+            });
+            admin.post(POOLS, &pool)?.expect(201)?;
+        } else {
+            admin.delete(&format!("{POOLS}/blue"))?.expect(200)?;
+        }
+        let wanted = (is_small, addresses.len());
+        let look = || {
+            let pools = self.fabric.agent.ask("GET", "/v1/pools", None)?;
+            let blocks = pools.as_array().into_iter().flatten().flat_map(|pool| {
+                let blocks = pool["blocks"].as_array().into_iter().flatten();
+                blocks.map(|block| (pool["pool"] == "blue", block["eni"] == 1))
+            });
+            let of_eni: Vec<_> = blocks.filter(|(_, is_of_eni)| *is_of_eni).collect();
+            let seen = (of_eni.iter().any(|(is_blue, _)| *is_blue), of_eni.len());
+            check(seen == wanted, || {
+                format!("{seen:?}, not {wanted:?}: {pools}")
+            })
+        };
+        eventually(SOON, &format!("it is seen after {after}"), look)?;
+        Ok(())
+    }
+}
+
+/// What an API server says of a watch whose beginning it has forgotten.
+fn expired() -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "too old resource version: 1 (2)", "reason": "Expired", "code": 410
+    })
+}
+
+#[test]
+fn the_cluster_is_followed_whatever_becomes_of_watches() {
+    let cluster = Cluster::prepare(true).unwrap();
+    let settings = json!({"kubernetes": {"watch-timeout": 4}});
+    cluster.fabric.agent.configure(&settings).unwrap();
+    let cluster = cluster.made_ready().unwrap();
+    let proxy = cluster.proxy();
+    cluster.changes_are_seen(0, "nothing").unwrap();
+
+    proxy.end_watches();
+    cluster.changes_are_seen(1, "all watches ended").unwrap();
+
+    let refused = Does::Answer(410, vec![], expired());
+    proxy.rule(Rule::next(4, Kind::Watch, refused));
+    proxy.end_watches();
+    cluster
+        .changes_are_seen(2, "watches were refused as too old")
+        .unwrap();
+
+    let event = json!({"type": "ERROR", "object": expired()});
+    proxy.rule(Rule::next(4, Kind::Watch, Does::Answer(200, vec![], event)));
+    proxy.end_watches();
+    cluster
+        .changes_are_seen(3, "watches said that they are too old")
+        .unwrap();
+
+    let garbage = Does::Answer(200, vec![], json!("no event"));
+    proxy.rule(Rule::next(4, Kind::Watch, garbage));
+    proxy.end_watches();
+    cluster
+        .changes_are_seen(4, "watches said what nobody understands")
+        .unwrap();
+
+    proxy.rule(Rule::next(
+        8,
+        Kind::Any,
+        Does::Answer(503, vec![], json!({})),
+    ));
+    proxy.end_watches();
+    cluster
+        .changes_are_seen(5, "the server was not there")
+        .unwrap();
+
+    let lost = Does::Lose { is_forwarded: true };
+    proxy.rule(Rule::next(8, Kind::Any, lost));
+    proxy.end_watches();
+    cluster.changes_are_seen(6, "answers were lost").unwrap();
+
+    proxy.freeze_watches();
+    cluster.changes_are_seen(7, "watches went stale").unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
+    let cluster = Cluster::ready_behind_proxy().unwrap();
+    let proxy = cluster.proxy();
+    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("plain", &json!({})).unwrap();
+    cluster
+        .node_is("8 to spare", |node| requested(node, "default") == Some(8))
+        .unwrap();
+
+    // A pod that waits for a pool makes it urgent, and yet it has to wait.
+    let header = ("retry-after", WAIT.as_secs().to_string());
+    let busy = Does::Answer(429, vec![header], json!({"kind": "Status", "code": 429}));
+    proxy.rule(Rule::all(Kind::ChangeNode, busy));
+    let began = Instant::now();
+    let pod = cluster.pod("plain", "one", &blue).unwrap();
+    let tries = eventually(SOON, "three tries", || {
+        assert_ne!(pod.try_add(&cluster.fabric).0, 200);
+        let writes = proxy.writes();
+        let tries = writes.into_iter().filter(|write| write.at >= began);
+        let tries: Vec<_> = tries
+            .filter(|write| write.request.is(Kind::ChangeNode))
+            .collect();
+        check(tries.len() >= 3, || format!("{tries:?}"))?;
+        Ok(tries)
+    });
+    let (tries, _) = tries.unwrap();
+    for pair in tries.windows(2) {
+        let apart = pair[1].at - pair[0].at;
+        assert!(apart >= WAIT, "{apart:?}");
+    }
+    proxy.clear();
+    cluster
+        .node_is("it is written in the end", |node| {
+            requested(node, "blue") == Some(1)
+        })
+        .unwrap();
+
+    // What becomes of a write is not known, whether it came to something or not.
+    for (number, is_forwarded) in [(1, true), (2, false)] {
+        let lost = Does::Lose { is_forwarded };
+        proxy.rule(Rule::next(1, Kind::ChangeNode, lost));
+        let pod = cluster
+            .pod("plain", &format!("lost-{number}"), &json!({}))
+            .unwrap();
+        let (address, _) = pod.add(&cluster.fabric);
+        let wanted = 8 + number;
+        cluster
+            .node_is("its demand is written", |node| {
+                requested(node, "default") == Some(wanted)
+            })
+            .unwrap();
+        assert!(!address.is_empty());
+    }
+
+    // Somebody is faster: nobody's change is lost.
+    let held = proxy.hold(Kind::ChangeNode, false);
+    cluster
+        .pod("plain", "held", &json!({}))
+        .unwrap()
+        .add(&cluster.fabric);
+    held.wait(SOON).unwrap();
+    let label = json!({"metadata": {"labels": {"somebody": "else"}}});
+    cluster
+        .server
+        .admin()
+        .merge(NODE, &label)
+        .unwrap()
+        .expect(200)
+        .unwrap();
+    let before = Instant::now();
+    held.release();
+    let node = cluster
+        .node_is("it is written after the conflict", |node| {
+            requested(node, "default") == Some(11)
+        })
+        .unwrap();
+    assert_eq!(node["metadata"]["labels"]["somebody"], "else");
+    let codes: Vec<_> = proxy
+        .wait_for_writes(Kind::ChangeNode, 2, before, SOON)
+        .unwrap()
+        .into_iter()
+        .map(|write| write.code)
+        .collect();
+    assert_eq!(codes[..2], [Some(409), Some(200)]);
+    cluster.fabric.finish().unwrap();
+}
