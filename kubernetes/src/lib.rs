@@ -7,6 +7,7 @@
 //! * [`pace`]: when that is written.
 //! * [`handshake`]: how single addresses are given back (`ipam.mode: crd`).
 //! * [`choice`]: which pool a pod is of.
+//! * [`unanswered`]: what is asked for and does not come.
 
 pub mod choice;
 pub mod creation;
@@ -15,5 +16,6 @@ pub mod pace;
 pub mod parameters;
 pub mod publication;
 mod selector;
+pub mod unanswered;
 
 pub use self::selector::{Selector, SelectorError};

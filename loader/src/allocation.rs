@@ -40,6 +40,36 @@ pub(crate) fn pools(
     Pools::new(by_name.unwrap_or_default(), default)
 }
 
+/// Notes which pools are bound to which ENIs. That counts more than tags by which an ENI is left alone:
+/// these keep it from Cilium's operator, which knows no such pools and would take its addresses for the
+/// default pool's.
+pub(crate) fn bind(node: &mut intent::Node, pools: &Pools) {
+    for given in node.enis.values_mut() {
+        let of_pools = eni(given);
+        given.bound_to = pools.bound_to(&of_pools).map(str::to_owned).collect();
+        if !given.bound_to.is_empty() && given.excluded == given.excluded_by_tags {
+            given.excluded = None;
+        }
+    }
+}
+
+/// What Cilium's operator gets wrong of ENIs that pools are bound to.
+pub(crate) fn conflicts(node: &intent::Node) -> impl Iterator<Item = String> {
+    let enis = node.enis.values();
+    let counted = enis.filter(|eni| !eni.bound_to.is_empty() && eni.excluded.is_none());
+    let counted = counted.filter(|eni| eni.excluded_by_tags.is_none());
+    counted.map(|eni| {
+        format!(
+            "ENI {} ({}) is bound to pool {}, and its tags do not match \
+             spec.eni.exclude-interface-tags: beside Cilium's operator, which counts its addresses as \
+             those of the default pool, that pool gets too few; give the ENI such tags",
+            eni.number,
+            eni.id,
+            eni.bound_to.join(" and ")
+        )
+    })
+}
+
 /// The kind of resource that pods are here.
 pub(crate) fn kind(
     pools: Pools,
@@ -131,6 +161,53 @@ mod tests {
                 assert_eq!(eni(&given).blocks(), blocks);
             }
         }
+    }
+
+    #[test]
+    fn a_pool_that_is_bound_to_an_eni_counts_more_than_the_tags_that_exclude_it() {
+        let binding = |subnet: &str| {
+            let annotation = ("ipam.towpath.dev/subnet-ids".to_owned(), subnet.to_owned());
+            ipam::node::Binding::parse(&[annotation].into()).unwrap()
+        };
+        let pool = |subnet: &str| ipam::node::Pool {
+            families: [Family::V4].into(),
+            binding: binding(subnet),
+        };
+        let by_name = [
+            ("blue".to_owned(), pool("subnet-1")),
+            ("red".to_owned(), pool("subnet-2")),
+        ];
+        let pools = Pools::new(by_name.into(), "default").unwrap();
+        let mut node = fixture::intent().node;
+        let reason = Some("its tags match".to_owned());
+        let mut exclude = |number: u8, excluded: &Option<String>| {
+            let eni = node.enis.get_mut(&EniNumber(number)).unwrap();
+            eni.excluded_by_tags.clone_from(&reason);
+            eni.excluded.clone_from(excluded);
+        };
+        exclude(0, &reason);
+        exclude(1, &reason);
+        // Its number excludes it too, which no pool overrides.
+        exclude(2, &Some("its number".to_owned()));
+        bind(&mut node, &pools);
+        let of = |number| &node.enis[&EniNumber(number)];
+        assert_eq!((of(0).bound_to.len(), of(0).excluded.is_some()), (0, true));
+        assert_eq!(of(1).bound_to, ["blue"]);
+        assert_eq!(
+            (of(1).excluded.is_some(), eni(of(1)).excluded),
+            (false, false)
+        );
+        assert_eq!(of(2).excluded.as_deref(), Some("its number"));
+        assert_eq!(conflicts(&node).count(), 0);
+
+        let eni = node.enis.get_mut(&EniNumber(1)).unwrap();
+        eni.excluded_by_tags = None;
+        let conflicts: Vec<_> = conflicts(&node).collect();
+        assert_eq!(conflicts.len(), 1, "{conflicts:?}");
+        assert!(
+            conflicts[0].starts_with("ENI 1 (eni-1) is bound to pool blue, and its tags do not"),
+            "{conflicts:?}"
+        );
     }
 
     #[test]

@@ -7,5 +7,7 @@
 
 mod agent;
 mod cluster;
+mod instance;
+mod operator;
 mod resources;
 mod scene;

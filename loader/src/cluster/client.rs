@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::time::timeout;
 
 /// How long the server lets a watch live: one that went stale unnoticed is replaced after that.
 pub(super) const WATCH: u32 = 240;
@@ -13,6 +14,21 @@ pub(super) const WATCH: u32 = 240;
 const SILENCE: Duration = Duration::from_mins(5);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long a request may take that is no watch.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits for the answer to a request, but not for ever: a server may take one and never answer.
+///
+/// # Errors
+/// Those of the request, and when it takes too long.
+pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_elapsed| {
+        let text = format!("no answer within {PATIENCE:?}");
+        kube::Error::Service(text.into())
+    };
+    timeout(PATIENCE, request).await.map_err(late)?
+}
 
 /// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.
 ///

@@ -119,7 +119,7 @@ fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
 }
 
 async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Metadata, Unknown> {
-    match api.get_opt(name).await {
+    match client::in_time(api.get_opt(name)).await {
         Ok(Some(object)) => Ok(kept(object.metadata)),
         Ok(None) => Err(Unknown::Missing(what.to_owned())),
         Err(error) => Err(Unknown::Unreachable {

@@ -7,11 +7,14 @@
 //! ```
 
 mod client;
+mod ensure;
 mod gate;
+mod instance;
 mod metadata;
 mod node;
 mod objects;
 mod pools;
+mod remarks;
 mod writer;
 
 use std::path::PathBuf;
@@ -25,9 +28,11 @@ use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use self::ensure::Creation;
 use self::gate::Gate;
 use self::metadata::Metadatas;
 use self::node::NodeTask;
+pub(crate) use self::remarks::Remarks;
 use self::writer::Writer;
 use crate::config::{AbsolutePath, Config, KubernetesSection};
 use crate::document::read_file;
@@ -71,6 +76,8 @@ pub(crate) struct Cluster {
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
     /// What commands pass before the actor sees them.
     pub(crate) gate: Gate,
+    /// What there is to tell people.
+    pub(crate) remarks: Remarks,
 }
 
 impl Cluster {
@@ -92,15 +99,15 @@ impl Cluster {
         let parameters = parameters(section)?;
         let client =
             client::connect(section.kubeconfig.as_ref().map(AbsolutePath::as_path)).await?;
+        let remarks = Remarks::default();
+        let creation = section.create_node.then(|| Creation {
+            parameters,
+            instance: instance::look(section.metadata_endpoint, remarks.clone()),
+        });
         let signals = Arc::new(Signals::default());
         let (ask, outlooks) = mpsc::channel(1);
         let (written, from_writer) = mpsc::channel(1);
-        let (task, node, current) = NodeTask::new(
-            client.clone(),
-            name.clone(),
-            mark,
-            section.create_node.then_some(parameters),
-        );
+        let (task, node, current) = NodeTask::new(client.clone(), name.clone(), mark, creation);
         tokio::spawn(task.run(from_writer));
         let writer = Writer {
             nodes: objects::nodes(&client),
@@ -113,7 +120,7 @@ impl Cluster {
         };
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
-        let pools = pools::follow(&client, candidates);
+        let pools = pools::follow(&client, candidates, remarks.clone());
         let gate = Gate::new(
             Metadatas::follow(&client, &name),
             candidates_seen,
@@ -127,6 +134,7 @@ impl Cluster {
             pools,
             outlooks,
             gate,
+            remarks,
         })
     }
 }

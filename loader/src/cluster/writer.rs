@@ -13,13 +13,11 @@ use kubernetes::pace::{Outcome, Pace};
 use kubernetes::publication;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::node::Current;
-use super::{AskOutlook, Signals, objects};
+use super::{AskOutlook, Signals, client, objects};
 
-/// How long a write may take before its outcome counts as unknown.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
 
@@ -63,12 +61,11 @@ impl Writer {
 
     /// Reads the object, because it is not known what became of the last write.
     async fn look(&self) -> Outcome {
-        match timeout(PATIENCE, self.nodes.get_opt(&self.name)).await {
-            Ok(Ok(Some(object))) => self.hand_on(object).await,
+        match client::in_time(self.nodes.get_opt(&self.name)).await {
+            Ok(Some(object)) => self.hand_on(object).await,
             // Without it there is nothing to write to.
-            Ok(Ok(None)) => Outcome::Done,
-            Ok(Err(error)) => outcome(&error),
-            Err(_elapsed) => Outcome::Failed,
+            Ok(None) => Outcome::Done,
+            Err(error) => outcome(&error),
         }
     }
 
@@ -102,16 +99,16 @@ impl Writer {
         let patch = Patch::Merge(publication::patch(&current.object, &next));
         let parameters = PatchParams::default();
         let patched = self.nodes.patch(&self.name, &parameters, &patch);
-        match timeout(PATIENCE, patched).await {
-            Ok(Ok(object)) => {
+        // Of one that is late the outcome is unknown.
+        match client::in_time(patched).await {
+            Ok(object) => {
                 tracing::debug!(?next, "CiliumNode written");
                 self.hand_on(object).await
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::info!("the CiliumNode is not written: {error}");
                 outcome(&error)
             }
-            Err(_elapsed) => Outcome::Failed,
         }
     }
 

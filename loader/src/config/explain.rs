@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 68] = [
+pub(super) const HELP: [(&str, &str); 69] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -224,6 +224,10 @@ pub(super) const HELP: [(&str, &str); 68] = [
     (
         "kubernetes.create-node",
         "Whether the agent makes the node's CiliumNode, and at its start makes its own fields of it right: true or false.",
+    ),
+    (
+        "kubernetes.metadata-endpoint",
+        "Where the instance's metadata service (IMDSv2) is, which tells what the CiliumNode says of the instance: http://169.254.169.254, http://[fd00:ec2::254]; null: it is not asked.",
     ),
     (
         "kubernetes.update-interval",

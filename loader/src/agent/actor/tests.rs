@@ -26,6 +26,7 @@ use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
 mod allocation;
+mod demand;
 mod ledger;
 mod records;
 

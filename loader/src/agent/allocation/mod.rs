@@ -33,6 +33,8 @@ use ipam::{
     AllocateError, Allocation, Barrier, Changes, Cooling, Family, Lease, Manager, Owner, Request,
     Time, Want,
 };
+use kubernetes::unanswered::Unanswered;
+use tokio::time::Instant;
 
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
@@ -41,13 +43,18 @@ use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::config::{Config, IpamSection};
-use crate::intent::{About, Endpoint, Intent};
+use crate::intent::{About, Endpoint, Intent, StaticAddress};
 use crate::masquerade;
 use crate::nat;
 use crate::types::EndpointId;
 
 /// What the first address waits for besides the documents.
 const KERNEL: Barrier = Barrier::new("a first look at the kernel");
+/// And where the node is to have a public address. The node asks for addresses all the same.
+const STATIC_ADDRESS: Barrier = Barrier::new(
+    "the public address that spec.ipam.static-ip-tags ask for (status.ipam.assigned-static-ip, which \
+     the operator writes)",
+);
 
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;
@@ -75,6 +82,12 @@ pub(super) struct Addresses {
     unsaved: Option<String>,
     /// Endpoints that were found to have one address.
     conflicts: Vec<String>,
+    /// Whether the node's public address has been waited for long enough: it came, or there is none.
+    has_static_address: bool,
+    /// What is asked for and does not come.
+    unanswered: Unanswered,
+    /// The moment that its times are since.
+    began: Instant,
 }
 
 /// What the announcement rests on: it is made anew only when this changes.
@@ -130,6 +143,9 @@ impl Addresses {
             is_stale: true,
             unsaved: None,
             conflicts: restored.conflicts,
+            has_static_address: false,
+            unanswered: Unanswered::default(),
+            began: Instant::now(),
         })
     }
 
@@ -187,6 +203,9 @@ impl Addresses {
             self.changes = changes;
             self.inputs = Some(inputs);
         }
+        let has_document = around.generation > 0;
+        let is_awaited = around.intent.node.static_address == StaticAddress::Awaited;
+        self.has_static_address |= has_document && !is_awaited;
         let allocator = manager.allocator_mut();
         let are_read = masquerade.pools.is_none() || policy.pools.is_some();
         // Without its bindings an ENI would serve the wrong pool.
@@ -232,6 +251,10 @@ impl Addresses {
                 has: lease.address,
                 pool: lease.pool.unwrap_or_default(),
             });
+        }
+        if let Some(waiting) = self.barrier().filter(|_| self.held_by(owner).is_empty()) {
+            let waiting = vec![waiting];
+            return Err(AllocateError::Restoring { waiting });
         }
         let request = |want: Want| Request {
             owner: owner.clone(),
@@ -391,8 +414,17 @@ impl Addresses {
         owners.chain(cooling).collect()
     }
 
+    /// What nothing is given before, of what is not the allocator's business.
+    fn barrier(&self) -> Option<Barrier> {
+        (!self.has_static_address).then_some(STATIC_ADDRESS)
+    }
+
     /// Why no pod can be added that names no pool; `None` where one can.
     pub(super) fn exhausted(&self) -> Option<AllocateError> {
+        if let Some(waiting) = self.barrier() {
+            let waiting = vec![waiting];
+            return Some(AllocateError::Restoring { waiting });
+        }
         let allocator = self.manager.allocator();
         let pool = &allocator.settings().default_pool;
         let mut families = self.section.families.get().iter();
