@@ -79,6 +79,7 @@ pub(crate) fn intent() -> Intent {
             pools: BTreeMap::new(),
             allocated: Vec::new(),
             pre_allocate: None,
+            flat: None,
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             notes: Vec::new(),

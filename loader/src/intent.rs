@@ -12,6 +12,7 @@ pub use ipam::Family;
 use ipam::node::AllocatedPool;
 use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
+use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
@@ -95,6 +96,8 @@ pub struct Node {
     pub allocated: Vec<AllocatedPool>,
     /// How many addresses of the default pool are kept in store, where the document says so.
     pub pre_allocate: Option<u32>,
+    /// The single addresses that the node has been given, where these count and not the ENIs' blocks.
+    pub flat: Option<FlatPool>,
     /// How it is with the public address that the node is to have.
     pub static_address: StaticAddress,
     /// The ENIs by number.

@@ -256,10 +256,9 @@ fn its_account_may_do_nothing_else() {
             .code,
         403
     );
-    assert_eq!(
-        agent.merge(&format!("{NODE}/status"), &label).unwrap().code,
-        403
-    );
+    // It writes the status of none but CiliumNodes.
+    let status = agent.merge("/api/v1/nodes/fabric-node/status", &label);
+    assert_eq!(status.unwrap().code, 403);
     assert_eq!(agent.post(pools, &json!({})).unwrap().code, 403);
     cluster.fabric.finish().unwrap();
 }

@@ -7,6 +7,7 @@
 
 mod agent;
 mod cluster;
+mod crd;
 mod instance;
 mod operator;
 mod resources;

@@ -59,6 +59,7 @@ fn pods_wait_for_the_public_address_that_the_node_is_to_have() {
 #[test]
 fn a_pool_of_an_eni_counts_more_than_its_exclusion_and_conflicts_are_told() {
     let mut cluster = Cluster::create().unwrap();
+    cluster.node().unwrap();
     let (subnet, id) = {
         let eni = cluster.eni(1);
         (format!("subnet-0fab{:013x}", eni.number), eni.id())

@@ -176,10 +176,21 @@ impl<K: Host> Actor<K> {
     fn take_node(&mut self) {
         if let Some(node) = &self.source.value {
             let mut node = Node::clone(node);
+            let Settings {
+                masquerade,
+                default_pool,
+                ..
+            } = &self.intent.settings;
             let documents = self.intent.policy.pools.as_deref();
-            // Pools that cannot be used bind nothing, which allocation tells.
-            if let Ok(pools) = allocation::pools(documents, &self.intent.settings.default_pool) {
-                allocation::bind(&mut node, &pools);
+            let are_read = documents.is_some() || masquerade.pools.is_none();
+            match allocation::pools(documents, default_pool) {
+                Ok(pools) if are_read => allocation::bind(&mut node, &pools),
+                // Which ENIs they are bound to is not known, or not any more.
+                Ok(_) | Err(_) => {
+                    let endpoints = self.intent.endpoints.values();
+                    let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
+                    allocation::keep_used(&mut node, &used.copied().collect());
+                }
             }
             self.intent.node = node;
             self.pacer.event(Timer::now());
@@ -192,7 +203,7 @@ impl<K: Host> Actor<K> {
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
         let outlook = if is_taken {
             self.update_addresses();
-            self.addresses.outlook()
+            self.addresses.outlook(&self.intent)
         } else {
             None
         };

@@ -328,7 +328,10 @@ fn notes(eni: &Eni) -> Vec<String> {
     let overridden = eni.excluded_by_tags.as_ref();
     let overridden = overridden.filter(|_| eni.excluded.is_none()).map(|why| {
         let pools = eni.bound_to.join(" and ");
-        format!("for pods because pool {pools} is bound to it, though {why}")
+        match pools.as_str() {
+            "" => format!("for pods that are on it until the pools are known, though {why}"),
+            pools => format!("for pods because pool {pools} is bound to it, though {why}"),
+        }
     });
     own_address.into_iter().chain(overridden).collect()
 }

@@ -107,7 +107,12 @@ impl Cluster {
         let signals = Arc::new(Signals::default());
         let (ask, outlooks) = mpsc::channel(1);
         let (written, from_writer) = mpsc::channel(1);
-        let (task, node, current) = NodeTask::new(client.clone(), name.clone(), mark, creation);
+        let (task, node, current) = NodeTask::new(
+            client.clone(),
+            name.clone(),
+            (mark, section.ipam.mode),
+            creation,
+        );
         tokio::spawn(task.run(from_writer));
         let writer = Writer {
             nodes: objects::nodes(&client),

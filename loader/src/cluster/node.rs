@@ -9,12 +9,14 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use kube::Client;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as follow};
+use kubernetes::flat::FlatPool;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::ensure::{Creation, ensure};
 use super::{RETRY, RETRY_MAX, client, objects};
+use crate::config::IpamMode;
 use crate::intent::{Node, StaticAddress};
 use crate::node::{self, NodeSource};
 
@@ -33,6 +35,7 @@ pub(super) struct NodeTask {
     client: Client,
     name: String,
     mark: MarkLayout,
+    mode: IpamMode,
     /// What it is made with; `None` where somebody else makes it.
     creation: Option<Creation>,
     source: watch::Sender<NodeSource>,
@@ -50,7 +53,7 @@ impl NodeTask {
     pub(super) fn new(
         client: Client,
         name: String,
-        mark: MarkLayout,
+        (mark, mode): (MarkLayout, IpamMode),
         creation: Option<Creation>,
     ) -> (
         Self,
@@ -63,6 +66,7 @@ impl NodeTask {
             client,
             name,
             mark,
+            mode,
             due: creation.is_some().then(Instant::now),
             ensuring: None,
             creation,
@@ -134,7 +138,7 @@ impl NodeTask {
             return;
         }
         let parsed = node::parse(&object.to_string(), self.mark);
-        let parsed = parsed.map(|node| self.with_settings(node));
+        let parsed = parsed.map(|node| self.with_settings(node, &object));
         let parsed = parsed.map_err(|error| format!("CiliumNode {}: {error}", self.name));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
@@ -162,7 +166,8 @@ impl NodeTask {
     }
 
     /// The node of a document that may not have all of the settings yet.
-    fn with_settings(&self, mut node: Node) -> Node {
+    fn with_settings(&self, mut node: Node, object: &Value) -> Node {
+        node.flat = (self.mode == IpamMode::Crd).then(|| FlatPool::read(object));
         let tags = self.creation.as_ref();
         let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);
         let asks = tags.is_some_and(|tags| !tags.is_empty());

@@ -1,4 +1,4 @@
-//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`.
+//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`, and its `status.ipam`.
 //!
 //! It asks the actor what the node wants only when the actor has just the document that would be
 //! changed, and the outcome of the last write is known: what has been given back is never taken again
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
+use kubernetes::flat;
 use kubernetes::pace::{Outcome, Pace};
-use kubernetes::publication;
+use kubernetes::publication::{self, Outlook};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -94,15 +95,34 @@ impl Writer {
             outlook.next_requested(&there)
         };
         let Some(next) = next else {
-            return Outcome::Done;
+            return self.write_status(&current, &outlook).await;
         };
         let patch = Patch::Merge(publication::patch(&current.object, &next));
         let parameters = PatchParams::default();
         let patched = self.nodes.patch(&self.name, &parameters, &patch);
-        // Of one that is late the outcome is unknown.
-        match client::in_time(patched).await {
+        self.patched(client::in_time(patched).await).await
+    }
+
+    /// Writes who has which single address, or has what an agent in that mode left be gone.
+    async fn write_status(&self, current: &Current, outlook: &Outlook) -> Outcome {
+        let patch = match &outlook.flat {
+            Some(flat) if current.in_force => flat.patch(&current.object),
+            Some(_) => None,
+            None => flat::cleared(&current.object),
+        };
+        let Some(patch) = patch else {
+            return Outcome::Done;
+        };
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let patched = self.nodes.patch_status(&self.name, &parameters, &patch);
+        self.patched(client::in_time(patched).await).await
+    }
+
+    /// Takes note of what became of a write. Of one that is late the outcome is unknown.
+    async fn patched(&self, patched: kube::Result<DynamicObject>) -> Outcome {
+        match patched {
             Ok(object) => {
-                tracing::debug!(?next, "CiliumNode written");
+                tracing::debug!("CiliumNode written");
                 self.hand_on(object).await
             }
             Err(error) => {

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 69] = [
+pub(super) const HELP: [(&str, &str); 70] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -272,6 +272,10 @@ pub(super) const HELP: [(&str, &str); 69] = [
     (
         "kubernetes.eni.disable-prefix-delegation",
         "Whether ENIs get single addresses only; null: false.",
+    ),
+    (
+        "kubernetes.ipam.mode",
+        "How the operator gives addresses: multi-pool (blocks of pools, spec.ipam.pools), or crd (one by one, spec.ipam.pool, and back by status.ipam.release-ips).",
     ),
     (
         "kubernetes.ipam.min-allocate",

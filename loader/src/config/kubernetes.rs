@@ -88,6 +88,7 @@ impl KubernetesSection {
             disable_prefix_delegation,
         } = self.eni.clone();
         let NodeIpamSection {
+            mode: _not_of_the_object,
             min_allocate,
             max_allocate,
             pre_allocate,
@@ -150,6 +151,8 @@ pub struct EniSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeIpamSection {
+    /// How addresses are given to the node.
+    pub mode: IpamMode,
     /// Least addresses of the node.
     pub min_allocate: u32,
     /// Most addresses of the node.
@@ -161,6 +164,17 @@ pub struct NodeIpamSection {
     /// Tags of the node's public address.
     #[serde(deserialize_with = "crate::document::nullable")]
     pub static_ip_tags: Tags,
+}
+
+/// How addresses are given to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpamMode {
+    /// As blocks of pools.
+    #[default]
+    MultiPool,
+    /// One by one.
+    Crd,
 }
 
 /// Tags, as a text: `team=a,env=prod`.

@@ -27,6 +27,7 @@ use crate::reconcile::model::ModelKernel;
 
 mod allocation;
 mod demand;
+mod flat;
 mod ledger;
 mod records;
 

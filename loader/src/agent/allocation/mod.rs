@@ -21,6 +21,7 @@ mod outlook;
 mod restore;
 mod show;
 mod unreadable;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,31 +31,25 @@ use std::sync::Arc;
 use anyhow::Result;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
-    AllocateError, Allocation, Barrier, Changes, Cooling, Family, Lease, Manager, Owner, Request,
-    Time, Want,
+    AllocateError, Allocation, Barrier, Changes, Cooling, Lease, Manager, Owner, Request, Time,
+    Want,
 };
+use kubernetes::handshake::{Handshake, Release};
 use kubernetes::unanswered::Unanswered;
 use tokio::time::Instant;
 
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entry, Ledger};
+use self::waiting::KERNEL;
 use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::config::{Config, IpamSection};
-use crate::intent::{About, Endpoint, Intent, StaticAddress};
+use crate::intent::{About, Endpoint, Intent};
 use crate::masquerade;
 use crate::nat;
 use crate::types::EndpointId;
-
-/// What the first address waits for besides the documents.
-const KERNEL: Barrier = Barrier::new("a first look at the kernel");
-/// And where the node is to have a public address. The node asks for addresses all the same.
-const STATIC_ADDRESS: Barrier = Barrier::new(
-    "the public address that spec.ipam.static-ip-tags ask for (status.ipam.assigned-static-ip, which \
-     the operator writes)",
-);
 
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;
@@ -84,6 +79,9 @@ pub(super) struct Addresses {
     conflicts: Vec<String>,
     /// Whether the node's public address has been waited for long enough: it came, or there is none.
     has_static_address: bool,
+    /// Which single addresses are on their way back, and what is answered of them.
+    handshake: Handshake,
+    answers: BTreeMap<IpAddr, Release>,
     /// What is asked for and does not come.
     unanswered: Unanswered,
     /// The moment that its times are since.
@@ -144,6 +142,8 @@ impl Addresses {
             unsaved: None,
             conflicts: restored.conflicts,
             has_static_address: false,
+            handshake: Handshake::default(),
+            answers: BTreeMap::new(),
             unanswered: Unanswered::default(),
             began: Instant::now(),
         })
@@ -173,13 +173,19 @@ impl Addresses {
 
     /// Takes note of what there is to give.
     fn observe(&mut self, around: &Surroundings<'_>) {
+        self.look_for_static_address(around);
+        let mut taken = around.taken.clone();
+        if let Some(flat) = &around.intent.node.flat {
+            // Nobody gets what is on its way back from before that is written.
+            taken.extend(self.shake_hands(flat));
+        }
         let policy = &around.intent.policy;
         let settings = &around.intent.settings;
         let masquerade = &settings.masquerade;
         let inputs = Inputs {
             generation: around.generation,
             pools: policy.pools.clone(),
-            taken: around.taken.clone(),
+            taken,
         };
         let manager = &mut self.manager;
         if self.inputs.as_ref() != Some(&inputs) {
@@ -203,9 +209,6 @@ impl Addresses {
             self.changes = changes;
             self.inputs = Some(inputs);
         }
-        let has_document = around.generation > 0;
-        let is_awaited = around.intent.node.static_address == StaticAddress::Awaited;
-        self.has_static_address |= has_document && !is_awaited;
         let allocator = manager.allocator_mut();
         let are_read = masquerade.pools.is_none() || policy.pools.is_some();
         // Without its bindings an ENI would serve the wrong pool.
@@ -412,23 +415,6 @@ impl Addresses {
             (!about.leases.is_empty()).then_some(Entry::Owner(about))
         });
         owners.chain(cooling).collect()
-    }
-
-    /// What nothing is given before, of what is not the allocator's business.
-    fn barrier(&self) -> Option<Barrier> {
-        (!self.has_static_address).then_some(STATIC_ADDRESS)
-    }
-
-    /// Why no pod can be added that names no pool; `None` where one can.
-    pub(super) fn exhausted(&self) -> Option<AllocateError> {
-        if let Some(waiting) = self.barrier() {
-            let waiting = vec![waiting];
-            return Some(AllocateError::Restoring { waiting });
-        }
-        let allocator = self.manager.allocator();
-        let pool = &allocator.settings().default_pool;
-        let mut families = self.section.families.get().iter();
-        families.find_map(|&family: &Family| allocator.probe(pool, family).err())
     }
 }
 

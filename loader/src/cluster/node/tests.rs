@@ -18,7 +18,12 @@ fn task() -> (
     watch::Receiver<Option<Current>>,
 ) {
     let client = client("http://127.0.0.1:1");
-    NodeTask::new(client, "one".to_owned(), MarkLayout::DEFAULT, None)
+    NodeTask::new(
+        client,
+        "one".to_owned(),
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        None,
+    )
 }
 
 fn client(server: &str) -> Client {
@@ -110,7 +115,7 @@ async fn the_node_is_followed_while_a_server_or_the_metadata_service_is_slow() {
         let (task, mut source, _current) = NodeTask::new(
             client(&server),
             "one".to_owned(),
-            MarkLayout::DEFAULT,
+            (MarkLayout::DEFAULT, IpamMode::MultiPool),
             Some(creation),
         );
         let (written, from_writer) = mpsc::channel(1);
@@ -134,7 +139,7 @@ async fn what_becomes_known_of_the_instance_is_written_then() {
     let (mut task, _source, _current) = NodeTask::new(
         client("http://127.0.0.1:1"),
         "one".to_owned(),
-        MarkLayout::DEFAULT,
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
         Some(creation),
     );
     task.due = None;

@@ -80,6 +80,7 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         pools: pools.by_block,
         allocated: pools.allocated,
         pre_allocate,
+        flat: None,
         static_address,
         enis: enis.into_iter().map(|eni| (eni.number, eni)).collect(),
     })

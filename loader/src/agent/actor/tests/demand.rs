@@ -7,7 +7,7 @@ use super::*;
 use crate::intent::{Node, StaticAddress};
 
 /// The node's document, changed.
-fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
+pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
     let mut node = fixture::intent().node;
     change(&mut node);
     let (_sender, mut receiver) = watch::channel(NodeSource {
@@ -38,7 +38,10 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
     let waiting = actor.status().await.allocation.waiting;
     assert_eq!(waiting.len(), 1, "{waiting:?}");
     assert!(waiting[0].contains("static-ip-tags"), "{waiting:?}");
-    assert!(actor.addresses.outlook().is_some(), "it asks all the same");
+    assert!(
+        actor.addresses.outlook(&actor.intent).is_some(),
+        "it asks all the same"
+    );
 
     document(&mut actor, |node| {
         node.static_address = StaticAddress::Assigned;
@@ -71,9 +74,9 @@ async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     let mut actor = machine.boot();
     document(&mut actor, |node| node.pre_allocate = Some(60));
     actor.run_pass().await;
-    actor.addresses.outlook().unwrap();
+    actor.addresses.outlook(&actor.intent).unwrap();
     actor.addresses.age(Duration::from_secs(119));
-    actor.addresses.outlook().unwrap();
+    actor.addresses.outlook(&actor.intent).unwrap();
     assert!(actor.status().await.allocation.unanswered.is_empty());
     actor.addresses.age(Duration::from_secs(1));
     let status = actor.status().await;
@@ -91,7 +94,7 @@ async fn demand_that_nobody_answers_is_told_after_two_minutes() {
 
     document(&mut actor, |node| node.pre_allocate = Some(51));
     actor.run_pass().await;
-    actor.addresses.outlook().unwrap();
+    actor.addresses.outlook(&actor.intent).unwrap();
     let status = actor.status().await;
     assert!(status.allocation.unanswered.is_empty());
     assert_eq!(status.health.state, HealthState::Ready);
