@@ -5,15 +5,18 @@
 //! * [`parameters`]: what the node asks of whoever gives it ENIs and addresses.
 //! * [`publication`]: what the node asks for and keeps, in `spec.ipam.pools`.
 //! * [`pace`]: when that is written.
-//! * [`handshake`]: how single addresses are given back (`ipam.mode: crd`).
+//! * [`flat`]: single addresses (`ipam.mode: crd`), and [`handshake`]: how they are given back.
 //! * [`choice`]: which pool a pod is of.
+//! * [`unanswered`]: what is asked for and does not come.
 
 pub mod choice;
 pub mod creation;
+pub mod flat;
 pub mod handshake;
 pub mod pace;
 pub mod parameters;
 pub mod publication;
 mod selector;
+pub mod unanswered;
 
 pub use self::selector::{Selector, SelectorError};

@@ -13,6 +13,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::flat::FlatOutlook;
+
 /// `spec.ipam.pools`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -93,12 +95,17 @@ pub struct Outlook {
     pub held: BTreeSet<IpAddr>,
     /// The pools whose blocks are those of ENIs.
     pub on_enis: BTreeSet<String>,
+    /// What there is to say of single addresses, where the node has those (`ipam.mode: crd`).
+    pub flat: Option<FlatOutlook>,
 }
 
 impl Outlook {
     /// What is to stand in a document that has this; `None` where it does already.
     #[must_use]
     pub fn next(&self, there: &NodePools) -> Option<NodePools> {
+        if self.flat.is_some() {
+            return self.next_requested(there);
+        }
         let next = NodePools {
             requested: requested(&self.wanted.requested),
             allocated: self.allocated(&there.allocated),
@@ -110,8 +117,13 @@ impl Outlook {
     /// comes from.
     #[must_use]
     pub fn next_requested(&self, there: &NodePools) -> Option<NodePools> {
+        let requested = match &self.flat {
+            None => requested(&self.wanted.requested),
+            // The operator counts who has what, unless something stands here.
+            Some(_) => Vec::new(),
+        };
         let next = NodePools {
-            requested: requested(&self.wanted.requested),
+            requested,
             allocated: there.allocated.clone(),
         };
         (next != *there).then_some(next)

@@ -8,7 +8,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 
-use crate::intent::{About, Endpoint, Eni, Family, Intent, Node, Settings};
+use crate::intent::{About, Endpoint, Eni, Family, Intent, Node, Settings, StaticAddress};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 use crate::masquerade::{MasqueradeSettings, Policy};
 use crate::numbers;
@@ -41,6 +41,8 @@ pub(crate) fn eni(number: u8) -> Eni {
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         blocks: blocks.iter().map(|b| b.parse().unwrap()).collect(),
         excluded: None,
+        excluded_by_tags: None,
+        bound_to: Vec::new(),
         use_primary_address: false,
     }
 }
@@ -77,6 +79,8 @@ pub(crate) fn intent() -> Intent {
             pools: BTreeMap::new(),
             allocated: Vec::new(),
             pre_allocate: None,
+            flat: None,
+            static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             notes: Vec::new(),
         },

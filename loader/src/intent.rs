@@ -12,6 +12,7 @@ pub use ipam::Family;
 use ipam::node::AllocatedPool;
 use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
+use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
@@ -45,6 +46,10 @@ pub struct Eni {
     /// Whether pods must not use this ENI, and why (`first-interface-index`,
     /// `exclude-interface-tags`). Such an ENI is left to its owner, the primary excepted.
     pub excluded: Option<String>,
+    /// Why `exclude-interface-tags` excludes it, if so: what a pool that is bound to it overrides.
+    pub excluded_by_tags: Option<String>,
+    /// The pools that are bound to it, which pool documents tell.
+    pub bound_to: Vec<String>,
     /// Whether the primary address is a pod's to have, and so is not put on the device.
     pub use_primary_address: bool,
 }
@@ -91,10 +96,26 @@ pub struct Node {
     pub allocated: Vec<AllocatedPool>,
     /// How many addresses of the default pool are kept in store, where the document says so.
     pub pre_allocate: Option<u32>,
+    /// The single addresses that the node has been given, where these count and not the ENIs' blocks.
+    pub flat: Option<FlatPool>,
+    /// How it is with the public address that the node is to have.
+    pub static_address: StaticAddress,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
     /// What a user may wonder about, for the status: fields that are not followed, and why.
     pub notes: Vec<String>,
+}
+
+/// The public address that a node is to have by its tags (`spec.ipam.static-ip-tags`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StaticAddress {
+    /// None is asked for.
+    #[default]
+    NotAsked,
+    /// The operator has not assigned it yet. Cilium's agent gives no address before.
+    Awaited,
+    /// It is there.
+    Assigned,
 }
 
 impl Node {

@@ -22,6 +22,7 @@ pub mod faults;
 #[cfg(test)]
 mod fixture;
 pub mod follow;
+pub mod instance;
 pub mod intent;
 pub mod kernel;
 pub mod masquerade;

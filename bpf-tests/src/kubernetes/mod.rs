@@ -1,10 +1,13 @@
-//! A real API server of Kubernetes with its store, in a network namespace: TLS, and RBAC on.
+//! A real API server of Kubernetes with its store, in a network namespace: TLS, and RBAC on; and a
+//! stand-in for the metadata service of EC2.
 
 mod curl;
+mod instance;
 mod manifest;
 pub mod proxy;
 mod server;
 
 pub use curl::{Answer, Caller};
+pub use instance::MetadataService;
 pub use manifest::{crds, path_of, read as read_manifest};
 pub use server::ApiServer;

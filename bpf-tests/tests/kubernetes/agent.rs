@@ -119,6 +119,47 @@ fn show(cluster: &mut Cluster) {
 }
 
 #[test]
+fn its_node_says_what_the_instance_is_also_when_that_is_known_later() {
+    let mut cluster = Cluster::create().unwrap();
+    let made = cluster.node().unwrap();
+    assert_eq!(made["spec"]["instance-id"], "i-0fab000000000001");
+    let eni = json!({
+        "first-interface-index": 0, "instance-type": "m5.large",
+        "vpc-id": "vpc-0fab0000000000001", "node-subnet-id": "subnet-0fab0000000000000",
+        "availability-zone": "eu-west-1a"
+    });
+    assert_eq!(made["spec"]["eni"], eni);
+    // It has gone, and another agent starts: what was known stays, and people are told.
+    cluster.metadata.fail(usize::MAX);
+    cluster.metadata.set("instance-type", Some("m5.xlarge"));
+    cluster.restart().unwrap();
+    let endpoint = cluster.metadata.endpoint();
+    cluster
+        .status_is("it does not answer", |status| {
+            let reasons = status["health"]["reasons"].to_string();
+            reasons.contains(&format!("metadata service at {endpoint} does not tell"))
+                && reasons.contains("503")
+                && reasons.contains("kubernetes.metadata-endpoint")
+        })
+        .unwrap();
+    assert_eq!(cluster.node().unwrap()["spec"]["eni"], eni);
+    cluster.metadata.fail(0);
+    cluster
+        .node_is("it is asked again", |node| {
+            node["spec"]["eni"]["instance-type"] == "m5.xlarge"
+        })
+        .unwrap();
+    cluster
+        .status_is("nothing is to be told", |status| {
+            !status["health"]["reasons"]
+                .to_string()
+                .contains("metadata service")
+        })
+        .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
 fn pods_are_added_while_the_api_server_is_away_and_it_goes_on_afterwards() {
     let mut cluster = Cluster::ready().unwrap();
     cluster.namespace("plain", &json!({})).unwrap();
@@ -215,10 +256,9 @@ fn its_account_may_do_nothing_else() {
             .code,
         403
     );
-    assert_eq!(
-        agent.merge(&format!("{NODE}/status"), &label).unwrap().code,
-        403
-    );
+    // It writes the status of none but CiliumNodes.
+    let status = agent.merge("/api/v1/nodes/fabric-node/status", &label);
+    assert_eq!(status.unwrap().code, 403);
     assert_eq!(agent.post(pools, &json!({})).unwrap().code, 403);
     cluster.fabric.finish().unwrap();
 }

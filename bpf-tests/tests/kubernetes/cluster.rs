@@ -1,6 +1,7 @@
 //! A node of the fabric in a cluster: the agent with its service account's rights, and what the operator
 //! would write, written by the test.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::{Fabric, Netns, Spec};
 use bpf_tests::kubernetes::proxy::Proxy;
-use bpf_tests::kubernetes::{ApiServer, read_manifest};
+use bpf_tests::kubernetes::{ApiServer, MetadataService, read_manifest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use towpath::intent::Family;
@@ -28,6 +29,7 @@ pub(crate) struct Cluster {
     proxy: Option<Proxy>,
     pub(crate) fabric: Fabric,
     pub(crate) token: String,
+    pub(crate) metadata: MetadataService,
     _folder: TempDir,
 }
 
@@ -69,14 +71,18 @@ impl Cluster {
         };
         let url = proxy.as_ref().map_or_else(|| server.url(), Proxy::url);
         let kubeconfig: PathBuf = server.kubeconfig("agent", &url, &token)?;
+        let on_loopback = SocketAddr::from(([127, 0, 0, 1], 1338));
+        let metadata = fabric.node.enter(|| MetadataService::start(on_loopback))?;
         fabric.agent.configure(&json!({"kubernetes": {
-            "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1
+            "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1,
+            "metadata-endpoint": metadata.endpoint()
         }}))?;
         Ok(Self {
             server,
             proxy,
             fabric,
             token,
+            metadata,
             _folder: folder,
         })
     }
@@ -110,6 +116,12 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Has another agent take the place of this one.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.fabric.agent.stop()?;
+        self.fabric.agent.start(&self.fabric.node, &[])
+    }
+
     /// The node's object, as soon as there is one.
     pub(crate) fn node(&self) -> Result<Value> {
         let look = || self.server.admin().get(NODE)?.expect(200);
@@ -125,6 +137,16 @@ impl Cluster {
         };
         let log = || self.fabric.agent.log();
         Ok(eventually(SOON, what, look).with_context(log)?.0)
+    }
+
+    /// Waits until the agent says of itself what it should.
+    pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let look = || {
+            let status = self.fabric.agent.ask("GET", "/v1/status", None)?;
+            check(is(&status), || status.to_string())?;
+            Ok(status)
+        };
+        Ok(eventually(SOON, what, look)?.0)
     }
 
     /// Writes the ENIs of the fabric, as the operator does.

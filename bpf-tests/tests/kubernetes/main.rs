@@ -7,7 +7,10 @@
 
 mod agent;
 mod cluster;
+mod crd;
 mod faults;
+mod instance;
 mod kills;
+mod operator;
 mod resources;
 mod scene;

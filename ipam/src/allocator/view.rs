@@ -38,7 +38,8 @@ impl Allocator {
     }
 
     /// What delivers an address, and its block. Of an address in no block: the node, and itself.
-    pub(crate) fn whence(&self, address: IpAddr) -> (Source, IpNet) {
+    #[must_use]
+    pub fn whence(&self, address: IpAddr) -> (Source, IpNet) {
         match self.block_of(address) {
             Some(block) => (block.source.clone(), block.cidr()),
             None => (Source::Node, address.into()),

@@ -47,6 +47,12 @@ impl Pools {
         all.filter_map(|(name, pool)| Some((name.as_str(), pool.binding.as_ref()?)))
     }
 
+    /// The pools that are bound to an ENI, as far as that can be told, in order of their names.
+    pub fn bound_to<'a>(&'a self, eni: &'a Eni) -> impl Iterator<Item = &'a str> {
+        let bound = self.bound();
+        bound.filter_map(|(name, binding)| (binding.binds(eni) == Some(true)).then_some(name))
+    }
+
     /// Whether a pool's addresses are those of ENIs.
     fn is_on_enis(&self, name: &str) -> bool {
         let pool = self.by_name.get(name);

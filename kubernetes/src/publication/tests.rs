@@ -95,6 +95,7 @@ fn stale_demand_is_replaced_and_blocks_that_enis_lost_are_shown_no_more() {
         // A pod still has the address of an ENI that went.
         held: BTreeSet::from(["10.0.1.5".parse().unwrap(), "10.0.2.1".parse().unwrap()]),
         on_enis: on_enis(),
+        flat: None,
     };
     let next = outlook.next(&there).unwrap();
     assert_eq!(next.requested, []);
@@ -204,6 +205,7 @@ proptest! {
             },
             held: held.clone(),
             on_enis: on_enis(),
+            flat: None,
         };
         let next = outlook.next(&there).unwrap_or_else(|| there.clone());
         let shown: Vec<String> = next.allocated.iter().flat_map(|e| e.cidrs.clone()).collect();

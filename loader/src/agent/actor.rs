@@ -17,8 +17,9 @@ use super::pacer::Pacer;
 use super::pending::Pending;
 use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
+use crate::allocation;
 use crate::api::Command;
-use crate::cluster::AskOutlook;
+use crate::cluster::{AskOutlook, Remarks};
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
@@ -57,6 +58,8 @@ pub(super) struct Actor<K> {
     pub(super) started: Instant,
     /// The sweeper of translated flows.
     pub(super) nat: nat::Handle,
+    /// What there is to tell people of the cluster.
+    pub(super) remarks: Remarks,
     pacer: Pacer,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
@@ -96,6 +99,7 @@ impl<K: Host> Actor<K> {
             last_devices: BTreeMap::new(),
             started: Instant::now(),
             nat,
+            remarks: Remarks::default(),
             pacer: Pacer::new(),
             deaf: false,
         };
@@ -165,8 +169,30 @@ impl<K: Host> Actor<K> {
 
     fn take_document(&mut self, document: &mut watch::Receiver<NodeSource>) {
         self.source = document.borrow_and_update().clone();
+        self.take_node();
+    }
+
+    /// Takes the node as document and pools have it together.
+    fn take_node(&mut self) {
         if let Some(node) = &self.source.value {
-            self.intent.node = Node::clone(node);
+            let mut node = Node::clone(node);
+            let Settings {
+                masquerade,
+                default_pool,
+                ..
+            } = &self.intent.settings;
+            let documents = self.intent.policy.pools.as_deref();
+            let are_read = documents.is_some() || masquerade.pools.is_none();
+            match allocation::pools(documents, default_pool) {
+                Ok(pools) if are_read => allocation::bind(&mut node, &pools),
+                // Which ENIs they are bound to is not known, or not any more.
+                Ok(_) | Err(_) => {
+                    let endpoints = self.intent.endpoints.values();
+                    let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
+                    allocation::keep_used(&mut node, &used.copied().collect());
+                }
+            }
+            self.intent.node = node;
             self.pacer.event(Timer::now());
         }
     }
@@ -177,7 +203,7 @@ impl<K: Host> Actor<K> {
         let is_taken = self.source.value.is_some() && self.source.generation == generation;
         let outlook = if is_taken {
             self.update_addresses();
-            self.addresses.outlook()
+            self.addresses.outlook(&self.intent)
         } else {
             None
         };
@@ -188,6 +214,7 @@ impl<K: Host> Actor<K> {
     /// Takes what the policy's files say. A file that is not good leaves the last good one in force.
     fn take_policy(&mut self) {
         self.intent.policy = self.files.policy();
+        self.take_node();
         self.pacer.event(Timer::now());
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::actor::Actor;
 use super::allocation::{Addresses, refusal};
 use super::kernel::Host;
-use crate::allocation::eni_ref;
+use crate::allocation::{conflicts, eni_ref};
 use crate::api::types::{self, AllocationStatus, Leased, LeasedAddress, PoolStatus};
 use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
 use crate::types::{EndpointId, Owner};
@@ -115,7 +115,11 @@ impl<K: Host> Actor<K> {
         let endpoints = self.intent.endpoints.values();
         let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         let bad = self.pending.bad();
-        self.addresses.status(&by_owner, &self.nat, bad)
+        let mut status = self.addresses.status(&by_owner, &self.nat, bad);
+        if status.enabled {
+            status.problems.extend(conflicts(&self.intent.node));
+        }
+        status
     }
 
     /// The pools with their blocks.

@@ -298,8 +298,14 @@ impl<K: Host> Actor<K> {
         if let Some(unsynced) = self.store.unsynced() {
             note(HealthState::Degraded, unsynced.to_owned());
         }
+        for unanswered in self.addresses.unanswered() {
+            note(HealthState::Degraded, unanswered.to_string());
+        }
         for fault in self.addresses.faults() {
             note(HealthState::Degraded, format!("addresses: {fault}"));
+        }
+        for remark in self.remarks.all() {
+            note(HealthState::Degraded, remark);
         }
         for path in self.corrupt.values() {
             note(
@@ -318,7 +324,16 @@ impl<K: Host> Actor<K> {
 fn notes(eni: &Eni) -> Vec<String> {
     let own_address = eni.use_primary_address && !eni.number.is_primary();
     let note = "use-primary-address: its own address is a pod's to have, and not on the device";
-    own_address.then(|| note.to_owned()).into_iter().collect()
+    let own_address = own_address.then(|| note.to_owned());
+    let overridden = eni.excluded_by_tags.as_ref();
+    let overridden = overridden.filter(|_| eni.excluded.is_none()).map(|why| {
+        let pools = eni.bound_to.join(" and ");
+        match pools.as_str() {
+            "" => format!("for pods that are on it until the pools are known, though {why}"),
+            pools => format!("for pods because pool {pools} is bound to it, though {why}"),
+        }
+    });
+    own_address.into_iter().chain(overridden).collect()
 }
 
 fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {

@@ -101,6 +101,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         files,
         outlooks,
         commands,
+        remarks,
     } = Sources::follow(config, &mut settings, commands).await?;
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
@@ -108,7 +109,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let server = Server::bind(socket, ServerLimits::default())?;
-    let actor = Actor::new(
+    let mut actor = Actor::new(
         HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
@@ -117,6 +118,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         (addresses, pending),
         nat,
     );
+    actor.remarks = remarks;
 
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::policy::PolicyFiles;
 use crate::api::Command;
-use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE};
+use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Remarks};
 use crate::config::Config;
 use crate::intent::Settings;
 use crate::node::{self, NodeSource};
@@ -21,6 +21,8 @@ pub(super) struct Sources {
     /// Who wants to know what the node wants.
     pub(super) outlooks: mpsc::Receiver<AskOutlook>,
     pub(super) commands: mpsc::Receiver<Command>,
+    /// What there is to tell people of the cluster.
+    pub(super) remarks: Remarks,
 }
 
 impl Sources {
@@ -43,6 +45,7 @@ impl Sources {
                 files: PolicyFiles::follow_cluster(&settings.masquerade, cluster.pools),
                 outlooks: cluster.outlooks,
                 commands: cluster.gate.guard(commands),
+                remarks: cluster.remarks,
             });
         }
         let document = config.node.document.as_path().to_owned();
@@ -53,6 +56,7 @@ impl Sources {
             files: PolicyFiles::follow(&settings.masquerade),
             outlooks,
             commands,
+            remarks: Remarks::default(),
         })
     }
 }

@@ -7,6 +7,7 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
+use tokio::time::timeout;
 use tower::util::AndThenLayer;
 
 use super::retry_after;
@@ -34,6 +35,21 @@ impl Connection {
     pub(super) fn watching(&self) -> watcher::Config {
         watcher::Config::default().timeout(self.watch)
     }
+}
+
+/// How long a request may take that is no watch.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits for the answer to a request, but not for ever: a server may take one and never answer.
+///
+/// # Errors
+/// Those of the request, and when it takes too long.
+pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let late = |_elapsed| {
+        let text = format!("no answer within {PATIENCE:?}");
+        kube::Error::Service(text.into())
+    };
+    timeout(PATIENCE, request).await.map_err(late)?
 }
 
 /// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.

@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
 use kubernetes::choice::Metadata;
 
-use super::client::Connection;
+use super::client::{self, Connection};
 use super::objects;
 use crate::intent::PodRef;
 
@@ -122,7 +122,7 @@ fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
 }
 
 async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Metadata, Unknown> {
-    match api.get_opt(name).await {
+    match client::in_time(api.get_opt(name)).await {
         Ok(Some(object)) => Ok(kept(object.metadata)),
         Ok(None) => Err(Unknown::Missing(what.to_owned())),
         Err(error) => Err(Unknown::Unreachable {

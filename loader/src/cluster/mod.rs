@@ -7,11 +7,14 @@
 //! ```
 
 mod client;
+mod ensure;
 mod gate;
+mod instance;
 mod metadata;
 mod node;
 mod objects;
 mod pools;
+mod remarks;
 mod retry_after;
 mod writer;
 
@@ -26,9 +29,11 @@ use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use self::ensure::Creation;
 use self::gate::Gate;
 use self::metadata::Metadatas;
 use self::node::NodeTask;
+pub(crate) use self::remarks::Remarks;
 use self::writer::Writer;
 use crate::config::{Config, KubernetesSection};
 use crate::document::read_file;
@@ -72,6 +77,8 @@ pub(crate) struct Cluster {
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
     /// What commands pass before the actor sees them.
     pub(crate) gate: Gate,
+    /// What there is to tell people.
+    pub(crate) remarks: Remarks,
 }
 
 impl Cluster {
@@ -92,14 +99,19 @@ impl Cluster {
         let name = section.node_name()?;
         let parameters = parameters(section)?;
         let connection = client::connect(section).await?;
+        let remarks = Remarks::default();
+        let creation = section.create_node.then(|| Creation {
+            parameters,
+            instance: instance::look(section.metadata_endpoint, remarks.clone()),
+        });
         let signals = Arc::new(Signals::default());
         let (ask, outlooks) = mpsc::channel(1);
         let (written, from_writer) = mpsc::channel(1);
         let (task, node, current) = NodeTask::new(
             connection.clone(),
             name.clone(),
-            mark,
-            section.create_node.then_some(parameters),
+            (mark, section.ipam.mode),
+            creation,
         );
         tokio::spawn(task.run(from_writer));
         let writer = Writer {
@@ -113,7 +125,7 @@ impl Cluster {
         };
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
-        let pools = pools::follow(&connection, candidates);
+        let pools = pools::follow(&connection, candidates, remarks.clone());
         let gate = Gate::new(
             Metadatas::follow(&connection, &name),
             candidates_seen,
@@ -127,6 +139,7 @@ impl Cluster {
             pools,
             outlooks,
             gate,
+            remarks,
         })
     }
 }

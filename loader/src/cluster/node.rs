@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use datapath_common::mark::MarkLayout;
-use futures_util::StreamExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher as follow};
-use kubernetes::creation;
-use kubernetes::parameters::Parameters;
+use kubernetes::flat::FlatPool;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Connection;
+use super::ensure::{Creation, ensure};
 use super::{RETRY, RETRY_MAX, objects};
-use crate::intent::Node;
+use crate::config::IpamMode;
+use crate::intent::{Node, StaticAddress};
 use crate::node::{self, NodeSource};
 
 /// The object that is there.
@@ -34,12 +35,15 @@ pub(super) struct NodeTask {
     connection: Connection,
     name: String,
     mark: MarkLayout,
+    mode: IpamMode,
     /// What it is made with; `None` where somebody else makes it.
-    creation: Option<Parameters>,
+    creation: Option<Creation>,
     source: watch::Sender<NodeSource>,
     current: watch::Sender<Option<Current>>,
     /// When the next try to make it is due.
     due: Option<Instant>,
+    /// The try that goes on.
+    ensuring: Option<BoxFuture<'static, Result<Value>>>,
     failures: u32,
     /// Whether the list that comes in has the object.
     is_listed: bool,
@@ -49,8 +53,8 @@ impl NodeTask {
     pub(super) fn new(
         connection: Connection,
         name: String,
-        mark: MarkLayout,
-        creation: Option<Parameters>,
+        (mark, mode): (MarkLayout, IpamMode),
+        creation: Option<Creation>,
     ) -> (
         Self,
         watch::Receiver<NodeSource>,
@@ -62,7 +66,9 @@ impl NodeTask {
             connection,
             name,
             mark,
+            mode,
             due: creation.is_some().then(Instant::now),
+            ensuring: None,
             creation,
             source,
             current,
@@ -92,9 +98,11 @@ impl NodeTask {
                     None => return,
                 },
                 Some(object) = written.recv() => self.take(object),
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    self.ensure().await;
-                }
+                // Beside the rest: whoever is slow must not keep the node from being followed.
+                outcome = outcome(&mut self.ensuring) => self.ensured(outcome),
+                () = news(&mut self.creation) => self.take_instance(),
+                () = sleep_until(due.unwrap_or_else(Instant::now)),
+                    if due.is_some() && self.ensuring.is_none() => self.ensure(),
             }
         }
     }
@@ -129,6 +137,7 @@ impl NodeTask {
             return;
         }
         let parsed = node::parse(&object.to_string(), self.mark);
+        let parsed = parsed.map(|node| self.with_settings(node, &object));
         let parsed = parsed.map_err(|error| format!("CiliumNode {}: {error}", self.name));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
@@ -155,6 +164,18 @@ impl NodeTask {
         }));
     }
 
+    /// The node of a document that may not have all of the settings yet.
+    fn with_settings(&self, mut node: Node, object: &Value) -> Node {
+        node.flat = (self.mode == IpamMode::Crd).then(|| FlatPool::read(object));
+        let tags = self.creation.as_ref();
+        let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);
+        let asks = tags.is_some_and(|tags| !tags.is_empty());
+        if asks && node.static_address == StaticAddress::NotAsked {
+            node.static_address = StaticAddress::Awaited;
+        }
+        node
+    }
+
     /// Says why there is nothing newer.
     fn fail(&mut self, error: &str) {
         self.source.send_if_modified(|source| {
@@ -162,11 +183,17 @@ impl NodeTask {
         });
     }
 
-    /// Reads the object, and makes it, or makes right what in it is ours, where that is ours to do.
-    async fn ensure(&mut self) {
-        match self.try_ensure().await {
+    /// Begins to read the object, or to make it.
+    fn ensure(&mut self) {
+        self.due = None;
+        let (client, name) = (self.connection.client.clone(), self.name.clone());
+        self.ensuring = Some(ensure(client, name, self.creation.clone()).boxed());
+    }
+
+    fn ensured(&mut self, outcome: Result<Value>) {
+        self.ensuring = None;
+        match outcome {
             Ok(object) => {
-                self.due = None;
                 self.failures = 0;
                 self.take(object);
             }
@@ -179,32 +206,35 @@ impl NodeTask {
         }
     }
 
-    async fn try_ensure(&self) -> Result<Value> {
-        let api = objects::nodes(&self.connection.client);
-        let Some(parameters) = &self.creation else {
-            let there = api.get(&self.name).await.context("read it")?;
-            return Ok(objects::value(there)?);
-        };
-        let node = objects::kubernetes_nodes(&self.connection.client);
-        let node = node.get(&self.name).await;
-        let node = objects::value(node.with_context(|| format!("read Node {}", self.name))?)?;
-        let there = api.get_opt(&self.name).await.context("read it")?;
-        let Some(there) = there else {
-            let object = creation::create(&node, None, parameters);
-            let object = serde_json::from_value(object)?;
-            let made = api.create(&PostParams::default(), &object).await;
-            tracing::info!(name = self.name, "CiliumNode made");
-            return Ok(objects::value(made?)?);
-        };
-        let there = objects::value(there)?;
-        let Some(patch) = creation::update(&there, &node, None, parameters) else {
-            return Ok(there);
-        };
-        let changed = api
-            .patch(&self.name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
-        Ok(objects::value(changed.context("change it")?)?)
+    /// What the instance is has become known: the object says so too.
+    fn take_instance(&mut self) {
+        let creation = self.creation.as_mut();
+        let is_known = creation.is_some_and(|creation| {
+            let looked = creation.instance.borrow_and_update();
+            looked.instance().is_some()
+        });
+        if is_known {
+            self.due.get_or_insert_with(Instant::now);
+        }
     }
+}
+
+/// Waits for what is being done; for ever where nothing is.
+async fn outcome(ensuring: &mut Option<BoxFuture<'static, Result<Value>>>) -> Result<Value> {
+    match ensuring {
+        Some(ensuring) => ensuring.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for news of the instance; for ever where nobody is to hear of it.
+async fn news(creation: &mut Option<Creation>) {
+    if let Some(creation) = creation
+        && creation.instance.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -13,14 +13,18 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::client::Connection;
-use super::{POOLS_PLACE, RETRY, RETRY_MAX, objects};
+use super::{POOLS_PLACE, RETRY, RETRY_MAX, Remarks, objects};
 use crate::follow::Followed;
 use crate::masquerade::Pools;
+
+/// The topic of what there is to tell.
+const TOPIC: &str = "pools";
 
 /// Follows the pools: those for policy and allocation, and those that pods are chosen for.
 pub(super) fn follow(
     connection: &Connection,
     candidates: watch::Sender<Arc<Candidates>>,
+    remarks: Remarks,
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
     let connection = connection.clone();
@@ -44,7 +48,9 @@ pub(super) fn follow(
                     if !all.take(event) {
                         continue;
                     }
-                    candidates.send_replace(Arc::new(Candidates::read(all.by_name.values())));
+                    let read = Candidates::read(all.by_name.values());
+                    remarks.set(TOPIC, read.problems());
+                    candidates.send_replace(Arc::new(read));
                     all.parse()
                 }
                 Some(Err(error)) => {

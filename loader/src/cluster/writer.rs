@@ -1,4 +1,4 @@
-//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`.
+//! The one that writes `spec.ipam.pools` of the node's `CiliumNode`, and its `status.ipam`.
 //!
 //! It asks the actor what the node wants only when the actor has just the document that would be
 //! changed, and the outcome of the last write is known: what has been given back is never taken again
@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
+use kubernetes::flat;
 use kubernetes::pace::{Outcome, Pace};
-use kubernetes::publication;
+use kubernetes::publication::{self, Outlook};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::node::Current;
-use super::{AskOutlook, Signals, objects};
+use super::{AskOutlook, Signals, client, objects};
 
-/// How long a write may take before its outcome counts as unknown.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
 
@@ -63,12 +62,11 @@ impl Writer {
 
     /// Reads the object, because it is not known what became of the last write.
     async fn look(&self) -> Outcome {
-        match timeout(PATIENCE, self.nodes.get_opt(&self.name)).await {
-            Ok(Ok(Some(object))) => self.hand_on(object).await,
+        match client::in_time(self.nodes.get_opt(&self.name)).await {
+            Ok(Some(object)) => self.hand_on(object).await,
             // Without it there is nothing to write to.
-            Ok(Ok(None)) => Outcome::Done,
-            Ok(Err(error)) => outcome(&error),
-            Err(_elapsed) => Outcome::Failed,
+            Ok(None) => Outcome::Done,
+            Err(error) => outcome(&error),
         }
     }
 
@@ -97,21 +95,40 @@ impl Writer {
             outlook.next_requested(&there)
         };
         let Some(next) = next else {
-            return Outcome::Done;
+            return self.write_status(&current, &outlook).await;
         };
         let patch = Patch::Merge(publication::patch(&current.object, &next));
         let parameters = PatchParams::default();
         let patched = self.nodes.patch(&self.name, &parameters, &patch);
-        match timeout(PATIENCE, patched).await {
-            Ok(Ok(object)) => {
-                tracing::debug!(?next, "CiliumNode written");
+        self.patched(client::in_time(patched).await).await
+    }
+
+    /// Writes who has which single address, or has what an agent in that mode left be gone.
+    async fn write_status(&self, current: &Current, outlook: &Outlook) -> Outcome {
+        let patch = match &outlook.flat {
+            Some(flat) if current.in_force => flat.patch(&current.object),
+            Some(_) => None,
+            None => flat::cleared(&current.object),
+        };
+        let Some(patch) = patch else {
+            return Outcome::Done;
+        };
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let patched = self.nodes.patch_status(&self.name, &parameters, &patch);
+        self.patched(client::in_time(patched).await).await
+    }
+
+    /// Takes note of what became of a write. Of one that is late the outcome is unknown.
+    async fn patched(&self, patched: kube::Result<DynamicObject>) -> Outcome {
+        match patched {
+            Ok(object) => {
+                tracing::debug!("CiliumNode written");
                 self.hand_on(object).await
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 tracing::info!("the CiliumNode is not written: {error}");
                 outcome(&error)
             }
-            Err(_elapsed) => Outcome::Failed,
         }
     }
 

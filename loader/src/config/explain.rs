@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 69] = [
+pub(super) const HELP: [(&str, &str); 71] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -226,6 +226,10 @@ pub(super) const HELP: [(&str, &str); 69] = [
         "Whether the agent makes the node's CiliumNode, and at its start makes its own fields of it right: true or false.",
     ),
     (
+        "kubernetes.metadata-endpoint",
+        "Where the instance's metadata service (IMDSv2) is, which tells what the CiliumNode says of the instance: http://169.254.169.254, http://[fd00:ec2::254]; null: it is not asked.",
+    ),
+    (
         "kubernetes.update-interval",
         "Seconds between two writes of what the node wants, 1 to 86400; a pod that waits does not wait for it.",
     ),
@@ -272,6 +276,10 @@ pub(super) const HELP: [(&str, &str); 69] = [
     (
         "kubernetes.eni.disable-prefix-delegation",
         "Whether ENIs get single addresses only; null: false.",
+    ),
+    (
+        "kubernetes.ipam.mode",
+        "How the operator gives addresses: multi-pool (blocks of pools, spec.ipam.pools), or crd (one by one, spec.ipam.pool, and back by status.ipam.release-ips).",
     ),
     (
         "kubernetes.ipam.min-allocate",

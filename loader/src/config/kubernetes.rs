@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ipam::Seconds;
 use super::values::{AbsolutePath, refused};
+use crate::instance::Endpoint;
 
 /// The variable that names the node where the configuration does not: the `DaemonSet` sets it.
 const NODE_NAME: &str = "NODE_NAME";
@@ -26,6 +27,8 @@ pub struct KubernetesSection {
     pub kubeconfig: Option<AbsolutePath>,
     /// Whether the agent makes the node's `CiliumNode`.
     pub create_node: bool,
+    /// Where the instance's metadata service is; `None` where there is none.
+    pub metadata_endpoint: Option<Endpoint>,
     /// How far writes are apart that are not urgent.
     pub update_interval: Seconds<1>,
     /// How long a watch lives.
@@ -47,6 +50,7 @@ impl Default for KubernetesSection {
             node_name: None,
             kubeconfig: None,
             create_node: true,
+            metadata_endpoint: Some(Endpoint::default()),
             update_interval: Seconds::new(Duration::from_secs(15)),
             watch_timeout: Seconds::new(Duration::from_mins(4)),
             cni_configuration: None,
@@ -87,6 +91,7 @@ impl KubernetesSection {
             disable_prefix_delegation,
         } = self.eni.clone();
         let NodeIpamSection {
+            mode: _not_of_the_object,
             min_allocate,
             max_allocate,
             pre_allocate,
@@ -149,6 +154,8 @@ pub struct EniSection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeIpamSection {
+    /// How addresses are given to the node.
+    pub mode: IpamMode,
     /// Least addresses of the node.
     pub min_allocate: u32,
     /// Most addresses of the node.
@@ -160,6 +167,17 @@ pub struct NodeIpamSection {
     /// Tags of the node's public address.
     #[serde(deserialize_with = "crate::document::nullable")]
     pub static_ip_tags: Tags,
+}
+
+/// How addresses are given to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpamMode {
+    /// As blocks of pools.
+    #[default]
+    MultiPool,
+    /// One by one.
+    Crd,
 }
 
 /// Tags, as a text: `team=a,env=prod`.
@@ -217,6 +235,20 @@ mod tests {
             assert!(error.starts_with("kubernetes.eni.subnet-tags: "), "{error}");
             assert!(error.contains("allowed: key=value pairs"), "{error}");
         }
+    }
+
+    #[test]
+    fn the_metadata_service_is_an_address_or_nowhere() {
+        let endpoint = |text: &str| {
+            let config = Config::parse(&format!("kubernetes: {{metadata-endpoint: {text}}}"));
+            config.map(|config| config.kubernetes.metadata_endpoint.map(String::from))
+        };
+        let v6 = "http://[fd00:ec2::254]";
+        assert_eq!(endpoint(&format!("{v6:?}")).unwrap().as_deref(), Some(v6));
+        assert_eq!(endpoint("null").unwrap(), None);
+        let error = endpoint("metadata").unwrap_err().to_string();
+        let start = "kubernetes.metadata-endpoint: \"metadata\" is refused; allowed: http://169";
+        assert!(error.starts_with(start), "{error}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use self::explain::{Row, Source};
 pub use self::ipam::{
     CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
 };
-pub use self::kubernetes::{EniSection, KubernetesSection, NodeIpamSection, Tags};
+pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{

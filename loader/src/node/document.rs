@@ -77,6 +77,9 @@ pub(super) struct IpamSpec {
     pub(super) pool: BTreeMap<String, PoolEntry>,
     #[serde(deserialize_with = "nullable")]
     pub(super) pools: IpamPools,
+    /// Tags of the public address that the node is to have.
+    #[serde(rename = "static-ip-tags", deserialize_with = "nullable")]
+    pub(super) static_ip_tags: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -111,6 +114,26 @@ pub(super) struct PoolEntry {
 pub(super) struct Status {
     #[serde(deserialize_with = "nullable")]
     pub(super) eni: EniStatus,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) ipam: IpamStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub(super) struct IpamStatus {
+    /// The public address that the operator has chosen for `static-ip-tags`.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) assigned_static_ip: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) operator_status: OperatorStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OperatorStatus {
+    /// Why the operator cannot give what is asked for.
+    #[serde(deserialize_with = "nullable")]
+    pub(super) error: String,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -26,6 +26,8 @@ use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
 mod allocation;
+mod demand;
+mod flat;
 mod ledger;
 mod records;
 

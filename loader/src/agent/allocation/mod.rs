@@ -21,6 +21,7 @@ mod outlook;
 mod restore;
 mod show;
 mod unreadable;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,13 +31,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
-    AllocateError, Allocation, Barrier, Changes, Cooling, Family, Lease, Manager, Owner, Request,
-    Time, Want,
+    AllocateError, Allocation, Barrier, Changes, Cooling, Lease, Manager, Owner, Request, Time,
+    Want,
 };
+use kubernetes::handshake::{Handshake, Release};
+use kubernetes::unanswered::Unanswered;
+use tokio::time::Instant;
 
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entry, Ledger};
+use self::waiting::KERNEL;
 use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
@@ -45,9 +50,6 @@ use crate::intent::{About, Endpoint, Intent};
 use crate::masquerade;
 use crate::nat;
 use crate::types::EndpointId;
-
-/// What the first address waits for besides the documents.
-const KERNEL: Barrier = Barrier::new("a first look at the kernel");
 
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;
@@ -75,6 +77,15 @@ pub(super) struct Addresses {
     unsaved: Option<String>,
     /// Endpoints that were found to have one address.
     conflicts: Vec<String>,
+    /// Whether the node's public address has been waited for long enough: it came, or there is none.
+    has_static_address: bool,
+    /// Which single addresses are on their way back, and what is answered of them.
+    handshake: Handshake,
+    answers: BTreeMap<IpAddr, Release>,
+    /// What is asked for and does not come.
+    unanswered: Unanswered,
+    /// The moment that its times are since.
+    began: Instant,
 }
 
 /// What the announcement rests on: it is made anew only when this changes.
@@ -130,6 +141,11 @@ impl Addresses {
             is_stale: true,
             unsaved: None,
             conflicts: restored.conflicts,
+            has_static_address: false,
+            handshake: Handshake::default(),
+            answers: BTreeMap::new(),
+            unanswered: Unanswered::default(),
+            began: Instant::now(),
         })
     }
 
@@ -157,13 +173,19 @@ impl Addresses {
 
     /// Takes note of what there is to give.
     fn observe(&mut self, around: &Surroundings<'_>) {
+        self.look_for_static_address(around);
+        let mut taken = around.taken.clone();
+        if let Some(flat) = &around.intent.node.flat {
+            // Nobody gets what is on its way back from before that is written.
+            taken.extend(self.shake_hands(flat));
+        }
         let policy = &around.intent.policy;
         let settings = &around.intent.settings;
         let masquerade = &settings.masquerade;
         let inputs = Inputs {
             generation: around.generation,
             pools: policy.pools.clone(),
-            taken: around.taken.clone(),
+            taken,
         };
         let manager = &mut self.manager;
         if self.inputs.as_ref() != Some(&inputs) {
@@ -232,6 +254,10 @@ impl Addresses {
                 has: lease.address,
                 pool: lease.pool.unwrap_or_default(),
             });
+        }
+        if let Some(waiting) = self.barrier().filter(|_| self.held_by(owner).is_empty()) {
+            let waiting = vec![waiting];
+            return Err(AllocateError::Restoring { waiting });
         }
         let request = |want: Want| Request {
             owner: owner.clone(),
@@ -389,14 +415,6 @@ impl Addresses {
             (!about.leases.is_empty()).then_some(Entry::Owner(about))
         });
         owners.chain(cooling).collect()
-    }
-
-    /// Why no pod can be added that names no pool; `None` where one can.
-    pub(super) fn exhausted(&self) -> Option<AllocateError> {
-        let allocator = self.manager.allocator();
-        let pool = &allocator.settings().default_pool;
-        let mut families = self.section.families.get().iter();
-        families.find_map(|&family: &Family| allocator.probe(pool, family).err())
     }
 }
 

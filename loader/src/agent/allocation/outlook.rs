@@ -1,16 +1,21 @@
 //! What the node asks for and keeps, for whoever writes it into the node's document.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use ipam::Settings;
+use ipam::{Family, Life, Owner, Settings, Source};
+use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
 use kubernetes::publication::Outlook;
+use kubernetes::unanswered::Wanting;
 
 use super::Addresses;
+use crate::intent::{Intent, PodRef};
 
 impl Addresses {
     /// What the node wants and keeps; `None` where nothing is allocated yet. It keeps all that it has: a
     /// block that was given back could be the operator's by the time it is needed again.
-    pub(in crate::agent) fn outlook(&self) -> Option<Outlook> {
+    pub(in crate::agent) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
+        self.look_for_answers();
         let manager = &self.manager;
         let wanted = manager.wanted()?;
         let allocator = manager.allocator();
@@ -26,6 +31,71 @@ impl Addresses {
             wanted,
             held: leases.chain(cooling).collect(),
             on_enis,
+            flat: intent.node.flat.is_some().then(|| self.flat(intent)),
         })
+    }
+
+    /// Decides about single addresses that the operator would like to have back; those that are to be
+    /// kept from pods.
+    pub(super) fn shake_hands(&mut self, flat: &FlatPool) -> BTreeSet<IpAddr> {
+        let allocator = self.manager.allocator();
+        let cooling: BTreeSet<_> = allocator.cooling().map(|cooling| cooling.address).collect();
+        let is_held = |address| allocator.lease_of(address).is_some() || cooling.contains(&address);
+        self.answers = self.handshake.observe(&flat.seen(), is_held);
+        self.handshake.withheld().clone()
+    }
+
+    /// What there is to say of single addresses.
+    fn flat(&self, intent: &Intent) -> FlatOutlook {
+        let endpoints = intent.endpoints.values();
+        let abouts = endpoints.map(|endpoint| (&endpoint.owner, &endpoint.about));
+        let pods = abouts.chain(&self.owners);
+        let pods = pods.filter_map(|(owner, about)| Some((owner, about.pod.as_ref()?)));
+        let pods: BTreeMap<&Owner, &PodRef> = pods.collect();
+        let allocator = self.manager.allocator();
+        let used = allocator.leases().map(|lease| {
+            let resource = match allocator.whence(lease.address).0 {
+                Source::Device(id) => id,
+                Source::Node => String::new(),
+            };
+            let pod = pods.get(&lease.owner);
+            let owner = pod.map_or_else(|| lease.owner.to_string(), ToString::to_string);
+            (lease.address, Entry { owner, resource })
+        });
+        FlatOutlook {
+            used: used.collect(),
+            release: self.answers.clone(),
+        }
+    }
+
+    /// Has so much time be over.
+    #[cfg(test)]
+    pub(in crate::agent) fn age(&mut self, by: std::time::Duration) {
+        self.began -= by;
+    }
+
+    /// Takes note of what the node asks for and what it has.
+    fn look_for_answers(&mut self) {
+        let allocator = self.manager.allocator();
+        let blocks = allocator.blocks();
+        let demand = allocator.demand().into_iter();
+        let demand = demand.flat_map(|(pool, families)| {
+            let families = families.into_iter();
+            families.map(move |(family, wanted)| (pool.clone(), family, wanted))
+        });
+        let wanting = demand.map(|(pool, family, wanted)| {
+            let there = blocks.iter().filter(|block| block.life != Life::Gone);
+            let of_pool = there.filter(|block| {
+                block.pool.as_ref() == Some(&pool) && Family::of_net(block.cidr) == family
+            });
+            Wanting {
+                given: of_pool.map(|block| block.counts.total).sum(),
+                pool,
+                family,
+                wanted,
+            }
+        });
+        let now = self.began.elapsed();
+        self.unanswered.observe(now, wanting.collect::<Vec<_>>());
     }
 }

@@ -1,12 +1,16 @@
 //! What there is to see of addresses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ipam::{Claim, Family, Lease, Life, Owner, Problem};
+use kubernetes::unanswered::Wanting;
 
 use super::Addresses;
 use crate::api::types;
-use crate::api::types::{AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus};
+use crate::api::types::{
+    AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus, UnansweredStatus,
+};
 use crate::intent::Endpoint;
 use crate::nat;
 
@@ -111,7 +115,8 @@ impl Addresses {
         bad_deletes: &[std::path::PathBuf],
     ) -> AllocationStatus {
         let enabled = self.section.enabled;
-        let waiting = self.manager.allocator().waiting().filter(|_| enabled);
+        let waiting = self.manager.allocator().waiting().chain(self.barrier());
+        let waiting = waiting.filter(|_| enabled);
         let waiting = waiting.map(|barrier| barrier.to_string()).collect();
         let mut pools = self.pools();
         for pool in &mut pools {
@@ -129,9 +134,23 @@ impl Addresses {
             enabled,
             waiting,
             pools,
+            unanswered: self.unanswered(),
             orphans: leases,
             problems: self.faults().chain(refused).chain(bad).collect(),
         }
+    }
+
+    /// Demand that nobody answers.
+    pub(in crate::agent) fn unanswered(&self) -> Vec<UnansweredStatus> {
+        let overdue = self.unanswered.overdue(self.began.elapsed());
+        let status = |(of, age): (&Wanting, Duration)| UnansweredStatus {
+            pool: of.pool.clone(),
+            family: of.family,
+            wanted: of.wanted,
+            given: of.given,
+            seconds: age.as_secs(),
+        };
+        overdue.map(status).collect()
     }
 
     /// What is wrong, and not only refused.

@@ -1,6 +1,7 @@
 //! Addresses and pools: asked for, held, listed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipam::BlockView;
@@ -180,8 +181,45 @@ pub struct AllocationStatus {
     pub waiting: Vec<String>,
     /// The pools, without their blocks.
     pub pools: Vec<PoolStatus>,
+    /// Demand that nobody has answered for two minutes.
+    #[serde(default)]
+    pub unanswered: Vec<UnansweredStatus>,
     /// Leases whose blocks are gone.
     pub orphans: Vec<LeaseStatus>,
     /// What does not hold together.
     pub problems: Vec<String>,
+}
+
+/// More is asked for of a pool than the node has been given, and nothing more comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct UnansweredStatus {
+    /// The pool.
+    pub pool: String,
+    /// The family.
+    pub family: Family,
+    /// How many addresses are asked for, in all.
+    pub wanted: u64,
+    /// How many the node has been given.
+    pub given: u64,
+    /// For how long nothing has come, in seconds.
+    pub seconds: u64,
+}
+
+impl fmt::Display for UnansweredStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            family,
+            wanted,
+            given,
+            seconds,
+        } = self;
+        write!(
+            f,
+            "pool {pool}, {family}: {wanted} addresses are asked for and {given} are given, without \
+             a change for {seconds} s: see the operator's log, what the instance type can have of \
+             ENIs and addresses (and max-allocate), and whether subnets have free addresses"
+        )
+    }
 }

@@ -11,7 +11,7 @@ mod status;
 
 pub use address::{
     Addresses, AllocationStatus, AskAddresses, CoolingStatus, LeaseState, LeaseStatus, Leased,
-    LeasedAddress, PoolStatus,
+    LeasedAddress, PoolStatus, UnansweredStatus,
 };
 pub use endpoint::{
     AddEndpoint, AddressStatus, Allocation, Attachment, Collect, Collected, EndpointCheck,

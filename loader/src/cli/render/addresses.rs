@@ -87,6 +87,8 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
         enabled,
         waiting,
         pools,
+        // Among the reasons of the agent's health.
+        unanswered: _,
         orphans,
         problems,
     } = status;
@@ -185,6 +187,7 @@ mod tests {
             enabled: true,
             waiting: vec!["the pools".into()],
             orphans: vec![orphan.clone()],
+            unanswered: Vec::new(),
             problems: vec!["two pools".into()],
             pools: Vec::new(),
         };

@@ -1,6 +1,12 @@
-use kube::{Client, Config};
-use serde_json::json;
+use std::net::TcpListener;
+use std::time::Duration;
 
+use kube::{Client, Config};
+use kubernetes::parameters::Parameters;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::super::instance::Looked;
 use super::*;
 
 const DOCUMENT: &str = include_str!("../../../tests/fixtures/node-secondary-addresses.json");
@@ -11,14 +17,18 @@ fn task() -> (
     watch::Receiver<NodeSource>,
     watch::Receiver<Option<Current>>,
 ) {
-    let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let client = Client::try_from(nowhere).unwrap();
+    let client = client("http://127.0.0.1:1");
     NodeTask::new(
-        Connection::of(client),
+        client,
         "one".to_owned(),
-        MarkLayout::DEFAULT,
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
         None,
     )
+}
+
+fn client(server: &str) -> Connection {
+    let config = Config::new(server.parse().unwrap());
+    Connection::of(Client::try_from(config).unwrap())
 }
 
 fn object(uid: &str, version: u32) -> Value {
@@ -90,4 +100,57 @@ async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
     );
     assert!(source.borrow().value.is_some());
     assert!(!current.borrow().as_ref().unwrap().in_force);
+}
+
+#[tokio::test]
+async fn the_node_is_followed_while_a_server_or_the_metadata_service_is_slow() {
+    // It takes connections and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    for looked in [Looked::Asking, Looked::Unknown] {
+        let (_looking, instance) = watch::channel(looked.clone());
+        let creation = Creation {
+            parameters: Parameters::default(),
+            instance,
+        };
+        let (task, mut source, _current) = NodeTask::new(
+            client(&server),
+            "one".to_owned(),
+            (MarkLayout::DEFAULT, IpamMode::MultiPool),
+            Some(creation),
+        );
+        let (written, from_writer) = mpsc::channel(1);
+        let task = tokio::spawn(task.run(from_writer));
+        written.send(object("a", 100)).await.unwrap();
+        let taken = source.wait_for(|source| source.generation == 1);
+        let is_taken = timeout(Duration::from_secs(5), taken).await.is_ok();
+        assert!(is_taken, "{looked:?}");
+        drop(source);
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_known_of_the_instance_is_written_then() {
+    let (looking, instance) = watch::channel(Looked::Asking);
+    let creation = Creation {
+        parameters: Parameters::default(),
+        instance,
+    };
+    let (mut task, _source, _current) = NodeTask::new(
+        client("http://127.0.0.1:1"),
+        "one".to_owned(),
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        Some(creation),
+    );
+    task.due = None;
+    looking.send_replace(Looked::Unknown);
+    news(&mut task.creation).await;
+    task.take_instance();
+    assert!(task.due.is_none(), "nothing to write");
+    looking.send_replace(Looked::Known(kubernetes::creation::Instance::default()));
+    drop(looking);
+    news(&mut task.creation).await;
+    task.take_instance();
+    assert!(task.due.is_some());
 }

@@ -87,6 +87,8 @@ pub(super) fn check(
         };
         findings.note("spec.eni.use-primary-address", format_args!("{note}"));
     }
+    let by_number = exclusion::by_number(doc.number, context.spec);
+    let by_tags = exclusion::by_tags(&doc.tags, context.spec);
     (
         (|| {
             Some(Eni {
@@ -100,7 +102,9 @@ pub(super) fn check(
                 tags: doc.tags.clone(),
                 vpc_cidrs,
                 blocks,
-                excluded: exclusion::reason(doc.number, &doc.tags, context.spec),
+                excluded: by_number.or_else(|| by_tags.clone()),
+                excluded_by_tags: by_tags,
+                bound_to: Vec::new(),
                 use_primary_address,
             })
         })(),

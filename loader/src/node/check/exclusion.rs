@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::node::document::EniSpec;
 
-/// Why the ENI is excluded; `None` when it is not.
-pub(super) fn reason(
-    number: i64,
-    tags: &BTreeMap<String, String>,
-    spec: &EniSpec,
-) -> Option<String> {
+/// Why the ENI's number excludes it; `None` when it does not.
+pub(super) fn by_number(number: i64, spec: &EniSpec) -> Option<String> {
     let first = spec.first_interface_index.unwrap_or(0);
-    if number < first {
-        return Some(format!(
-            "its number {number} is below spec.eni.first-interface-index {first}"
-        ));
-    }
+    (number < first)
+        .then(|| format!("its number {number} is below spec.eni.first-interface-index {first}"))
+}
+
+/// Why the ENI's tags exclude it; `None` when they do not.
+pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option<String> {
     let excluding = &spec.exclude_interface_tags;
     if excluding.is_empty() || !excluding.iter().all(|(k, v)| tags.get(k) == Some(v)) {
         return None;
@@ -45,11 +42,11 @@ mod tests {
             ..EniSpec::default()
         };
         assert_eq!(
-            reason(1, &map(&[]), &spec).as_deref(),
+            by_number(1, &spec).as_deref(),
             Some("its number 1 is below spec.eni.first-interface-index 2")
         );
-        assert_eq!(reason(2, &map(&[]), &spec), None);
-        assert_eq!(reason(0, &map(&[]), &EniSpec::default()), None);
+        assert_eq!(by_number(2, &spec), None);
+        assert_eq!(by_number(0, &EniSpec::default()), None);
     }
 
     #[test]
@@ -59,11 +56,11 @@ mod tests {
             ..EniSpec::default()
         };
         assert_eq!(
-            reason(0, &map(&[("a", "1"), ("b", "2"), ("c", "3")]), &spec).as_deref(),
+            by_tags(&map(&[("a", "1"), ("b", "2"), ("c", "3")]), &spec).as_deref(),
             Some("its tags match spec.eni.exclude-interface-tags (a=1, b=2)")
         );
         for tags in [map(&[]), map(&[("a", "1")]), map(&[("a", "1"), ("b", "3")])] {
-            assert_eq!(reason(0, &tags, &spec), None, "{tags:?}");
+            assert_eq!(by_tags(&tags, &spec), None, "{tags:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ mod blocks;
 mod eni;
 mod exclusion;
 mod pools;
+mod status;
 mod values;
 
 use std::collections::BTreeMap;
@@ -68,6 +69,8 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
     refuse_twice(&enis, "mac", |eni| eni.mac, &mut findings);
     refuse_overlaps(claims, &mut findings);
     note_pool(&doc.spec.ipam, &enis, &mut findings);
+    let static_address = status::static_address(doc, &mut findings);
+    status::note_operator(&doc.status.ipam, &mut findings);
 
     Ok(Node {
         notes: findings.finish()?,
@@ -77,6 +80,8 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         pools: pools.by_block,
         allocated: pools.allocated,
         pre_allocate,
+        flat: None,
+        static_address,
         enis: enis.into_iter().map(|eni| (eni.number, eni)).collect(),
     })
 }

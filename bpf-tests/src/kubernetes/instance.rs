@@ -1,0 +1,199 @@
+//! A stand-in for the instance's metadata service (`IMDSv2`), in a network namespace.
+//!
+//! Tokens are needed, and expire; a wrong lifetime is refused. It can be told to be slow or to be out of
+//! order. The hop limit of a real one is the network's, and is not played.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::{get, put};
+use tokio::sync::oneshot;
+
+/// Lifetimes that a token can have, in seconds.
+const TTL: std::ops::RangeInclusive<u64> = 1..=21_600;
+const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
+
+/// The service. Dropping it ends it.
+#[derive(Debug)]
+pub struct MetadataService {
+    address: SocketAddr,
+    played: Arc<Mutex<Played>>,
+    /// Dropped, it ends the service.
+    _stop: oneshot::Sender<()>,
+}
+
+/// What it knows, and what was asked of it.
+#[derive(Debug, Default)]
+struct Played {
+    data: HashMap<String, String>,
+    tokens: HashMap<String, Instant>,
+    made: u64,
+    requests: usize,
+    delay: Duration,
+    failures: usize,
+}
+
+type Shared = Arc<Mutex<Played>>;
+
+impl MetadataService {
+    /// Starts it on an address of the network namespace that the calling thread is in.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub fn start(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).with_context(|| format!("bind {address}"))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let played = Arc::new(Mutex::new(Played {
+            data: instance(),
+            ..Played::default()
+        }));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let app = Router::new()
+            .route("/latest/api/token", put(token))
+            .route("/latest/meta-data/{*path}", get(datum))
+            .with_state(Arc::clone(&played));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        thread::spawn(move || {
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                tokio::select! {
+                    // The other end is dropped.
+                    _ = stopped => Ok(()),
+                    served = axum::serve(listener, app) => served,
+                }
+            })
+        });
+        Ok(Self {
+            address,
+            played,
+            _stop: stop,
+        })
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// As the setting `kubernetes.metadata-endpoint` has it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Has it tell something else; `None`: it has no such thing.
+    pub fn set(&self, path: &str, value: Option<&str>) {
+        let data = &mut lock(&self.played).data;
+        match value {
+            Some(value) => data.insert(path.to_owned(), value.to_owned()),
+            None => data.remove(path),
+        };
+    }
+
+    /// Has it wait so long before each answer.
+    pub fn be_slow(&self, delay: Duration) {
+        lock(&self.played).delay = delay;
+    }
+
+    /// Has it answer the next so many requests with 503.
+    pub fn fail(&self, requests: usize) {
+        lock(&self.played).failures = requests;
+    }
+
+    /// Has every token be good no more.
+    pub fn expire(&self) {
+        lock(&self.played).tokens.clear();
+    }
+
+    /// How many requests came.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        lock(&self.played).requests
+    }
+
+    /// How many tokens were given.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        lock(&self.played).made
+    }
+}
+
+/// The instance that it is on.
+fn instance() -> HashMap<String, String> {
+    let mac = "0a:fa:b0:00:00:01";
+    let interface = format!("network/interfaces/macs/{mac}");
+    [
+        ("instance-id".to_owned(), "i-0fab000000000001"),
+        ("instance-type".to_owned(), "m5.large"),
+        ("mac".to_owned(), mac),
+        (format!("{interface}/vpc-id"), "vpc-0fab0000000000001"),
+        (format!("{interface}/subnet-id"), "subnet-0fab0000000000000"),
+        ("placement/availability-zone".to_owned(), "eu-west-1a"),
+    ]
+    .map(|(path, value)| (path, value.to_owned()))
+    .into()
+}
+
+fn lock(played: &Shared) -> MutexGuard<'_, Played> {
+    // Who panicked with the lock has left nothing half done.
+    played.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What befalls every request.
+async fn befall(played: &Shared) -> Result<(), StatusCode> {
+    let (delay, fails) = {
+        let mut played = lock(played);
+        played.requests += 1;
+        let fails = played.failures > 0;
+        played.failures = played.failures.saturating_sub(1);
+        (played.delay, fails)
+    };
+    tokio::time::sleep(delay).await;
+    if fails {
+        return Err(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    Ok(())
+}
+
+async fn token(State(played): State<Shared>, headers: HeaderMap) -> Result<String, StatusCode> {
+    befall(&played).await?;
+    let ttl = headers.get(TTL_HEADER).and_then(|ttl| ttl.to_str().ok());
+    let ttl = ttl.and_then(|ttl| ttl.parse().ok());
+    let ttl = ttl.filter(|ttl| TTL.contains(ttl));
+    let ttl = ttl.ok_or(StatusCode::BAD_REQUEST)?;
+    let mut played = lock(&played);
+    played.made += 1;
+    let token = format!("token-{}==", played.made);
+    let until = Instant::now() + Duration::from_secs(ttl);
+    played.tokens.insert(token.clone(), until);
+    Ok(token)
+}
+
+async fn datum(
+    State(played): State<Shared>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+) -> Result<String, StatusCode> {
+    befall(&played).await?;
+    let played = lock(&played);
+    let token = headers
+        .get(TOKEN_HEADER)
+        .and_then(|token| token.to_str().ok());
+    let until = token.and_then(|token| played.tokens.get(token));
+    if until.is_none_or(|until| *until <= Instant::now()) {
+        return Err(StatusCode::UNAUTHORIZED);
+    }
+    played.data.get(&path).cloned().ok_or(StatusCode::NOT_FOUND)
+}

@@ -1,0 +1,101 @@
+//! What the node asks for, and what it waits for.
+
+use std::time::Duration;
+
+use super::allocation::{ask, give, wanted};
+use super::*;
+use crate::intent::{Node, StaticAddress};
+
+/// The node's document, changed.
+pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
+    let mut node = fixture::intent().node;
+    change(&mut node);
+    let (_sender, mut receiver) = watch::channel(NodeSource {
+        value: Some(Arc::new(node)),
+        error: None,
+        generation: actor.source.generation + 1,
+    });
+    actor.take_document(&mut receiver);
+}
+
+#[tokio::test]
+async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    let error = give(&mut actor, wanted("x", ask(&[]))).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (ErrorCode::NotReady, true));
+    assert!(
+        error.message.contains("status.ipam.assigned-static-ip"),
+        "{error}"
+    );
+    let ready = actor.ready().unwrap_err();
+    assert_eq!(ready.code, ErrorCode::NotReady);
+    assert!(ready.message.contains("static-ip-tags"), "{ready}");
+    let waiting = actor.status().await.allocation.waiting;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    assert!(waiting[0].contains("static-ip-tags"), "{waiting:?}");
+    assert!(
+        actor.addresses.outlook(&actor.intent).is_some(),
+        "it asks all the same"
+    );
+
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Assigned;
+    });
+    actor.run_pass().await;
+    actor.ready().unwrap();
+    let first = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    // That it goes is no reason to stop.
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
+    machine.kill(actor);
+
+    // A new agent waits anew, and its pods keep what they have.
+    let mut actor = machine.boot();
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    let again = add(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    assert_eq!(again, first);
+    give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn demand_that_nobody_answers_is_told_after_two_minutes() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |node| node.pre_allocate = Some(60));
+    actor.run_pass().await;
+    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.age(Duration::from_secs(119));
+    actor.addresses.outlook(&actor.intent).unwrap();
+    assert!(actor.status().await.allocation.unanswered.is_empty());
+    actor.addresses.age(Duration::from_secs(1));
+    let status = actor.status().await;
+    let [unanswered] = status.allocation.unanswered.as_slice() else {
+        panic!("{:?}", status.allocation.unanswered);
+    };
+    assert_eq!(unanswered.pool, "default");
+    assert_eq!((unanswered.wanted, unanswered.given), (60, 51));
+    assert_eq!(unanswered.seconds, 120);
+    assert_eq!(status.health.state, HealthState::Degraded);
+    let reasons = status.health.reasons.join("\n");
+    let told = "pool default, IPv4: 60 addresses are asked for and 51 are given, without a change \
+                for 120 s: see the operator's log";
+    assert!(reasons.contains(told), "{reasons}");
+
+    document(&mut actor, |node| node.pre_allocate = Some(51));
+    actor.run_pass().await;
+    actor.addresses.outlook(&actor.intent).unwrap();
+    let status = actor.status().await;
+    assert!(status.allocation.unanswered.is_empty());
+    assert_eq!(status.health.state, HealthState::Ready);
+}

@@ -1,0 +1,41 @@
+//! What the cluster's side has to tell people, for the status: each topic's newest words.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What there is to tell, by topic.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remarks(Arc<Mutex<BTreeMap<&'static str, Vec<String>>>>);
+
+impl Remarks {
+    /// Has this be all that there is to tell about a topic. What is new is logged.
+    pub(super) fn set(&self, topic: &'static str, remarks: &[String]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = all.insert(topic, remarks.to_owned()).unwrap_or_default();
+        for remark in remarks.iter().filter(|remark| !told.contains(remark)) {
+            tracing::warn!("{remark}");
+        }
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Vec<String> {
+        // Who panicked with the lock has left nothing half done.
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().flatten().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_topic_has_its_newest_words() {
+        let remarks = Remarks::default();
+        remarks.set("a", &["one".to_owned(), "two".to_owned()]);
+        remarks.set("b", &["three".to_owned()]);
+        assert_eq!(remarks.all(), ["one", "two", "three"]);
+        remarks.set("a", &[]);
+        assert_eq!(remarks.all(), ["three"]);
+    }
+}

@@ -1,0 +1,242 @@
+//! The instance's metadata service (`IMDSv2`; AWS, "Use the Instance Metadata Service to access instance
+//! metadata"): what this machine is to EC2.
+//!
+//! A token is put first and goes with every question. No proxy of the environment is asked: the service
+//! answers the instance alone.
+
+mod endpoint;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kubernetes::creation::Instance;
+use tokio::time::{sleep, timeout};
+
+pub use self::endpoint::{Endpoint, NotAnEndpoint};
+use crate::types::MacAddr;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How long all questions together may take, with all that is tried again.
+const TOTAL: Duration = Duration::from_secs(5);
+/// How long to wait before the second try of a question; twice as long before each further one.
+const RETRY: Duration = Duration::from_millis(100);
+/// Most tries of one question.
+const TRIES: u32 = 5;
+/// How long a token is good, in seconds: longer than all questions take.
+const TOKEN_TTL: &str = "60";
+const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
+const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
+const TOKEN_PATH: &str = "/latest/api/token";
+const DATA_PATH: &str = "/latest/meta-data/";
+/// Longest answer, in bytes: some times what any has.
+const ANSWER_MAX: usize = 1024;
+
+/// Why the metadata service has not told what the instance is.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// It does not answer.
+    #[error("{path}: no answer: {why}")]
+    Unreachable {
+        /// What was asked.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// It refuses.
+    #[error("{path}: answered {status}")]
+    Refused {
+        /// What was asked.
+        path: String,
+        /// The status.
+        status: StatusCode,
+    },
+    /// Its answer is not what it has to be.
+    #[error("{path}: {value:?} is refused; allowed: {allowed}")]
+    Value {
+        /// What was asked.
+        path: String,
+        /// The answer.
+        value: String,
+        /// What it has to be.
+        allowed: &'static str,
+    },
+    /// It takes too long.
+    #[error("not all was answered within {TOTAL:?}")]
+    Timeout,
+}
+
+/// Asks what this instance is.
+///
+/// # Errors
+/// When the service does not tell all of it within five seconds.
+pub async fn ask(service: SocketAddr) -> Result<Instance, InstanceError> {
+    let all = timeout(TOTAL, Conversation::new(service).all()).await;
+    all.unwrap_or(Err(InstanceError::Timeout))
+}
+
+/// The questions, over one connection and with one token where nothing goes wrong.
+struct Conversation {
+    client: Client<HttpConnector, Full<Bytes>>,
+    service: SocketAddr,
+    token: Option<String>,
+}
+
+impl Conversation {
+    fn new(service: SocketAddr) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            service,
+            token: None,
+        }
+    }
+
+    async fn all(mut self) -> Result<Instance, InstanceError> {
+        let mac = self.get("mac").await?;
+        let Ok(mac) = mac.parse::<MacAddr>() else {
+            return Err(InstanceError::Value {
+                path: format!("{DATA_PATH}mac"),
+                value: mac,
+                allowed: "a MAC address (0a:11:22:33:44:55)",
+            });
+        };
+        let interface = format!("network/interfaces/macs/{mac}");
+        Ok(Instance {
+            id: self.get("instance-id").await?,
+            kind: self.get("instance-type").await?,
+            vpc_id: self.get(&format!("{interface}/vpc-id")).await?,
+            subnet_id: self.get(&format!("{interface}/subnet-id")).await?,
+            availability_zone: self.get("placement/availability-zone").await?,
+        })
+    }
+
+    /// Asks one thing, and again where that may help.
+    async fn get(&mut self, what: &str) -> Result<String, InstanceError> {
+        let path = format!("{DATA_PATH}{what}");
+        let mut wait = RETRY;
+        for _ in 1..TRIES {
+            match self.try_get(&path).await {
+                Err(error) if error.is_temporary() => {}
+                other => return other,
+            }
+            sleep(wait).await;
+            wait *= 2;
+        }
+        self.try_get(&path).await
+    }
+
+    async fn try_get(&mut self, path: &str) -> Result<String, InstanceError> {
+        let token = match self.token.clone() {
+            Some(token) => token,
+            None => self.new_token().await?,
+        };
+        let answer = self
+            .request(Method::GET, path, TOKEN_HEADER, &token)
+            .await
+            .and_then(|answer| text(path, &answer));
+        match &answer {
+            Err(InstanceError::Refused { status, .. }) if *status == StatusCode::UNAUTHORIZED => {
+                // It is good no more; the next try has a new one.
+                self.token = None;
+            }
+            _ => self.token = Some(token),
+        }
+        answer
+    }
+
+    async fn new_token(&self) -> Result<String, InstanceError> {
+        let token = self
+            .request(Method::PUT, TOKEN_PATH, TOKEN_TTL_HEADER, TOKEN_TTL)
+            .await?;
+        text(TOKEN_PATH, &token)
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        header: &str,
+        value: &str,
+    ) -> Result<Bytes, InstanceError> {
+        let unreachable = |why: &dyn std::error::Error| InstanceError::Unreachable {
+            path: path.to_owned(),
+            why: innermost(why),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.service))
+            .header(header, value)
+            .body(Full::default())
+            .map_err(|error| unreachable(&error))?;
+        let answer = self.client.request(request).await;
+        let answer = answer.map_err(|error| unreachable(&error))?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            let path = path.to_owned();
+            return Err(InstanceError::Refused { path, status });
+        }
+        let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
+        let body = body.map_err(|error| unreachable(error.as_ref()))?;
+        Ok(body.to_bytes())
+    }
+}
+
+impl InstanceError {
+    /// Whether another try may help.
+    fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => {
+                status.is_server_error()
+                    || [StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS].contains(status)
+            }
+            Self::Value { .. } | Self::Timeout => false,
+        }
+    }
+}
+
+/// An answer, which has to be one word: it goes into an object or a header.
+fn text(path: &str, answer: &Bytes) -> Result<String, InstanceError> {
+    let value = String::from_utf8_lossy(answer).into_owned();
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(value);
+    }
+    Err(InstanceError::Value {
+        path: path.to_owned(),
+        value,
+        allowed: "one word of ASCII",
+    })
+}
+
+/// What is at the bottom of an error: the kernel's word, mostly.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_word_goes_into_an_object() {
+        let of = |answer: &'static str| text("/a", &Bytes::from_static(answer.as_bytes()));
+        assert_eq!(of("i-1").unwrap(), "i-1");
+        for wrong in ["", "i-1\n", "<html> no", "i-\u{e9}"] {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.starts_with("/a: "), "{error}");
+            assert!(error.ends_with("allowed: one word of ASCII"), "{error}");
+        }
+    }
+}
