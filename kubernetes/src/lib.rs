@@ -7,13 +7,21 @@
 //! * [`pace`]: when that is written.
 //! * [`handshake`]: how single addresses are given back (`ipam.mode: crd`).
 //! * [`choice`]: which pool a pod is of.
+//! * [`arrival`]: what keeps pods off the node until it is ready.
+//! * [`policies`]: which network policies select which pods.
+//! * [`reports`]: events about objects, and when they are written.
+//! * [`services`]: what the service proxy translates.
 
+pub mod arrival;
 pub mod choice;
 pub mod creation;
 pub mod handshake;
 pub mod pace;
 pub mod parameters;
+pub mod policies;
 pub mod publication;
+pub mod reports;
 mod selector;
+pub mod services;
 
 pub use self::selector::{Selector, SelectorError};

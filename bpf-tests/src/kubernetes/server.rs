@@ -32,6 +32,8 @@ pub struct ApiServer {
     netns: Netns,
     folder: PathBuf,
     binaries: PathBuf,
+    /// Settings beside those that every server here has.
+    flags: Vec<String>,
     store: Child,
     server: Option<Child>,
 }
@@ -42,6 +44,14 @@ impl ApiServer {
     /// # Errors
     /// When a binary is missing, or one of them does not become ready: with its log.
     pub fn start(netns: &Netns, folder: &Path) -> Result<Self> {
+        Self::start_with(netns, folder, &[])
+    }
+
+    /// The same with settings of the API server beside those that every one here has.
+    ///
+    /// # Errors
+    /// When a binary is missing, or one of them does not become ready: with its log.
+    pub fn start_with(netns: &Netns, folder: &Path, flags: &[&str]) -> Result<Self> {
         let binaries = std::env::var_os(BINARIES_VARIABLE).with_context(|| {
             format!(
                 "{BINARIES_VARIABLE} names no folder with etcd and kube-apiserver: `cargo xtask \
@@ -72,6 +82,7 @@ impl ApiServer {
             netns: Netns::foreign(&netns.path())?,
             folder: folder.to_owned(),
             binaries,
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             store,
             server: None,
         };
@@ -121,7 +132,8 @@ impl ApiServer {
             .args(["--authorization-mode", "RBAC", "--allow-privileged=true"])
             // It would wait for a controller that makes accounts.
             .args(["--disable-admission-plugins", "ServiceAccount"])
-            .args(["--watch-cache-sizes", "pods#100"]);
+            .args(["--watch-cache-sizes", "pods#100"])
+            .args(&self.flags);
         self.server = Some(spawn(&mut command, &log)?);
         let mut ended = None;
         let (netns, folder) = (&self.netns, &self.folder);
@@ -219,24 +231,30 @@ impl ApiServer {
     /// # Errors
     /// When one is refused, or does not come to be served.
     pub fn make_crds(&self) -> Result<()> {
-        for crd in &crds()? {
-            let path = path_of(crd)?;
-            let (collection, _) = path.rsplit_once('/').context("it is of a collection")?;
-            // Not by a server-side apply: that refuses what this server does not know yet.
-            let answer = self.admin().post(collection, crd)?;
-            if answer.code != 409 {
-                answer.expect(201)?;
-            }
-            eventually(START, "the custom resource is served", || {
-                let crd = self.admin().get(&path)?.expect(200)?;
-                let conditions = crd["status"]["conditions"].as_array();
-                let served = conditions.into_iter().flatten().any(|condition| {
-                    condition["type"] == "Established" && condition["status"] == "True"
-                });
-                check(served, || crd["status"].to_string())
-            })?;
+        crds()?.iter().try_for_each(|crd| self.make_crd(crd))
+    }
+
+    /// Makes the definition of a custom resource if it is not there, and waits until it is served.
+    ///
+    /// # Errors
+    /// When it is refused, or does not come to be served.
+    pub fn make_crd(&self, crd: &Value) -> Result<()> {
+        let path = path_of(crd)?;
+        let (collection, _) = path.rsplit_once('/').context("it is of a collection")?;
+        // Not by a server-side apply: that refuses what this server does not know yet.
+        let answer = self.admin().post(collection, crd)?;
+        if answer.code != 409 {
+            answer.expect(201)?;
         }
-        Ok(())
+        let served = || {
+            let crd = self.admin().get(&path)?.expect(200)?;
+            let conditions = crd["status"]["conditions"].as_array();
+            let served = conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "Established" && condition["status"] == "True"
+            });
+            check(served, || crd["status"].to_string())
+        };
+        eventually(START, "the custom resource is served", served).map(drop)
     }
 }
 

@@ -18,6 +18,8 @@ use towpath::intent::Family;
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// Where the node's object is.
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
+/// The cluster's service CIDR.
+pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// The node and its cluster.
@@ -31,9 +33,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A cluster with the node in it. The agent is started; it has no ENI yet.
     pub(crate) fn create() -> Result<Self> {
+        Self::create_with(&json!({}), &[])
+    }
+
+    /// The same with settings of the agent and of the API server.
+    pub(crate) fn create_with(settings: &Value, flags: &[&str]) -> Result<Self> {
         let fabric = Fabric::create(&Spec::default())?;
         let folder = tempfile::tempdir()?;
-        let server = ApiServer::start(&fabric.node, folder.path())?;
+        let server = ApiServer::start_with(&fabric.node, folder.path(), flags)?;
         server.make_crds()?;
         for manifest in ["serviceaccount", "rbac"] {
             let path = format!("kubernetes/base/{manifest}.yaml");
@@ -50,9 +57,13 @@ impl Cluster {
         server.admin().post("/api/v1/nodes", &node)?.expect(201)?;
         let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
         let kubeconfig: PathBuf = server.kubeconfig("agent", &server.url(), &token)?;
-        fabric.agent.configure(&json!({"kubernetes": {
-            "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1
-        }}))?;
+        fabric.agent.configure(&json!({
+            "services": {"cidrs": [SERVICE_CIDR]},
+            "kubernetes": {
+                "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1
+            }
+        }))?;
+        fabric.agent.configure(settings)?;
         let mut cluster = Self {
             server,
             fabric,
@@ -122,6 +133,24 @@ impl Cluster {
                 "namespace": namespace, "name": name, "uid": made["metadata"]["uid"]
             }),
         })
+    }
+
+    /// The agent's status.
+    pub(crate) fn status(&self) -> Result<Value> {
+        self.fabric.agent.ask("GET", "/v1/status", None)
+    }
+
+    /// Waits until the agent's status is as it should be.
+    pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let look = || {
+            let status = self.status()?;
+            check(is(&status), || {
+                format!("{} {}", status["health"], status["cluster"])
+            })?;
+            Ok(status)
+        };
+        let log = || self.fabric.agent.log();
+        Ok(eventually(SOON, what, look).with_context(log)?.0)
     }
 
     /// The ENI of a number.

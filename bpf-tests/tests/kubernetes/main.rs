@@ -6,6 +6,9 @@
 )]
 
 mod agent;
+mod arrival;
 mod cluster;
+mod events;
 mod resources;
 mod scene;
+mod services;

@@ -5,14 +5,21 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
 use kube::{Client, Config};
 
-/// How long the server lets a watch live: one that went stale unnoticed is replaced after that.
+/// How long the server lets a watch live, in seconds: one that went stale unnoticed is replaced after
+/// that.
 pub(super) const WATCH: u32 = 240;
 /// How long nothing at all may arrive: somewhat more than a watch lives.
 const SILENCE: Duration = Duration::from_mins(5);
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// How all objects of a resource are followed.
+pub(super) fn watching() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH)
+}
 
 /// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.
 ///

@@ -26,6 +26,8 @@ pub struct KubernetesSection {
     pub kubeconfig: Option<AbsolutePath>,
     /// Whether the agent makes the node's `CiliumNode`.
     pub create_node: bool,
+    /// Key of the taint that goes from the Node once the agent is ready.
+    pub startup_taint: Option<String>,
     /// How far writes are apart that are not urgent.
     pub update_interval: Seconds<1>,
     /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
@@ -45,6 +47,7 @@ impl Default for KubernetesSection {
             node_name: None,
             kubeconfig: None,
             create_node: true,
+            startup_taint: Some("node.towpath.dev/agent-not-ready".to_owned()),
             update_interval: Seconds::new(Duration::from_secs(15)),
             cni_configuration: None,
             eni: EniSection::default(),
