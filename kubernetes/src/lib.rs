@@ -8,15 +8,23 @@
 //! * [`flat`]: single addresses (`ipam.mode: crd`), and [`handshake`]: how they are given back.
 //! * [`choice`]: which pool a pod is of.
 //! * [`unanswered`]: what is asked for and does not come.
+//! * [`arrival`]: what keeps pods off the node until it is ready.
+//! * [`policies`]: which network policies select which pods.
+//! * [`reports`]: events about objects, and when they are written.
+//! * [`services`]: what the service proxy translates.
 
+pub mod arrival;
 pub mod choice;
 pub mod creation;
 pub mod flat;
 pub mod handshake;
 pub mod pace;
 pub mod parameters;
+pub mod policies;
 pub mod publication;
+pub mod reports;
 mod selector;
+pub mod services;
 pub mod unanswered;
 
 pub use self::selector::{Selector, SelectorError};

@@ -8,7 +8,9 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
 
-use crate::intent::{About, Endpoint, Eni, Family, Intent, Node, Settings, StaticAddress};
+use crate::intent::{
+    About, ClusterServices, Endpoint, Eni, Family, Intent, Node, Settings, StaticAddress,
+};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 use crate::masquerade::{MasqueradeSettings, Policy};
 use crate::numbers;
@@ -90,6 +92,7 @@ pub(crate) fn intent() -> Intent {
             protocol: 2,
             primary_device: None,
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
+            cluster_services: ClusterServices::none(),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
             masquerade: MasqueradeSettings::default(),
             default_pool: crate::masquerade::DEFAULT_POOL.to_owned(),

@@ -230,8 +230,11 @@ pub struct Settings {
     pub protocol: u8,
     /// Device of the primary ENI where the node document does not tell.
     pub primary_device: Option<String>,
-    /// Service destinations: CIDRs, and external or load balancer addresses.
+    /// Service destinations that the configuration names: CIDRs, and external or load balancer
+    /// addresses.
     pub services: BTreeSet<IpNet>,
+    /// Those that the cluster tells.
+    pub cluster_services: ClusterServices,
     /// Addresses that the host's stack answers for though no device of the host has them.
     pub host_addresses: BTreeSet<IpAddr>,
     /// What is masqueraded, and how.
@@ -245,6 +248,32 @@ pub struct Settings {
     pub service_nat: bool,
     /// The ports that translation may use; the host's automatic ports keep off them.
     pub ports: [PortSlice; PortSlice::MAX],
+}
+
+/// What a cluster tells of its services. While something is not known, what the datapath has stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterServices {
+    /// CIDRs of services.
+    pub cidrs: Option<BTreeSet<IpNet>>,
+    /// External and load balancer addresses.
+    pub addresses: Option<BTreeSet<IpAddr>>,
+}
+
+impl ClusterServices {
+    /// Where there is no cluster to tell anything.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            cidrs: Some(BTreeSet::new()),
+            addresses: Some(BTreeSet::new()),
+        }
+    }
+
+    /// Whether everything is known.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.cidrs.is_some() && self.addresses.is_some()
+    }
 }
 
 /// Everything that the kernel is to be brought to.

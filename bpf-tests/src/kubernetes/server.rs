@@ -219,24 +219,30 @@ impl ApiServer {
     /// # Errors
     /// When one is refused, or does not come to be served.
     pub fn make_crds(&self) -> Result<()> {
-        for crd in &crds()? {
-            let path = path_of(crd)?;
-            let (collection, _) = path.rsplit_once('/').context("it is of a collection")?;
-            // Not by a server-side apply: that refuses what this server does not know yet.
-            let answer = self.admin().post(collection, crd)?;
-            if answer.code != 409 {
-                answer.expect(201)?;
-            }
-            eventually(START, "the custom resource is served", || {
-                let crd = self.admin().get(&path)?.expect(200)?;
-                let conditions = crd["status"]["conditions"].as_array();
-                let served = conditions.into_iter().flatten().any(|condition| {
-                    condition["type"] == "Established" && condition["status"] == "True"
-                });
-                check(served, || crd["status"].to_string())
-            })?;
+        crds()?.iter().try_for_each(|crd| self.make_crd(crd))
+    }
+
+    /// Makes the definition of a custom resource if it is not there, and waits until it is served.
+    ///
+    /// # Errors
+    /// When it is refused, or does not come to be served.
+    pub fn make_crd(&self, crd: &Value) -> Result<()> {
+        let path = path_of(crd)?;
+        let (collection, _) = path.rsplit_once('/').context("it is of a collection")?;
+        // Not by a server-side apply: that refuses what this server does not know yet.
+        let answer = self.admin().post(collection, crd)?;
+        if answer.code != 409 {
+            answer.expect(201)?;
         }
-        Ok(())
+        let served = || {
+            let crd = self.admin().get(&path)?.expect(200)?;
+            let conditions = crd["status"]["conditions"].as_array();
+            let served = conditions.into_iter().flatten().any(|condition| {
+                condition["type"] == "Established" && condition["status"] == "True"
+            });
+            check(served, || crd["status"].to_string())
+        };
+        eventually(START, "the custom resource is served", served).map(drop)
     }
 }
 

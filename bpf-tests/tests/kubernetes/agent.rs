@@ -235,6 +235,8 @@ fn its_account_may_do_nothing_else() {
         "/api/v1/nodes/fabric-node",
         "/api/v1/pods",
         "/api/v1/namespaces",
+        "/api/v1/services",
+        "/apis/networking.k8s.io/v1/networkpolicies",
     ] {
         assert_eq!(agent.get(path).unwrap().code, 200, "{path}");
     }
@@ -242,23 +244,27 @@ fn its_account_may_do_nothing_else() {
         "/api/v1/nodes",
         "/api/v1/secrets",
         "/api/v1/configmaps",
-        "/api/v1/services",
+        "/api/v1/endpoints",
+        "/api/v1/events",
     ] {
         assert_eq!(agent.get(path).unwrap().code, 403, "{path}");
     }
     assert_eq!(agent.delete(NODE).unwrap().code, 403);
     assert_eq!(agent.put(NODE, &json!({})).unwrap().code, 403);
     let label = json!({"metadata": {"labels": {"a": "b"}}});
-    assert_eq!(
-        agent
-            .merge("/api/v1/nodes/fabric-node", &label)
-            .unwrap()
-            .code,
-        403
-    );
-    // It writes the status of none but CiliumNodes.
-    let status = agent.merge("/api/v1/nodes/fabric-node/status", &label);
-    assert_eq!(status.unwrap().code, 403);
+    for path in ["/api/v1/nodes/fabric-node", "/api/v1/namespaces/default"] {
+        assert_eq!(agent.delete(path).unwrap().code, 403, "{path}");
+        assert_eq!(agent.put(path, &json!({})).unwrap().code, 403, "{path}");
+    }
+    for path in [
+        "/api/v1/namespaces/default",
+        "/api/v1/namespaces/default/services/kubernetes",
+        "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/any",
+        // It writes the status of CiliumNodes, and the conditions of Nodes.
+        "/api/v1/namespaces/default/status",
+    ] {
+        assert_eq!(agent.merge(path, &label).unwrap().code, 403, "{path}");
+    }
     assert_eq!(agent.post(pools, &json!({})).unwrap().code, 403);
     cluster.fabric.finish().unwrap();
 }

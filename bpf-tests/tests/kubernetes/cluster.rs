@@ -20,6 +20,8 @@ use towpath::intent::Family;
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// Where the node's object is.
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
+/// The cluster's service CIDR.
+pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
 const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// The node and its cluster.
@@ -37,6 +39,14 @@ impl Cluster {
     /// A cluster with the node in it. The agent is started; it has no ENI yet.
     pub(crate) fn create() -> Result<Self> {
         let mut cluster = Self::prepare(false)?;
+        cluster.start()?;
+        Ok(cluster)
+    }
+
+    /// The same with settings of the agent.
+    pub(crate) fn create_with(settings: &Value) -> Result<Self> {
+        let mut cluster = Self::prepare(false)?;
+        cluster.fabric.agent.configure(settings)?;
         cluster.start()?;
         Ok(cluster)
     }
@@ -73,10 +83,13 @@ impl Cluster {
         let kubeconfig: PathBuf = server.kubeconfig("agent", &url, &token)?;
         let on_loopback = SocketAddr::from(([127, 0, 0, 1], 1338));
         let metadata = fabric.node.enter(|| MetadataService::start(on_loopback))?;
-        fabric.agent.configure(&json!({"kubernetes": {
-            "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1,
-            "metadata-endpoint": metadata.endpoint()
-        }}))?;
+        fabric.agent.configure(&json!({
+            "services": {"cidrs": [SERVICE_CIDR]},
+            "kubernetes": {
+                "enabled": true, "node-name": NODE_NAME, "kubeconfig": kubeconfig, "update-interval": 1,
+                "metadata-endpoint": metadata.endpoint()
+            }
+        }))?;
         Ok(Self {
             server,
             proxy,
@@ -182,6 +195,24 @@ impl Cluster {
                 "namespace": namespace, "name": name, "uid": made["metadata"]["uid"]
             }),
         })
+    }
+
+    /// The agent's status.
+    pub(crate) fn status(&self) -> Result<Value> {
+        self.fabric.agent.ask("GET", "/v1/status", None)
+    }
+
+    /// Waits until the agent's status is as it should be.
+    pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let look = || {
+            let status = self.status()?;
+            check(is(&status), || {
+                format!("{} {}", status["health"], status["cluster"])
+            })?;
+            Ok(status)
+        };
+        let log = || self.fabric.agent.log();
+        Ok(eventually(SOON, what, look).with_context(log)?.0)
     }
 
     /// The ENI of a number.

@@ -6,11 +6,14 @@
 )]
 
 mod agent;
+mod arrival;
 mod cluster;
 mod crd;
+mod events;
 mod faults;
 mod instance;
 mod kills;
 mod operator;
 mod resources;
 mod scene;
+mod services;

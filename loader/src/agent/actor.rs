@@ -211,9 +211,11 @@ impl<K: Host> Actor<K> {
         reply.send(outlook).ok();
     }
 
-    /// Takes what the policy's files say. A file that is not good leaves the last good one in force.
+    /// Takes what the policy's files and the cluster's services say. A file that is not good leaves the
+    /// last good one in force.
     fn take_policy(&mut self) {
         self.intent.policy = self.files.policy();
+        self.intent.settings.cluster_services = self.files.services();
         self.take_node();
         self.pacer.event(Timer::now());
     }

@@ -67,6 +67,9 @@ impl<K: Host> Actor<K> {
         if !view.enis.values().any(|eni| eni.readiness.is_ready()) {
             return not_ready("no ENI is ready".to_owned());
         }
+        if let Some(missing) = self.services_missing() {
+            return not_ready(missing);
+        }
         if !self.addresses.is_enabled() {
             return Ok(());
         }

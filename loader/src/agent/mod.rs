@@ -6,6 +6,7 @@ mod admission;
 mod allocation;
 mod check;
 mod cleanup;
+mod cluster;
 mod collect;
 mod commands;
 mod durable;

@@ -1,4 +1,4 @@
-//! The files that the masquerade policy is read from, and who has to hear of its changes.
+//! What the masquerade policy and the services' addresses are read from, and who has to hear of changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,16 +6,31 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 
+use crate::cluster::{ServicesSource, Unenforced};
 use crate::follow::Followed;
+use crate::intent::ClusterServices;
 use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
 use crate::nat;
 use crate::object::Object;
 
-/// The files as they are followed; none where the configuration names none.
+/// The files as they are followed; none where the configuration names none. In a cluster some of it is
+/// objects.
 #[derive(Debug, Default)]
 pub(super) struct PolicyFiles {
     pools: Option<watch::Receiver<Followed<Pools>>>,
     agent: Option<watch::Receiver<Followed<AgentCidrs>>>,
+    cluster: Option<OfCluster>,
+}
+
+/// What a cluster tells.
+#[derive(Debug)]
+pub(super) struct OfCluster {
+    /// The services' addresses.
+    pub(super) services: watch::Receiver<ServicesSource>,
+    /// Network policies that nobody may enforce, where that is looked for.
+    pub(super) unenforced: Option<watch::Receiver<Unenforced>>,
+    /// Why the Node may still keep pods off.
+    pub(super) keeps_off: watch::Receiver<Option<String>>,
 }
 
 impl PolicyFiles {
@@ -25,27 +40,49 @@ impl PolicyFiles {
         Self {
             pools: pools.clone().map(masquerade::watch_pools),
             agent: agent.clone().map(masquerade::watch_agent),
+            cluster: None,
         }
     }
 
-    /// The same with the pools of a cluster.
+    /// The same with the pools of a cluster, and what else it tells.
     pub(super) fn follow_cluster(
         settings: &MasqueradeSettings,
         pools: watch::Receiver<Followed<Pools>>,
+        cluster: OfCluster,
     ) -> Self {
         Self {
             pools: Some(pools),
             agent: settings.agent.clone().map(masquerade::watch_agent),
+            cluster: Some(cluster),
         }
     }
 
-    /// Waits for a change of either.
+    /// Waits for a change of any.
     pub(super) async fn changed(&mut self) {
-        let Self { pools, agent } = self;
+        let Self {
+            pools,
+            agent,
+            cluster,
+        } = self;
+        let services = cluster.as_mut().map(|cluster| &mut cluster.services);
         tokio::select! {
-            () = changed(pools) => {}
-            () = changed(agent) => {}
+            () = changed(pools.as_mut()) => {}
+            () = changed(agent.as_mut()) => {}
+            () = changed(services) => {}
         }
+    }
+
+    /// What is known of the cluster's services.
+    pub(super) fn services(&mut self) -> ClusterServices {
+        let cluster = self.cluster.as_mut();
+        cluster.map_or_else(ClusterServices::none, |cluster| {
+            cluster.services.borrow_and_update().known.clone()
+        })
+    }
+
+    /// What the cluster tells; nothing where there is none.
+    pub(super) fn cluster(&self) -> Option<&OfCluster> {
+        self.cluster.as_ref()
     }
 
     /// What they say.
@@ -74,7 +111,7 @@ impl PolicyFiles {
 }
 
 /// Waits for a change; for ever where there is nothing to follow.
-async fn changed<T>(receiver: &mut Option<watch::Receiver<T>>) {
+async fn changed<T>(receiver: Option<&mut watch::Receiver<T>>) {
     let ended = match receiver {
         Some(receiver) => receiver.changed().await.is_err(),
         None => true,

@@ -167,6 +167,7 @@ impl<K: Host> Actor<K> {
             },
             nat: self.nat_status(),
             service_nat: self.reconciler.kernel().service_nat(),
+            cluster: self.cluster_status(),
             traces: self.traces(&others),
             leftovers: others.leftovers,
             sysctls: sysctls
@@ -270,6 +271,9 @@ impl<K: Host> Actor<K> {
                 HealthState::Degraded,
                 format!("{broken} of {} endpoints not ready", endpoints.len()),
             );
+        }
+        for (state, problem) in self.services_problems() {
+            note(state, problem);
         }
         for error in self.policy_errors() {
             note(HealthState::Degraded, error);

@@ -56,11 +56,10 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let mut settings = config.settings();
     let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
-    let services = &settings.services;
     let mut service_nat = ServiceNat::new(
         config.services.nat,
         told.path,
-        !services.is_empty(),
+        config.knows_services(),
         conntrack::timeouts().max,
     );
     if service_nat.is_on() {
@@ -102,7 +101,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         outlooks,
         commands,
         remarks,
-    } = Sources::follow(config, &mut settings, commands).await?;
+    } = Sources::follow(config, &mut settings, &handle, commands).await?;
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
     if let Some(folder) = socket.parent() {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tokio::sync::{mpsc, watch};
 
-use super::policy::PolicyFiles;
-use crate::api::Command;
+use super::policy::{OfCluster, PolicyFiles};
+use crate::api::{Command, Handle};
 use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Remarks};
 use crate::config::Config;
 use crate::intent::Settings;
@@ -33,16 +33,25 @@ impl Sources {
     pub(super) async fn follow(
         config: &Config,
         settings: &mut Settings,
+        handle: &Handle,
         commands: mpsc::Receiver<Command>,
     ) -> Result<Self> {
         if config.kubernetes.enabled {
-            let cluster = Cluster::start(config, settings.mark).await?;
+            let cluster = Cluster::start(config, settings.mark, handle).await?;
             // Nothing is known of a pool before they are read.
             settings.masquerade.pools = Some(POOLS_PLACE.into());
             return Ok(Self {
                 document: cluster.document,
                 source: cluster.node,
-                files: PolicyFiles::follow_cluster(&settings.masquerade, cluster.pools),
+                files: PolicyFiles::follow_cluster(
+                    &settings.masquerade,
+                    cluster.pools,
+                    OfCluster {
+                        services: cluster.services,
+                        unenforced: cluster.unenforced,
+                        keeps_off: cluster.keeps_off,
+                    },
+                ),
                 outlooks: cluster.outlooks,
                 commands: cluster.gate.guard(commands),
                 remarks: cluster.remarks,

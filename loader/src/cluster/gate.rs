@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kubernetes::choice::{Candidates, Choice};
+use kubernetes::choice::{Candidates, Choice, ChoiceError};
+use kubernetes::reports::Subject;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::Signals;
+use super::events::Events;
 use super::metadata::Metadatas;
 use crate::allocation;
 use crate::api::types::{Attachment, Leased};
@@ -78,7 +80,40 @@ pub(crate) struct Gate {
     default_pool: String,
     families: BTreeSet<Family>,
     signals: Arc<Signals>,
+    events: Events,
     choosing: Choosing,
+}
+
+/// Why a pod gets no addresses.
+struct Refusal {
+    error: ApiError,
+    /// What is told of the pod in the cluster, if anything.
+    reason: Option<&'static str>,
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        let reason = match error.code {
+            ErrorCode::PoolUnknown => Some("PoolUnknown"),
+            ErrorCode::PoolExhausted => Some("PoolExhausted"),
+            ErrorCode::PoolNotReady => Some("PoolNotReady"),
+            _ => None,
+        };
+        Self { error, reason }
+    }
+}
+
+impl From<ChoiceError> for Refusal {
+    fn from(error: ChoiceError) -> Self {
+        let reason = match error {
+            ChoiceError::Ambiguous { .. } => "PoolAmbiguous",
+            ChoiceError::NoMatch { .. } => "PoolUnknown",
+        };
+        Self {
+            error: ApiError::new(ErrorCode::PoolUnknown, error.to_string()),
+            reason: Some(reason),
+        }
+    }
 }
 
 impl Gate {
@@ -88,6 +123,7 @@ impl Gate {
         default_pool: String,
         families: BTreeSet<Family>,
         signals: Arc<Signals>,
+        events: Events,
     ) -> Self {
         Self {
             metadatas,
@@ -95,6 +131,7 @@ impl Gate {
             default_pool,
             families,
             signals,
+            events,
             choosing: Choosing::default(),
         }
     }
@@ -174,6 +211,7 @@ impl Gate {
         choosing.remove(owner);
         let sent = actor.send(command).await;
         self.signals.changed.notify_one();
+        self.signals.attached.notify_one();
         sent
     }
 
@@ -196,11 +234,13 @@ impl Gate {
         choosing.remove(request.owner());
         let choices = match chosen {
             Ok(choices) => choices,
-            Err(error) => {
-                reply.send(Err(error)).ok();
+            Err(refusal) => {
+                self.tell(request.ask(), &refusal);
+                reply.send(Err(refusal.error)).ok();
                 return;
             }
         };
+        let ask = request.ask().clone();
         let pools = choices.iter();
         let pools = pools.map(|(family, choice)| (*family, choice.pool.clone()));
         request.ask_mut().pools.extend(pools);
@@ -212,17 +252,45 @@ impl Gate {
         }
         // Without an answer the caller is told that the agent stops.
         let Ok(answer) = answer.await else { return };
-        match &answer {
-            Ok(_) => self.signals.changed.notify_one(),
-            Err(_) => self.signals.waiting.notify_one(),
-        }
-        reply
-            .send(answer.map_err(|error| self.explained(error, &choices)))
-            .ok();
+        let answer = match answer {
+            Ok(answer) => {
+                self.signals.changed.notify_one();
+                self.signals.attached.notify_one();
+                Ok(answer)
+            }
+            Err(error) => {
+                self.signals.waiting.notify_one();
+                let refusal = Refusal::from(self.explained(error, &choices));
+                self.tell(&ask, &refusal);
+                Err(refusal.error)
+            }
+        };
+        reply.send(answer).ok();
+    }
+
+    /// Tells in the cluster why a pod gets no addresses.
+    fn tell(&self, ask: &Ask, refusal: &Refusal) {
+        let (Some(pod), Some(reason)) = (&ask.pod, refusal.reason) else {
+            return;
+        };
+        let followed = || Some(self.metadatas.known(pod)?.uid);
+        // An event without it is not shown with the pod. That of a static pod is the runtime's.
+        let Some(uid) = pod.uid.clone().or_else(followed) else {
+            return;
+        };
+        let subject = Subject {
+            api_version: "v1",
+            kind: "Pod",
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid,
+        };
+        let message = refusal.error.message.clone();
+        self.events.tell(subject, reason, message);
     }
 
     /// The pools of a pod that names none.
-    async fn choose(&self, request: &impl Asks) -> Result<BTreeMap<Family, Choice>, ApiError> {
+    async fn choose(&self, request: &impl Asks) -> Result<BTreeMap<Family, Choice>, Refusal> {
         let ask = request.ask();
         let Some(pod) = ask.pod.as_ref().filter(|_| request.addresses().is_empty()) else {
             return Ok(BTreeMap::new());
@@ -246,8 +314,8 @@ impl Gate {
         families
             .into_iter()
             .map(choose)
-            .collect::<Result<_, kubernetes::choice::ChoiceError>>()
-            .map_err(|error| ApiError::new(ErrorCode::PoolUnknown, error.to_string()))
+            .collect::<Result<_, ChoiceError>>()
+            .map_err(Refusal::from)
     }
 
     /// Says why it is this pool that has no address.

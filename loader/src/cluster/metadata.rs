@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
 use kubernetes::choice::Metadata;
+use tokio::sync::Notify;
 
 use super::client::{self, Connection};
 use super::objects;
@@ -31,6 +32,8 @@ pub(super) struct Metadatas {
     client: Client,
     pods: Known,
     namespaces: Known,
+    /// Pods came, changed or went.
+    changed: Arc<Notify>,
 }
 
 /// Why a pod is not known.
@@ -58,10 +61,12 @@ impl Metadatas {
             .watching()
             .fields(&format!("spec.nodeName={node}"));
         let namespaces = objects::metadata(client, "Namespace", "namespaces");
+        let changed = Arc::new(Notify::new());
         Self {
             client: client.clone(),
-            pods: follow(pods, on_node),
-            namespaces: follow(namespaces, connection.watching()),
+            pods: follow(pods, on_node, Some(Arc::clone(&changed))),
+            namespaces: follow(namespaces, connection.watching(), None),
+            changed,
         }
     }
 
@@ -79,14 +84,24 @@ impl Metadatas {
             client,
             pods: known(pods),
             namespaces: known(namespaces),
+            changed: Arc::default(),
         }
+    }
+
+    /// A pod of this node, if it is followed.
+    pub(super) fn known(&self, pod: &PodRef) -> Option<Metadata> {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        known(&self.pods, &key).filter(|known| is_of(known, pod))
+    }
+
+    /// Waits until pods came, changed or went. Only one task may wait.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// A pod and its namespace. What is not followed yet is asked for.
     pub(super) async fn of(&self, pod: &PodRef) -> Result<(Metadata, Metadata), Unknown> {
-        let key = (pod.namespace.clone(), pod.name.clone());
-        let followed = known(&self.pods, &key).filter(|known| is_of(known, pod));
-        let of_pod = if let Some(known) = followed {
+        let of_pod = if let Some(known) = self.known(pod) {
             known
         } else {
             let api = objects::pods_of(&self.client, &pod.namespace);
@@ -151,7 +166,11 @@ fn known(all: &Known, key: &Key) -> Option<Metadata> {
     all.get(key).cloned()
 }
 
-fn follow(api: Api<PartialObjectMeta>, config: watcher::Config) -> Known {
+fn follow(
+    api: Api<PartialObjectMeta>,
+    config: watcher::Config,
+    changed: Option<Arc<Notify>>,
+) -> Known {
     let all = Known::default();
     let sink = Arc::downgrade(&all);
     let events = follow_all(api, config).default_backoff();
@@ -161,7 +180,12 @@ fn follow(api: Api<PartialObjectMeta>, config: watcher::Config) -> Known {
         while let Some(event) = events.next().await {
             let Some(all) = sink.upgrade() else { return };
             match event {
-                Ok(event) => take(&all, &mut listed, event),
+                Ok(event) => {
+                    take(&all, &mut listed, event);
+                    if let Some(changed) = &changed {
+                        changed.notify_one();
+                    }
+                }
                 Err(error) => tracing::debug!("pods or namespaces are not followed: {error}"),
             }
         }

@@ -6,16 +6,21 @@
 //!      └──────writer <── outlook of the actor       gate: the pool of a pod, before the actor sees it
 //! ```
 
+mod arrival;
 mod client;
 mod ensure;
+mod events;
+mod follow;
 mod gate;
 mod instance;
 mod metadata;
 mod node;
 mod objects;
+mod policies;
 mod pools;
 mod remarks;
 mod retry_after;
+mod services;
 mod writer;
 
 use std::path::PathBuf;
@@ -29,13 +34,18 @@ use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use self::arrival::Arrival;
 use self::ensure::Creation;
+use self::events::Events;
 use self::gate::Gate;
 use self::metadata::Metadatas;
 use self::node::NodeTask;
+pub(crate) use self::policies::Unenforced;
 pub(crate) use self::remarks::Remarks;
+pub(crate) use self::services::ServicesSource;
 use self::writer::Writer;
-use crate::config::{Config, KubernetesSection};
+use crate::api::Handle;
+use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
 use crate::document::read_file;
 use crate::follow::Followed;
 use crate::masquerade::Pools;
@@ -63,6 +73,8 @@ pub(crate) struct Signals {
     changed: Notify,
     /// A pod waits for addresses.
     waiting: Notify,
+    /// A pod was attached or detached.
+    attached: Notify,
 }
 
 /// What the rest of the agent takes from here.
@@ -73,6 +85,12 @@ pub(crate) struct Cluster {
     pub(crate) document: PathBuf,
     /// The pools.
     pub(crate) pools: watch::Receiver<Followed<Pools>>,
+    /// The services' addresses.
+    pub(crate) services: watch::Receiver<ServicesSource>,
+    /// Network policies that nobody may enforce, where that is looked for.
+    pub(crate) unenforced: Option<watch::Receiver<Unenforced>>,
+    /// Why the Node may still keep pods off.
+    pub(crate) keeps_off: watch::Receiver<Option<String>>,
     /// What the writer asks.
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
     /// What commands pass before the actor sees them.
@@ -88,7 +106,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the settings cannot be used.
-    pub(crate) async fn start(config: &Config, mark: MarkLayout) -> Result<Self> {
+    pub(crate) async fn start(config: &Config, mark: MarkLayout, agent: &Handle) -> Result<Self> {
         let section = &config.kubernetes;
         if config.masquerade.pools.is_some() {
             bail!(
@@ -126,17 +144,41 @@ impl Cluster {
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
         let pools = pools::follow(&connection, candidates, remarks.clone());
+        let metadatas = Metadatas::follow(&connection, &name);
+        let events = Events::start(&connection.client, &name);
+        let unenforced = (config.datapath.path == PathMode::Direct).then(|| {
+            policies::follow(
+                &connection,
+                metadatas.clone(),
+                Arc::clone(&signals),
+                agent.clone(),
+                events.clone(),
+            )
+        });
+        let (trouble, keeps_off) = watch::channel(None);
+        let arrival = Arrival {
+            client: connection.client.clone(),
+            node: name.clone(),
+            taint: section.startup_taint.clone(),
+            agent: agent.clone(),
+            trouble,
+        };
+        tokio::spawn(arrival.run());
         let gate = Gate::new(
-            Metadatas::follow(&connection, &name),
+            metadatas,
             candidates_seen,
             config.ipam.default_pool.as_str().to_owned(),
             config.ipam.families.get().clone(),
             signals,
+            events,
         );
         Ok(Self {
             node,
             document: PathBuf::from(format!("CiliumNode {name}")),
             pools,
+            services: services::follow(&connection, config.services.cidrs == ServiceCidrs::Unknown),
+            unenforced,
+            keeps_off,
             outlooks,
             gate,
             remarks,

@@ -39,6 +39,38 @@ pub(super) fn pools(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &of)
 }
 
+/// `ServiceCIDR` objects, in the versions that there are.
+pub(super) fn service_cidrs(client: &Client) -> Vec<Api<DynamicObject>> {
+    let of = |version| {
+        let group = "networking.k8s.io";
+        let of = resource(group, version, "ServiceCIDR", "servicecidrs");
+        Api::all_with(client.clone(), &of)
+    };
+    ["v1", "v1beta1"].map(of).into()
+}
+
+/// `Service` objects of all namespaces.
+pub(super) fn services(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource("", "v1", "Service", "services"))
+}
+
+/// `NetworkPolicy` objects of all namespaces.
+pub(super) fn policies(client: &Client) -> Api<DynamicObject> {
+    let of = resource(
+        "networking.k8s.io",
+        "v1",
+        "NetworkPolicy",
+        "networkpolicies",
+    );
+    Api::all_with(client.clone(), &of)
+}
+
+/// A namespace's `Event` objects.
+pub(super) fn events(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("", "v1", "Event", "events");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
 /// `Node` objects.
 pub(super) fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("", "v1", "Node", "nodes"))

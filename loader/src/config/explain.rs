@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 71] = [
+pub(super) const HELP: [(&str, &str); 72] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -73,11 +73,11 @@ pub(super) const HELP: [(&str, &str); 71] = [
     ),
     (
         "services.cidrs",
-        "CIDRs of services (ClusterIPs): pod packets to them take the host's stack.",
+        "CIDRs of services (ClusterIPs): pod packets to them take the host's stack. Empty: in a cluster, what its ServiceCIDR objects say; none: there are none.",
     ),
     (
         "services.addresses",
-        "External and load balancer addresses of services, as the CIDRs.",
+        "External and load balancer addresses of services, as the CIDRs; in a cluster, beside those of its Services.",
     ),
     (
         "services.nat",
@@ -228,6 +228,10 @@ pub(super) const HELP: [(&str, &str); 71] = [
     (
         "kubernetes.metadata-endpoint",
         "Where the instance's metadata service (IMDSv2) is, which tells what the CiliumNode says of the instance: http://169.254.169.254, http://[fd00:ec2::254]; null: it is not asked.",
+    ),
+    (
+        "kubernetes.startup-taint",
+        "Key of a taint that nodes are started with, so that no pod comes before its network: the agent takes it away once it is ready, and never puts it back; null: it is left alone.",
     ),
     (
         "kubernetes.update-interval",

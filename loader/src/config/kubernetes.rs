@@ -29,6 +29,8 @@ pub struct KubernetesSection {
     pub create_node: bool,
     /// Where the instance's metadata service is; `None` where there is none.
     pub metadata_endpoint: Option<Endpoint>,
+    /// Key of the taint that goes from the Node once the agent is ready.
+    pub startup_taint: Option<String>,
     /// How far writes are apart that are not urgent.
     pub update_interval: Seconds<1>,
     /// How long a watch lives.
@@ -51,6 +53,7 @@ impl Default for KubernetesSection {
             kubeconfig: None,
             create_node: true,
             metadata_endpoint: Some(Endpoint::default()),
+            startup_taint: Some("node.towpath.dev/agent-not-ready".to_owned()),
             update_interval: Seconds::new(Duration::from_secs(15)),
             watch_timeout: Seconds::new(Duration::from_mins(4)),
             cni_configuration: None,

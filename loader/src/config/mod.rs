@@ -6,6 +6,7 @@ mod kubernetes;
 mod masquerade;
 mod nat;
 mod sections;
+mod services;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -25,17 +26,16 @@ pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSect
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode, ServiceNat,
-    ServicesSection,
+    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode,
 };
+pub use self::services::{ServiceCidr, ServiceCidrs, ServiceNat, ServicesSection};
 pub use self::values::{
-    AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, ServiceCidr,
-    UnicastAddr,
+    AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, UnicastAddr,
 };
 pub use crate::bpf::AttachMode;
 use crate::bpf::{BpfOptions, DatapathSettings, Path};
 use crate::document::{self, FileError, ReadError, nullable};
-use crate::intent::Settings;
+use crate::intent::{ClusterServices, Settings};
 
 /// The agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,10 +206,19 @@ impl Config {
         }
     }
 
+    /// Whether it is settled what services there are: in a cluster the agent is not ready before.
+    #[must_use]
+    pub fn knows_services(&self) -> bool {
+        let ServicesSection {
+            cidrs, addresses, ..
+        } = &self.services;
+        self.kubernetes.enabled || *cidrs != ServiceCidrs::Unknown || !addresses.is_empty()
+    }
+
     /// The settings that shape what is put into the kernel.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        let cidrs = self.services.cidrs.iter().map(|cidr| cidr.0);
+        let cidrs = self.services.cidrs.iter();
         let addresses = self.services.addresses.iter().map(|a| a.0.into());
         let device = self.node.primary_device.as_ref();
         Settings {
@@ -217,6 +226,7 @@ impl Config {
             protocol: self.kernel.route_protocol.get(),
             primary_device: device.map(|device| device.as_str().to_owned()),
             services: cidrs.chain(addresses).collect(),
+            cluster_services: ClusterServices::none(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
             masquerade: self.masquerade.settings(),
             default_pool: self.ipam.default_pool.as_str().to_owned(),

@@ -1,13 +1,9 @@
 //! The sections of the configuration file, with their defaults.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
-use super::values::{
-    AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol, ServiceCidr, UnicastAddr,
-};
+use super::values::{AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol};
 
 /// Section `node`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,33 +77,6 @@ pub enum PathMode {
 pub struct KernelSection {
     /// Protocol of our routes and rules.
     pub route_protocol: RouteProtocol,
-}
-
-/// Section `services`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ServicesSection {
-    /// CIDRs of services.
-    #[serde(deserialize_with = "crate::document::nullable")]
-    pub cidrs: BTreeSet<ServiceCidr>,
-    /// External and load balancer addresses of services.
-    #[serde(deserialize_with = "crate::document::nullable")]
-    pub addresses: BTreeSet<UnicastAddr>,
-    /// Whether flows are noted that the host's stack carries, so that both directions take it.
-    pub nat: ServiceNat,
-}
-
-/// Whether the host translates what services are asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServiceNat {
-    /// As soon as rules are seen that do, and until the agent ends.
-    #[default]
-    Auto,
-    /// It does.
-    On,
-    /// It does not.
-    Off,
 }
 
 /// What is logged: this level and the more severe ones.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use datapath_common::abi::DEFAULT_CACHE;
 use datapath_common::mark::MarkLayout;
-use ipnet::IpNet;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -269,28 +268,6 @@ impl<'de> Deserialize<'de> for RouteProtocol {
                 .filter(|p| *p == Self::KERNEL || p.0 >= Self::FIRST_FREE)
                 .ok_or_else(|| refused(number, allowed)),
         }
-    }
-}
-
-/// A CIDR of services, in its canonical form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct ServiceCidr(pub(super) IpNet);
-
-impl<'de> Deserialize<'de> for ServiceCidr {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let allowed = "a CIDR of IPv4 or IPv6, not all of it (10.96.0.0/12, fd00:96::/112)";
-        let net: IpNet = text
-            .parse()
-            .map_err(|_not_a_cidr: ipnet::AddrParseError| refused(&text, allowed))?;
-        if net.trunc() != net {
-            return Err(refused(&text, net.trunc()));
-        }
-        if net.prefix_len() == 0 {
-            return Err(refused(&text, allowed));
-        }
-        Ok(Self(net))
     }
 }
 

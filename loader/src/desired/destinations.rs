@@ -1,13 +1,13 @@
 //! What the datapath is to know of destinations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use datapath_common::abi::DestinationClass;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::builder::Builder;
-use crate::intent::Intent;
+use crate::intent::{ClusterServices, Intent};
 use crate::kernel::{MapEntry, Observed, Scope};
 use crate::masquerade::{AgentCidrs, ExemptCidr, class_names};
 use crate::object::Object;
@@ -69,8 +69,8 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
     for (net, pool) in intent.plain_blocks() {
         put(net, DestinationClass::BLOCK, &format!("pool {pool}"));
     }
-    for net in &intent.settings.services {
-        put(*net, DestinationClass::SERVICE, "services");
+    for net in services(intent, observed) {
+        put(net, DestinationClass::SERVICE, "services");
     }
     for net in &intent.settings.masquerade.native {
         let source = "masquerade.native-routing-cidrs";
@@ -98,6 +98,54 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
     all
 }
 
+/// The destinations that the host's service NAT translates. Before a cluster has told all of them, those
+/// that the datapath has stay: an earlier agent put them there.
+fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
+    let ClusterServices { cidrs, addresses } = &intent.settings.cluster_services;
+    let mut all = intent.settings.services.clone();
+    all.extend(cidrs.iter().flatten());
+    let addresses = addresses.iter().flatten().copied();
+    all.extend(
+        addresses
+            .filter(|address| left_out(intent, *address).is_none())
+            .map(IpNet::from),
+    );
+    if intent.settings.cluster_services.is_whole() {
+        return all;
+    }
+    all.extend(with_class(observed, DestinationClass::SERVICE));
+    all
+}
+
+/// Why an address that a Service names is not taken for one: others may speak with pods from it, and what
+/// pods answered there would be lost. What a pod sends to it reaches whoever has it all the same.
+pub(crate) fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str> {
+    let special = [LINK_LOCAL_V4, LINK_LOCAL_V6].into_iter().chain(METADATA);
+    let mut special = special.filter_map(|text| text.parse::<IpNet>().ok());
+    let enis = || intent.node.enis.values();
+    if special.any(|net| net.contains(&address)) {
+        Some(
+            "it is no service's: link-local addresses and the instance metadata service are the node's",
+        )
+    } else if enis()
+        .flat_map(|eni| &eni.vpc_cidrs)
+        .any(|net| net.contains(&address))
+    {
+        Some("it is within the VPC, so a node or a load balancer has it")
+    } else {
+        None
+    }
+}
+
+/// The prefixes that the datapath has of a class.
+fn with_class(observed: &Observed, wanted: DestinationClass) -> impl Iterator<Item = IpNet> {
+    let entries = observed.maps.values();
+    entries.filter_map(move |entry| match entry {
+        MapEntry::Destination(net, class) if class.contains(wanted) => Some(*net),
+        _ => None,
+    })
+}
+
 /// What the ip-masq-agent files exempt. Before the first good content this is what the datapath
 /// has: an earlier agent put it there, and a bad file changes nothing. Where it has nothing, the
 /// standard list holds.
@@ -108,20 +156,13 @@ fn agent(intent: &Intent, observed: &Observed) -> AgentCidrs {
     if let Some(agent) = &intent.policy.agent {
         return AgentCidrs::clone(agent);
     }
-    let has = |wanted: DestinationClass| {
-        let entries = observed.maps.values();
-        entries.filter_map(move |entry| match entry {
-            MapEntry::Destination(net, class) if class.contains(wanted) => Some(*net),
-            _ => None,
-        })
-    };
     let source = "kept: the ip-masq-agent file cannot be used";
     let is_there = |text: &str| {
         let net: Option<IpNet> = text.parse().ok();
-        has(DestinationClass::LINK_LOCAL).any(|there| Some(there) == net)
+        with_class(observed, DestinationClass::LINK_LOCAL).any(|there| Some(there) == net)
     };
     let kept = AgentCidrs {
-        cidrs: has(DestinationClass::MASQ_AGENT)
+        cidrs: with_class(observed, DestinationClass::MASQ_AGENT)
             .map(|net| (net, source.to_owned()))
             .collect(),
         masq_link_local: !is_there(LINK_LOCAL_V4),

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use self::builder::Builder;
+pub(crate) use self::destinations::left_out;
 use crate::intent::Intent;
 use crate::kernel::{Link, MapEntry, MapKey, Observed, Scope};
 use crate::masquerade::{DEFAULT_POOL, MasqueradeView, PoolView};

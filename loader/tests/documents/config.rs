@@ -98,6 +98,7 @@ kubernetes:
   node-name: node-1
   kubeconfig: /f
   create-node: false
+  startup-taint: example.com/not-yet
   update-interval: 20
   cni-configuration: /g
   eni:
@@ -167,6 +168,19 @@ fn every_value_is_taken() {
     assert_eq!(shown("datapath.mark-mask"), "0x00ff0000");
     assert_eq!(shown("kernel.route-protocol"), "77");
     assert_eq!(shown("services.cidrs"), "[10.96.0.0/12, fd00:96::/112]");
+}
+
+#[test]
+fn that_there_are_no_services_can_be_said() {
+    let config = |text: &str| Config::parse(text).unwrap();
+    let said = config("services: {cidrs: none}");
+    assert!(said.settings().services.is_empty());
+    assert!(said.knows_services());
+    for text in ["services: {cidrs: []}", "services: {cidrs: null}", "{}"] {
+        assert!(!config(text).knows_services(), "{text}");
+    }
+    assert!(config("services: {cidrs: [10.96.0.0/12]}").knows_services());
+    assert!(config("kubernetes: {enabled: true}").knows_services());
 }
 
 /// The values of the cluster.
@@ -315,6 +329,11 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
             "expected a text or an integer",
         ),
         ("services.cidrs", "10.96.0.0/12", "expected a sequence"),
+        (
+            "services.cidrs",
+            "None",
+            "expected a sequence of CIDRs, or none",
+        ),
         ("services.cidrs[0]", "10.96.0.0", cidr),
         ("services.cidrs[0]", "0.0.0.0/0", cidr),
         ("services.cidrs[0]", "10.96.0.1/12", "allowed: 10.96.0.0/12"),

@@ -1,6 +1,7 @@
 //! What goes over the socket. Field names are in kebab case, as in the node document.
 
 mod address;
+mod cluster;
 mod endpoint;
 mod eni;
 mod health;
@@ -13,6 +14,7 @@ pub use address::{
     Addresses, AllocationStatus, AskAddresses, CoolingStatus, LeaseState, LeaseStatus, Leased,
     LeasedAddress, PoolStatus, UnansweredStatus,
 };
+pub use cluster::{ClusterStatus, UnenforcedPolicy};
 pub use endpoint::{
     AddEndpoint, AddressStatus, Allocation, Attachment, Collect, Collected, EndpointCheck,
     EndpointStatus, EniRef, Kept,

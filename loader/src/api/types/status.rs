@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AllocationStatus, EniStatus, Health, NatStatus};
+use super::{AllocationStatus, ClusterStatus, EniStatus, Health, NatStatus};
 use crate::bpf::{ForeignProgram, MissingFeature};
 use crate::config::ServiceNat;
 use crate::object::ObjectKind;
@@ -53,6 +53,9 @@ pub struct Status {
     pub traces: Vec<Trace>,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
+    /// How the node stands to its cluster, where it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Sysctls that concern us.
     pub sysctls: Vec<SysctlStatus>,
     /// What was repaired since the agent started.

@@ -1,6 +1,7 @@
 //! What the socket answers, as text for people.
 
 mod addresses;
+mod cluster;
 mod lists;
 mod masquerade;
 mod nat;

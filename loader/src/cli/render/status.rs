@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::cluster::cluster_lines;
 use super::{addresses, lists, nat};
 use crate::api::types::{
     DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
@@ -30,6 +31,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         datapath,
         nat: translation,
         service_nat,
+        cluster,
         traces,
         leftovers,
         sysctls,
@@ -74,6 +76,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     }
     line(Tone::Plain, &nat::summary(translation));
     for (tone, text) in service_nat_lines(service_nat) {
+        line(tone, &text);
+    }
+    for (tone, text) in cluster.iter().flat_map(cluster_lines) {
         line(tone, &text);
     }
     line(Tone::Plain, &repair_line(repairs));
@@ -312,6 +317,7 @@ mod tests {
             },
             nat: crate::api::types::NatStatus::default(),
             service_nat: ServiceNatStatus::default(),
+            cluster: None,
             traces: vec![Trace {
                 eni: EniNumber(1),
                 device: "ens6".into(),

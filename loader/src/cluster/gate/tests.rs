@@ -13,6 +13,7 @@ fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
     Metadata {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        uid: format!("uid-{name}"),
         annotations: pool.into_iter().collect(),
         ..Metadata::default()
     }
@@ -21,19 +22,32 @@ fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
 /// A gate that knows one pod, of a namespace with an annotation; what it does not know it asks a server
 /// for.
 fn gate(server: &str) -> (Gate, Arc<Signals>) {
+    let (gate, signals, _) = gate_with_events(server);
+    (gate, signals)
+}
+
+fn gate_with_events(
+    server: &str,
+) -> (
+    Gate,
+    Arc<Signals>,
+    impl FnMut() -> Option<(Subject, &'static str, String)>,
+) {
     let client = Client::try_from(Config::new(server.parse().unwrap())).unwrap();
     let pods = [metadata("shop", "web", None)];
     let namespaces = [metadata("", "shop", Some("blue"))];
     let (_sender, candidates) = watch::channel(Arc::new(Candidates::default()));
     let signals = Arc::new(Signals::default());
+    let (events, heard) = Events::heard();
     let gate = Gate::new(
         Metadatas::fixed(client, &pods, &namespaces),
         candidates,
         "default".to_owned(),
         [Family::V4].into(),
         Arc::clone(&signals),
+        events,
     );
-    (gate, signals)
+    (gate, signals, heard)
 }
 
 fn owner() -> Owner {
@@ -62,7 +76,7 @@ fn request(pod: &str) -> EndpointRequest {
 
 #[tokio::test]
 async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
-    let (gate, signals) = gate("http://127.0.0.1:1");
+    let (gate, signals, mut heard) = gate_with_events("http://127.0.0.1:1");
     let (sender, commands) = mpsc::channel(1);
     let mut actor = gate.guard(commands);
     let (reply, answer) = oneshot::channel();
@@ -84,6 +98,44 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
     );
     let told = tokio::time::timeout(Duration::from_secs(5), signals.waiting.notified());
     told.await.expect("the writer is told that a pod waits");
+    let (subject, reason, told) = heard().unwrap();
+    assert_eq!((reason, told), ("PoolUnknown", message));
+    assert_eq!(
+        (subject.name.as_str(), subject.uid.as_str()),
+        ("web", "uid-web")
+    );
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_pools_is_told_of_the_pod_and_nothing_else_is() {
+    let (gate, _, mut heard) = gate_with_events("http://127.0.0.1:1");
+    let error = |code| Refusal::from(ApiError::new(code, "why"));
+    let ask = request("web").ask;
+    for (code, expected) in [
+        (ErrorCode::PoolExhausted, Some("PoolExhausted")),
+        (ErrorCode::PoolNotReady, Some("PoolNotReady")),
+        (ErrorCode::PoolUnknown, Some("PoolUnknown")),
+        (ErrorCode::NotReady, None),
+        (ErrorCode::SetUpFailed, None),
+    ] {
+        gate.tell(&ask, &error(code));
+        assert_eq!(heard().map(|(_, reason, _)| reason), expected);
+    }
+    let ambiguous = ChoiceError::Ambiguous {
+        pod: "shop/web".to_owned(),
+        family: Family::V4,
+        pools: vec!["a".to_owned(), "b".to_owned()],
+    };
+    gate.tell(&ask, &Refusal::from(ambiguous));
+    let (_, reason, message) = heard().unwrap();
+    assert_eq!(reason, "PoolAmbiguous");
+    assert!(
+        message.contains("pools a and b all select pod shop/web"),
+        "{message}"
+    );
+    // A pod that nobody knows has no uid.
+    gate.tell(&request("unknown").ask, &error(ErrorCode::PoolUnknown));
+    assert_eq!(heard(), None);
 }
 
 /// Addresses without an endpoint are a pod's too.
@@ -127,7 +179,7 @@ async fn an_explicit_pool_or_address_counts_more() {
     let mut with_address = request("web");
     with_address.addresses.insert([10, 0, 0, 1].into());
     for request in [with_pool, with_address] {
-        assert!(gate.choose(&request).await.unwrap().is_empty());
+        assert!(gate.choose(&request).await.is_ok_and(|all| all.is_empty()));
     }
 }
 
@@ -163,7 +215,8 @@ async fn a_delete_ends_an_add_whose_pool_is_not_known_yet() {
 #[tokio::test]
 async fn a_pod_that_nobody_knows_is_not_added_to_the_default_pool() {
     let (gate, _) = gate("http://127.0.0.1:1");
-    let error = gate.choose(&request("unknown")).await.unwrap_err();
+    let error = gate.choose(&request("unknown")).await.err().unwrap();
+    let error = error.error;
     assert_eq!(error.code, ErrorCode::NotReady);
     assert!(
         error.message.contains("pod shop/unknown is not known"),

@@ -52,6 +52,52 @@ fn a_prefix_has_the_classes_of_all_that_contain_it() {
 }
 
 #[test]
+fn what_the_cluster_tells_of_services_counts_but_for_addresses_of_the_vpc() {
+    let mut intent = intent();
+    let addresses = ["198.51.100.7", "10.0.7.7", "169.254.169.254", "fe80::7"];
+    intent.settings.cluster_services = ClusterServices {
+        cidrs: Some(["10.96.0.0/16".parse().unwrap()].into()),
+        addresses: Some(addresses.map(|address| address.parse().unwrap()).into()),
+    };
+    let classes = classes(&known(&intent, &host()));
+    let is_service = |net: &str| {
+        let class = classes.get(&net.parse::<IpNet>().unwrap());
+        class.is_some_and(|class| class.contains(DestinationClass::SERVICE))
+    };
+    for net in ["172.20.0.0/16", "10.96.0.0/16", "198.51.100.7/32"] {
+        assert!(is_service(net), "{net}");
+    }
+    for net in ["10.0.7.7/32", "169.254.169.254/32", "fe80::7/128"] {
+        assert!(!is_service(net), "{net}");
+    }
+}
+
+#[test]
+fn until_the_cluster_has_told_all_services_those_that_are_there_stay() {
+    let mut intent = intent();
+    let mut observed = host();
+    let there: IpNet = "10.96.0.0/16".parse().unwrap();
+    let entry = MapEntry::Destination(there, DestinationClass::SERVICE);
+    observed.maps.insert(entry.key(), entry);
+    let has = |intent: &Intent| classes(&known(intent, &observed)).contains_key(&there);
+    assert!(!has(&intent), "everything is known");
+    for unknown in [
+        ClusterServices::default(),
+        ClusterServices {
+            cidrs: None,
+            ..ClusterServices::none()
+        },
+        ClusterServices {
+            addresses: None,
+            ..ClusterServices::none()
+        },
+    ] {
+        intent.settings.cluster_services = unknown;
+        assert!(has(&intent));
+    }
+}
+
+#[test]
 fn the_agent_file_counts_only_where_it_is_used() {
     let mut intent = intent();
     intent.policy = agent_file(&["192.168.0.0/16"]);

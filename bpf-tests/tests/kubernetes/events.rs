@@ -1,0 +1,153 @@
+//! What the agent tells in the cluster: why a pod has no address, which policies nobody may enforce.
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SOON};
+
+/// Waits for the only event of a namespace to be as it should be.
+fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> Value {
+    let path = format!("/api/v1/namespaces/{namespace}/events");
+    let look = || {
+        let events = cluster.server.admin().get(&path)?.expect(200)?;
+        let items = events["items"].as_array().unwrap();
+        check(items.len() == 1 && is(&items[0]), || events.to_string())?;
+        Ok(items[0].clone())
+    };
+    eventually(SOON, "there is one event", look).unwrap().0
+}
+
+#[test]
+fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
+    let cluster = Cluster::ready().unwrap();
+    let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("blue", &blue).unwrap();
+    let pod = cluster.pod("blue", "web", &json!({})).unwrap();
+    let (_, answer) = pod.try_add(&cluster.fabric);
+    let event = event_is(&cluster, "blue", |event| event["count"] == 1);
+    assert_eq!(event["reason"], "PoolUnknown");
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(event["message"], answer["error"]["message"]);
+    assert_eq!(event["source"]["component"], "towpath");
+    assert_eq!(event["reportingComponent"], "towpath");
+    let about = &event["involvedObject"];
+    let there = cluster
+        .server
+        .admin()
+        .get("/api/v1/namespaces/blue/pods/web");
+    let there = there.unwrap().expect(200).unwrap();
+    assert_eq!(about["uid"], there["metadata"]["uid"]);
+    assert_eq!(
+        (&about["kind"], &about["name"]),
+        (&json!("Pod"), &json!("web"))
+    );
+    // It is tried again and again.
+    for _ in 0..3 {
+        pod.try_add(&cluster.fabric);
+    }
+    let again = event_is(&cluster, "blue", |event| event["count"] == 4);
+    assert_eq!(again["metadata"]["uid"], event["metadata"]["uid"]);
+    assert_eq!(again["firstTimestamp"], event["firstTimestamp"]);
+    // Newer clients see the same by the other API.
+    let newer = cluster
+        .server
+        .admin()
+        .get("/apis/events.k8s.io/v1/namespaces/blue/events");
+    let newer = newer.unwrap().expect(200).unwrap();
+    assert_eq!(newer["items"][0]["deprecatedCount"], 4, "{newer}");
+    assert_eq!(newer["items"][0]["reportingController"], "towpath");
+
+    // Two pools want it: another cause.
+    cluster.namespace("green", &json!({})).unwrap();
+    for name in ["one", "two"] {
+        let pool = json!({
+            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+            "metadata": {"name": name},
+            "spec": {
+                "ipv4": {"cidrs": ["10.20.0.0/16"], "maskSize": 28},
+                "podSelector": {"matchLabels": {"io.kubernetes.pod.namespace": "green"}}
+            }
+        });
+        let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+        let answer = cluster.server.admin().post(pools, &pool).unwrap();
+        answer.expect(201).unwrap();
+    }
+    let pod = cluster.pod("green", "shop", &json!({})).unwrap();
+    let add = || {
+        let (_, answer) = pod.try_add(&cluster.fabric);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        check(message.contains("pools one and two all select pod"), || {
+            answer.to_string()
+        })?;
+        pod.delete(&cluster.fabric);
+        Ok(())
+    };
+    eventually(SOON, "both pools are known", add).unwrap();
+    let path = "/api/v1/namespaces/green/events";
+    let look = || {
+        let events = cluster.server.admin().get(path)?.expect(200)?;
+        check(events.to_string().contains("PoolAmbiguous"), || {
+            events.to_string()
+        })
+    };
+    eventually(SOON, "that is told", look).unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
+    let cluster = Cluster::ready().unwrap();
+    cluster.namespace("shop", &json!({})).unwrap();
+    let pod = cluster.pod("shop", "web", &json!({})).unwrap();
+    pod.add(&cluster.fabric);
+    // One without an endpoint here, such as one of the host's network.
+    cluster.pod("shop", "other", &json!({})).unwrap();
+    let policies = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
+    for (name, selector) in [
+        ("deny", json!({})),
+        ("of-nobody", json!({"matchLabels": {"app": "nobody"}})),
+    ] {
+        let policy = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+            "metadata": {"name": name}, "spec": {"podSelector": selector, "policyTypes": ["Ingress"]}
+        });
+        let answer = cluster.server.admin().post(policies, &policy).unwrap();
+        answer.expect(201).unwrap();
+    }
+    let told = |status: &Value| status["cluster"]["unenforced-policies"].clone();
+    let expected = json!([{"namespace": "shop", "name": "deny", "pods": ["web"]}]);
+    let status = cluster
+        .status_is("the policy is told of", |status| told(status) == expected)
+        .unwrap();
+    // What a policy engine of another kind enforces makes the node no less ready.
+    assert_eq!(status["health"]["state"], "ready", "{}", status["health"]);
+    let event = event_is(&cluster, "shop", |event| event["reason"] == "NotEnforced");
+    assert_eq!(event["involvedObject"]["kind"], "NetworkPolicy");
+    assert_eq!(event["involvedObject"]["name"], "deny");
+    let message = event["message"].as_str().unwrap();
+    assert!(message.contains("(web)") && message.contains("datapath.path: stack"));
+    let answer = cluster.server.admin().delete(&format!("{policies}/deny"));
+    answer.unwrap().expect(200).unwrap();
+    cluster
+        .status_is("it is gone", |status| told(status) == json!([]))
+        .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn no_policy_is_told_of_where_netfilter_sees_all() {
+    let settings = json!({"datapath": {"path": "stack"}});
+    let mut cluster = Cluster::create_with(&settings).unwrap();
+    cluster.node().unwrap();
+    cluster.operate().unwrap();
+    cluster.fabric.wait_until_ready().unwrap();
+    let log = cluster.server.admin().get("/metrics").unwrap().body;
+    let log = log.as_str().unwrap();
+    // The agent does not even follow them.
+    let watches = log.lines().filter(|line| {
+        line.starts_with("apiserver_longrunning_gauge") && line.contains("networkpolicies")
+    });
+    let mut watches = watches.filter(|line| line.contains("WATCH") && !line.ends_with(" 0"));
+    assert_eq!(watches.next(), None);
+    cluster.fabric.finish().unwrap();
+}

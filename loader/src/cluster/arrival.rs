@@ -1,0 +1,94 @@
+//! Has the Node take pods once the agent is ready: a taint that it was started with goes.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kubernetes::arrival;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::{RETRY, RETRY_MAX, objects};
+use crate::api::{Command, Handle};
+
+/// How often it is asked whether the agent is ready.
+const ASK: Duration = Duration::from_secs(1);
+/// How often the Node is looked at afterwards: it may have been made anew, with its taint.
+const LOOK: Duration = Duration::from_mins(5);
+/// How long an exchange with the API server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The task.
+pub(super) struct Arrival {
+    pub(super) client: Client,
+    /// The Node's name.
+    pub(super) node: String,
+    /// The key of the taint, where one is to go.
+    pub(super) taint: Option<String>,
+    /// Who knows whether the agent is ready.
+    pub(super) agent: Handle,
+    /// Why the Node may still keep pods off.
+    pub(super) trouble: watch::Sender<Option<String>>,
+}
+
+impl Arrival {
+    /// Runs until nobody wants to know of it any more.
+    pub(super) async fn run(self) {
+        let mut failures: u32 = 0;
+        while !self.trouble.is_closed() {
+            if self.agent.ask(Command::Ready).await.is_err() {
+                sleep(ASK).await;
+                continue;
+            }
+            let looked = timeout(PATIENCE, self.look()).await;
+            let looked = looked.context("the API server does not answer").flatten();
+            let (trouble, wait) = match looked {
+                Ok(()) => {
+                    failures = 0;
+                    (None, LOOK)
+                }
+                Err(error) => {
+                    let wait = RETRY * 2u32.pow(failures.min(6));
+                    failures = failures.saturating_add(1);
+                    let node = &self.node;
+                    let trouble = format!("Node {node} may still keep pods off: {error:#}");
+                    (Some(trouble), wait.min(RETRY_MAX))
+                }
+            };
+            self.trouble.send_if_modified(|known| {
+                let changed = *known != trouble;
+                if let Some(trouble) = trouble.as_ref().filter(|_| changed) {
+                    tracing::warn!("{trouble}");
+                }
+                *known = trouble;
+                changed
+            });
+            sleep(wait).await;
+        }
+    }
+
+    async fn look(&self) -> Result<()> {
+        let api = objects::kubernetes_nodes(&self.client);
+        let node = objects::value(api.get(&self.node).await.context("read it")?)?;
+        let parameters = PatchParams::default();
+        let key = self.taint.as_deref();
+        if let Some(key) = key
+            && let Some(patch) = arrival::without_taint(&node, key)
+        {
+            let patch = Patch::Merge(&patch);
+            let patched = api.patch(&self.node, &parameters, &patch).await;
+            patched.with_context(|| format!("take away its taint {key}"))?;
+            tracing::info!(node = self.node, key, "the Node's taint is gone");
+        }
+        let now = Timestamp::now().to_string();
+        if let Some(patch) = arrival::network_available(&node, &now) {
+            let patch = Patch::Strategic(&patch);
+            let patched = api.patch_status(&self.node, &parameters, &patch).await;
+            patched.context("set its condition NetworkUnavailable")?;
+            tracing::info!(node = self.node, "the Node's network is available");
+        }
+        Ok(())
+    }
+}

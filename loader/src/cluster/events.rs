@@ -1,0 +1,282 @@
+//! The task that writes events about objects of the cluster. Who has something to say waits for nothing.
+//!
+//! They are Events of the core API: every API server and every kubectl takes these, with counts.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::api::{Patch, PatchParams, PostParams};
+use kubernetes::reports::{Report, Reports, Subject};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::objects;
+
+/// Who reports.
+const COMPONENT: &str = "towpath";
+/// How much may wait to be counted; what comes then is not.
+const QUEUE: usize = 256;
+/// How long a write may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Most characters of a message (`NoteLengthLimit` of the newer events' API).
+const MESSAGE_MAX: usize = 1024;
+/// Most characters of an object's name in the event's, which may have 253.
+const NAME_MAX: usize = 230;
+
+struct Said {
+    subject: Subject,
+    reason: &'static str,
+    message: String,
+}
+
+/// Where to say that something has happened.
+#[derive(Clone)]
+pub(super) struct Events(mpsc::Sender<Said>);
+
+impl Events {
+    /// Starts the task. It ends with the last clone of this.
+    pub(super) fn start(client: &Client, node: &str) -> Self {
+        let (sender, said) = mpsc::channel(QUEUE);
+        let task = Task {
+            client: client.clone(),
+            node: node.to_owned(),
+            reports: Reports::default(),
+            began: Instant::now(),
+        };
+        tokio::spawn(task.run(said));
+        Self(sender)
+    }
+
+    /// Something has happened to an object.
+    pub(super) fn tell(&self, subject: Subject, reason: &'static str, message: String) {
+        let said = Said {
+            subject,
+            reason,
+            message,
+        };
+        if self.0.try_send(said).is_err() {
+            tracing::debug!(reason, "an event is not counted: too many wait");
+        }
+    }
+
+    /// One that nobody listens to, with what is told.
+    #[cfg(test)]
+    pub(super) fn heard() -> (
+        Self,
+        impl FnMut() -> Option<(Subject, &'static str, String)>,
+    ) {
+        let (sender, mut said) = mpsc::channel::<Said>(QUEUE);
+        let next = move || {
+            let said = said.try_recv().ok()?;
+            Some((said.subject, said.reason, said.message))
+        };
+        (Self(sender), next)
+    }
+}
+
+struct Task {
+    client: Client,
+    node: String,
+    reports: Reports,
+    began: Instant,
+}
+
+impl Task {
+    async fn run(mut self, mut said: mpsc::Receiver<Said>) {
+        loop {
+            let due = self.reports.due(self.began.elapsed());
+            let due = due.map(|due| self.began + due);
+            tokio::select! {
+                next = said.recv() => match next {
+                    Some(Said { subject, reason, message }) => {
+                        self.reports
+                            .happened(self.began.elapsed(), subject, reason, message);
+                    }
+                    None => return,
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.write().await;
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self) {
+        let now = self.began.elapsed();
+        let Some((report, is_there)) = self.reports.next(now) else {
+            return;
+        };
+        let api = objects::events(&self.client, &report.subject.namespace);
+        let event = Event {
+            report: &report,
+            node: &self.node,
+            now,
+            clock: Timestamp::now(),
+        };
+        let write = async {
+            if is_there {
+                let patch = Patch::Merge(event.news());
+                let parameters = PatchParams::default();
+                let patched = api.patch(&event.name(), &parameters, &patch).await;
+                return patched.map(drop);
+            }
+            let object = serde_json::from_value(event.whole());
+            let object = object.map_err(kube::Error::SerdeError)?;
+            let made = api.create(&PostParams::default(), &object).await;
+            made.map(drop)
+        };
+        match timeout(PATIENCE, write).await {
+            Ok(Ok(())) => self.reports.written(&report),
+            // An earlier try has made it after all.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                self.reports.written(&report);
+            }
+            // Somebody has removed it, or its namespace goes.
+            Ok(Err(kube::Error::Api(status)))
+                if matches!(status.code, 404) || is_ending(&status) =>
+            {
+                self.reports.gone(&report);
+            }
+            Ok(Err(error)) => self.failed(&report, &error.to_string()),
+            Err(_elapsed) => self.failed(&report, "the API server does not answer"),
+        }
+    }
+
+    fn failed(&mut self, report: &Report, error: &str) {
+        let reason = report.reason;
+        tracing::debug!(reason, "an event is not written: {error}");
+        self.reports.failed(self.began.elapsed(), report);
+    }
+}
+
+/// Whether nothing can be made in a namespace any more.
+fn is_ending(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut causes = causes.map(|cause| cause.reason.as_str());
+    causes.any(|reason| reason == "NamespaceTerminating")
+}
+
+/// An event as an object.
+struct Event<'a> {
+    report: &'a Report,
+    node: &'a str,
+    /// Now, on the clock of the report.
+    now: Duration,
+    /// Now, as people tell it.
+    clock: Timestamp,
+}
+
+impl Event<'_> {
+    /// One name for as long as it is the same event.
+    fn name(&self) -> String {
+        let Report {
+            subject,
+            reason,
+            first,
+            ..
+        } = self.report;
+        let mut hash = DefaultHasher::new();
+        (&subject.uid, reason, first, self.node, std::process::id()).hash(&mut hash);
+        let name: String = subject.name.chars().take(NAME_MAX).collect();
+        // A name that was cut must not end with what none may end with.
+        let name = name.trim_end_matches(['-', '.']);
+        format!("{name}.{:016x}", hash.finish())
+    }
+
+    fn time(&self, at: Duration) -> Value {
+        let ago = SignedDuration::try_from(self.now.saturating_sub(at)).unwrap_or_default();
+        let at = self.clock.checked_sub(ago).unwrap_or(self.clock);
+        // The API wants whole seconds.
+        let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
+        seconds.to_string().into()
+    }
+
+    fn message(&self) -> String {
+        self.report.message.chars().take(MESSAGE_MAX).collect()
+    }
+
+    /// What changes when it happens again.
+    fn news(&self) -> Value {
+        json!({
+            "count": self.report.count, "lastTimestamp": self.time(self.report.last),
+            "message": self.message(),
+        })
+    }
+
+    fn whole(&self) -> Value {
+        let Subject {
+            api_version,
+            kind,
+            namespace,
+            name,
+            uid,
+        } = &self.report.subject;
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"namespace": namespace, "name": self.name()},
+            "involvedObject": {
+                "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name,
+                "uid": uid,
+            },
+            "type": "Warning",
+            "reason": self.report.reason,
+            "firstTimestamp": self.time(self.report.first),
+            "source": {"component": COMPONENT, "host": self.node},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self.node,
+        });
+        if let (Value::Object(object), Value::Object(news)) = (&mut object, self.news()) {
+            object.extend(news);
+        }
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_tells_when_it_happened_whatever_the_clock_does() {
+        let report = Report {
+            subject: Subject {
+                api_version: "v1",
+                kind: "Pod",
+                namespace: "shop".to_owned(),
+                name: format!("{}-x", "a".repeat(229)),
+                uid: "u-1".to_owned(),
+            },
+            reason: "PoolExhausted",
+            message: "é".repeat(2000),
+            count: 3,
+            first: Duration::from_secs(10),
+            last: Duration::from_secs(70),
+        };
+        let event = Event {
+            report: &report,
+            node: "node-1",
+            now: Duration::from_secs(100),
+            clock: Timestamp::from_millisecond(1_000_000_000_900).unwrap(),
+        };
+        let object = event.whole();
+        assert_eq!(object["firstTimestamp"], "2001-09-09T01:45:10Z");
+        assert_eq!(object["lastTimestamp"], "2001-09-09T01:46:10Z");
+        assert_eq!(object["count"], 3);
+        let message = object["message"].as_str().unwrap();
+        assert_eq!(message.chars().count(), MESSAGE_MAX);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        assert!(name.len() <= 253 && !name.contains("-."), "{name}");
+        let later = Event {
+            report: &Report {
+                count: 9,
+                last: Duration::from_secs(90),
+                ..report.clone()
+            },
+            ..event
+        };
+        assert_eq!(later.name(), name, "the same event");
+    }
+}

@@ -1,0 +1,142 @@
+//! Following all objects of a resource, of which only a part is kept.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{self, Event, watcher as follow_all};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{RETRY, RETRY_MAX, objects};
+
+/// Namespace, empty where there is none, and name.
+pub(super) type Key = (String, String);
+
+/// Why there is nothing newer than what was told last.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The API server has no such resource, in none of its versions.
+    Absent,
+    /// It does not answer, or refuses.
+    Failed(String),
+}
+
+/// A resource that is followed.
+pub(super) struct Resource {
+    /// Its versions, the newest first: the first that the API server has counts.
+    pub(super) versions: Vec<Api<DynamicObject>>,
+    /// Which of its objects.
+    pub(super) config: watcher::Config,
+    /// How soon it is asked for again where the API server has none of them.
+    pub(super) absent: Duration,
+}
+
+impl Resource {
+    /// Follows it, and tells what is kept of its objects whenever that may have changed. Ends when
+    /// `tell` says that nobody listens any more.
+    pub(super) async fn follow<T>(
+        self,
+        keep: impl Fn(&Value) -> T,
+        mut tell: impl FnMut(Result<&BTreeMap<Key, T>, Trouble>) -> bool,
+    ) {
+        let mut all = All::default();
+        let mut failures: u32 = 0;
+        let mut versions = self.versions.iter();
+        let mut version = versions.next();
+        while let Some(api) = version {
+            let mut events = std::pin::pin!(follow_all(api.clone(), self.config.clone()));
+            let error = loop {
+                match events.next().await {
+                    // A list that begins says nothing yet of whether the server answers.
+                    Some(Ok(event)) => {
+                        if !all.take(event, &keep) {
+                            // A list that begins says nothing yet of whether the server answers.
+                            continue;
+                        }
+                        failures = 0;
+                        if !tell(Ok(&all.by_key)) {
+                            return;
+                        }
+                    }
+                    Some(Err(error)) => break error,
+                    None => return,
+                }
+            };
+            let (trouble, wait) = if !is_absent(&error) {
+                // A watch that goes on says so with the next change only; a new one lists all.
+                let wait = RETRY * 2u32.pow(failures.min(6));
+                failures = failures.saturating_add(1);
+                (Trouble::Failed(error.to_string()), wait.min(RETRY_MAX))
+            } else if let Some(next) = versions.next() {
+                version = Some(next);
+                continue;
+            } else {
+                versions = self.versions.iter();
+                version = versions.next();
+                (Trouble::Absent, self.absent)
+            };
+            if !tell(Err(trouble)) {
+                return;
+            }
+            sleep(wait).await;
+        }
+    }
+}
+
+/// Whether the API server has no such resource.
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(
+        error,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
+    )
+}
+
+/// What is kept of the objects as they are known, and of those of a list that comes in.
+struct All<T> {
+    by_key: BTreeMap<Key, T>,
+    listed: Option<BTreeMap<Key, T>>,
+}
+
+impl<T> Default for All<T> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            listed: None,
+        }
+    }
+}
+
+impl<T> All<T> {
+    /// Takes an event; whether there is something whole to look at.
+    fn take(&mut self, event: Event<DynamicObject>, keep: impl Fn(&Value) -> T) -> bool {
+        match event {
+            Event::Init => self.listed = Some(BTreeMap::new()),
+            Event::InitApply(object) => {
+                let listed = self.listed.get_or_insert_default();
+                listed.extend(kept(object, keep));
+            }
+            Event::InitDone => self.by_key = self.listed.take().unwrap_or_default(),
+            Event::Apply(object) => self.by_key.extend(kept(object, keep)),
+            Event::Delete(object) => {
+                self.by_key.remove(&key(&object));
+            }
+        }
+        self.listed.is_none()
+    }
+}
+
+fn key(object: &DynamicObject) -> Key {
+    let metadata = &object.metadata;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    (text(&metadata.namespace), text(&metadata.name))
+}
+
+fn kept<T>(object: DynamicObject, keep: impl Fn(&Value) -> T) -> Option<(Key, T)> {
+    let key = key(&object);
+    // What came as JSON can be JSON.
+    let object = objects::value(object).ok()?;
+    Some((key, keep(&object)))
+}

@@ -1,0 +1,159 @@
+//! `NetworkPolicy` objects that select pods of this node while these pass by the host's stack, where
+//! policy engines of netfilter are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubernetes::policies::{Policy, Selected, selecting};
+use kubernetes::reports::Subject;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::client::Connection;
+use super::events::Events;
+use super::follow::{Key, Resource, Trouble};
+use super::metadata::Metadatas;
+use super::{RETRY_MAX, Signals, objects};
+use crate::api::{Command, Handle};
+
+/// How long changes gather.
+const GATHER: Duration = Duration::from_secs(1);
+/// How often it is looked without any sign of a change.
+const LOOK: Duration = Duration::from_mins(1);
+/// Most pods that an event names.
+const NAMED: usize = 5;
+
+/// What is known of policies that nobody may enforce.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unenforced {
+    /// Those that select pods of this node.
+    pub(crate) selected: Vec<Selected>,
+    /// Why policies are not followed.
+    pub(crate) error: Option<String>,
+}
+
+type Followed = (BTreeMap<Key, Policy>, Option<String>);
+
+/// Follows the policies.
+pub(super) fn follow(
+    connection: &Connection,
+    metadatas: Metadatas,
+    signals: Arc<Signals>,
+    agent: Handle,
+    events: Events,
+) -> watch::Receiver<Unenforced> {
+    let (policies, followed) = watch::channel(Followed::default());
+    let resource = Resource {
+        versions: vec![objects::policies(&connection.client)],
+        config: connection.watching(),
+        absent: RETRY_MAX,
+    };
+    tokio::spawn(resource.follow(Policy::read, move |told| {
+        policies.send_modify(|(all, error)| match told {
+            Ok(new) => {
+                all.clone_from(new);
+                *error = None;
+            }
+            Err(Trouble::Absent) => all.clear(),
+            Err(Trouble::Failed(new)) => *error = Some(new),
+        });
+        !policies.is_closed()
+    }));
+    let (sender, receiver) = watch::channel(Unenforced::default());
+    let watch = Watch {
+        followed,
+        metadatas,
+        signals,
+        agent,
+        events,
+        told: BTreeMap::new(),
+    };
+    tokio::spawn(watch.run(sender));
+    receiver
+}
+
+struct Watch {
+    followed: watch::Receiver<Followed>,
+    metadatas: Metadatas,
+    signals: Arc<Signals>,
+    agent: Handle,
+    events: Events,
+    /// The pods that an event has told of, by the policy's uid.
+    told: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Watch {
+    async fn run(mut self, sender: watch::Sender<Unenforced>) {
+        while !sender.is_closed() {
+            let change = async {
+                tokio::select! {
+                    Ok(()) = self.followed.changed() => {}
+                    () = self.signals.attached.notified() => {}
+                    () = self.metadatas.changed() => {}
+                }
+            };
+            if timeout(LOOK, change).await.is_ok() {
+                sleep(GATHER).await;
+            }
+            let Ok(endpoints) = self.agent.ask(Command::Endpoints).await else {
+                continue;
+            };
+            let pods = endpoints.into_iter().filter_map(|endpoint| endpoint.pod);
+            let pods: Vec<_> = pods.filter_map(|pod| self.metadatas.known(&pod)).collect();
+            let now = {
+                let followed = self.followed.borrow_and_update();
+                Unenforced {
+                    selected: selecting(followed.0.values(), &pods),
+                    error: followed.1.clone(),
+                }
+            };
+            self.tell(&now.selected);
+            sender.send_if_modified(|known| {
+                let changed = *known != now;
+                *known = now;
+                changed
+            });
+        }
+    }
+
+    /// Tells of policies that select other pods than they did.
+    fn tell(&mut self, selected: &[Selected]) {
+        let by_uid = |selected: &Selected| (selected.policy.uid.clone(), selected.pods.clone());
+        for one in selected {
+            let Selected { policy, pods } = one;
+            let told = self.told.get(&policy.uid);
+            if told.is_some_and(|told| pods.is_subset(told)) {
+                continue;
+            }
+            let subject = Subject {
+                api_version: "networking.k8s.io/v1",
+                kind: "NetworkPolicy",
+                namespace: policy.namespace.clone(),
+                name: policy.name.clone(),
+                uid: policy.uid.clone(),
+            };
+            let pods = named(pods);
+            self.events.tell(subject, "NotEnforced", message(&pods));
+        }
+        self.told = selected.iter().map(by_uid).collect();
+    }
+}
+
+fn named(pods: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = pods.iter().take(NAMED).map(String::as_str).collect();
+    let more = pods.len().saturating_sub(NAMED);
+    let names = names.join(", ");
+    if more > 0 {
+        format!("{names} and {more} more")
+    } else {
+        names
+    }
+}
+
+fn message(pods: &str) -> String {
+    format!(
+        "Towpath takes what pods of this node ({pods}) send and get past the host's stack, so a policy \
+         engine that works by netfilter does not see it; with datapath.path: stack it does"
+    )
+}

@@ -1,0 +1,127 @@
+//! Section `services`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use ipnet::IpNet;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::values::{UnicastAddr, refused};
+
+/// Section `services`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ServicesSection {
+    /// CIDRs of services.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub cidrs: ServiceCidrs,
+    /// External and load balancer addresses of services.
+    #[serde(deserialize_with = "crate::document::nullable")]
+    pub addresses: BTreeSet<UnicastAddr>,
+    /// Whether flows are noted that the host's stack carries, so that both directions take it.
+    pub nat: ServiceNat,
+}
+
+/// Whether the host translates what services are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceNat {
+    /// As soon as rules are seen that do, and until the agent ends.
+    #[default]
+    Auto,
+    /// It does.
+    On,
+    /// It does not.
+    Off,
+}
+
+/// The CIDRs of services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServiceCidrs {
+    /// Nobody says: in a cluster, its `ServiceCIDR` objects do.
+    #[default]
+    Unknown,
+    /// There are none.
+    None,
+    /// These.
+    These(BTreeSet<ServiceCidr>),
+}
+
+impl ServiceCidrs {
+    /// How it is written that there are none.
+    const NONE: &'static str = "none";
+
+    /// Those that are named.
+    pub fn iter(&self) -> impl Iterator<Item = IpNet> {
+        let these = match self {
+            Self::Unknown | Self::None => None,
+            Self::These(cidrs) => Some(cidrs),
+        };
+        these.into_iter().flatten().map(|cidr| cidr.0)
+    }
+}
+
+impl Serialize for ServiceCidrs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => serializer.serialize_str(Self::NONE),
+            Self::Unknown | Self::These(_) => serializer.collect_seq(self.iter()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ServiceCidrs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Cidrs;
+
+        impl<'de> Visitor<'de> for Cidrs {
+            type Value = ServiceCidrs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a sequence of CIDRs, or {}", ServiceCidrs::NONE)
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<ServiceCidrs, E> {
+                if text == ServiceCidrs::NONE {
+                    return Ok(ServiceCidrs::None);
+                }
+                Err(E::invalid_type(Unexpected::Str(text), &self))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<ServiceCidrs, A::Error> {
+                let cidrs = BTreeSet::deserialize(SeqAccessDeserializer::new(seq))?;
+                Ok(if cidrs.is_empty() {
+                    ServiceCidrs::Unknown
+                } else {
+                    ServiceCidrs::These(cidrs)
+                })
+            }
+        }
+
+        deserializer.deserialize_any(Cidrs)
+    }
+}
+
+/// A CIDR of services, in its canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ServiceCidr(IpNet);
+
+impl<'de> Deserialize<'de> for ServiceCidr {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let allowed = "a CIDR of IPv4 or IPv6, not all of it (10.96.0.0/12, fd00:96::/112)";
+        let net: IpNet = text
+            .parse()
+            .map_err(|_not_a_cidr: ipnet::AddrParseError| refused(&text, allowed))?;
+        if net.trunc() != net {
+            return Err(refused(&text, net.trunc()));
+        }
+        if net.prefix_len() == 0 {
+            return Err(refused(&text, allowed));
+        }
+        Ok(Self(net))
+    }
+}
