@@ -7,5 +7,8 @@
 
 mod agent;
 mod cluster;
+mod manifests;
+mod node;
+mod privileges;
 mod resources;
 mod scene;
