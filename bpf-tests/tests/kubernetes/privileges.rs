@@ -58,8 +58,12 @@ fn live(capabilities: &[&str]) {
         fabric.agent.ask("DELETE", &pod.path(), None).unwrap();
     }
     let log = fabric.agent.log();
-    for word in ["Operation not permitted", "Permission denied"] {
-        assert!(!log.contains(word), "{log}");
+    // The machine itself may not let anybody do so; kernels of today do not need it.
+    let lines = log.lines().filter(|line| !line.contains("locked memory"));
+    for line in lines {
+        for word in ["Operation not permitted", "Permission denied"] {
+            assert!(!line.contains(word), "{line}");
+        }
     }
     fabric.finish().unwrap();
 }
