@@ -1,7 +1,6 @@
 //! etcd and kube-apiserver as child processes.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -33,7 +32,6 @@ pub struct ApiServer {
     netns: Netns,
     folder: PathBuf,
     binaries: PathBuf,
-    address: IpAddr,
     store: Child,
     server: Option<Child>,
 }
@@ -44,14 +42,6 @@ impl ApiServer {
     /// # Errors
     /// When a binary is missing, or one of them does not become ready: with its log.
     pub fn start(netns: &Netns, folder: &Path) -> Result<Self> {
-        Self::start_at(netns, folder, Ipv4Addr::LOCALHOST.into())
-    }
-
-    /// The same at an address of the namespace, which the service `kubernetes` leads to then.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub fn start_at(netns: &Netns, folder: &Path, address: IpAddr) -> Result<Self> {
         let binaries = std::env::var_os(BINARIES_VARIABLE).with_context(|| {
             format!(
                 "{BINARIES_VARIABLE} names no folder with etcd and kube-apiserver: `cargo xtask \
@@ -82,7 +72,6 @@ impl ApiServer {
             netns: Netns::foreign(&netns.path())?,
             folder: folder.to_owned(),
             binaries,
-            address,
             store,
             server: None,
         };
@@ -120,8 +109,12 @@ impl ApiServer {
             .arg("--service-account-signing-key-file")
             .arg(&key)
             .args(["--etcd-servers", STORE])
-            .args(["--bind-address", &self.address.to_string()])
-            .args(["--advertise-address", &self.address.to_string()])
+            .args([
+                "--bind-address",
+                "127.0.0.1",
+                "--advertise-address",
+                "127.0.0.1",
+            ])
             .args(["--secure-port", &PORT.to_string()])
             .args(["--service-cluster-ip-range", SERVICES])
             .args(["--service-account-issuer", "https://kubernetes.default.svc"])
@@ -131,7 +124,7 @@ impl ApiServer {
             .args(["--watch-cache-sizes", "pods#100"]);
         self.server = Some(spawn(&mut command, &log)?);
         let mut ended = None;
-        let (netns, folder, url) = (&self.netns, &self.folder, self.url());
+        let (netns, folder) = (&self.netns, &self.folder);
         let child = self.server.as_mut();
         let Some(child) = child else {
             bail!("it was started")
@@ -141,8 +134,7 @@ impl ApiServer {
             if ended.is_some() {
                 return Ok(());
             }
-            let answer =
-                Caller::new(netns, url.clone(), &certificate(folder), ADMIN).get("/readyz")?;
+            let answer = Caller::new(netns, url(), &certificate(folder), ADMIN).get("/readyz")?;
             check(answer.code == 200, || answer.to_string())
         });
         let log = || fs::read_to_string(&log).unwrap_or_default();
@@ -155,7 +147,7 @@ impl ApiServer {
     /// Where it serves.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", SocketAddr::new(self.address, PORT))
+        url()
     }
 
     /// The file with the certificate that it shows, and its issuer's.
@@ -173,7 +165,7 @@ impl ApiServer {
     /// Asks with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Caller<'_> {
-        Caller::new(&self.netns, self.url(), &self.certificate(), token)
+        Caller::new(&self.netns, url(), &self.certificate(), token)
     }
 
     /// A token of a service account that exists.
@@ -263,27 +255,26 @@ impl Drop for ApiServer {
     }
 }
 
+fn url() -> String {
+    format!("https://127.0.0.1:{PORT}")
+}
+
 fn certificate(folder: &Path) -> PathBuf {
     folder.join("certificates/apiserver.crt")
 }
 
-/// Has a command write to a log.
-pub(super) fn log_to<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Command> {
+fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
     let log = File::options().create(true).append(true).open(log)?;
-    Ok(command
+    command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log))
-}
-
-fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
-    log_to(command, log)?;
+        .stderr(log);
     let program = command.get_program().to_owned();
     let child = command.spawn();
     child.with_context(|| format!("cannot start {}", program.display()))
 }
 
-pub(super) fn end(child: &mut Child) {
+fn end(child: &mut Child) {
     // It may have ended by itself.
     let _ended = child.kill().and_then(|()| child.wait());
 }

@@ -18,7 +18,7 @@ use towpath::intent::Family;
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// Where the node's object is.
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
-pub(crate) const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
+const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// The node and its cluster.
 pub(crate) struct Cluster {

@@ -8,7 +8,6 @@
 mod agent;
 mod cluster;
 mod manifests;
-mod node;
 mod privileges;
 mod resources;
 mod scene;

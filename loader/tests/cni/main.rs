@@ -390,7 +390,9 @@ fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
     let node = Node::new();
     fs::write(node.conflist(), "of an earlier boot").unwrap();
     let keeper = Keeper::start(&node, &[]);
-    soon("the binaries come", || node.path("bin/towpath-ipam").exists());
+    soon("the binaries come", || {
+        node.path("bin/towpath-ipam").exists()
+    });
     assert!(!node.conflist().exists(), "no agent is ready");
     let _asked = node.agent(2, "not-ready");
     soon("the list comes", || node.conflist().exists());
@@ -400,7 +402,9 @@ fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
     fs::remove_file(node.path("agent.sock")).unwrap();
     let keeper = Keeper::start(&node, &[]);
     fs::remove_file(node.path("bin/towpath-cni")).unwrap();
-    soon("the binary is back", || node.path("bin/towpath-cni").exists());
+    soon("the binary is back", || {
+        node.path("bin/towpath-cni").exists()
+    });
     assert_eq!(node.inode("conf/10-towpath.conflist"), before);
     keeper.stop();
     assert_eq!(node.inode("conf/10-towpath.conflist"), before);

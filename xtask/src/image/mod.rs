@@ -8,11 +8,11 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::artifacts::{self, Executable, Metadata, Package};
+use crate::artifacts::{self, Metadata, Package};
 use crate::console::note;
 use crate::setup::Need;
 use crate::{plugin, process, setup};
-pub(crate) use recipe::Recipe;
+use recipe::Recipe;
 
 /// Options of `image`.
 #[derive(Args)]
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The recipe of the agent's image.
-pub(crate) fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Recipe {
+fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Recipe {
     Recipe {
         files: vec![
             (agent.to_owned(), "/towpath".to_owned()),
@@ -98,7 +98,7 @@ pub(crate) fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Rec
 }
 
 /// Builds an image into a file.
-pub(crate) fn build(recipe: &Recipe, archive: &Path) -> Result<String> {
+fn build(recipe: &Recipe, archive: &Path) -> Result<String> {
     let folder = archive.parent().context("the image's file has a folder")?;
     std::fs::create_dir_all(folder)?;
     recipe.build(
@@ -118,34 +118,6 @@ fn build_twice(recipe: &Recipe, archive: &Path) -> Result<String> {
     );
     note(&format!("image: built twice, the same: {digest}"));
     Ok(digest)
-}
-
-/// The image for tests: of what is built for them, with the libraries that it needs. Returns where it
-/// is.
-pub(crate) fn for_tests(executables: &[Executable], metadata: &Metadata) -> Result<PathBuf> {
-    setup::ensure(&[Need::Image])?;
-    let binary = |name| artifacts::binary(executables, name);
-    let (agent, plugin) = (binary("towpath")?, binary("towpath-cni")?);
-    let folder = datapath_build::workspace_root().join("target/image");
-    std::fs::create_dir_all(&folder)?;
-    // Most of it is for debuggers.
-    let small = folder.join("towpath-test");
-    let mut strip = Command::new("strip");
-    process::run(strip.arg("--strip-debug").arg("-o").arg(&small).arg(agent))?;
-    let mut recipe = of_binaries(&small, plugin, metadata.package("towpath")?);
-    recipe.files.extend(libraries(agent)?);
-    let archive = folder.join("test.tar");
-    build_twice(&recipe, &archive)?;
-    Ok(archive)
-}
-
-/// The libraries of a program, each where the program looks for it.
-fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let listed = process::output(Command::new("ldd").arg(program))?;
-    let paths = listed
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'));
-    Ok(paths.map(|path| (path.into(), path.to_owned())).collect())
 }
 
 /// Builds the agent as it is released, with its C library in it: of glibc, whose allocator it keeps
