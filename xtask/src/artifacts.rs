@@ -44,6 +44,15 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     /// Its name.
     pub(crate) name: String,
+    /// Its version.
+    #[serde(default)]
+    pub(crate) version: String,
+    /// What it is.
+    pub(crate) description: Option<String>,
+    /// How it may be used (SPDX).
+    pub(crate) license: Option<String>,
+    /// Where its sources are.
+    pub(crate) repository: Option<String>,
     /// Its `Cargo.toml`.
     pub(crate) manifest_path: PathBuf,
     /// What it depends on, ours and others'.
@@ -97,6 +106,12 @@ impl Metadata {
             .args(["--format-version", "1", "--no-deps"]);
         serde_json::from_str(&process::output(&mut command)?)
             .context("cargo metadata printed something else than expected")
+    }
+
+    /// A member package, by its name.
+    pub(crate) fn package(&self, name: &str) -> Result<&Package> {
+        let found = self.packages.iter().find(|package| package.name == name);
+        found.with_context(|| format!("the workspace has no package {name}"))
     }
 
     /// Targets that `cargo test` makes a test program of.

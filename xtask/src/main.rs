@@ -7,6 +7,7 @@ mod console;
 mod demo;
 mod ebpf;
 mod follow;
+mod image;
 mod lint;
 mod mirror;
 mod plugin;
@@ -36,6 +37,8 @@ enum Command {
     BuildEbpf(ebpf::Options),
     /// Build the CNI plugin as it is installed: static, and no larger than it may be.
     BuildCni,
+    /// Build the agent's container image, the same each time.
+    Image(image::Options),
     /// Boot the kernels of the matrix and compare what their verifiers make of the programs with
     /// docs/verifier-cost.md (needs root).
     VerifierCost(vm::CostOptions),
@@ -71,6 +74,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Command::BuildEbpf(options) => ebpf::run(&options).map(|()| ExitCode::SUCCESS),
         Command::BuildCni => plugin::run().map(|()| ExitCode::SUCCESS),
+        Command::Image(options) => image::run(&options).map(|()| ExitCode::SUCCESS),
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),

@@ -1,7 +1,7 @@
 //! `build-cni`: the CNI plugin as it is installed, static and small.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,12 +12,24 @@ use crate::process;
 /// The target whose C library is made for static programs.
 const MUSL: &str = "x86_64-unknown-linux-musl";
 /// What stands in for it where it is not installed.
-const GNU: &str = "x86_64-unknown-linux-gnu";
+pub(crate) const GNU: &str = "x86_64-unknown-linux-gnu";
+/// Has the compiler put the C library of that into programs.
+pub(crate) const STATIC: &str = "-C target-feature=+crt-static";
 /// Largest size: it is read from disk for every pod that starts.
 const LARGEST: u64 = 3 * 1024 * 1024 / 2;
 
 /// Builds the plugin and prints where it is and how large.
 pub(crate) fn run() -> Result<()> {
+    let path = build(&Metadata::read()?)?;
+    println!("{} {} KiB", path.display(), size_of(&path)?.div_ceil(1024));
+    Ok(())
+}
+
+/// Builds the plugin.
+///
+/// # Errors
+/// When it is larger than it may be.
+pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
     let mut build = process::locked_cargo("build");
     build.args([
         "--package",
@@ -30,19 +42,21 @@ pub(crate) fn run() -> Result<()> {
         build.arg(MUSL);
     } else {
         build.arg(GNU);
-        build.env("RUSTFLAGS", "-C target-feature=+crt-static");
+        build.env("RUSTFLAGS", STATIC);
     }
-    let executables = artifacts::build(&mut build, &Metadata::read()?)?;
+    let executables = artifacts::build(&mut build, metadata)?;
     let path = artifacts::binary(&executables, "towpath-cni")?;
-    let size = fs::metadata(path)
-        .with_context(|| format!("look at {}", path.display()))?
-        .len();
-    println!("{} {} KiB", path.display(), size.div_ceil(1024));
+    let size = size_of(path)?;
     ensure!(
         size <= LARGEST,
         "the plugin has {size} bytes, {LARGEST} are allowed"
     );
-    Ok(())
+    Ok(path.to_owned())
+}
+
+fn size_of(path: &Path) -> Result<u64> {
+    let metadata = fs::metadata(path).with_context(|| format!("look at {}", path.display()))?;
+    Ok(metadata.len())
 }
 
 /// Whether the compiler has a target's standard library.

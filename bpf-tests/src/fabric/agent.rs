@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -79,6 +80,24 @@ impl Agent {
         merge(&mut config, settings);
         fs::write(agent.config_path(), serde_json::to_string_pretty(&config)?)?;
         Ok(agent)
+    }
+
+    /// Has the agent run with these capabilities and no others, as the runtime of a container starts it.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn confine(&mut self, capabilities: &[&str]) -> Result<()> {
+        let path = self.folder.join("confined");
+        let names = capabilities.iter().map(|name| format!(",+{name}"));
+        let names = format!("-all{}", names.collect::<String>()).to_lowercase();
+        let script = format!(
+            "#!/bin/sh\nexec setpriv --bounding-set={names} --inh-caps=-all --no-new-privs '{}' \"$@\"\n",
+            binary()?.display()
+        );
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        self.binary = path;
+        Ok(())
     }
 
     /// Changes a setting in the configuration file, named by a JSON pointer; the agent reads it at

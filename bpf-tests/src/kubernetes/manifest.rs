@@ -36,7 +36,8 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
 ];
 
 /// The folder of the manifests.
-fn deploy() -> PathBuf {
+#[must_use]
+pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
@@ -59,7 +60,15 @@ pub fn crds() -> Result<Vec<Value>> {
 pub fn read(path: &str) -> Result<Vec<Value>> {
     let file = deploy().join(path);
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    serde_yaml_ng::Deserializer::from_str(&text)
+    documents(&text).with_context(|| file.display().to_string())
+}
+
+/// The documents of a text, as objects.
+///
+/// # Errors
+/// When one is no YAML.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
+    serde_yaml_ng::Deserializer::from_str(text)
         .map(|document| {
             // Anchors and what refers to them.
             let mut value = serde_yaml_ng::Value::deserialize(document)?;

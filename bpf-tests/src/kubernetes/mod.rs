@@ -3,11 +3,13 @@
 
 mod curl;
 mod instance;
+mod kubectl;
 mod manifest;
 pub mod proxy;
 mod server;
 
 pub use curl::{Answer, Caller};
 pub use instance::MetadataService;
-pub use manifest::{crds, path_of, read as read_manifest};
+pub use kubectl::{Done, Kubectl};
+pub use manifest::{crds, deploy, documents, path_of, read as read_manifest};
 pub use server::ApiServer;

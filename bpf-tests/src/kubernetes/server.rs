@@ -202,6 +202,14 @@ impl ApiServer {
         Ok(path)
     }
 
+    /// Writes a kubeconfig of who may do everything.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn admin_kubeconfig(&self) -> Result<PathBuf> {
+        self.kubeconfig("admin", &self.url(), ADMIN)
+    }
+
     /// Applies objects, one after the other.
     ///
     /// # Errors

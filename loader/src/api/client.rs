@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::VERSION;
-use super::error::{ApiError, ErrorBody};
+use super::error::{ApiError, ErrorBody, ErrorCode};
 use super::types::{
     AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter,
     MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats, PoolStatus, Status,
@@ -129,6 +129,17 @@ impl Client {
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
         self.call(Method::GET, "status", Vec::new()).await
+    }
+
+    /// Whether pods can be added, or could be if there were addresses left.
+    ///
+    /// # Errors
+    /// When they cannot; see [`ClientError`].
+    pub async fn ready(&self) -> Result<(), ClientError> {
+        match self.call(Method::GET, "ready", Vec::new()).await {
+            Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::Exhausted => Ok(()),
+            answer => answer.map(|_: serde_json::Value| ()),
+        }
     }
 
     /// The pools.

@@ -61,6 +61,11 @@ pub(super) enum Command {
     /// Ends with 0 when everything is ready, with 4 when something is not.
     Status(Output),
 
+    /// Ask whether pods can be added.
+    ///
+    /// Ends with 0 when they can, or could be if there were addresses left.
+    Ready,
+
     /// List the endpoints (pod attachments).
     Endpoints(Output),
 
@@ -268,13 +273,8 @@ Example:
     Install {
         #[command(flatten)]
         place: PlaceArgs,
-        /// The plugin's binary; without this, `towpath-cni` beside our own.
-        #[arg(long, value_name = "FILE")]
-        plugin: Option<PathBuf>,
-        /// An own configuration list, which is checked; without this, one is made: our plugin, and
-        /// `portmap` behind it where it is installed.
-        #[arg(long, value_name = "FILE")]
-        conflist: Option<PathBuf>,
+        #[command(flatten)]
+        content: ContentArgs,
         /// Wait for an agent that is not ready, this many seconds.
         #[arg(
             long,
@@ -288,6 +288,25 @@ Example:
         output: Output,
     },
 
+    /// Install the plugin when the agent is ready, and keep it installed until SIGTERM.
+    ///
+    /// What runs beside the agent in its pod. A list that was left before the node's last boot goes
+    /// first, so that the runtime calls the node's network ready only when the agent is; what
+    /// somebody changes or removes comes back within a second. What is installed stays when this
+    /// ends: pods can be deleted while no agent runs.
+    #[command(after_help = "\
+Example:
+  towpath cni keep --uninstall-at-end")]
+    Keep {
+        #[command(flatten)]
+        place: PlaceArgs,
+        #[command(flatten)]
+        content: ContentArgs,
+        /// Remove the plugin at the end: for a node that gets another network.
+        #[arg(long)]
+        uninstall_at_end: bool,
+    },
+
     /// Take the configuration list away, then the plugin.
     Uninstall {
         #[command(flatten)]
@@ -295,6 +314,18 @@ Example:
         #[command(flatten)]
         output: Output,
     },
+}
+
+/// What is installed.
+#[derive(Debug, Args)]
+pub(super) struct ContentArgs {
+    /// The plugin's binary; without this, `towpath-cni` beside our own.
+    #[arg(long, value_name = "FILE")]
+    pub(super) plugin: Option<PathBuf>,
+    /// An own configuration list, which is checked; without this, one is made: our plugin, and
+    /// `portmap` behind it where it is installed.
+    #[arg(long, value_name = "FILE")]
+    pub(super) conflist: Option<PathBuf>,
 }
 
 /// Where the runtime looks for plugins and their configuration.

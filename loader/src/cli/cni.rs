@@ -3,32 +3,55 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::{CniCommand, PlaceArgs};
+use super::args::{CniCommand, ContentArgs, PlaceArgs};
 use super::output;
 use super::table::one_line;
 use crate::cni::{self, Install, Place, Report};
 
 /// Runs one of them; `socket` is the agent's, `state_dir` the plugin's.
-pub(super) fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) -> Result<()> {
+pub(super) async fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) -> Result<()> {
+    let install = |place: PlaceArgs, content: ContentArgs| Install {
+        place: place.into(),
+        plugin: content.plugin,
+        conflist: content.conflist,
+        wait: None,
+        socket,
+        state_dir: state_dir.to_owned(),
+    };
     let (report, output) = match command {
         CniCommand::Install {
             place,
-            plugin,
-            conflist,
+            content,
             wait_ready,
             output,
         } => {
             let install = Install {
-                place: place.into(),
-                plugin,
-                conflist,
                 wait: wait_ready.map(|seconds| Duration::from_secs(seconds.into())),
-                socket,
-                state_dir: state_dir.to_owned(),
+                ..install(place, content)
             };
             (cni::install(&install)?, output)
+        }
+        CniCommand::Keep {
+            place,
+            content,
+            uninstall_at_end,
+        } => {
+            let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+            let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+            let install = install(place, content);
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                never = cni::keep(&install) => match never? {},
+            }
+            if uninstall_at_end {
+                let report = cni::uninstall(&install.place)?;
+                tracing::info!(files = ?report.changed, "removed");
+            }
+            return Ok(());
         }
         CniCommand::Uninstall { place, output } => (cni::uninstall(&place.into())?, output),
     };

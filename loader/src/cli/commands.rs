@@ -10,7 +10,8 @@ use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use super::args::{
-    Cli, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand, OwnerArgs,
+    Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand,
+    OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
 use super::{cni, output, render};
@@ -20,6 +21,7 @@ use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
 use crate::config::Config;
 use crate::intent::Family;
 use crate::masquerade::Tuple;
+use crate::netlink::find_sysctls_in;
 use crate::types::Owner;
 use crate::view::ObjectState;
 
@@ -55,6 +57,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Run
         | Command::Status(_)
+        | Command::Ready
         | Command::Endpoints(_)
         | Command::Pools(_)
         | Command::Addresses(_)
@@ -69,15 +72,20 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         | Command::Config(ConfigCommand::Show(_)) => {}
     }
     let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
+    find_sysctls_in(config.kernel.sysctls.as_path());
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
-    if let Command::Cni(command) = command {
-        cni::run(command, socket, config.cni.pending_deletes.state_dir())?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("start the runtime")?;
+    if let Command::Cni(command) = command {
+        if matches!(command, CniCommand::Keep { .. }) {
+            log(&config);
+        }
+        let state_dir = config.cni.pending_deletes.state_dir();
+        runtime.block_on(cni::run(command, socket, state_dir))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     runtime.block_on(with_config(command, config, Client::new(socket)))
 }
 
@@ -98,6 +106,7 @@ async fn with_config(
                 return Ok(ExitCode::from(NOT_READY));
             }
         }
+        Command::Ready => client.ready().await?,
         Command::Endpoints(output) => {
             output::value(
                 output,

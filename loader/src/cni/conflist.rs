@@ -11,7 +11,7 @@ use towpath_cni::config::{PLUGIN, SOCKET, STATE_DIR};
 use towpath_cni::spec::SpecVersion;
 
 /// The reference plugin that does `hostPort`.
-const PORTMAP: &str = "portmap";
+pub(super) const PORTMAP: &str = "portmap";
 /// What runtimes of the last years and Debian's plugins all speak.
 const COMMON: SpecVersion = SpecVersion::V1_0_0;
 

@@ -3,6 +3,7 @@
 
 mod conflist;
 mod files;
+mod keep;
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,6 +15,7 @@ use towpath_cni::agent::{Agent, CallError};
 use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 
 use files::Folder;
+pub use keep::keep;
 
 /// Name of the configuration list. Runtimes take the first by name.
 pub const CONFLIST: &str = "10-towpath.conflist";

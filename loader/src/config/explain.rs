@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 72] = [
+pub(super) const HELP: [(&str, &str); 73] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -70,6 +70,10 @@ pub(super) const HELP: [(&str, &str); 72] = [
     (
         "kernel.route-protocol",
         "Protocol of routes and rules: kernel (systemd-networkd leaves those alone), or 5 to 255.",
+    ),
+    (
+        "kernel.sysctls",
+        "Folder of the network's sysctls. In a container /proc/sys is read-only: there, where the host's is mounted.",
     ),
     (
         "services.cidrs",

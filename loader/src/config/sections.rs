@@ -72,11 +72,22 @@ pub enum PathMode {
 }
 
 /// Section `kernel`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KernelSection {
     /// Protocol of our routes and rules.
     pub route_protocol: RouteProtocol,
+    /// Folder of the network's sysctls.
+    pub sysctls: AbsolutePath,
+}
+
+impl Default for KernelSection {
+    fn default() -> Self {
+        Self {
+            route_protocol: RouteProtocol::default(),
+            sysctls: AbsolutePath::known("/proc/sys/net"),
+        }
+    }
 }
 
 /// What is logged: this level and the more severe ones.

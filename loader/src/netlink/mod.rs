@@ -27,7 +27,9 @@ pub use self::netns::netns_at;
 pub use self::others::Others;
 use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
-pub use self::sysctl::{automatic_ports, reserved_ports, routing_sysctls, write_reserved_ports};
+pub use self::sysctl::{
+    automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
+};
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, Observed, StepKind};
 

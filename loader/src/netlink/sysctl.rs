@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::Context;
 
@@ -30,9 +31,24 @@ const NODE: [Sysctl; 3] = [
     },
 ];
 
+/// Where they are, unless the process was told another place.
+const USUAL: &str = "/proc/sys/net";
+/// The place that it was told: there is one tree of them, as there is one kernel.
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has this process find them in another folder from now on: containers see `/proc/sys` read-only.
+/// The first call counts.
+pub fn find_sysctls_in(folder: &Path) {
+    FOLDER.get_or_init(|| folder.to_owned());
+}
+
+fn folder() -> &'static Path {
+    FOLDER.get().map_or(Path::new(USUAL), PathBuf::as_path)
+}
+
 /// Where a sysctl is. `device` is a device's name, `all`, or nothing for the family's own.
 pub(super) fn path(family: Family, device: Option<&str>, name: &str) -> PathBuf {
-    let mut path = PathBuf::from("/proc/sys/net");
+    let mut path = folder().to_owned();
     path.push(match family {
         Family::V4 => "ipv4",
         Family::V6 => "ipv6",
@@ -128,9 +144,7 @@ pub fn automatic_ports() -> Option<PortList> {
 
 /// A number that netfilter has as a sysctl; none where the part of the kernel is missing.
 pub(crate) fn netfilter(name: &str) -> Option<u32> {
-    read(&Path::new("/proc/sys/net/netfilter").join(name))?
-        .parse()
-        .ok()
+    read(&folder().join("netfilter").join(name))?.parse().ok()
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -11,10 +11,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use towpath::types::{EndpointId, Owner};
@@ -69,27 +72,33 @@ impl Node {
     }
 
     fn run(&self, command: &str, more: &[&str], fault: Option<&str>) -> Output {
+        let mut command = self.command(command, &[&["--output=json"], more].concat());
+        command
+            .envs(fault.map(|point| ("TOWPATH_FAULT", point)))
+            .output()
+            .unwrap()
+    }
+
+    fn command(&self, command: &str, more: &[&str]) -> Command {
         let path = |name| self.path(name).display().to_string();
         let mut args = vec![
             "--socket".to_owned(),
             path("agent.sock"),
             "cni".to_owned(),
             command.to_owned(),
-            "--output=json".to_owned(),
             format!("--bin-dir={}", path("bin")),
             format!("--conf-dir={}", path("conf")),
         ];
-        if command == "install" {
+        if command != "uninstall" {
             args.push(format!("--plugin={}", path("plugin")));
         }
-        Command::new(env!("CARGO_BIN_EXE_towpath"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command
             .args(args)
             .args(more)
             .env_remove("TOWPATH_CONFIG")
-            .env_remove("TOWPATH_SOCKET")
-            .envs(fault.map(|point| ("TOWPATH_FAULT", point)))
-            .output()
-            .unwrap()
+            .env_remove("TOWPATH_SOCKET");
+        command
     }
 
     fn install(&self) -> Value {
@@ -337,6 +346,84 @@ fn a_kill_at_any_step_leaves_nothing_that_the_next_run_does_not_make_good() {
         report(&node.run("uninstall", &[], None));
         assert!(node.files().is_empty());
     }
+}
+
+/// `towpath cni keep`, which runs until it is told to stop.
+struct Keeper(Child);
+
+impl Keeper {
+    fn start(node: &Node, more: &[&str]) -> Self {
+        let config = node.path("config.yaml");
+        let folder = node.path("state").join("pending-deletes");
+        let text = format!("cni: {{pending-deletes: {}}}", folder.display());
+        fs::write(&config, text).unwrap();
+        let config = format!("--config={}", config.display());
+        let mut command = node.command("keep", &[&[config.as_str()], more].concat());
+        Self(command.spawn().unwrap())
+    }
+
+    fn stop(mut self) {
+        let id = Pid::from_raw(self.0.id().try_into().unwrap());
+        kill(id, Signal::SIGTERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // It may have been stopped.
+        let _ended = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Waits until something is so.
+fn soon(what: &str, is: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
+    let node = Node::new();
+    fs::write(node.conflist(), "of an earlier boot").unwrap();
+    let keeper = Keeper::start(&node, &[]);
+    soon("the binaries come", || {
+        node.path("bin/towpath-ipam").exists()
+    });
+    assert!(!node.conflist().exists(), "no agent is ready");
+    let _asked = node.agent(2, "not-ready");
+    soon("the list comes", || node.conflist().exists());
+    keeper.stop();
+    // What is installed stays, and so it does where the next one finds no agent.
+    let before = node.inode("conf/10-towpath.conflist");
+    fs::remove_file(node.path("agent.sock")).unwrap();
+    let keeper = Keeper::start(&node, &[]);
+    fs::remove_file(node.path("bin/towpath-cni")).unwrap();
+    soon("the binary is back", || {
+        node.path("bin/towpath-cni").exists()
+    });
+    assert_eq!(node.inode("conf/10-towpath.conflist"), before);
+    keeper.stop();
+    assert_eq!(node.inode("conf/10-towpath.conflist"), before);
+}
+
+#[test]
+fn what_somebody_takes_away_comes_back_and_goes_when_it_is_to() {
+    let node = Node::new();
+    let _asked = node.agent(0, "");
+    let keeper = Keeper::start(&node, &["--uninstall-at-end"]);
+    let is_there = || node.conflist().exists();
+    soon("it is installed", is_there);
+    fs::remove_file(node.conflist()).unwrap();
+    soon("the list is back", is_there);
+    fs::write(node.path("bin/towpath-cni"), "another").unwrap();
+    let good = || fs::read(node.path("bin/towpath-cni")).unwrap() == PLUGIN;
+    soon("the binary is as it was", good);
+    keeper.stop();
+    assert!(node.files().is_empty());
 }
 
 /// The plugin names an owner's files as the agent names its device.

@@ -2,7 +2,7 @@
 //! registry of packages has their binaries.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,49 +23,94 @@ const PACKAGE: &str = "kubernetes";
 const VERSION: &str = "v1.20.2";
 /// The folder of the tree in a Go path.
 const TREE: &str = "src/k8s.io/kubernetes";
-/// kube-proxy's binary, and the name of its cache.
-const KUBE_PROXY: &str = "kube-proxy";
-/// The name of the cache that has the API server and its store, and their binaries there.
+/// The name of the API server, and its and its store's binaries.
 const API_SERVER: &str = "kube-apiserver";
 const API_SERVER_BINARIES: [&str; 2] = ["etcd", "kube-apiserver"];
-/// Names a folder that has both, as the tools of other projects put them.
+const KUBECTL: &str = "kubectl";
+const KUBE_PROXY: &str = "kube-proxy";
+/// Names a folder that has some of them, as the tools of other projects put them.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 
-/// kube-proxy's binary: from the cache, else built, which takes some minutes.
-pub(crate) fn kube_proxy() -> Result<PathBuf> {
-    let cache = Cache::open(KUBE_PROXY)?;
-    let _lock = cache.lock()?;
-    let binary = cache.place("bin").join(KUBE_PROXY);
-    if !binary.is_file() {
-        prepare(KUBE_PROXY, &binary)?;
-        cache
-            .fill("bin", |work| Tree::fetch(work)?.build(KUBE_PROXY))
-            .with_context(|| format!("cannot build {KUBE_PROXY}"))?;
-    }
-    Ok(binary)
+/// Finds the programs, or builds them: the sources are fetched for the first, and unpacked once.
+#[derive(Default)]
+pub(crate) struct Kubernetes {
+    /// One run builds at a time.
+    lock: Option<File>,
+    tree: Option<Tree>,
 }
 
-/// The folder that has kube-apiserver and etcd: the one that `KUBEBUILDER_ASSETS` names, else the
-/// cache's, built where it is not there, which takes up to ten minutes.
-///
-/// # Errors
-/// When the folder that is named lacks one of them.
-pub(crate) fn api_server() -> Result<PathBuf> {
-    if let Some(folder) = env::var_os(ASSETS) {
-        let folder = PathBuf::from(folder);
-        check_assets(&folder)?;
-        return Ok(folder);
+impl Kubernetes {
+    /// The folder that has kube-apiserver and etcd: the one that `KUBEBUILDER_ASSETS` names, else the
+    /// cache's, built where it is not there, which takes up to ten minutes.
+    ///
+    /// # Errors
+    /// When the folder that is named lacks one of them.
+    pub(crate) fn api_server(&mut self) -> Result<PathBuf> {
+        if let Some(folder) = env::var_os(ASSETS) {
+            let folder = PathBuf::from(folder);
+            check_assets(&folder)?;
+            return Ok(folder);
+        }
+        self.folder(API_SERVER, |tree, work| {
+            fetch_store(work)?;
+            openapi::generate(tree)?;
+            tree.build(API_SERVER, work)
+        })
     }
-    let cache = Cache::open(API_SERVER)?;
-    let _lock = cache.lock()?;
-    let folder = cache.place("bin");
-    if !folder.join(API_SERVER).is_file() {
-        prepare(API_SERVER, &folder)?;
-        cache
-            .fill("bin", build_api_server)
-            .with_context(|| format!("cannot build {API_SERVER}"))?;
+
+    /// kubectl's binary: the one beside what `KUBEBUILDER_ASSETS` names, else the cache's.
+    pub(crate) fn kubectl(&mut self) -> Result<PathBuf> {
+        let named = env::var_os(ASSETS).map(|folder| PathBuf::from(folder).join(KUBECTL));
+        match named.filter(|binary| binary.is_file()) {
+            Some(binary) => Ok(binary),
+            None => self.program(KUBECTL),
+        }
     }
-    Ok(folder)
+
+    /// kube-proxy's binary.
+    pub(crate) fn kube_proxy(&mut self) -> Result<PathBuf> {
+        self.program(KUBE_PROXY)
+    }
+
+    /// A program that is built by itself, which takes a minute or two.
+    fn program(&mut self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder(name, |tree, work| tree.build(name, work))?;
+        Ok(folder.join(name))
+    }
+
+    /// The folder of the cache that has a program; `build` makes it in a work folder.
+    fn folder(
+        &mut self,
+        name: &str,
+        build: impl FnOnce(&Tree, &Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let folder = Cache::open(name)?.place("bin");
+        let is_there = || folder.join(name).is_file();
+        if is_there() {
+            return Ok(folder);
+        }
+        let sources = Cache::open(PACKAGE)?;
+        if self.lock.is_none() {
+            self.lock = Some(sources.lock()?);
+        }
+        // Another run may have built it meanwhile.
+        if !is_there() {
+            ensure(&[Need::Kubernetes])?;
+            note(&format!(
+                "setup: building {name} (source package {PACKAGE} of {SUITE}; some minutes) into {}",
+                folder.display()
+            ));
+            let tree = match self.tree.take() {
+                Some(tree) => tree,
+                None => Tree::fetch(&sources.place("sources"))?,
+            };
+            let tree = self.tree.insert(tree);
+            Cache::open(name)?
+                .fill("bin", |work| build(tree, work))
+                .with_context(|| format!("cannot build {name}"))?;
+        }
+        Ok(folder)
+    }
 }
 
 fn check_assets(folder: &Path) -> Result<()> {
@@ -82,31 +127,25 @@ fn check_assets(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn prepare(name: &str, place: &Path) -> Result<()> {
-    ensure(&[Need::Kubernetes])?;
-    note(&format!(
-        "setup: building {name} (source package {PACKAGE} of {SUITE}; some minutes) into {}",
-        place.display()
-    ));
-    Ok(())
-}
-
-/// Builds the server in a folder, and puts its store beside it.
-fn build_api_server(work: &Path) -> Result<()> {
-    let tree = Tree::fetch(work)?;
-    let debs = work.join("debs");
-    fs::create_dir_all(debs.join("result"))?;
-    Mirror::open(SUITE, &work.join("apt"))?
-        .download_packages(&["etcd-server", openapi::REFLECT_PACKAGE], &debs)?;
-    unpacked::unpack(&debs)?;
-    let unpacked = debs.join("result");
+/// Puts the API server's store into the folder `result` of a work folder.
+fn fetch_store(work: &Path) -> Result<()> {
+    let unpacked = fetch_packages(&["etcd-server"], work)?;
     fs::copy(unpacked.join("usr/bin/etcd"), work.join("result/etcd"))
-        .context("Debian's etcd-server has no usr/bin/etcd")?;
-    openapi::complete(&tree, &unpacked)?;
-    tree.build(API_SERVER)
+        .context("Debian's etcd-server has no usr/bin/etcd")
+        .map(drop)
 }
 
-/// The unpacked sources in a work folder.
+/// Fetches and unpacks packages of Debian below a folder, and returns where.
+fn fetch_packages(packages: &[&str], work: &Path) -> Result<PathBuf> {
+    let debs = work.join("debs");
+    let unpacked = debs.join("result");
+    fs::create_dir_all(&unpacked)?;
+    Mirror::open(SUITE, &work.join("apt"))?.download_packages(packages, &debs)?;
+    unpacked::unpack(&debs)?;
+    Ok(unpacked)
+}
+
+/// The unpacked sources in a work folder, for as long as something may be built of them.
 pub(super) struct Tree {
     work: PathBuf,
     /// Where the sources are.
@@ -114,8 +153,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Fetches and unpacks them.
+    /// Fetches and unpacks them into a folder.
     fn fetch(work: &Path) -> Result<Self> {
+        if work.exists() {
+            // A run that was stopped left them.
+            fs::remove_dir_all(work)?;
+        }
         let (packages, folder) = (work.join("packages"), work.join("path").join(TREE));
         for folder in [&packages, &folder] {
             fs::create_dir_all(folder)?;
@@ -133,10 +176,12 @@ impl Tree {
                 .arg("--directory")
                 .arg(&folder),
         )?;
-        Ok(Self {
+        let tree = Self {
             work: work.to_owned(),
             folder,
-        })
+        };
+        openapi::renew_reflect(&tree, &fetch_packages(&[openapi::REFLECT_PACKAGE], work)?)?;
+        Ok(tree)
     }
 
     /// The folder of the Go path that the sources are in.
@@ -144,12 +189,9 @@ impl Tree {
         self.work.join("path/src")
     }
 
-    /// Builds one of Kubernetes' own programs into the folder `result`.
-    fn build(&self, name: &str) -> Result<()> {
-        self.go_build(
-            &format!("./cmd/{name}"),
-            &self.work.join("result").join(name),
-        )
+    /// Builds one of Kubernetes' own programs into the folder `result` of a work folder.
+    fn build(&self, name: &str, work: &Path) -> Result<()> {
+        self.go_build(&format!("./cmd/{name}"), &work.join("result").join(name))
     }
 
     /// Builds any program of the tree.
@@ -176,6 +218,13 @@ impl Tree {
             .arg(binary)
             .arg(package);
         process::run(&mut build)
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // The next one to fetch them removes them, if this does not.
+        let _stays = fs::remove_dir_all(&self.work);
     }
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
-pub(crate) use kubernetes::{api_server, kube_proxy};
+pub(crate) use kubernetes::Kubernetes;
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.
@@ -29,20 +29,23 @@ pub(crate) enum Need {
     Managers,
     /// The emulator, and what makes an image for it.
     Vm,
-    /// The compiler of kube-proxy and the API server.
+    /// The compiler of Kubernetes' programs.
     Kubernetes,
+    /// What makes the container image.
+    Image,
     /// What the container runtimes need that are unpacked and not installed.
     Cri,
 }
 
 impl Need {
     /// What is needed whatever the user's cache holds.
-    pub(crate) const ALWAYS: [Self; 6] = [
+    pub(crate) const ALWAYS: [Self; 7] = [
         Self::Build,
         Self::Lint,
         Self::Tests,
         Self::Managers,
         Self::Vm,
+        Self::Image,
         Self::Cri,
     ];
 }

@@ -1,5 +1,5 @@
-//! What Debian's source package of Kubernetes lacks to build the API server: a generated package, and
-//! a dependency that works with Debian's compiler.
+//! What Debian's source package of Kubernetes lacks: a dependency that works with Debian's compiler, and
+//! for the API server a generated package.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::process;
 /// Debian's package of a newer `reflect2`.
 pub(super) const REFLECT_PACKAGE: &str = "golang-github-modern-go-reflect2-dev";
 /// The dependency. The tree's own release dereferences what compilers since Go 1.18 lay out in another
-/// way: the server would die at the first custom resource.
+/// way: programs would die at the first custom resource.
 const REFLECT: &str = "github.com/modern-go/reflect2";
 /// The generated package.
 const GENERATED: &str = "k8s.io/kubernetes/pkg/generated/openapi";
@@ -32,17 +32,16 @@ const OTHERS: [&str; 8] = [
     "kube-openapi",
 ];
 
-/// Completes the tree. `unpacked` is where Debian's packages are.
-pub(super) fn complete(tree: &Tree, unpacked: &Path) -> Result<()> {
+/// Gives the tree the newer dependency. `unpacked` is where Debian's package of it is.
+pub(super) fn renew_reflect(tree: &Tree, unpacked: &Path) -> Result<()> {
     let own = tree.folder.join("vendor").join(REFLECT);
     fs::remove_dir_all(&own).with_context(|| format!("the sources have no {REFLECT}"))?;
     let newer = unpacked.join("usr/share/gocode/src").join(REFLECT);
-    process::run(Command::new("cp").arg("-r").arg(newer).arg(&own))?;
-    generate(tree)
+    process::run(Command::new("cp").arg("-r").arg(newer).arg(&own))
 }
 
 /// Generates the descriptions of all types that the API has.
-fn generate(tree: &Tree) -> Result<()> {
+pub(super) fn generate(tree: &Tree) -> Result<()> {
     let generator = tree.folder.join("openapi-gen");
     tree.go_build("./vendor/k8s.io/kube-openapi/cmd/openapi-gen", &generator)?;
     let mut packages = BTreeSet::new();

@@ -106,6 +106,9 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Kubernetes, "go", "golang-go"),
     tool(Need::Kubernetes, "tar", "tar"),
     tool(Need::Kubernetes, "dpkg-deb", "dpkg"),
+    tool(Need::Image, "buildah", "buildah"),
+    tool(Need::Image, "readelf", "binutils"),
+    tool(Need::Image, "tar", "tar"),
     tool(Need::Cri, "busybox", "busybox-static"),
     tool(Need::Cri, "dpkg-deb", "dpkg"),
     // Libraries of runc and podman.

@@ -1,10 +1,10 @@
 //! `test`: builds every test once and runs the suites in order.
 
+mod fetched;
 mod libtest;
 mod runner;
 mod suite;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -15,6 +15,7 @@ use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::setup::Need;
 use crate::{ebpf, process, setup, vm};
+use fetched::Fetched;
 pub(crate) use libtest::Counts;
 use runner::Runner;
 pub(crate) use suite::Suite;
@@ -35,19 +36,6 @@ pub(crate) struct Options {
     /// What to hand to the test programs, such as a part of a test's name.
     #[arg(last = true)]
     arguments: Vec<String>,
-}
-
-/// Names kube-proxy's binary to the suite `services`.
-const KUBE_PROXY: &str = "TOWPATH_KUBE_PROXY";
-
-/// Names the folder of kube-apiserver and etcd to the suite `api`.
-const API_SERVER: &str = "TOWPATH_API_SERVER";
-
-/// What suites run that is none of ours.
-struct Fetched {
-    kube_proxy: Option<PathBuf>,
-    api_server: Option<PathBuf>,
-    runtimes: Option<PathBuf>,
 }
 
 /// What became of a suite.
@@ -79,20 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     setup::ensure(&needs)?;
     // Before the suite's time begins.
-    let fetched = Fetched {
-        kube_proxy: suites
-            .contains(&Suite::Services)
-            .then(setup::kube_proxy)
-            .transpose()?,
-        api_server: suites
-            .contains(&Suite::Api)
-            .then(setup::api_server)
-            .transpose()?,
-        runtimes: suites
-            .contains(&Suite::Cri)
-            .then(setup::runtimes)
-            .transpose()?,
-    };
+    let fetched = Fetched::of(&suites)?;
     let metadata = Metadata::read()?;
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
@@ -170,15 +145,9 @@ fn run_suite(
             counts
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Services => runner
-            .with_file(KUBE_PROXY, fetched.kube_proxy.as_deref())
-            .run(executables),
-        Suite::Api => runner
-            .with_file(API_SERVER, fetched.api_server.as_deref())
-            .run(executables),
-        Suite::Cri => runner
-            .with_file(setup::RUNTIMES, fetched.runtimes.as_deref())
-            .run(executables),
+        Suite::Services | Suite::Api | Suite::Cri => {
+            runner.with_files(fetched.of_suite(suite)).run(executables)
+        }
         Suite::Vm => run_vm(executables),
     };
     if counts.total() == 0 {

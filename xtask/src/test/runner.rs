@@ -1,7 +1,7 @@
 //! Running a suite's test programs, one after the other.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ pub(super) struct Runner<'a> {
     suite: Suite,
     full: bool,
     arguments: &'a [String],
-    environment: Option<(&'static str, PathBuf)>,
+    environment: Vec<(&'static str, PathBuf)>,
     deadline: Instant,
 }
 
@@ -30,14 +30,14 @@ impl<'a> Runner<'a> {
             suite,
             full,
             arguments,
-            environment: None,
+            environment: Vec::new(),
             deadline: Instant::now() + time_limit(full),
         }
     }
 
-    /// Has the test programs find a file, if there is one, by a variable of their environment.
-    pub(super) fn with_file(mut self, variable: &'static str, file: Option<&Path>) -> Self {
-        self.environment = file.map(|file| (variable, file.to_owned()));
+    /// Has the test programs find files by variables of their environment.
+    pub(super) fn with_files(mut self, files: Vec<(&'static str, PathBuf)>) -> Self {
+        self.environment = files;
         self
     }
 
@@ -150,7 +150,7 @@ mod tests {
             suite: Suite::Unit,
             full: false,
             arguments: &[],
-            environment: None,
+            environment: Vec::new(),
             deadline: Instant::now() + limit,
         };
         runner.watch("a script", Command::new("sh").args(["-c", script]))

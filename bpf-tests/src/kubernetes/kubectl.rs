@@ -1,0 +1,100 @@
+//! kubectl, with which users apply the manifests.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::ApiServer;
+use crate::fabric::{Netns, command};
+
+/// Names kubectl's binary.
+const BINARY_VARIABLE: &str = "TOWPATH_KUBECTL";
+
+/// kubectl, with the rights of who may do everything.
+#[derive(Debug)]
+pub struct Kubectl<'a> {
+    netns: &'a Netns,
+    binary: PathBuf,
+    kubeconfig: PathBuf,
+    home: PathBuf,
+}
+
+/// What a run of it did.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Whether it succeeded.
+    pub success: bool,
+    /// What it wrote, its errors behind its output.
+    pub text: String,
+}
+
+impl<'a> Kubectl<'a> {
+    /// kubectl for a server, in a namespace that reaches it. It keeps its files in a folder.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn new(server: &ApiServer, netns: &'a Netns, home: &Path) -> Result<Self> {
+        Ok(Self {
+            netns,
+            binary: binary()?,
+            kubeconfig: server.admin_kubeconfig()?,
+            home: home.to_owned(),
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When it cannot be started; not when it fails.
+    pub fn run(&self, words: &[&str]) -> Result<Done> {
+        let mut kubectl = self.netns.command(&self.binary.to_string_lossy());
+        kubectl
+            .env("HOME", &self.home)
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(words);
+        Ok(Done::of(&command::output(&mut kubectl)?))
+    }
+
+    /// Runs it and returns what it wrote.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn succeed(&self, words: &[&str]) -> Result<String> {
+        let done = self.run(words)?;
+        if !done.success {
+            bail!("kubectl {words:?}: {}", done.text);
+        }
+        Ok(done.text)
+    }
+
+    /// What it makes of a kustomization.
+    ///
+    /// # Errors
+    /// When it refuses it.
+    pub fn build(&self, folder: &Path) -> Result<Vec<Value>> {
+        let text = self.succeed(&["kustomize", &folder.to_string_lossy()])?;
+        super::documents(&text)
+    }
+}
+
+impl Done {
+    fn of(output: &Output) -> Self {
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        Self {
+            success: output.status.success(),
+            text,
+        }
+    }
+}
+
+fn binary() -> Result<PathBuf> {
+    let named = std::env::var_os(BINARY_VARIABLE);
+    let named = named.with_context(|| {
+        format!("{BINARY_VARIABLE} names no kubectl: `cargo xtask test api` builds it")
+    })?;
+    Ok(named.into())
+}

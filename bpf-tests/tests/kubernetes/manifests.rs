@@ -1,0 +1,206 @@
+//! The manifests of `deploy/`, as kubectl and a real API server take them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bpf_tests::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of};
+use serde_json::{Value, json};
+use towpath::config::Config;
+
+use crate::scene::Place;
+
+const BASE: &str = "kubernetes/base";
+/// What follows a name that kubectl has made.
+const OVERLAYS: [&str; 4] = ["beside-cilium-operator", "privileged", "removal", "stack"];
+
+fn folders() -> Vec<PathBuf> {
+    let overlays = OVERLAYS.map(|name| deploy().join("kubernetes/overlays").join(name));
+    [vec![deploy().join(BASE)], overlays.into()].concat()
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .flat_map(|path| {
+            if path.is_dir() {
+                files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects
+        .iter()
+        .find(|object| object["kind"] == kind)
+        .unwrap()
+}
+
+#[test]
+fn every_file_is_yaml_and_every_overlay_is_known() {
+    let yaml = files(&deploy())
+        .into_iter()
+        .filter(|file| file.extension().is_some_and(|end| end == "yaml"));
+    let mut count = 0;
+    for file in yaml {
+        let text = fs::read_to_string(&file).unwrap();
+        let objects =
+            documents(&text).unwrap_or_else(|error| panic!("{}: {error:#}", file.display()));
+        assert!(!objects.is_empty(), "{}", file.display());
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
+    let overlays = fs::read_dir(deploy().join("kubernetes/overlays")).unwrap();
+    let mut names: Vec<_> = overlays
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, OVERLAYS);
+}
+
+/// The agent's settings, as the pods of a kustomization read them.
+fn settings(objects: &[Value]) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let map = of_kind(objects, "ConfigMap");
+    let data = map["data"].as_object().unwrap();
+    assert_eq!(data.len(), 1, "{data:?}");
+    fs::write(&file, data["config.yaml"].as_str().unwrap()).unwrap();
+    Config::load(Some(&file)).unwrap()
+}
+
+/// A container of a pod; newer releases of kubectl order them in another way.
+fn container<'a>(pod: &'a Value, name: &str) -> &'a Value {
+    let mut containers = pod["containers"].as_array().unwrap().iter();
+    containers
+        .find(|container| container["name"] == name)
+        .unwrap()
+}
+
+#[test]
+fn what_kubectl_makes_of_them_agrees_with_the_agent() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    for folder in folders() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let objects = kubectl.build(&folder).unwrap();
+        let config = settings(&objects);
+        assert!(config.kubernetes.enabled, "{name}");
+        let stack = serde_json::to_value(config.datapath.path).unwrap() == "stack";
+        assert_eq!(stack, name == "stack");
+        let pod = &of_kind(&objects, "DaemonSet")["spec"]["template"]["spec"];
+        let agent = container(pod, "agent");
+        let mounts = agent["volumeMounts"].as_array().unwrap();
+        // Everything that the settings name is mounted.
+        for path in [
+            config.datapath.pin_root.as_path(),
+            config.kernel.sysctls.as_path(),
+            config.state_dir.as_path(),
+            config.socket.as_path(),
+            config.masquerade.ip_masq_agent.path.as_path(),
+        ] {
+            let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().unwrap());
+            assert!(mounts.iter().any(mounted), "{name}: {}", path.display());
+        }
+        // The configuration is the one that was made.
+        let volumes = pod["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == "config");
+        let wanted = &of_kind(&objects, "ConfigMap")["metadata"]["name"];
+        assert_eq!(volume.unwrap()["configMap"]["name"], *wanted, "{name}");
+        for container in pod["containers"].as_array().unwrap() {
+            let image = container["image"].as_str().unwrap();
+            assert_eq!(
+                image,
+                concat!("localhost/towpath:", env!("CARGO_PKG_VERSION"))
+            );
+            assert_eq!(
+                container["args"].to_string().contains("--uninstall"),
+                name == "removal" && container["name"] == "cni"
+            );
+        }
+        let context = &agent["securityContext"];
+        let privileged = context["privileged"] == true;
+        assert_eq!(privileged, name == "privileged");
+        assert_eq!(context["capabilities"].is_null(), privileged, "{context}");
+    }
+}
+
+/// The versions of what a kustomization makes, as the server has it.
+fn versions(server: &ApiServer, objects: &[Value]) -> Vec<Value> {
+    let version = |object| {
+        let read = server.admin().get(&path_of(object).unwrap()).unwrap();
+        read.expect(200).unwrap()["metadata"]["resourceVersion"].clone()
+    };
+    objects.iter().map(version).collect()
+}
+
+#[test]
+fn kubectl_applies_them_and_again_changes_nothing() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    for folder in folders() {
+        let path = folder.to_str().unwrap();
+        let objects = kubectl.build(&folder).unwrap();
+        kubectl.succeed(&["apply", "-k", path]).unwrap();
+        let before = versions(&server, &objects);
+        kubectl.succeed(&["apply", "-k", path]).unwrap();
+        assert_eq!(versions(&server, &objects), before, "{path}");
+        let difference = kubectl.run(&["diff", "-k", path]).unwrap();
+        assert!(difference.success, "{path}: {}", difference.text);
+        kubectl
+            .succeed(&["apply", "--server-side", "-k", path])
+            .unwrap();
+        let before = versions(&server, &objects);
+        kubectl
+            .succeed(&["apply", "--server-side", "-k", path])
+            .unwrap();
+        assert_eq!(versions(&server, &objects), before, "{path}");
+    }
+}
+
+#[test]
+fn a_custom_resource_that_is_there_stays_as_it_is() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    // As Cilium would have left it.
+    let mut theirs = bpf_tests::kubernetes::crds().unwrap().remove(0);
+    theirs["metadata"]["labels"] = json!({"io.cilium.k8s.crd.schema.version": "1.30.4"});
+    let path = path_of(&theirs).unwrap();
+    let (collection, _) = path.rsplit_once('/').unwrap();
+    let admin = server.admin();
+    admin
+        .post(collection, &theirs)
+        .unwrap()
+        .expect(201)
+        .unwrap();
+    let spec = |object: &Value| (object["metadata"]["labels"].clone(), object["spec"].clone());
+    let before = admin.get(&path).unwrap().expect(200).unwrap();
+
+    let folder = deploy().join("crds");
+    let folder = folder.to_str().unwrap();
+    let known = kubectl.run(&["create", "-k", folder]).unwrap();
+    // This server is older than what the definitions say of changes.
+    assert!(known.text.contains("--validate=false"), "{}", known.text);
+    let done = kubectl
+        .run(&["create", "--validate=false", "-k", folder])
+        .unwrap();
+    assert!(!done.success, "{}", done.text);
+    assert!(done.text.contains("AlreadyExists"), "{}", done.text);
+    let made = "customresourcedefinition.apiextensions.k8s.io/ciliumpodippools.cilium.io created";
+    assert!(done.text.contains(made), "{}", done.text);
+    let after = admin.get(&path).unwrap().expect(200).unwrap();
+    assert_eq!(spec(&after), spec(&before));
+    // They are not what users apply.
+    for folder in folders() {
+        let objects = kubectl.build(&folder).unwrap();
+        let is_crd = |object: &Value| object["kind"] == "CustomResourceDefinition";
+        assert!(!objects.iter().any(is_crd), "{}", folder.display());
+    }
+}

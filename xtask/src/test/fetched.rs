@@ -1,0 +1,71 @@
+//! What suites run beside test programs, and how those find it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::Suite;
+use crate::setup::{self, Kubernetes};
+
+/// Something that is fetched or built for suites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item {
+    ApiServer,
+    Kubectl,
+    KubeProxy,
+    Runtimes,
+}
+
+impl Item {
+    /// The variable that names it to test programs.
+    fn variable(self) -> &'static str {
+        match self {
+            Self::ApiServer => "TOWPATH_API_SERVER",
+            Self::Kubectl => "TOWPATH_KUBECTL",
+            Self::KubeProxy => "TOWPATH_KUBE_PROXY",
+            Self::Runtimes => setup::RUNTIMES,
+        }
+    }
+
+    fn is_for(self, suite: Suite) -> bool {
+        match self {
+            Self::ApiServer | Self::Kubectl => suite == Suite::Api,
+            Self::KubeProxy => suite == Suite::Services,
+            Self::Runtimes => suite == Suite::Cri,
+        }
+    }
+}
+
+/// How what is none of ours is found.
+type Fetch = fn(&mut Kubernetes) -> Result<PathBuf>;
+const FETCHED: [(Item, Fetch); 4] = [
+    (Item::ApiServer, Kubernetes::api_server),
+    (Item::Kubectl, Kubernetes::kubectl),
+    (Item::KubeProxy, Kubernetes::kube_proxy),
+    (Item::Runtimes, |_| setup::runtimes()),
+];
+
+/// Where everything is.
+pub(super) struct Fetched(Vec<(Item, PathBuf)>);
+
+impl Fetched {
+    /// Finds, fetches or builds what suites need.
+    pub(super) fn of(suites: &[Suite]) -> Result<Self> {
+        let mut kubernetes = Kubernetes::default();
+        let mut found = Vec::new();
+        for (item, fetch) in FETCHED {
+            if suites.iter().any(|suite| item.is_for(*suite)) {
+                found.push((item, fetch(&mut kubernetes)?));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// The variables of a suite.
+    pub(super) fn of_suite(&self, suite: Suite) -> Vec<(&'static str, PathBuf)> {
+        let of_suite = self.0.iter().filter(|(item, _)| item.is_for(suite));
+        of_suite
+            .map(|(item, place)| (item.variable(), place.clone()))
+            .collect()
+    }
+}
