@@ -100,7 +100,7 @@ impl FlatOutlook {
                 .collect();
             ipam.extend(difference(release, mine, &there[release]));
         }
-        (!ipam.is_empty()).then(|| status_patch(object, ipam))
+        (!ipam.is_empty()).then(|| status_patch(object, &ipam))
     }
 }
 
@@ -112,10 +112,10 @@ pub fn cleared(object: &Value) -> Option<Value> {
     let left = FIELDS.iter().map(|(_, _, used, _)| *used);
     let left = left.filter(|used| there[used].as_object().is_some_and(|map| !map.is_empty()));
     let cleared: Map<_, _> = left.map(|used| (used.to_owned(), Value::Null)).collect();
-    (!cleared.is_empty()).then(|| status_patch(object, cleared))
+    (!cleared.is_empty()).then(|| status_patch(object, &cleared))
 }
 
-fn status_patch(object: &Value, ipam: Map<String, Value>) -> Value {
+fn status_patch(object: &Value, ipam: &Map<String, Value>) -> Value {
     let metadata = &object["metadata"];
     json!({
         "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},

@@ -107,7 +107,7 @@ mod tests {
             ..wanting(8, given)
         };
         of.observe(Duration::ZERO, [wanting(8, 0), other(0)]);
-        of.observe(Duration::from_secs(60), [wanting(8, 0), other(4)]);
+        of.observe(Duration::from_mins(1), [wanting(8, 0), other(4)]);
         let at = |seconds| {
             let all = of.overdue(Duration::from_secs(seconds));
             all.map(|(one, _)| one.family).collect::<Vec<_>>()
@@ -120,7 +120,7 @@ mod tests {
     fn what_nobody_asks_for_any_more_is_forgotten() {
         let mut of = Unanswered::default();
         of.observe(Duration::ZERO, [wanting(8, 0)]);
-        of.observe(Duration::from_secs(60), []);
+        of.observe(Duration::from_mins(1), []);
         assert_eq!(overdue(&of, 500), None);
     }
 }

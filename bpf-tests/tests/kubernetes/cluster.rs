@@ -71,14 +71,9 @@ impl Cluster {
         });
         server.admin().post("/api/v1/nodes", &node)?.expect(201)?;
         let token = server.token_of(ACCOUNT.0, ACCOUNT.1)?;
-        let proxy = match is_behind_proxy {
-            true => Some(Proxy::start(
-                &fabric.node,
-                &server.url(),
-                &server.certificate(),
-            )?),
-            false => None,
-        };
+        let proxy = is_behind_proxy
+            .then(|| Proxy::start(&fabric.node, &server.url(), &server.certificate()))
+            .transpose()?;
         let url = proxy.as_ref().map_or_else(|| server.url(), Proxy::url);
         let kubeconfig: PathBuf = server.kubeconfig("agent", &url, &token)?;
         let on_loopback = SocketAddr::from(([127, 0, 0, 1], 1338));
@@ -152,16 +147,6 @@ impl Cluster {
         Ok(eventually(SOON, what, look).with_context(log)?.0)
     }
 
-    /// Waits until the agent says of itself what it should.
-    pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
-        let look = || {
-            let status = self.fabric.agent.ask("GET", "/v1/status", None)?;
-            check(is(&status), || status.to_string())?;
-            Ok(status)
-        };
-        Ok(eventually(SOON, what, look)?.0)
-    }
-
     /// Writes the ENIs of the fabric, as the operator does.
     pub(crate) fn operate(&self) -> Result<()> {
         let status = document(&self.fabric.enis)["status"].clone();
@@ -206,9 +191,7 @@ impl Cluster {
     pub(crate) fn status_is(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
         let look = || {
             let status = self.status()?;
-            check(is(&status), || {
-                format!("{} {}", status["health"], status["cluster"])
-            })?;
+            check(is(&status), || status.to_string())?;
             Ok(status)
         };
         let log = || self.fabric.agent.log();

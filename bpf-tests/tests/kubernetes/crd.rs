@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use bpf_tests::fabric::eventually::{check, eventually};
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, requested};
@@ -16,7 +17,7 @@ fn cluster(count: usize) -> (Cluster, Vec<IpAddr>) {
     cluster.restart().unwrap();
     cluster.operate().unwrap();
     let blocks = cluster.eni(1).blocks.iter();
-    let addresses = blocks.map(|block| block.addr()).filter(IpAddr::is_ipv4);
+    let addresses = blocks.map(IpNet::addr).filter(IpAddr::is_ipv4);
     let addresses: Vec<_> = addresses.take(count).collect();
     assert_eq!(addresses.len(), count);
     pool(&cluster, &addresses);
@@ -89,7 +90,7 @@ fn pods_get_the_addresses_of_the_pool_and_the_operator_is_told() {
     let third = cluster.pod("plain", "three", &json!({})).unwrap();
     let (_, answer) = third.try_add(&cluster.fabric);
     assert_eq!(answer["error"]["code"], "pool-exhausted", "{answer}");
-    let blocks = cluster.eni(1).blocks.iter().map(|block| block.addr());
+    let blocks = cluster.eni(1).blocks.iter().map(IpNet::addr);
     let new = blocks.filter(IpAddr::is_ipv4).nth(2).unwrap();
     pool(&cluster, &[new]);
     let given = || {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::proxy::{Does, Kind, Rule};
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NODE, SOON, requested};
@@ -19,7 +20,7 @@ impl Cluster {
         let admin = self.server.admin();
         let is_small = turn.is_multiple_of(2);
         let eni = self.eni(1);
-        let mut addresses: Vec<_> = eni.blocks.iter().map(|block| block.addr()).collect();
+        let mut addresses: Vec<_> = eni.blocks.iter().map(IpNet::addr).collect();
         if is_small {
             addresses.pop();
         }

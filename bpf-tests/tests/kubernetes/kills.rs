@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::document::document;
 use bpf_tests::kubernetes::proxy::Kind;
+use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
@@ -21,7 +22,7 @@ impl Cluster {
     }
 
     /// Starts it again, and waits until it gives addresses.
-    fn restart(&mut self) {
+    fn again(&mut self) {
         self.start().unwrap();
         self.fabric.wait_until_ready().unwrap();
     }
@@ -48,7 +49,7 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
     let uid = cluster.node().unwrap()["metadata"]["uid"].clone();
     cluster.operate().unwrap();
     let all = blocks(&document(&cluster.fabric.enis));
-    cluster.restart();
+    cluster.again();
     cluster.namespace("plain", &json!({})).unwrap();
     let guests = ["one", "two"].map(|name| cluster.pod("plain", name, &json!({})).unwrap());
     let addresses = guests.each_ref().map(|guest| guest.add(&cluster.fabric).0);
@@ -72,7 +73,7 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
         cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
             address = guest.add(&cluster.fabric).0;
         });
-        cluster.restart();
+        cluster.again();
         let wanted = 8 + 2 + pods.len() as u64;
         let asks = |node: &Value| requested(node, "default") == Some(wanted) && lists_all(node);
         let node = cluster
@@ -93,7 +94,7 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
             .iter()
             .rposition(|block| is_free(&block.to_string()));
         eni.blocks.remove(position.unwrap());
-        let left: Vec<_> = eni.blocks.iter().map(|block| block.addr()).collect();
+        let left: Vec<_> = eni.blocks.iter().map(IpNet::addr).collect();
         let enis = json!({eni.id(): {"addresses": left}});
         let status = json!({"status": {"eni": {"enis": enis}}});
         cluster.kill_at(Kind::ChangeNode, is_forwarded, |cluster| {
@@ -101,7 +102,7 @@ fn it_can_be_killed_at_each_write_and_no_document_ever_lies() {
             let answer = cluster.server.admin().merge(&path, &status).unwrap();
             answer.expect(200).unwrap();
         });
-        cluster.restart();
+        cluster.again();
         let is_right = |node: &Value| {
             let listed: BTreeSet<_> = allocated(node, "default").into_iter().collect();
             listed == blocks(node)

@@ -1,4 +1,4 @@
-//! The DaemonSet's list of capabilities: enough, and none too many.
+//! The `DaemonSet`'s list of capabilities: enough, and none too many.
 
 use anyhow::Context as _;
 use bpf_tests::fabric::eventually::{check, eventually};
@@ -15,7 +15,7 @@ use crate::cluster::SOON;
 /// What only kernels before 5.11 need: the emulated one of the suite `vm` shows it.
 const OF_OLD_KERNELS: &str = "SYS_RESOURCE";
 
-/// The capabilities that the DaemonSet gives a container.
+/// The capabilities that the `DaemonSet` gives a container.
 fn listed(container: usize) -> Vec<String> {
     let daemonset = &read_manifest("kubernetes/base/daemonset.yaml").unwrap()[0];
     let context =

@@ -104,10 +104,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     } = Sources::follow(config, &mut settings, &handle, commands).await?;
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
-    if let Some(folder) = socket.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    }
-    let server = Server::bind(socket, ServerLimits::default())?;
+    let server = bind(socket)?;
     let mut actor = Actor::new(
         HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
@@ -145,4 +142,12 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     }
     server.finish(FAREWELL).await;
     Ok(())
+}
+
+/// Makes the socket, and its folder.
+fn bind(socket: &Path) -> Result<Server> {
+    if let Some(folder) = socket.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    Server::bind(socket, ServerLimits::default())
 }

@@ -38,7 +38,6 @@ pub(super) async fn answer(shared: &Shared, request: HttpRequest<Incoming>) -> R
         rules.iter_mut().find_map(|rule| rule.catches(&request))
     };
     match &mut caught {
-        None | Some(Does::Lose { is_forwarded: true }) => {}
         Some(Does::Answer(code, headers, body)) => {
             shared.note(&request, None);
             return made(*code, headers, body);
@@ -58,7 +57,7 @@ pub(super) async fn answer(shared: &Shared, request: HttpRequest<Incoming>) -> R
             }
             caught = None;
         }
-        Some(Does::Hold(_)) => {}
+        None | Some(Does::Lose { is_forwarded: true } | Does::Hold(_)) => {}
     }
     let answer = forward(shared, head, body).await;
     let code = answer.as_ref().map(|answer| answer.status().as_u16());

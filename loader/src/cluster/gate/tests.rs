@@ -22,23 +22,15 @@ fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
 /// A gate that knows one pod, of a namespace with an annotation; what it does not know it asks a server
 /// for.
 fn gate(server: &str) -> (Gate, Arc<Signals>) {
-    let (gate, signals, _) = gate_with_events(server);
-    (gate, signals)
+    gate_with_events(server, Events::heard().0)
 }
 
-fn gate_with_events(
-    server: &str,
-) -> (
-    Gate,
-    Arc<Signals>,
-    impl FnMut() -> Option<(Subject, &'static str, String)>,
-) {
+fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
     let client = Client::try_from(Config::new(server.parse().unwrap())).unwrap();
     let pods = [metadata("shop", "web", None)];
     let namespaces = [metadata("", "shop", Some("blue"))];
     let (_sender, candidates) = watch::channel(Arc::new(Candidates::default()));
     let signals = Arc::new(Signals::default());
-    let (events, heard) = Events::heard();
     let gate = Gate::new(
         Metadatas::fixed(client, &pods, &namespaces),
         candidates,
@@ -47,7 +39,7 @@ fn gate_with_events(
         Arc::clone(&signals),
         events,
     );
-    (gate, signals, heard)
+    (gate, signals)
 }
 
 fn owner() -> Owner {
@@ -76,7 +68,8 @@ fn request(pod: &str) -> EndpointRequest {
 
 #[tokio::test]
 async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
-    let (gate, signals, mut heard) = gate_with_events("http://127.0.0.1:1");
+    let (events, mut heard) = Events::heard();
+    let (gate, signals) = gate_with_events("http://127.0.0.1:1", events);
     let (sender, commands) = mpsc::channel(1);
     let mut actor = gate.guard(commands);
     let (reply, answer) = oneshot::channel();
@@ -108,7 +101,8 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
 
 #[tokio::test]
 async fn what_is_wrong_with_pools_is_told_of_the_pod_and_nothing_else_is() {
-    let (gate, _, mut heard) = gate_with_events("http://127.0.0.1:1");
+    let (events, mut heard) = Events::heard();
+    let (gate, _) = gate_with_events("http://127.0.0.1:1", events);
     let error = |code| Refusal::from(ApiError::new(code, "why"));
     let ask = request("web").ask;
     for (code, expected) in [
