@@ -1,6 +1,7 @@
 //! The agent killed at each of its writes, before and after the server has it; and how often it writes.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::document::document;
@@ -35,7 +36,8 @@ fn blocks(node: &Value) -> BTreeSet<String> {
         .values()
         .flat_map(|eni| eni["addresses"].as_array().unwrap());
     addresses
-        .map(|address| format!("{}/32", address.as_str().unwrap()))
+        .map(|address| address.as_str().unwrap().parse::<IpAddr>().unwrap())
+        .map(|address| IpNet::from(address).to_string())
         .collect()
 }
 

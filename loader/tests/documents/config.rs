@@ -58,7 +58,7 @@ fn the_example_has_every_key_and_every_default() {
 const EVERY: &str = "node: {document: /a/node.json, primary-device: ens5}
 endpoint: {mtu: 1500}
 datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b, flow-cache: 512}
-kernel: {route-protocol: 77}
+kernel: {route-protocol: 77, sysctls: /h}
 services:
   cidrs: [10.96.0.0/12, 'fd00:96::/112']
   addresses: [203.0.113.9, '2001:db8::9']
@@ -99,7 +99,9 @@ kubernetes:
   kubeconfig: /f
   create-node: false
   startup-taint: example.com/not-yet
+  metadata-endpoint: http://[fd00:ec2::254]
   update-interval: 20
+  watch-timeout: 30
   cni-configuration: /g
   eni:
     first-interface-index: 1
@@ -111,7 +113,7 @@ kubernetes:
     delete-on-termination: false
     use-primary-address: true
     disable-prefix-delegation: true
-  ipam: {min-allocate: 1, max-allocate: 2, pre-allocate: 3, max-above-watermark: 4, static-ip-tags: d=4}
+  ipam: {mode: crd, min-allocate: 1, max-allocate: 2, pre-allocate: 3, max-above-watermark: 4, static-ip-tags: d=4}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
