@@ -10,6 +10,7 @@ use kubernetes::arrival;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::client::PATIENCE;
 use super::{RETRY, RETRY_MAX, objects};
 use crate::api::{Command, Handle};
 
@@ -17,8 +18,6 @@ use crate::api::{Command, Handle};
 const ASK: Duration = Duration::from_secs(1);
 /// How often the Node is looked at afterwards: it may have been made anew, with its taint.
 const LOOK: Duration = Duration::from_mins(5);
-/// How long an exchange with the API server may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The task.
 pub(super) struct Arrival {

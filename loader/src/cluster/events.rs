@@ -13,14 +13,13 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::client::PATIENCE;
 use super::objects;
 
 /// Who reports.
 const COMPONENT: &str = "towpath";
 /// How much may wait to be counted; what comes then is not.
 const QUEUE: usize = 256;
-/// How long a write may take.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Most characters of a message (`NoteLengthLimit` of the newer events' API).
 const MESSAGE_MAX: usize = 1024;
 /// Most characters of an object's name in the event's, which may have 253.

@@ -39,10 +39,8 @@ where
 
 /// The seconds that a refusal asks for. A date is not understood: no API server sends one.
 fn seconds(status: StatusCode, headers: &HeaderMap) -> Option<u32> {
-    let is_busy = matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-    );
+    // After any other refusal it is not known what became of a write, and our own pace counts.
+    let is_busy = status == StatusCode::TOO_MANY_REQUESTS;
     let value = headers.get(RETRY_AFTER).filter(|_| is_busy)?;
     value.to_str().ok()?.trim().parse().ok()
 }
@@ -90,11 +88,11 @@ mod tests {
         );
         let bare = of(429, " 3 ", r#"{"kind":"Status","code":429}"#).await;
         assert_eq!(bare["details"], json!({"retryAfterSeconds": 3}));
-        let text = of(503, "2", "too busy").await;
+        let text = of(429, "2", "too busy").await;
         assert_eq!(text["details"]["retryAfterSeconds"], 2);
         assert_eq!(
             (&text["message"], &text["code"]),
-            (&json!("too busy"), &json!(503))
+            (&json!("too busy"), &json!(429))
         );
     }
 
@@ -105,7 +103,7 @@ mod tests {
             (409, "7"),
             (429, "soon"),
             (429, "-1"),
-            (503, ""),
+            (503, "7"),
         ] {
             let answer = of(code, header, r#"{"code":1}"#).await;
             assert_eq!(answer, json!({"code": 1}), "{code} {header:?}");
