@@ -18,6 +18,7 @@ pub mod config;
 pub mod conntrack;
 pub mod desired;
 pub mod document;
+mod exposition;
 pub mod faults;
 #[cfg(test)]
 mod fixture;

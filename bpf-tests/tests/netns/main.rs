@@ -25,6 +25,7 @@ mod device;
 mod documents;
 mod endpoints;
 mod exclusion;
+mod exposition;
 mod fixtures;
 mod flows;
 mod ingress_qdisc;

@@ -99,6 +99,7 @@ impl<K: Host> Actor<K> {
                 self.explain(tuple, reply);
             }
             Command::Metrics(reply) => drop(reply.send(self.metrics())),
+            Command::Figures(reply) => drop(reply.send(self.figures().map(Box::new))),
             // The sweeper answers these by itself: a look at every flow takes its time.
             Command::NatFlows(filter, reply) => self.nat.list(filter, nat::answer(reply)),
             Command::NatFlush(filter, reply) => {

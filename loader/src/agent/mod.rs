@@ -11,6 +11,7 @@ mod collect;
 mod commands;
 mod durable;
 mod facts;
+mod figures;
 mod kernel;
 mod leasing;
 mod lock;

@@ -24,6 +24,7 @@ use crate::api::{Handle, Server, ServerLimits};
 use crate::bpf::{self, Datapath, ForNat};
 use crate::config::Config;
 use crate::conntrack;
+use crate::exposition::Exposition;
 use crate::faults;
 use crate::nat;
 use crate::netlink::Netlink;
@@ -105,6 +106,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
     let server = bind(socket)?;
+    let exposition = Exposition::bind(config.http.address).await?;
     let mut actor = Actor::new(
         HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
@@ -137,6 +139,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
         () = actor => {}
+        () = exposition.serve(handle.clone()) => {}
         () = server.serve(handle) => {}
         () = told => {}
     }

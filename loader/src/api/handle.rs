@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::error::{ApiError, ErrorCode};
 use super::types::{
     Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus,
-    Explanation, FlowFilter, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats,
-    PoolStatus, Status,
+    Explanation, Figures, FlowFilter, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed,
+    NatStats, PoolStatus, Status,
 };
 use super::validate::{AddressRequest, EndpointRequest};
 use crate::masquerade::Tuple;
@@ -47,6 +47,8 @@ pub enum Command {
     Explain(Tuple, Reply<Explanation>),
     /// The datapath's counters.
     Metrics(Reply<Vec<Metric>>),
+    /// Everything that is counted.
+    Figures(Reply<Box<Figures>>),
     /// The flows that a filter takes.
     NatFlows(FlowFilter, Reply<NatFlows>),
     /// Remove the flows that a filter takes.

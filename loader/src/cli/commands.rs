@@ -254,9 +254,15 @@ fn netns_path(netns: PathBuf) -> Result<PathBuf> {
 /// Logs to stderr, which the service manager or the container runtime collects.
 fn log(config: &Config) {
     let level = tracing::Level::from(config.log_level);
-    let filter = EnvFilter::builder()
+    let mut filter = EnvFilter::builder()
         .with_default_directive(level.into())
         .from_env_lossy();
+    // It logs each request that fails as an error of its own; whoever asked tells that, once.
+    if let Ok(quiet) = "kube_client=off".parse()
+        && std::env::var_os(EnvFilter::DEFAULT_ENV).is_none()
+    {
+        filter = filter.add_directive(quiet);
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())

@@ -8,9 +8,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
 use tokio::time::timeout;
-use tower::util::AndThenLayer;
+use tower::util::{AndThenLayer, MapRequestLayer, MapResponseLayer};
 
-use super::retry_after;
+use super::{retry_after, traffic};
 use crate::config::{AbsolutePath, KubernetesSection};
 
 /// How long a connection may take to come about.
@@ -77,9 +77,12 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config);
     let builder = builder.context("the connection to the API server cannot be made")?;
-    let layer = AndThenLayer::new(retry_after::told);
+    let builder = builder
+        .with_layer(&AndThenLayer::new(retry_after::told))
+        .with_layer(&MapRequestLayer::new(traffic::request))
+        .with_layer(&MapResponseLayer::new(traffic::response));
     Ok(Connection {
-        client: builder.with_layer(&layer).build(),
+        client: builder.build(),
         // The setting's bounds are narrower.
         watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
     })

@@ -21,6 +21,7 @@ mod pools;
 mod remarks;
 mod retry_after;
 mod services;
+mod traffic;
 mod writer;
 
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ use self::node::NodeTask;
 pub(crate) use self::policies::Unenforced;
 pub(crate) use self::remarks::Remarks;
 pub(crate) use self::services::ServicesSource;
+pub(crate) use self::traffic::{requests, responses};
 use self::writer::Writer;
 use crate::api::Handle;
 use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 73] = [
+pub(super) const HELP: [(&str, &str); 74] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -308,6 +308,10 @@ pub(super) const HELP: [(&str, &str); 73] = [
     (
         "kubernetes.ipam.static-ip-tags",
         "Tags of the public address that the node is to have; empty: none.",
+    ),
+    (
+        "http.address",
+        "Address and port at which /healthz, /readyz and /metrics are served (docs/metrics.md), such as 127.0.0.1:9971; null: none.",
     ),
     (
         "host-addresses",

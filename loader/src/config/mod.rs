@@ -26,7 +26,7 @@ pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSect
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, KernelSection, LogLevel, NodeSection, PathMode,
+    DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, NodeSection, PathMode,
 };
 pub use self::services::{ServiceCidr, ServiceCidrs, ServiceNat, ServicesSection};
 pub use self::values::{
@@ -74,6 +74,9 @@ pub struct Config {
     /// The cluster.
     #[serde(deserialize_with = "nullable")]
     pub kubernetes: KubernetesSection,
+    /// What tools ask by HTTP.
+    #[serde(deserialize_with = "nullable")]
+    pub http: HttpSection,
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
@@ -102,6 +105,7 @@ impl Default for Config {
             plain_pools: PlainPoolsSection::default(),
             cni: CniSection::default(),
             kubernetes: KubernetesSection::default(),
+            http: HttpSection::default(),
             host_addresses: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),

@@ -1,9 +1,13 @@
 //! The sections of the configuration file, with their defaults.
 
-use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AttachMode;
-use super::values::{AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol};
+use super::values::{
+    AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol, refused,
+};
 
 /// Section `node`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +92,29 @@ impl Default for KernelSection {
             sysctls: AbsolutePath::known("/proc/sys/net"),
         }
     }
+}
+
+/// Section `http`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HttpSection {
+    /// Where health and metrics are served; `None` for nowhere.
+    #[serde(deserialize_with = "listening")]
+    pub address: Option<SocketAddr>,
+}
+
+fn listening<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let address = text.parse().ok();
+    let address = address.filter(|address: &SocketAddr| address.port() > 0);
+    address.map(Some).ok_or_else(|| {
+        refused(
+            &text,
+            "an address with a port (127.0.0.1:9971, [::1]:9971), or null",
+        )
+    })
 }
 
 /// What is logged: this level and the more severe ones.

@@ -200,6 +200,7 @@ pub(crate) fn answer(
             reply.send(Err(error)).ok();
         }
         Command::Addresses(command) => addresses(command),
+        Command::Figures(reply) => drop(reply.send(Ok(Box::default()))),
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::NatFlows(filter, reply) => drop(reply.send(Ok(flows(&filter)))),
         Command::NatFlush(filter, reply) => {

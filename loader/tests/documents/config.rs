@@ -114,6 +114,7 @@ kubernetes:
     use-primary-address: true
     disable-prefix-delegation: true
   ipam: {mode: crd, min-allocate: 1, max-allocate: 2, pre-allocate: 3, max-above-watermark: 4, static-ip-tags: d=4}
+http: {address: '127.0.0.1:9971'}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d
@@ -155,6 +156,7 @@ fn every_value_is_taken() {
     assert_allocation(&config);
     assert_translation(&config);
     assert_cluster(&config);
+    assert_eq!(config.http.address.unwrap().port(), 9971);
     for row in config.explain() {
         assert_eq!(row.source, Source::File, "{}", row.key);
         assert_ne!(row.value, row.default, "{}", row.key);
@@ -277,6 +279,7 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
     let cache = "allowed: 0, or a power of two up to 65536";
     let protocol = "allowed: kernel, or a number from 5 to 255";
     let address = "allowed: a unicast IPv4 or IPv6 address";
+    let listener = "allowed: an address with a port (127.0.0.1:9971, [::1]:9971), or null";
     let cidr = "allowed: a CIDR of IPv4 or IPv6, not all of it";
     let cases = [
         ("node.document", "node.yaml", path),
@@ -291,6 +294,12 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "jumbo", "expected i64"),
+        ("http.address", "127.0.0.1", listener),
+        ("http.address", "9971", listener),
+        ("http.address", "localhost:9971", listener),
+        ("http.address", "127.0.0.1:0", listener),
+        ("http.address", "'[::1]:99999'", listener),
+        ("http.address", "''", listener),
         ("datapath.path", "fast", "expected `direct` or `stack`"),
         (
             "datapath.attach",

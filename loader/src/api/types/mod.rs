@@ -4,6 +4,7 @@ mod address;
 mod cluster;
 mod endpoint;
 mod eni;
+mod figures;
 mod health;
 mod masquerade;
 mod metric;
@@ -20,6 +21,7 @@ pub use endpoint::{
     EndpointStatus, EniRef, Kept,
 };
 pub use eni::EniStatus;
+pub use figures::{Figures, Work};
 pub use health::{Health, HealthState};
 pub use masquerade::{
     EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus,

@@ -1,0 +1,42 @@
+//! What the agent counts.
+
+use super::actor::Actor;
+use super::kernel::Host;
+use crate::api::ApiError;
+use crate::api::types::Figures;
+use crate::cluster;
+use crate::view::Readiness;
+
+impl<K: Host> Actor<K> {
+    /// What is counted, as far as that is known without a look at the kernel's configuration.
+    pub(super) fn figures(&mut self) -> Result<Figures, ApiError> {
+        let view = &self.pass.view;
+        let endpoints = view.endpoints.values().map(|view| &view.readiness);
+        let enis = view.enis.values().map(|view| &view.readiness);
+        let repairs = self.reconciler.repairs().by_kind.into_iter();
+        Ok(Figures {
+            is_ready: self.ready().is_ok(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            endpoints: by_readiness(endpoints),
+            enis: by_readiness(enis),
+            pools: self.list_pools(),
+            counters: self.metrics()?,
+            nat: self.nat_status(),
+            work: self.work,
+            repairs: repairs.collect(),
+            requests: cluster::requests(),
+            responses: cluster::responses(),
+        })
+    }
+}
+
+/// How many are ready, and how many are not.
+fn by_readiness<'a>(all: impl Iterator<Item = &'a Readiness>) -> (u64, u64) {
+    all.fold((0, 0), |(ready, others), one| {
+        if one.is_ready() {
+            (ready + 1, others)
+        } else {
+            (ready, others + 1)
+        }
+    })
+}
