@@ -23,6 +23,9 @@ pub struct Announcement {
     /// Pools that no ENI backs, each with a family that is not masqueraded: whatever the node has of
     /// them is left out, for nobody outside of it knows such addresses.
     pub not_masqueraded: BTreeSet<(String, Family)>,
+    /// Pools that nothing backs, beside others that devices back. What the node wants of them is rounded
+    /// up, whatever the settings say of the others, and what it does not need it gives back.
+    pub plain: BTreeSet<String>,
     /// What the reader had to leave out or doubts, for the status.
     pub problems: Vec<Problem>,
 }

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::Allocator;
 use crate::block::Block;
-use crate::{Demand, Family};
+use crate::{Demand, Family, Formula};
 
 /// Which blocks were given back or taken again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,12 @@ impl Allocator {
         let mut demand = Demand::new();
         for ((pool, family), count) in wanted {
             let pre_allocate = self.pre_allocate(pool);
-            let needed = self.settings.formula.needed(count, pre_allocate.into());
+            let formula = if self.announcement.plain.contains(pool) {
+                Formula::RoundedUp
+            } else {
+                self.settings.formula
+            };
+            let needed = formula.needed(count, pre_allocate.into());
             if needed > 0 && self.gives(pool, family) {
                 let of_pool = demand.entry(pool.to_owned()).or_default();
                 of_pool.insert(family, needed);
@@ -56,23 +61,49 @@ impl Allocator {
     /// address can be given.
     pub fn rebalance(&mut self) -> Rebalanced {
         let mut result = Rebalanced::default();
+        for (pool, family, spare) in self.spare() {
+            self.retake(&pool, family, spare, &mut result.retaken);
+            self.give_back(&pool, family, spare, &mut result.released);
+        }
+        result
+    }
+
+    /// The same with blocks of [plain pools](crate::Announcement::plain) alone, of which none is taken
+    /// back: whoever gives them may have given it to another node by then.
+    pub fn give_back_plain(&mut self) -> Vec<IpNet> {
+        let mut released = Vec::new();
+        for (pool, family, spare) in self.spare() {
+            if self.announcement.plain.contains(&pool) {
+                self.give_back(&pool, family, spare, &mut released);
+            }
+        }
+        released
+    }
+
+    /// The blocks that were given back and that the node still has.
+    pub fn released(&self) -> impl Iterator<Item = IpNet> {
+        self.released.iter().copied()
+    }
+
+    /// How many addresses of each pool that has blocks are wanted beyond those in use; of none before
+    /// the first address can be given.
+    fn spare(&self) -> Vec<(String, Family, u64)> {
         if !self.waiting.is_empty() {
-            return result;
+            return Vec::new();
         }
         let demand = self.demand();
         let of_blocks = self.blocks.values();
         let pools: BTreeSet<(String, Family)> = of_blocks
             .filter_map(|block| Some((block.pool.clone()?, block.family())))
             .collect();
-        for (pool, family) in pools {
+        let spare = pools.into_iter().map(|(pool, family)| {
             let wanted = demand.get(&pool).and_then(|of_pool| of_pool.get(&family));
             let used = self.in_use().filter(|key| *key == (&pool, family)).count();
             let used = u64::try_from(used).unwrap_or(u64::MAX);
             let spare = wanted.copied().unwrap_or(0).saturating_sub(used);
-            self.retake(&pool, family, spare, &mut result.retaken);
-            self.give_back(&pool, family, spare, &mut result.released);
-        }
-        result
+            (pool, family, spare)
+        });
+        spare.collect()
     }
 
     fn retake(&mut self, pool: &str, family: Family, spare: u64, retaken: &mut Vec<IpNet>) {

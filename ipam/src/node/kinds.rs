@@ -53,6 +53,11 @@ impl Pools {
         bound.filter_map(|(name, binding)| (binding.binds(eni) == Some(true)).then_some(name))
     }
 
+    /// Whether there is a document of a pool.
+    fn is_known(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// Whether a pool's addresses are those of ENIs.
     fn is_on_enis(&self, name: &str) -> bool {
         let pool = self.by_name.get(name);
@@ -193,12 +198,15 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
                 blocks.push(plain(entry, net));
             }
         }
+        let plain = document.allocated.iter().map(|entry| &entry.pool);
+        let plain = plain.chain(self.pools.by_name.keys());
+        let plain = plain.filter(|name| !self.pools.is_on_enis(name));
+        // An ENI backs what is called so, whatever the pool is bound to.
+        let plain = plain.filter(|name| !echoed.contains(name));
+        let plain: BTreeSet<String> = plain.cloned().collect();
         if !self.plain_is_native {
-            let plain = self.pools.by_name.keys();
-            let plain = plain.filter(|name| !self.pools.is_on_enis(name));
-            // An ENI backs what is called so, whatever the pool is bound to.
-            let plain = plain.filter(|name| !echoed.contains(name));
-            let asking = plain.filter(|name| (self.skips_masquerade)(name) == Some(true));
+            let known = plain.iter().filter(|name| self.pools.is_known(name));
+            let asking = known.filter(|name| (self.skips_masquerade)(name) == Some(true));
             problems.extend(asking.map(|pool| Problem::PlainPoolSkips { pool: pool.clone() }));
         }
         let mut excluded: BTreeSet<IpNet> = own_addresses(document);
@@ -211,6 +219,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
             pre_allocate: document.pre_allocate,
             excluded,
             not_masqueraded: stuck,
+            plain,
             problems,
         }
     }
@@ -261,6 +270,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnPlainPools<F> {
             pre_allocate: document.pre_allocate,
             excluded: own_addresses(document),
             not_masqueraded: BTreeSet::new(),
+            plain: BTreeSet::new(),
             problems: Vec::new(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipam::node::{Eni, Origin, Subnet};
-use ipam::{AnnouncedBlock, EdgeRules, Formula, Request, Want};
+use ipam::{AnnouncedBlock, Announcement, EdgeRules, Formula, Request, Want};
 use ipnet::IpNet;
 
 use super::support::*;
@@ -124,6 +124,46 @@ fn a_block_that_was_released_is_taken_again() {
     assert_eq!(free(&allocator), 14, "announcing alone takes nothing again");
     assert_eq!(allocator.rebalance().retaken, [net("10.0.0.16/28")]);
     assert_eq!(free(&allocator), 30);
+}
+
+/// Blocks of plain pools beside ENIs: what is asked for is rounded up, what is not needed is given back,
+/// and none of it is taken again while it is still announced.
+#[test]
+fn plain_pools_give_back_and_never_take_again() {
+    let blocks = [
+        plain("mars", "10.9.0.0/28"),
+        plain("mars", "10.9.0.16/28"),
+        block("10.0.0.0/28", EdgeRules::ALL),
+        block("10.0.0.16/28", EdgeRules::ALL),
+    ];
+    let announced = |blocks: &[AnnouncedBlock]| Announcement {
+        plain: ["mars".to_owned()].into(),
+        ..announce(blocks)
+    };
+    let mut allocator = fresh(settings(Formula::Linear, "mars=4,default=4"));
+    allocator.observe(announced(&blocks));
+    set_ready(&mut allocator, &["eni-1", "eni-2"]);
+    let of_mars = |name: &str| any(name, "mars", V4);
+    allocator.allocate(&of_mars("a"), at(0)).unwrap();
+    let demand = allocator.demand();
+    assert_eq!((demand["mars"][&V4], demand["default"][&V4]), (8, 4));
+    assert_eq!(allocator.give_back_plain(), [net("10.9.0.16/28")]);
+    assert_eq!(allocator.give_back_plain(), [], "once");
+    assert!(allocator.released().eq([net("10.9.0.16/28")]));
+
+    // More pods than are left: there is more demand, and the block stays given back.
+    let others = (0..20).map(|n| allocator.allocate(&of_mars(&format!("b{n}")), at(1)));
+    assert_eq!(others.flatten().count(), 13);
+    assert!(allocator.demand()["mars"][&V4] > 13);
+    allocator.observe(announced(&blocks));
+    assert_eq!(allocator.give_back_plain(), []);
+    assert!(allocator.allocate(&of_mars("c"), at(1)).is_err());
+
+    // It went, and comes back: it is given from again.
+    allocator.observe(announced(&blocks[..1]));
+    assert_eq!(allocator.released().count(), 0);
+    allocator.observe(announced(&blocks));
+    allocator.allocate(&of_mars("c"), at(1)).unwrap();
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::allocation;
 use crate::api::Command;
+use crate::api::types::Work;
 use crate::cluster::{AskOutlook, Remarks};
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
@@ -56,6 +57,8 @@ pub(super) struct Actor<K> {
     /// The device that each ENI was seen on last.
     pub(super) last_devices: BTreeMap<EniNumber, u32>,
     pub(super) started: Instant,
+    /// What passes have come to.
+    pub(super) work: Work,
     /// The sweeper of translated flows.
     pub(super) nat: nat::Handle,
     /// What there is to tell people of the cluster.
@@ -98,6 +101,7 @@ impl<K: Host> Actor<K> {
             seen: None,
             last_devices: BTreeMap::new(),
             started: Instant::now(),
+            work: Work::default(),
             nat,
             remarks: Remarks::default(),
             pacer: Pacer::new(),
@@ -242,6 +246,7 @@ impl<K: Host> Actor<K> {
             }
             self.intent.settings.service_nat = keeps_notes;
             let pass = self.reconciler.pass_from(&self.intent, seen).await;
+            self.work.count(pass.applied, pass.failures.len());
             if pass.applied > 0 {
                 tracing::info!(
                     steps = pass.applied,
@@ -280,6 +285,7 @@ impl<K: Host> Actor<K> {
         for failure in &pass.failures {
             tracing::warn!(step = failure.step, error = failure.error, "step failed");
         }
+        self.work.count(pass.applied, pass.failures.len());
         let views = &mut self.pass.view.endpoints;
         views.retain(|id, _| !of.contains_key(id));
         views.extend(pass.endpoints);

@@ -1,6 +1,6 @@
 //! What is on disk of addresses beside the endpoints' records: a record for each owner without an
-//! endpoint of ours, with its leases, and one for each address that cools down. A crash shows each
-//! record as it was or as it became.
+//! endpoint of ours, with its leases, one for each address that cools down, and one for each block that
+//! was given back and that the node still has. A crash shows each record as it was or as it became.
 //!
 //! A record's name says whose it is and which addresses, so one that cannot be read still holds them,
 //! and nothing else is lost with it. An endpoint's leases are in its own record. So an endpoint is
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use ipam::{Claim, Cooling, Lease, Time};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::durable::{Folder, Writing};
@@ -31,6 +32,7 @@ const VERSION: u32 = 1;
 const SUFFIX: &str = ".json";
 const LEASE: &str = "lease";
 const COOLING: &str = "cooling";
+const RELEASED: &str = "released";
 /// Between the parts of a name: in no address, and in no id.
 const SEPARATOR: char = '_';
 
@@ -53,6 +55,8 @@ pub(super) enum Entry {
     Owner(About),
     /// What cools down.
     Cooling(Cooling),
+    /// What was given back.
+    Released(IpNet),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +74,7 @@ enum Name {
     /// Leases, by their owner's id.
     Lease(EndpointId, BTreeSet<IpAddr>),
     Cooling(IpAddr),
+    Released(IpNet),
 }
 
 /// What was found at the start.
@@ -78,6 +83,8 @@ pub(super) struct Found {
     /// Owners without an endpoint of ours.
     pub(super) owners: Vec<About>,
     pub(super) cooling: Vec<Cooling>,
+    /// Blocks that were given back.
+    pub(super) released: BTreeSet<IpNet>,
     /// What somebody has whose record cannot be read, by the owner's id.
     pub(super) unreadable: BTreeMap<EndpointId, BTreeSet<IpAddr>>,
 }
@@ -121,6 +128,12 @@ impl Ledger {
                         block: (*address).into(),
                         until: at_the_latest(now),
                     });
+                    ledger.known.insert(name, None);
+                }
+                (Err(error), Name::Released(block)) => {
+                    // Its name says all of it.
+                    tracing::warn!(%block, "the record of a block given back is written anew: {error:#}");
+                    found.released.insert(*block);
                     ledger.known.insert(name, None);
                 }
             }
@@ -252,6 +265,7 @@ impl Found {
         match entry {
             Entry::Owner(about) => self.owners.push(about),
             Entry::Cooling(cooling) => self.cooling.push(cooling),
+            Entry::Released(block) => drop(self.released.insert(block)),
         }
     }
 }
@@ -275,6 +289,7 @@ impl Record {
                 }
             }
             Entry::Cooling(cooling) => cooling.until = at_the_latest(now),
+            Entry::Released(_block) => {}
         }
         entry
     }
@@ -294,6 +309,7 @@ impl Name {
                 Self::Lease(id, addresses.collect())
             }
             Entry::Cooling(cooling) => Self::Cooling(cooling.address),
+            Entry::Released(block) => Self::Released(*block),
         })
     }
 
@@ -310,6 +326,13 @@ impl Name {
                 let address = parts.next()?.parse().ok()?;
                 parts.next().is_none().then_some(Self::Cooling(address))
             }
+            RELEASED => {
+                let block = IpNet::new(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+                parts
+                    .next()
+                    .is_none()
+                    .then_some(Self::Released(block.ok()?))
+            }
             _ => None,
         }
     }
@@ -325,6 +348,12 @@ impl fmt::Display for Name {
                 }
             }
             Self::Cooling(address) => write!(f, "{COOLING}{SEPARATOR}{address}")?,
+            Self::Released(block) => write!(
+                f,
+                "{RELEASED}{SEPARATOR}{}{SEPARATOR}{}",
+                block.addr(),
+                block.prefix_len()
+            )?,
         }
         f.write_str(SUFFIX)
     }

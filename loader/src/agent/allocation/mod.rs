@@ -204,7 +204,10 @@ impl Addresses {
                 Err(error) => self.pools_error = Some(error.to_string()),
             }
             let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
+            let released = manager.allocator().released().count();
             let changes = manager.observe(document);
+            // One that is gone is remembered no more.
+            self.is_stale |= released != manager.allocator().released().count();
             log(&changes);
             self.changes = changes;
             self.inputs = Some(inputs);
@@ -414,7 +417,8 @@ impl Addresses {
             };
             (!about.leases.is_empty()).then_some(Entry::Owner(about))
         });
-        owners.chain(cooling).collect()
+        let released = allocator.released().map(Entry::Released);
+        owners.chain(cooling).chain(released).collect()
     }
 }
 

@@ -12,10 +12,22 @@ use super::Addresses;
 use crate::intent::{Intent, PodRef};
 
 impl Addresses {
-    /// What the node wants and keeps; `None` where nothing is allocated yet. It keeps all that it has: a
-    /// block that was given back could be the operator's by the time it is needed again.
+    /// What the node wants and keeps; `None` where nothing is allocated yet, or what it gives back cannot
+    /// be written down. It keeps all that its ENIs have: one that was given back could be the operator's
+    /// by the time it is needed again. Of plain pools it keeps what it needs.
     pub(in crate::agent) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
         self.look_for_answers();
+        if intent.node.flat.is_none() {
+            for block in self.manager.allocator_mut().give_back_plain() {
+                tracing::info!(%block, "given back: nobody has an address of it, and enough is left");
+                self.is_stale = true;
+            }
+        }
+        // Somebody else may have it a moment after this is told, also if the agent starts anew.
+        let is_saved = self.save();
+        if !is_saved && self.manager.allocator().released().next().is_some() {
+            return None;
+        }
         let manager = &self.manager;
         let wanted = manager.wanted()?;
         let allocator = manager.allocator();

@@ -130,7 +130,6 @@ fn state(found: Found, of_endpoints: Vec<Lease>) -> State {
     State {
         leases: leases.into_values().collect(),
         cooling,
-        // Nothing is given back: nobody but people writes the node's document.
-        released: BTreeSet::new(),
+        released: found.released,
     }
 }

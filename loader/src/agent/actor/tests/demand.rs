@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use ipam::node::AllocatedPool;
+use ipam::{EdgeRules, Family};
+
 use super::allocation::{ask, give, wanted};
 use super::*;
+use crate::api::Ask;
 use crate::intent::{Node, StaticAddress};
 
 /// The node's document, changed.
@@ -98,4 +102,50 @@ async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     let status = actor.status().await;
     assert!(status.allocation.unanswered.is_empty());
     assert_eq!(status.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
+async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
+    let with_block = |node: &mut Node| {
+        node.allocated.push(AllocatedPool {
+            pool: "mars".to_owned(),
+            edges: EdgeRules::ALL,
+            cidrs: vec!["172.20.0.0/28".parse().unwrap()],
+        });
+    };
+    let of_mars = |container: &str| {
+        let pools = [(Family::V4, "mars".to_owned())].into();
+        let families = [Family::V4];
+        wanted(
+            container,
+            Ask {
+                pools,
+                ..ask(&families)
+            },
+        )
+    };
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    actor.intent.settings.plain_is_native = true;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
+    let kept = outlook.wanted.allocated.iter().map(|kept| &*kept.pool);
+    assert_eq!(kept.collect::<Vec<_>>(), ["default"]);
+    let error = actor.with_addresses(of_mars("x")).unwrap_err();
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    machine.kill(actor);
+
+    // Nobody knows whether that was written.
+    let mut actor = machine.boot();
+    actor.intent.settings.plain_is_native = true;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    let error = actor.with_addresses(of_mars("x")).unwrap_err();
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    document(&mut actor, |_without| {});
+    actor.run_pass().await;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    actor.with_addresses(of_mars("x")).unwrap();
 }
