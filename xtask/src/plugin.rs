@@ -1,5 +1,6 @@
 //! `build-cni`: the CNI plugin as it is installed, static and small.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,9 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// What stands in for it where it is not installed.
 pub(crate) const GNU: &str = "x86_64-unknown-linux-gnu";
 /// Has the compiler put the C library of that into programs.
-pub(crate) const STATIC: &str = "-C target-feature=+crt-static";
+const STATIC: &str = "-C target-feature=+crt-static";
+/// What stands in programs for the folder of the dependencies' sources.
+const SOURCES: &str = "/cargo";
 /// Largest size: it is read from disk for every pod that starts.
 const LARGEST: u64 = 3 * 1024 * 1024 / 2;
 
@@ -42,7 +45,7 @@ pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
         build.arg(MUSL);
     } else {
         build.arg(GNU);
-        build.env("RUSTFLAGS", STATIC);
+        build.env("RUSTFLAGS", static_flags()?);
     }
     let executables = artifacts::build(&mut build, metadata)?;
     let path = artifacts::binary(&executables, "towpath-cni")?;
@@ -52,6 +55,17 @@ pub(crate) fn build(metadata: &Metadata) -> Result<PathBuf> {
         "the plugin has {size} bytes, {LARGEST} are allowed"
     );
     Ok(path.to_owned())
+}
+
+/// Flags of the compiler that put the C library into a program, and leave out where this machine has the
+/// dependencies' sources: messages of panics name these, and nobody else could build the same.
+pub(crate) fn static_flags() -> Result<String> {
+    let home = match env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cargo"),
+    };
+    let home = home.display();
+    Ok(format!("{STATIC} --remap-path-prefix={home}={SOURCES}"))
 }
 
 fn size_of(path: &Path) -> Result<u64> {

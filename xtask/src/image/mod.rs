@@ -8,24 +8,24 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::artifacts::{self, Metadata, Package};
+use crate::artifacts::{self, Executable, Metadata, Package};
 use crate::console::note;
 use crate::setup::Need;
 use crate::{plugin, process, setup};
-use recipe::Recipe;
+pub(crate) use recipe::Recipe;
 
 /// Options of `image`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   cargo xtask image                                   Build target/image/towpath.tar
-  cargo xtask image --check                           Build it twice and compare the digests
+  cargo xtask image --check                           Pack it twice and compare the digests
   ctr -n k8s.io images import target/image/towpath.tar
   skopeo copy oci-archive:target/image/towpath.tar docker://REGISTRY/towpath:TAG
 
 The image has /towpath and /towpath-cni, both static, and nothing else that runs: no shell, no C
 library. The DaemonSet of deploy/kubernetes has it by its name here; an overlay's `images:` puts
-your registry's in its place. The same sources, compiler and buildah give the same digest.")]
+your registry's in its place. The same binaries and buildah give the same digest.")]
 pub(crate) struct Options {
     /// Where the image goes: an archive of the OCI image layout.
     #[arg(long, value_name = "FILE", default_value = "target/image/towpath.tar")]
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// The image's name, with its tag; without it, localhost/towpath and the version.
     #[arg(long, value_name = "NAME:TAG")]
     name: Option<String>,
-    /// Build it twice, and fail unless both have the same digest.
+    /// Pack the binaries twice, and fail unless both images have the same digest.
     #[arg(long)]
     check: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The recipe of the agent's image.
-fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Recipe {
+pub(crate) fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Recipe {
     Recipe {
         files: vec![
             (agent.to_owned(), "/towpath".to_owned()),
@@ -98,7 +98,7 @@ fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Recipe {
 }
 
 /// Builds an image into a file.
-fn build(recipe: &Recipe, archive: &Path) -> Result<String> {
+pub(crate) fn build(recipe: &Recipe, archive: &Path) -> Result<String> {
     let folder = archive.parent().context("the image's file has a folder")?;
     std::fs::create_dir_all(folder)?;
     recipe.build(
@@ -116,8 +116,36 @@ fn build_twice(recipe: &Recipe, archive: &Path) -> Result<String> {
         digest == again,
         "the image is not the same each time: {digest}, then {again}"
     );
-    note(&format!("image: built twice, the same: {digest}"));
+    note(&format!("image: packed twice, the same: {digest}"));
     Ok(digest)
+}
+
+/// The image for tests: of what is built for them, with the libraries that it needs. Returns where it
+/// is.
+pub(crate) fn for_tests(executables: &[Executable], metadata: &Metadata) -> Result<PathBuf> {
+    setup::ensure(&[Need::Image])?;
+    let binary = |name| artifacts::binary(executables, name);
+    let (agent, plugin) = (binary("towpath")?, binary("towpath-cni")?);
+    let folder = datapath_build::workspace_root().join("target/image");
+    std::fs::create_dir_all(&folder)?;
+    // Most of it is for debuggers.
+    let small = folder.join("towpath-test");
+    let mut strip = Command::new("strip");
+    process::run(strip.arg("--strip-debug").arg("-o").arg(&small).arg(agent))?;
+    let mut recipe = of_binaries(&small, plugin, metadata.package("towpath")?);
+    recipe.files.extend(libraries(agent)?);
+    let archive = folder.join("test.tar");
+    build_twice(&recipe, &archive)?;
+    Ok(archive)
+}
+
+/// The libraries of a program, each where the program looks for it.
+fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let listed = process::output(Command::new("ldd").arg(program))?;
+    let paths = listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    Ok(paths.map(|path| (path.into(), path.to_owned())).collect())
 }
 
 /// Builds the agent as it is released, with its C library in it: of glibc, whose allocator it keeps
@@ -125,8 +153,9 @@ fn build_twice(recipe: &Recipe, archive: &Path) -> Result<String> {
 fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     let mut build = process::locked_cargo("build");
     build
-        .args(["--release", "--package", "towpath", "--target", plugin::GNU])
-        .env("RUSTFLAGS", plugin::STATIC);
+        .args(["--profile", "agent", "--package", "towpath"])
+        .args(["--target", plugin::GNU])
+        .env("RUSTFLAGS", plugin::static_flags()?);
     let executables = artifacts::build(&mut build, metadata)?;
     artifacts::binary(&executables, "towpath").map(Path::to_owned)
 }
