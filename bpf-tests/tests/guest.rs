@@ -1,6 +1,6 @@
 //! What the machine's own kernel may lack and the kernels of the matrix have: SCTP between real
-//! sockets. `cargo xtask test vm` runs this program, and no other suite does; on a kernel without
-//! SCTP it fails.
+//! sockets, and locked memory that counts maps. `cargo xtask test vm` runs this program, and no other
+//! suite does; on a kernel without SCTP it fails.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,9 +9,12 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bpf_tests::fabric::agent::START;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::{Echo, Session, of_protocol, send_ip};
 use bpf_tests::fabric::world::Site;
@@ -130,6 +133,56 @@ fn associations_pass_with_their_port_or_are_refused_and_counted() {
         for (pod, eni) in pods.iter().zip([0, 1]) {
             passes(&fabric, pod.at(family), eni, &server);
         }
+    }
+    fabric.finish().unwrap();
+}
+
+/// Starts an agent as a container's runtime does, with these capabilities and the usual limit on locked
+/// memory.
+fn confined(fabric: &Fabric, capabilities: &str, log: &Path) -> Child {
+    let agent = fabric.agent.command(&fabric.node, &["run"]);
+    let mut words: Vec<_> = [agent.get_program()].into_iter().collect();
+    words.extend(agent.get_args());
+    let log = fs::File::create(log).unwrap();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -l 64; exec /usr/bin/setpriv \"$@\"", "sh"])
+        .arg(format!("--bounding-set=-all,{capabilities}"))
+        .args(["--inh-caps=-all", "--no-new-privs"])
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(log);
+    shell.spawn().unwrap()
+}
+
+/// Linux before 5.11 counts maps as locked memory. The limit of that can be lifted with a capability that
+/// nothing else needs, which is why the `DaemonSet` has it.
+#[test]
+fn locked_memory_takes_a_capability_where_it_counts_maps() {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().flatten(), numbers.next().flatten());
+    let is_counted = version < (Some(5), Some(11));
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let (log, least) = (fabric.file("confined.log"), "+sys_admin,+net_admin");
+    let said = |part: &str| {
+        let text = fs::read_to_string(&log)?;
+        check(text.contains(part), || text.clone())
+    };
+    let mut agent = confined(&fabric, least, &log);
+    let expected = if is_counted {
+        "Operation not permitted"
+    } else {
+        "agent runs"
+    };
+    eventually(START, &format!("{release}: {expected}"), || said(expected)).unwrap();
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    if is_counted {
+        let mut agent = confined(&fabric, &format!("{least},+sys_resource"), &log);
+        eventually(START, "with the capability it runs", || said("agent runs")).unwrap();
+        agent.kill().unwrap();
+        agent.wait().unwrap();
     }
     fabric.finish().unwrap();
 }

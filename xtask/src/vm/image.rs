@@ -17,7 +17,9 @@ use crate::artifacts::{self, Executable};
 use crate::process;
 
 /// Programs that tests call in the guest; busybox stands in for the rest.
-const TOOLS: &[&str] = &["bpftool", "curl", "ethtool", "ip", "nft", "ping", "tc"];
+const TOOLS: &[&str] = &[
+    "bpftool", "curl", "ethtool", "ip", "nft", "ping", "setpriv", "tc",
+];
 /// Folders of the sources that tests read.
 const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"];
 
