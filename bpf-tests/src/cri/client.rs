@@ -1,7 +1,7 @@
 //! A client of a runtime's interface: calls that wait, and bursts of them.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -240,6 +240,44 @@ impl Cri {
         Ok(answer.items.into_iter().map(|pod| pod.id).collect())
     }
 
+    /// The ready pod of a name in a Kubernetes namespace: its id, and its network namespace.
+    ///
+    /// # Errors
+    /// When there is not exactly one, or the runtime does not answer.
+    pub fn pod_named(&self, namespace: &str, name: &str) -> Result<(String, PathBuf)> {
+        let mut client = self.pods();
+        let labels = [
+            ("io.kubernetes.pod.namespace", namespace),
+            ("io.kubernetes.pod.name", name),
+        ];
+        let filter = v1::PodSandboxFilter {
+            state: Some(v1::PodSandboxStateValue {
+                state: v1::PodSandboxState::SandboxReady.into(),
+            }),
+            label_selector: labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            ..v1::PodSandboxFilter::default()
+        };
+        let call = async move {
+            let request = v1::ListPodSandboxRequest {
+                filter: Some(filter),
+            };
+            let items = said(client.list_pod_sandbox(request)).await?.items;
+            let [pod] = items.as_slice() else {
+                bail!("{} pods", items.len());
+            };
+            let request = v1::PodSandboxStatusRequest {
+                pod_sandbox_id: pod.id.clone(),
+                verbose: true,
+            };
+            let answer = said(client.pod_sandbox_status(request)).await?;
+            Ok((pod.id.clone(), netns_in(&answer)?))
+        };
+        let found = self.one(call).map(|(found, _)| found);
+        found.with_context(|| format!("the runtime's pod {namespace}/{name}"))
+    }
+
     /// Whether the runtime takes its network for ready, and what it says of it.
     ///
     /// # Errors
@@ -310,25 +348,30 @@ async fn run(
         verbose: true,
     };
     let answer = said(client.pod_sandbox_status(request)).await?;
+    let netns = netns_in(&answer)?;
     let network = answer.status.and_then(|status| status.network);
     let network = network.unwrap_or_default();
     let others = network.additional_ips.iter().map(|pod| &pod.ip);
     let addresses = std::iter::once(&network.ip).chain(others);
     let addresses: Result<Vec<_>, _> = addresses.map(|text| text.parse()).collect();
-    let info = answer.info.get("info").context("the pod's details")?;
-    let info: Value = serde_json::from_str(info)?;
-    let namespaces = info["runtimeSpec"]["linux"]["namespaces"].as_array();
-    let netns = namespaces
-        .into_iter()
-        .flatten()
-        .find(|namespace| namespace["type"] == "network")
-        .and_then(|namespace| namespace["path"].as_str())
-        .context("the pod's network namespace")?;
     Ok(Sandbox {
         id,
         addresses: addresses.with_context(|| format!("the pod's addresses: {network:?}"))?,
-        netns: netns.into(),
+        netns,
         took,
         config,
     })
+}
+
+/// The network namespace in a pod's details.
+fn netns_in(answer: &v1::PodSandboxStatusResponse) -> Result<PathBuf> {
+    let info = answer.info.get("info").context("the pod's details")?;
+    let info: Value = serde_json::from_str(info)?;
+    let namespaces = info["runtimeSpec"]["linux"]["namespaces"].as_array();
+    let path = namespaces
+        .into_iter()
+        .flatten()
+        .find(|namespace| namespace["type"] == "network")
+        .and_then(|namespace| namespace["path"].as_str());
+    Ok(path.context("the pod's network namespace")?.into())
 }

@@ -31,7 +31,7 @@ pub struct Setup<'a> {
     /// CNI plugins beside them.
     pub own_plugins: Vec<PathBuf>,
     /// CNI networks: configuration lists by the runtime handler whose pods get them. `runc` is what
-    /// pods without a handler have.
+    /// pods without a handler have. Null: there is none yet.
     pub networks: &'a [(&'a str, Value)],
 }
 
@@ -40,6 +40,7 @@ pub struct Setup<'a> {
 pub struct Bed {
     /// The client.
     pub cri: Cri,
+    shared: Shared,
     folder: PathBuf,
     child: Child,
     programs: PathBuf,
@@ -51,8 +52,40 @@ impl Bed {
     /// # Errors
     /// When it was not fetched, or does not start: its log.
     pub fn start(fabric: &Fabric, setup: &Setup) -> Result<Self> {
-        let folder = fabric.file("containerd");
-        let shared = Shared::make(&folder)?;
+        let shared = Shared::make(&fabric.file("containerd"))?;
+        Self::start_in(fabric, setup, shared)
+    }
+
+    /// Starts the release that a kubelet of 1.20 speaks with, as nodes have it: plugins, networks,
+    /// namespaces and the agent's files are where distributions and our manifests have them. What lies
+    /// there is below the fabric's folder. There is no network yet.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_node(fabric: &Fabric) -> Result<Self> {
+        let shared = Shared::make(&fabric.file("containerd"))?;
+        let inside = |name: &str| shared.folder().join(name);
+        let places = [
+            ("/etc/cni/net.d", networks(shared.folder(), DEFAULT_HANDLER)),
+            ("/opt/cni/bin", inside("cni/bin")),
+            (NAMESPACES, inside("netns")),
+            ("/run/towpath", fabric.file("")),
+            ("/sys/fs/bpf", fabric.file("bpf")),
+            ("/var/log/containers", inside("var-log-containers")),
+            ("/var/log/pods", inside("var-log-pods")),
+        ];
+        let places = places.map(|(place, instead)| (place.into(), instead));
+        let setup = Setup {
+            containerd: Containerd::One,
+            plugins: Plugins::Old,
+            own_plugins: Vec::new(),
+            networks: &[(DEFAULT_HANDLER, Value::Null)],
+        };
+        Self::start_in(fabric, &setup, shared.with(places))
+    }
+
+    fn start_in(fabric: &Fabric, setup: &Setup, shared: Shared) -> Result<Self> {
+        let folder = shared.folder().to_owned();
         let plugins = folder.join("cni/bin");
         for path in [&plugins, &folder.join("image")] {
             fs::create_dir_all(path)?;
@@ -68,11 +101,14 @@ impl Bed {
         for (handler, network) in setup.networks {
             let networks = networks(&folder, handler);
             fs::create_dir_all(&networks)?;
-            fs::write(networks.join("10-test.conflist"), network.to_string())?;
+            if !network.is_null() {
+                fs::write(networks.join("10-test.conflist"), network.to_string())?;
+            }
         }
         let handlers = setup.networks.iter().map(|(handler, _)| *handler);
         let config = folder.join("config.toml");
-        fs::write(&config, configuration(&folder, handlers)?)?;
+        let own_namespaces = !shared.covers(Path::new(NAMESPACES));
+        fs::write(&config, configuration(&folder, own_namespaces, handlers)?)?;
         let programs = setup.containerd.folder()?;
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!(
@@ -99,6 +135,7 @@ impl Bed {
         let child = private::spawn(&shared, &mut start)?;
         let mut bed = Self {
             cri: Cri::new(&folder.join("socket"), &fabric.cgroup())?,
+            shared,
             folder,
             child,
             programs,
@@ -120,16 +157,65 @@ impl Bed {
         if let Some(status) = ended {
             bail!("containerd ended with {status}: {}", self.log());
         }
-        let archive = image::write(&self.folder.join("image"))?;
+        self.import(&image::write(&self.folder.join("image"))?)?;
+        let known = eventually(START, IMAGE, || self.cri.has_image());
+        known.map(drop).with_context(|| self.log())
+    }
+
+    /// Gives it the images of an archive.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub fn import(&self, archive: &Path) -> Result<()> {
         let mut import = Command::new(self.programs.join("ctr"));
         import
             .arg("--address")
-            .arg(self.folder.join("socket"))
+            .arg(self.socket())
             .args(["--namespace", "k8s.io", "images", "import"])
             .arg(archive);
-        command::run(&mut import)?;
-        let known = eventually(START, IMAGE, || self.cri.has_image());
-        known.map(drop).with_context(|| self.log())
+        command::run(&mut import).map(drop)
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// What the containers of a kubelet's pods wrote.
+    #[must_use]
+    pub fn logs_of_pods(&self) -> String {
+        let mut find = Command::new("find");
+        find.arg(self.folder.join("var-log-pods"))
+            .args(["-name", "*.log"]);
+        let files = command::run(&mut find).unwrap_or_default();
+        let mut logs = String::new();
+        for file in files.lines() {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            logs.extend([file, ":\n", &text]);
+        }
+        logs
+    }
+
+    /// The network namespace that a pod's details name, where the whole machine has it.
+    #[must_use]
+    pub fn namespace(&self, named: &Path) -> PathBuf {
+        match named.file_name() {
+            Some(name) if self.shared.covers(Path::new(NAMESPACES)) => {
+                self.folder.join("netns").join(name)
+            }
+            _ => named.to_owned(),
+        }
+    }
+
+    /// Starts a program that sees what containerd sees.
+    pub(crate) fn spawn_beside(&self, command: &mut Command) -> Result<Child> {
+        private::spawn(&self.shared, command)
+    }
+
+    /// A folder of its own, whose mounts containerd sees.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// What containerd wrote.
@@ -164,6 +250,8 @@ impl Drop for Bed {
     }
 }
 
+/// Where runtimes have network namespaces.
+const NAMESPACES: &str = "/run/netns";
 /// The settings of the runtime's interface.
 const CRI: &str = "plugins.\"io.containerd.grpc.v1.cri\"";
 /// The runtime handler of pods that ask for none.
@@ -175,7 +263,11 @@ fn networks(folder: &Path, handler: &str) -> PathBuf {
 }
 
 /// containerd's settings: everything below a folder, and nothing that a plain test machine lacks.
-fn configuration<'a>(folder: &Path, handlers: impl Iterator<Item = &'a str>) -> Result<String> {
+fn configuration<'a>(
+    folder: &Path,
+    own_namespaces: bool,
+    handlers: impl Iterator<Item = &'a str>,
+) -> Result<String> {
     let mut text = String::new();
     let place = |name: &str| serde_json::to_string(&folder.join(name));
     // What JSON writes as a string, TOML reads as one.
@@ -198,7 +290,7 @@ fn configuration<'a>(folder: &Path, handlers: impl Iterator<Item = &'a str>) -> 
          disable_tcp_service = true\n\
          restrict_oom_score_adj = true\n\
          tolerate_missing_hugetlb_controller = true\n\
-         netns_mounts_under_state_dir = true\n\
+         netns_mounts_under_state_dir = {own_namespaces}\n\
          [{CRI}.cni]\n\
          bin_dir = {plugins}\n\
          conf_dir = {networks}\n",

@@ -14,6 +14,36 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// How long the kernel may take to end a killed process.
 const END: Duration = Duration::from_secs(10);
 
+/// Makes a group in every hierarchy, as a kubelet expects its root.
+///
+/// # Errors
+/// When one cannot be made.
+pub(super) fn make(name: &str) -> Result<()> {
+    let mut hierarchies = vec![PathBuf::from(ROOT)];
+    for entry in fs::read_dir(ROOT)? {
+        hierarchies.push(entry?.path());
+    }
+    hierarchies.retain(|folder| folder.join("cgroup.procs").is_file());
+    // Of cgroup v2, where there are no others.
+    if hierarchies
+        .first()
+        .is_some_and(|first| first == Path::new(ROOT))
+    {
+        hierarchies.truncate(1);
+    }
+    for hierarchy in hierarchies {
+        let group = hierarchy.join(name);
+        fs::create_dir_all(&group).with_context(|| format!("make {}", group.display()))?;
+        for file in ["cpuset.cpus", "cpuset.mems"] {
+            // Of v1: a group without them takes no process.
+            if let (Ok(all), true) = (fs::read(hierarchy.join(file)), group.join(file).exists()) {
+                fs::write(group.join(file), all)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Kills every process in the groups of a name and below, and removes the groups.
 ///
 /// # Errors

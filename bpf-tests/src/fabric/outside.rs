@@ -132,6 +132,14 @@ impl Fabric {
         self.record.cgroup()
     }
 
+    /// Makes that cgroup, in every hierarchy that the machine has.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn make_cgroup(&self) -> Result<()> {
+        super::cgroup::make(&self.cgroup())
+    }
+
     /// Gives an ENI another primary address in the VPC; the document and the device are not
     /// changed. The VPC takes and delivers packets of the one before until
     /// [`Self::retire_addresses`].

@@ -1,6 +1,7 @@
 //! etcd and kube-apiserver as child processes.
 
 use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub struct ApiServer {
     netns: Netns,
     folder: PathBuf,
     binaries: PathBuf,
+    address: IpAddr,
     store: Child,
     server: Option<Child>,
 }
@@ -42,6 +44,14 @@ impl ApiServer {
     /// # Errors
     /// When a binary is missing, or one of them does not become ready: with its log.
     pub fn start(netns: &Netns, folder: &Path) -> Result<Self> {
+        Self::start_at(netns, folder, Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same at an address of the namespace, which the service `kubernetes` leads to then.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(netns: &Netns, folder: &Path, address: IpAddr) -> Result<Self> {
         let binaries = std::env::var_os(BINARIES_VARIABLE).with_context(|| {
             format!(
                 "{BINARIES_VARIABLE} names no folder with etcd and kube-apiserver: `cargo xtask \
@@ -72,6 +82,7 @@ impl ApiServer {
             netns: Netns::foreign(&netns.path())?,
             folder: folder.to_owned(),
             binaries,
+            address,
             store,
             server: None,
         };
@@ -109,12 +120,8 @@ impl ApiServer {
             .arg("--service-account-signing-key-file")
             .arg(&key)
             .args(["--etcd-servers", STORE])
-            .args([
-                "--bind-address",
-                "127.0.0.1",
-                "--advertise-address",
-                "127.0.0.1",
-            ])
+            .args(["--bind-address", &self.address.to_string()])
+            .args(["--advertise-address", &self.address.to_string()])
             .args(["--secure-port", &PORT.to_string()])
             .args(["--service-cluster-ip-range", SERVICES])
             .args(["--service-account-issuer", "https://kubernetes.default.svc"])
@@ -124,7 +131,7 @@ impl ApiServer {
             .args(["--watch-cache-sizes", "pods#100"]);
         self.server = Some(spawn(&mut command, &log)?);
         let mut ended = None;
-        let (netns, folder) = (&self.netns, &self.folder);
+        let (netns, folder, url) = (&self.netns, &self.folder, self.url());
         let child = self.server.as_mut();
         let Some(child) = child else {
             bail!("it was started")
@@ -134,7 +141,8 @@ impl ApiServer {
             if ended.is_some() {
                 return Ok(());
             }
-            let answer = Caller::new(netns, url(), &certificate(folder), ADMIN).get("/readyz")?;
+            let answer =
+                Caller::new(netns, url.clone(), &certificate(folder), ADMIN).get("/readyz")?;
             check(answer.code == 200, || answer.to_string())
         });
         let log = || fs::read_to_string(&log).unwrap_or_default();
@@ -147,7 +155,7 @@ impl ApiServer {
     /// Where it serves.
     #[must_use]
     pub fn url(&self) -> String {
-        url()
+        format!("https://{}", SocketAddr::new(self.address, PORT))
     }
 
     /// The file with the certificate that it shows, and its issuer's.
@@ -165,7 +173,7 @@ impl ApiServer {
     /// Asks with a token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Caller<'_> {
-        Caller::new(&self.netns, url(), &self.certificate(), token)
+        Caller::new(&self.netns, self.url(), &self.certificate(), token)
     }
 
     /// A token of a service account that exists.
@@ -261,26 +269,27 @@ impl Drop for ApiServer {
     }
 }
 
-fn url() -> String {
-    format!("https://127.0.0.1:{PORT}")
-}
-
 fn certificate(folder: &Path) -> PathBuf {
     folder.join("certificates/apiserver.crt")
 }
 
-fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
+/// Has a command write to a log.
+pub(super) fn log_to<'a>(command: &'a mut Command, log: &Path) -> Result<&'a mut Command> {
     let log = File::options().create(true).append(true).open(log)?;
-    command
+    Ok(command
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log);
+        .stderr(log))
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
+    log_to(command, log)?;
     let program = command.get_program().to_owned();
     let child = command.spawn();
     child.with_context(|| format!("cannot start {}", program.display()))
 }
 
-fn end(child: &mut Child) {
+pub(super) fn end(child: &mut Child) {
     // It may have ended by itself.
     let _ended = child.kill().and_then(|()| child.wait());
 }

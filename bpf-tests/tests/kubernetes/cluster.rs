@@ -22,7 +22,7 @@ pub(crate) const SOON: Duration = Duration::from_mins(1);
 pub(crate) const NODE: &str = "/apis/cilium.io/v2/ciliumnodes/fabric-node";
 /// The cluster's service CIDR.
 pub(crate) const SERVICE_CIDR: &str = "10.96.0.0/16";
-const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
+pub(crate) const ACCOUNT: (&str, &str) = ("kube-system", "towpath");
 
 /// The node and its cluster.
 pub(crate) struct Cluster {

@@ -1,8 +1,11 @@
 //! `ipam.mode: crd`: addresses one by one, and how they go back.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::proxy::Kind;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +13,11 @@ use crate::cluster::{Cluster, Guest, NODE, SOON, requested};
 
 /// A node in that mode, with these addresses of ENI 1 in its pool.
 fn cluster(count: usize) -> (Cluster, Vec<IpAddr>) {
-    let mut cluster = Cluster::create().unwrap();
+    in_mode(Cluster::create().unwrap(), count)
+}
+
+/// The same of a cluster whose agent has run before in the other mode.
+fn in_mode(mut cluster: Cluster, count: usize) -> (Cluster, Vec<IpAddr>) {
     cluster.node().unwrap();
     let mode = json!({"kubernetes": {"ipam": {"mode": "crd"}}});
     cluster.fabric.agent.configure(&mode).unwrap();
@@ -164,5 +171,65 @@ fn what_an_agent_in_this_mode_has_left_is_cleared_in_the_other() {
             used.is_none_or(Map::is_empty) && requested(node, "default") == Some(8)
         })
         .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn it_can_be_killed_at_each_write_of_its_status_and_nothing_in_use_is_offered() {
+    let mut cluster = Cluster::prepare(true).unwrap();
+    cluster.start().unwrap();
+    let (mut cluster, addresses) = in_mode(cluster, 5);
+    let began = Instant::now();
+    let mut free: BTreeSet<IpAddr> = addresses.into_iter().collect();
+    let mut guests: Vec<(Guest, IpAddr)> = Vec::new();
+    for is_forwarded in [false, true] {
+        let name = format!("pod-{}", guests.len());
+        let guest = cluster.pod("plain", &name, &json!({})).unwrap();
+        let mut given = None;
+        cluster.kill_at(Kind::ChangeStatus, is_forwarded, |cluster| {
+            given = guest.add(&cluster.fabric).0.parse().ok();
+        });
+        cluster.again();
+        let given: IpAddr = given.unwrap();
+        free.remove(&given);
+        let owner = json!(format!("plain/{name}"));
+        cluster
+            .node_is("it is told who has the address", |node| {
+                node["status"]["ipam"]["used"][given.to_string()]["owner"] == owner
+            })
+            .unwrap();
+        assert_eq!(guest.add(&cluster.fabric).0, given.to_string());
+        guests.push((guest, given));
+
+        // One that nobody has goes back.
+        let going = free.pop_first().unwrap();
+        cluster.kill_at(Kind::ChangeStatus, is_forwarded, |cluster| {
+            say(cluster, going, "marked-for-release");
+        });
+        cluster.again();
+        stands(&cluster, going, Some("ready-for-release"));
+        say(&cluster, given, "marked-for-release");
+        stands(&cluster, given, Some("do-not-release"));
+        say(&cluster, going, "released");
+        take_out(&cluster, going);
+        stands(&cluster, going, None);
+    }
+    let in_use: Vec<String> = guests.iter().map(|(_, given)| given.to_string()).collect();
+    let writes = cluster.proxy().writes();
+    let sent = writes
+        .iter()
+        .filter(|write| write.at >= began && write.request.is(Kind::ChangeStatus));
+    let sent: Vec<&Value> = sent.map(|write| &write.request.body).collect();
+    for body in &sent {
+        for address in &in_use {
+            let ipam = &body["status"]["ipam"];
+            assert_ne!(ipam["release-ips"][address], "ready-for-release", "{body}");
+            // A merge patch takes away by null.
+            let used = ipam["used"].as_object();
+            let lost = used.and_then(|used| used.get(address));
+            assert_ne!(lost, Some(&Value::Null), "{body}");
+        }
+    }
+    assert!(sent.len() >= 8, "{sent:?}");
     cluster.fabric.finish().unwrap();
 }

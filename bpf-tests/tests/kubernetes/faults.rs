@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(3);
 
 impl Cluster {
     /// Changes the node's ENIs and the pools by turns, and waits until the agent has seen it.
-    fn changes_are_seen(&self, turn: usize, after: &str) -> Result<()> {
+    pub(crate) fn changes_are_seen(&self, turn: usize, after: &str) -> Result<()> {
         let admin = self.server.admin();
         let is_small = turn.is_multiple_of(2);
         let eni = self.eni(1);

@@ -13,7 +13,12 @@ use crate::cluster::{Cluster, Guest, NODE, SOON, allocated, requested};
 
 impl Cluster {
     /// Kills the agent when it makes a write, and starts it again.
-    fn kill_at(&mut self, kind: Kind, is_forwarded: bool, change: impl FnOnce(&mut Self)) -> Value {
+    pub(crate) fn kill_at(
+        &mut self,
+        kind: Kind,
+        is_forwarded: bool,
+        change: impl FnOnce(&mut Self),
+    ) -> Value {
         let held = self.proxy().hold(kind, is_forwarded);
         change(self);
         let written = held.wait(SOON).unwrap();
@@ -23,7 +28,7 @@ impl Cluster {
     }
 
     /// Starts it again, and waits until it gives addresses.
-    fn again(&mut self) {
+    pub(crate) fn again(&mut self) {
         self.start().unwrap();
         self.fabric.wait_until_ready().unwrap();
     }

@@ -7,14 +7,18 @@
 
 mod agent;
 mod arrival;
+mod clock;
 mod cluster;
 mod crd;
 mod events;
 mod faults;
 mod instance;
 mod kills;
+mod load;
 mod manifests;
+mod node;
 mod operator;
+mod plain;
 mod privileges;
 mod resources;
 mod scene;

@@ -1,6 +1,7 @@
 //! Service destinations that the cluster tells.
 
 use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::proxy::{Does, Kind, Rule};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SERVICE_CIDR, SOON};
@@ -109,5 +110,32 @@ fn a_node_that_knows_no_service_cidr_is_not_ready_and_says_what_to_set() {
         .start(&cluster.fabric.node, &[])
         .unwrap();
     cluster.fabric.wait_until_ready().unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn service_cidrs_are_those_of_the_cluster_where_it_has_them() {
+    let cluster = Cluster::prepare(true).unwrap();
+    // This API server is older than the resource: the proxy answers for it, as 1.33 does.
+    let list = json!({
+        "kind": "ServiceCIDRList", "apiVersion": "networking.k8s.io/v1",
+        "metadata": {"resourceVersion": "7"},
+        "items": [
+            {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16", "fd00:96::/108"]}},
+            {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}}
+        ]
+    });
+    let proxy = cluster.proxy();
+    let _watch = proxy.hold(Kind::WatchOf("/v1/servicecidrs"), false);
+    proxy.rule(Rule::all(
+        Kind::List("/networking.k8s.io/v1/servicecidrs"),
+        Does::Answer(200, Vec::new(), list),
+    ));
+    let settings = json!({"services": {"cidrs": []}});
+    cluster.fabric.agent.configure(&settings).unwrap();
+    let cluster = cluster.made_ready().unwrap();
+    for net in ["10.96.0.0/16", "10.97.0.0/16", "fd00:96::/108"] {
+        wait_until_known(&cluster, net, true);
+    }
     cluster.fabric.finish().unwrap();
 }

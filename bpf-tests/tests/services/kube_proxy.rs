@@ -1,16 +1,14 @@
 //! The real kube-proxy on the fabric's node.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bpf_tests::fabric::document::NODE_NAME;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::{Fabric, Netns};
+use bpf_tests::kubernetes::KubeProxy as Process;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -19,57 +17,23 @@ use crate::model::{
     BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,
 };
 
-/// Names kube-proxy's binary.
-const BINARY_VARIABLE: &str = "TOWPATH_KUBE_PROXY";
 /// How long kube-proxy may take to write its first rules.
 const START: Duration = Duration::from_mins(1);
-/// The program that all of iptables' names lead to, for its way by nftables.
-const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
-
 /// A running kube-proxy. Dropping it ends it; its rules stay.
 #[derive(Debug)]
 pub(crate) struct KubeProxy {
-    child: Child,
-    log: PathBuf,
+    process: Process,
     _api: ApiServer,
 }
 
 impl KubeProxy {
     /// Starts kube-proxy, and waits until it has written its rules.
     pub(crate) fn start(fabric: &Fabric, served: &[Served]) -> Result<Self> {
-        let binary = std::env::var_os(BINARY_VARIABLE).with_context(|| {
-            format!("{BINARY_VARIABLE} names no kube-proxy: `cargo xtask test services` builds it")
-        })?;
         let api = ApiServer::start(&fabric.node, objects(fabric, served)?)?;
-        let folder = fabric.file("kube-proxy");
-        fs::create_dir_all(&folder)?;
-        let (kubeconfig, config) = (folder.join("kubeconfig"), folder.join("config"));
+        let kubeconfig = fabric.file("kube-proxy.kubeconfig");
         fs::write(&kubeconfig, kubeconfig_for(&api.url()).to_string())?;
-        let mut settings = configuration();
-        settings["clientConnection"] =
-            json!({"kubeconfig": kubeconfig, "contentType": "application/json"});
-        fs::write(&config, settings.to_string())?;
-        let tools = folder.join("bin");
-        fs::create_dir_all(&tools)?;
-        for name in ["iptables", "ip6tables"] {
-            for end in ["", "-save", "-restore"] {
-                symlink(XTABLES, tools.join(format!("{name}{end}")))?;
-            }
-        }
-        let path = std::env::var("PATH").unwrap_or_default();
-        let log = folder.join("log");
-        let mut command = fabric.node.command(&binary.to_string_lossy());
-        command
-            .arg("--config")
-            .arg(&config)
-            .env("PATH", format!("{}:{path}", tools.display()))
-            .stdin(Stdio::null())
-            .stdout(File::create(&log)?)
-            .stderr(File::options().append(true).open(&log)?);
-        let child = command.spawn().context("cannot start kube-proxy")?;
         let mut proxy = Self {
-            child,
-            log,
+            process: Process::start(fabric, &kubeconfig)?,
             _api: api,
         };
         for family in served {
@@ -88,7 +52,7 @@ impl KubeProxy {
         let wanted = backends * Transport::ALL.len();
         let mut ended = None;
         let rules = eventually(START, "kube-proxy has written its rules", || {
-            ended = self.child.try_wait()?;
+            ended = self.process.ended()?;
             if ended.is_some() {
                 return Ok(());
             }
@@ -96,39 +60,11 @@ impl KubeProxy {
             let there = rules.matches("-j DNAT --to-destination").count();
             check(there == wanted, || format!("{there} of {wanted}"))
         });
-        let log = || fs::read_to_string(&self.log).unwrap_or_default();
         if let Some(status) = ended {
-            bail!("kube-proxy ended with {status}: {}", log());
+            bail!("kube-proxy ended with {status}: {}", self.process.log());
         }
-        rules.map(drop).with_context(log)
+        rules.map(drop).with_context(|| self.process.log())
     }
-}
-
-impl Drop for KubeProxy {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ended = self.child.kill().and_then(|()| self.child.wait());
-    }
-}
-
-/// kube-proxy's settings: both families, by iptables, and nothing that is not this node's own.
-fn configuration() -> Value {
-    json!({
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "bindAddress": "0.0.0.0",
-        "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
-        "hostnameOverride": NODE_NAME,
-        "mode": "iptables",
-        "featureGates": {"IPv6DualStack": true},
-        // These are the whole machine's, or left as they are.
-        "conntrack": {
-            "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"
-        },
-        "iptables": {"masqueradeBit": 14, "syncPeriod": "30s", "minSyncPeriod": "1s"},
-        "oomScoreAdj": 0,
-    })
 }
 
 fn kubeconfig_for(server: &str) -> Value {

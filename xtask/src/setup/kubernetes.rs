@@ -27,6 +27,7 @@ const TREE: &str = "src/k8s.io/kubernetes";
 const API_SERVER: &str = "kube-apiserver";
 const API_SERVER_BINARIES: [&str; 2] = ["etcd", "kube-apiserver"];
 const KUBECTL: &str = "kubectl";
+const KUBELET: &str = "kubelet";
 const KUBE_PROXY: &str = "kube-proxy";
 /// Names a folder that has some of them, as the tools of other projects put them.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -65,6 +66,11 @@ impl Kubernetes {
             Some(binary) => Ok(binary),
             None => self.program(KUBECTL),
         }
+    }
+
+    /// The kubelet's binary.
+    pub(crate) fn kubelet(&mut self) -> Result<PathBuf> {
+        self.program(KUBELET)
     }
 
     /// kube-proxy's binary.

@@ -73,6 +73,16 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Tests, "ss", "iproute2"),
     tool(Need::Tests, "turnserver", "coturn"),
     tool(Need::Tests, "stun", "stun-client"),
+    tool(
+        Need::Tests,
+        "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+        "libfaketime",
+    ),
+    tool(
+        Need::Tests,
+        "/usr/lib/python3/dist-packages/prometheus_client/parser.py",
+        "python3-prometheus-client",
+    ),
     tool(Need::Tests, "setpriv", "util-linux"),
     tool(Need::Tests, "socat", "socat"),
     tool(Need::Tests, "conntrack", "conntrack"),

@@ -12,8 +12,10 @@ use crate::setup::{self, Kubernetes};
 enum Item {
     ApiServer,
     Kubectl,
+    Kubelet,
     KubeProxy,
     Runtimes,
+    Image,
 }
 
 impl Item {
@@ -22,25 +24,28 @@ impl Item {
         match self {
             Self::ApiServer => "TOWPATH_API_SERVER",
             Self::Kubectl => "TOWPATH_KUBECTL",
+            Self::Kubelet => "TOWPATH_KUBELET",
             Self::KubeProxy => "TOWPATH_KUBE_PROXY",
             Self::Runtimes => setup::RUNTIMES,
+            Self::Image => "TOWPATH_IMAGE",
         }
     }
 
     fn is_for(self, suite: Suite) -> bool {
         match self {
-            Self::ApiServer | Self::Kubectl => suite == Suite::Api,
-            Self::KubeProxy => suite == Suite::Services,
-            Self::Runtimes => suite == Suite::Cri,
+            Self::ApiServer | Self::Kubectl | Self::Kubelet | Self::Image => suite == Suite::Api,
+            Self::KubeProxy => matches!(suite, Suite::Services | Suite::Api),
+            Self::Runtimes => matches!(suite, Suite::Cri | Suite::Api),
         }
     }
 }
 
 /// How what is none of ours is found.
 type Fetch = fn(&mut Kubernetes) -> Result<PathBuf>;
-const FETCHED: [(Item, Fetch); 4] = [
+const FETCHED: [(Item, Fetch); 5] = [
     (Item::ApiServer, Kubernetes::api_server),
     (Item::Kubectl, Kubernetes::kubectl),
+    (Item::Kubelet, Kubernetes::kubelet),
     (Item::KubeProxy, Kubernetes::kube_proxy),
     (Item::Runtimes, |_| setup::runtimes()),
 ];
@@ -59,6 +64,11 @@ impl Fetched {
             }
         }
         Ok(Self(found))
+    }
+
+    /// Adds the agent's image, which is made of what is built for the tests.
+    pub(super) fn add_image(&mut self, archive: PathBuf) {
+        self.0.push((Item::Image, archive));
     }
 
     /// The variables of a suite.

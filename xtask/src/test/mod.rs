@@ -14,7 +14,7 @@ use clap::Args;
 use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::setup::Need;
-use crate::{ebpf, process, setup, vm};
+use crate::{ebpf, image, process, setup, vm};
 use fetched::Fetched;
 pub(crate) use libtest::Counts;
 use runner::Runner;
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if suites.contains(&Suite::Netns) {
         needs.push(Need::Managers);
     }
-    if suites.contains(&Suite::Cri) {
+    if suites.contains(&Suite::Cri) || suites.contains(&Suite::Api) {
         needs.push(Need::Cri);
     }
     if suites.contains(&Suite::Vm) {
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     setup::ensure(&needs)?;
     // Before the suite's time begins.
-    let fetched = Fetched::of(&suites)?;
+    let mut fetched = Fetched::of(&suites)?;
     let metadata = Metadata::read()?;
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
@@ -79,6 +79,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Vec::new()
     };
     let executables = build(&metadata)?;
+    if suites.contains(&Suite::Api) {
+        fetched.add_image(image::for_tests(&executables, &metadata)?);
+    }
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     if options.json {
         let outcome = vm::run(&executables)?;

@@ -28,22 +28,36 @@ pub enum Kind {
     Any,
     /// Watches.
     Watch,
+    /// What lists all of a resource, by the end of its path.
+    List(&'static str),
+    /// What watches it.
+    WatchOf(&'static str),
     /// What makes the `CiliumNode`.
     MakeNode,
     /// What changes it, its status apart.
     ChangeNode,
+    /// What changes its status.
+    ChangeStatus,
 }
 
 impl Request {
     /// Whether it is of a kind.
     #[must_use]
     pub fn is(&self, kind: Kind) -> bool {
-        let is_of_nodes = self.path.contains("/ciliumnodes") && !self.path.ends_with("/status");
+        let is_of_status = self.path.ends_with("/status");
+        let is_of_node = self.path.contains("/ciliumnodes");
+        let is_of_nodes = is_of_node && !is_of_status;
         match kind {
             Kind::Any => true,
             Kind::Watch => self.is_watch(),
+            Kind::List(resource) => {
+                let is_read = self.method == Method::GET && !self.is_watch();
+                is_read && self.path.ends_with(resource)
+            }
+            Kind::WatchOf(resource) => self.is_watch() && self.path.ends_with(resource),
             Kind::MakeNode => is_of_nodes && self.method == Method::POST,
             Kind::ChangeNode => is_of_nodes && self.method == Method::PATCH,
+            Kind::ChangeStatus => is_of_node && is_of_status && self.method == Method::PATCH,
         }
     }
 

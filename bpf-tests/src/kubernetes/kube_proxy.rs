@@ -1,0 +1,101 @@
+//! The real kube-proxy on the fabric's node.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::server::{end, log_to};
+use crate::fabric::Fabric;
+use crate::fabric::document::NODE_NAME;
+
+/// Names kube-proxy's binary.
+const BINARY_VARIABLE: &str = "TOWPATH_KUBE_PROXY";
+/// The program that all of iptables' names lead to, for its way by nftables.
+const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
+
+/// A running kube-proxy. Dropping it ends it; its rules stay.
+#[derive(Debug)]
+pub struct KubeProxy {
+    child: Child,
+    log: PathBuf,
+}
+
+impl KubeProxy {
+    /// Starts it. Its folder is the fabric's `kube-proxy`.
+    ///
+    /// # Errors
+    /// When it was not built, or cannot be started.
+    pub fn start(fabric: &Fabric, kubeconfig: &Path) -> Result<Self> {
+        let binary = std::env::var_os(BINARY_VARIABLE).with_context(|| {
+            format!("{BINARY_VARIABLE} names no kube-proxy: `cargo xtask test services` builds it")
+        })?;
+        let folder = fabric.file("kube-proxy");
+        let (config, tools) = (folder.join("config"), folder.join("bin"));
+        fs::create_dir_all(&tools)?;
+        let mut settings = configuration();
+        settings["clientConnection"] =
+            json!({"kubeconfig": kubeconfig, "contentType": "application/json"});
+        fs::write(&config, settings.to_string())?;
+        for name in ["iptables", "ip6tables"] {
+            for end in ["", "-save", "-restore"] {
+                symlink(XTABLES, tools.join(format!("{name}{end}")))?;
+            }
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        let log = folder.join("log");
+        let mut command = fabric.node.command(&binary.to_string_lossy());
+        command
+            .arg("--config")
+            .arg(&config)
+            .env("PATH", format!("{}:{path}", tools.display()));
+        let child = log_to(&mut command, &log)?.spawn();
+        Ok(Self {
+            child: child.context("cannot start kube-proxy")?,
+            log,
+        })
+    }
+
+    /// How it ended, if it did.
+    ///
+    /// # Errors
+    /// When the system refuses to tell.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// What it wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_else(|error| error.to_string())
+    }
+}
+
+impl Drop for KubeProxy {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// kube-proxy's settings: both families, by iptables, and nothing that is not this node's own.
+fn configuration() -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "bindAddress": "0.0.0.0",
+        "healthzBindAddress": "127.0.0.1:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+        "hostnameOverride": NODE_NAME,
+        "mode": "iptables",
+        "featureGates": {"IPv6DualStack": true},
+        // These are the whole machine's, or left as they are.
+        "conntrack": {
+            "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"
+        },
+        "iptables": {"masqueradeBit": 14, "syncPeriod": "30s", "minSyncPeriod": "1s"},
+        "oomScoreAdj": 0,
+    })
+}
