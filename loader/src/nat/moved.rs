@@ -17,8 +17,8 @@ pub(super) struct Moves {
 
 impl Moves {
     /// Removes the notes that lead nowhere now and did at the last sweep. One alone may be of a
-    /// flow that came or went while it was looked for.
-    pub(super) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<()> {
+    /// flow that came or went while it was looked for. Whether there are such.
+    pub(super) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<bool> {
         let mut noted = Vec::new();
         tables.moved(family, &mut |tuple, moved| {
             noted.push((*tuple, (moved.eni, moved.port)));
@@ -42,6 +42,6 @@ impl Moves {
             }
         }
         *before = astray;
-        Ok(())
+        Ok(!before.is_empty())
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// Between two sweeps of full maps.
 pub const SHORTEST: Duration = Duration::from_millis(500);
+/// Until a sweep behind one that wants to look again.
+pub const AGAIN: Duration = Duration::from_secs(1);
 /// How often failures and the fill level are looked at between sweeps.
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
@@ -29,6 +31,8 @@ pub(super) struct Watch {
     pub(super) failed: bool,
     /// Whether endpoints or policy have changed since the last sweep.
     pub(super) nudged: bool,
+    /// Whether the last sweep wants to look again.
+    pub(super) doubtful: bool,
     /// Time since the last sweep ended.
     pub(super) since: Duration,
     /// How long it took.
@@ -51,6 +55,8 @@ impl Watch {
         let rest = self.took * REST;
         let interval = if self.failed || self.fill > EARLY {
             SHORTEST
+        } else if self.doubtful {
+            interval(self.fill).min(AGAIN)
         } else {
             interval(self.fill)
         };
@@ -125,6 +131,16 @@ mod tests {
             ..nudged
         };
         assert!(!at_once.is_due(), "at most a quarter of a CPU");
+        let doubtful = Watch {
+            doubtful: true,
+            ..watch
+        };
+        assert!(!doubtful.is_due());
+        let again = Watch {
+            since: AGAIN,
+            ..doubtful
+        };
+        assert!(again.is_due());
     }
 
     #[test]
@@ -134,7 +150,7 @@ mod tests {
             failed: true,
             took: Duration::from_secs(1),
             since: Duration::from_secs(8),
-            nudged: false,
+            ..Watch::default()
         };
         assert!(!slow.is_due());
         let rested = Watch {

@@ -51,6 +51,15 @@ impl Limits {
     }
 }
 
+/// What became of the counts.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// How many were corrected.
+    pub(super) corrected: u64,
+    /// Whether there are some that go at the next sweep, if it finds them as they are.
+    pub(super) is_doubtful: bool,
+}
+
 /// What differed at the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
@@ -61,8 +70,8 @@ pub(super) struct Quotas {
 
 impl Quotas {
     /// Corrects what differs by as much as it did at the last sweep, and removes the counts of
-    /// endpoints that are gone. Flows that come and go while they are counted make a difference
-    /// too, but not the same one twice. How many were corrected.
+    /// endpoints that are gone and were at the last sweep. Flows that come and go while they are
+    /// counted make a difference too, but not the same one twice.
     ///
     /// An endpoint that is there keeps its count: flows that it opens between the look at it and
     /// its removal would not be counted.
@@ -71,14 +80,14 @@ impl Quotas {
         tables: &impl Tables,
         counted: &HashMap<u32, u32>,
         around: &Surroundings,
-    ) -> Result<u64> {
+    ) -> Result<Settled> {
         let mut said = HashMap::new();
         tables.quotas(&mut |key, flows| {
             said.insert(key, flows);
         })?;
         let mut drifts = HashMap::new();
         let mut empty = BTreeSet::new();
-        let mut corrected = 0;
+        let mut settled = Settled::default();
         let keys: BTreeSet<u32> = said.keys().chain(counted.keys()).copied().collect();
         for key in keys {
             let there = i64::from(counted.get(&key).copied().unwrap_or(0));
@@ -87,7 +96,7 @@ impl Quotas {
             if drift != 0 {
                 if self.drifts.get(&key) == Some(&drift) {
                     tables.correct_quota(key, drift)?;
-                    corrected += 1;
+                    settled.corrected += 1;
                 } else {
                     drifts.insert(key, drift);
                 }
@@ -95,19 +104,25 @@ impl Quotas {
                 empty.insert(key);
             }
         }
-        let idle: Vec<u32> = empty.intersection(&self.empty).copied().collect();
-        if !idle.is_empty()
+        if !empty.is_empty()
             && let Some(there) = around.identities(tables)?
         {
-            for key in idle {
-                let endpoint = endpoint_of_quota(key);
-                if endpoint != HOST && !there.contains(&endpoint) {
-                    tables.remove_quota(key)?;
-                    empty.remove(&key);
-                }
+            let is_gone = |key: &u32| {
+                let endpoint = endpoint_of_quota(*key);
+                endpoint != HOST && !there.contains(&endpoint)
+            };
+            let (old, new): (Vec<u32>, Vec<u32>) = empty
+                .iter()
+                .copied()
+                .filter(is_gone)
+                .partition(|key| self.empty.contains(key));
+            settled.is_doubtful = !new.is_empty();
+            for key in old {
+                tables.remove_quota(key)?;
+                empty.remove(&key);
             }
         }
         (self.drifts, self.empty) = (drifts, empty);
-        Ok(corrected)
+        Ok(settled)
     }
 }

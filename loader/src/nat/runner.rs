@@ -73,6 +73,8 @@ struct Last {
     used: Used,
     /// How much of its quota the endpoint had that had most of it.
     fullest: f64,
+    /// Whether it wants to look again.
+    is_doubtful: bool,
 }
 
 struct Runner<T> {
@@ -126,6 +128,7 @@ impl<T: Tables> Runner<T> {
             counters: self.sweeper.tables.counters().unwrap_or(counters),
             used,
             fullest,
+            is_doubtful: swept.as_ref().is_ok_and(|sweep| sweep.is_doubtful),
         });
         let sweep = swept?;
         if sweep.exempt == 0 {
@@ -175,6 +178,7 @@ impl<T: Tables> Runner<T> {
                 .max(last.fullest),
             failed: failures(counters) != last.failed,
             nudged,
+            doubtful: last.is_doubtful,
             since: last.ended.elapsed(),
             took: last.took,
         })

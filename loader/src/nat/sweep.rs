@@ -80,6 +80,8 @@ pub struct Sweep {
     pub fullest: f64,
     /// Whether closed connections went at once.
     pub is_pressed: bool,
+    /// Whether there is something that goes at the next sweep, if that finds it as it is.
+    pub is_doubtful: bool,
     /// Addresses of endpoints that are gone and of which there was something still.
     pub lost: BTreeSet<IpAddr>,
     /// The addresses of the endpoints that there were to be.
@@ -164,9 +166,10 @@ impl<T: Tables> Sweeper<T> {
             .map(|(key, flows)| self.limits.used(*key, *flows));
         sweep.fullest = used.fold(0.0, f64::max);
         blocks.clean(&self.tables)?;
-        sweep.corrected = self.quotas.settle(&self.tables, &counts, around)?;
+        let settled = self.quotas.settle(&self.tables, &counts, around)?;
+        (sweep.corrected, sweep.is_doubtful) = (settled.corrected, settled.is_doubtful);
         for family in Family::ALL {
-            self.moves.clean(&self.tables, family)?;
+            sweep.is_doubtful |= self.moves.clean(&self.tables, family)?;
         }
         sweep.took = start.elapsed();
         Ok(sweep)

@@ -12,6 +12,7 @@ use super::*;
 use crate::api::types::{FlowFilter, FlowKind};
 use crate::nat::handle::Switch;
 use crate::nat::model::Model;
+use crate::nat::pace::LONGEST;
 
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
@@ -99,6 +100,21 @@ fn it_sweeps_at_the_start_and_when_endpoints_change() {
     });
     until("it is told", || bench.handle.report().gone == 1);
     assert_eq!(bench.handle.report().reaped, 1);
+}
+
+/// It goes at the second sweep, which is not to be ten seconds behind the first.
+#[test]
+fn the_count_of_an_endpoint_that_went_goes_soon() {
+    let mut bench = Bench::new();
+    bench.start();
+    until("a first sweep", || bench.handle.report().last.is_some());
+    bench.model.maps().quotas.insert(77, 0);
+    let start = Instant::now();
+    bench.handle.passed(BTreeSet::new(), true);
+    until("the count is gone", || {
+        bench.model.maps().quotas.is_empty()
+    });
+    assert!(start.elapsed() < LONGEST / 2, "{:?}", start.elapsed());
 }
 
 #[test]
