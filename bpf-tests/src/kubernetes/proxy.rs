@@ -25,9 +25,9 @@ pub use self::rules::{Does, Held, Kind, Request, Rule};
 use crate::fabric::Netns;
 use crate::fabric::eventually::eventually;
 
-/// A write that passed.
+/// A request that came.
 #[derive(Clone, Debug)]
-pub struct Write {
+pub struct Noted {
     /// When it came.
     pub at: Instant,
     /// What came.
@@ -49,7 +49,7 @@ struct Watches {
 struct Shared {
     client: Client,
     rules: Mutex<Vec<Rule>>,
-    writes: Mutex<Vec<Write>>,
+    noted: Mutex<Vec<Noted>>,
     watches: watch::Sender<Watches>,
 }
 
@@ -132,10 +132,18 @@ impl Proxy {
             .send_modify(|watches| watches.frozen += 1);
     }
 
-    /// The writes that have come.
+    /// The requests that have come.
     #[must_use]
-    pub fn writes(&self) -> Vec<Write> {
-        locked(&self.shared.writes).clone()
+    pub fn requests(&self) -> Vec<Noted> {
+        locked(&self.shared.noted).clone()
+    }
+
+    /// The writes among them.
+    #[must_use]
+    pub fn writes(&self) -> Vec<Noted> {
+        let mut noted = self.requests();
+        noted.retain(|noted| noted.request.is_write());
+        noted
     }
 
     /// Waits until that many writes of a kind have come since a moment; they are returned.
@@ -148,7 +156,7 @@ impl Proxy {
         count: usize,
         since: Instant,
         deadline: Duration,
-    ) -> Result<Vec<Write>> {
+    ) -> Result<Vec<Noted>> {
         let what = format!("{count} writes of kind {kind:?}");
         let look = || {
             let mut writes = self.writes();
@@ -174,13 +182,11 @@ impl Drop for Proxy {
 
 impl Shared {
     fn note(&self, request: &Request, code: Option<u16>) {
-        if request.is_write() {
-            locked(&self.writes).push(Write {
-                at: Instant::now(),
-                request: request.clone(),
-                code,
-            });
-        }
+        locked(&self.noted).push(Noted {
+            at: Instant::now(),
+            request: request.clone(),
+            code,
+        });
     }
 }
 
@@ -196,7 +202,7 @@ async fn serve(
     let shared = Arc::new(Shared {
         client: Client::try_from(client)?,
         rules: Mutex::default(),
-        writes: Mutex::default(),
+        noted: Mutex::default(),
         watches: watch::Sender::default(),
     });
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;

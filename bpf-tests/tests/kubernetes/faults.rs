@@ -121,6 +121,40 @@ fn the_cluster_is_followed_whatever_becomes_of_watches() {
 }
 
 #[test]
+fn who_reads_waits_as_it_is_asked_to() {
+    let cluster = Cluster::ready_behind_proxy().unwrap();
+    let proxy = cluster.proxy();
+    let header = ("retry-after", WAIT.as_secs().to_string());
+    let busy = Does::Answer(429, vec![header], json!({"kind": "Status", "code": 429}));
+    proxy.rule(Rule::all(Kind::Any, busy));
+    let began = Instant::now();
+    proxy.end_watches();
+    for resource in [
+        "/v2/ciliumnodes",
+        "/ciliumpodippools",
+        "/namespaces",
+        "/services",
+    ] {
+        let tries = eventually(SOON, &format!("three tries of {resource}"), || {
+            let mut tries = proxy.requests();
+            tries.retain(|noted| noted.at >= began && noted.request.path.ends_with(resource));
+            check(tries.len() >= 3, || format!("{tries:?}"))?;
+            Ok(tries)
+        });
+        let (tries, _) = tries.unwrap();
+        for pair in tries.windows(2) {
+            let apart = pair[1].at - pair[0].at;
+            assert!(apart >= WAIT, "{resource}: {apart:?}");
+        }
+    }
+    proxy.clear();
+    cluster
+        .changes_are_seen(0, "the server was too busy")
+        .unwrap();
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
 fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
     let cluster = Cluster::ready_behind_proxy().unwrap();
     let proxy = cluster.proxy();

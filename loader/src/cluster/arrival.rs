@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::client::PATIENCE;
-use super::{RETRY, RETRY_MAX, objects};
+use super::objects;
+use super::retry::Retry;
 use crate::api::{Command, Handle};
 
 /// How often it is asked whether the agent is ready.
@@ -35,7 +36,7 @@ pub(super) struct Arrival {
 impl Arrival {
     /// Runs until nobody wants to know of it any more.
     pub(super) async fn run(self) {
-        let mut failures: u32 = 0;
+        let mut retry = Retry::default();
         while !self.trouble.is_closed() {
             if self.agent.ask(Command::Ready).await.is_err() {
                 sleep(ASK).await;
@@ -45,15 +46,14 @@ impl Arrival {
             let looked = looked.context("the API server does not answer").flatten();
             let (trouble, wait) = match looked {
                 Ok(()) => {
-                    failures = 0;
+                    retry.succeeded();
                     (None, LOOK)
                 }
                 Err(error) => {
-                    let wait = RETRY * 2u32.pow(failures.min(6));
-                    failures = failures.saturating_add(1);
+                    let wait = retry.failed(error.as_ref());
                     let node = &self.node;
                     let trouble = format!("Node {node} may still keep pods off: {error:#}");
-                    (Some(trouble), wait.min(RETRY_MAX))
+                    (Some(trouble), wait)
                 }
             };
             self.trouble.send_if_modified(|known| {

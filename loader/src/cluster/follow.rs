@@ -10,7 +10,8 @@ use kube::runtime::watcher::{self, Event, watcher as follow_all};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{RETRY, RETRY_MAX, objects};
+use super::objects;
+use super::retry::Retry;
 
 /// Namespace, empty where there is none, and name.
 pub(super) type Key = (String, String);
@@ -43,20 +44,19 @@ impl Resource {
         mut tell: impl FnMut(Result<&BTreeMap<Key, T>, Trouble>) -> bool,
     ) {
         let mut all = All::default();
-        let mut failures: u32 = 0;
+        let mut retry = Retry::default();
         let mut versions = self.versions.iter();
         let mut version = versions.next();
         while let Some(api) = version {
             let mut events = std::pin::pin!(follow_all(api.clone(), self.config.clone()));
             let error = loop {
                 match events.next().await {
-                    // A list that begins says nothing yet of whether the server answers.
                     Some(Ok(event)) => {
                         if !all.take(event, &keep) {
                             // A list that begins says nothing yet of whether the server answers.
                             continue;
                         }
-                        failures = 0;
+                        retry.succeeded();
                         if !tell(Ok(&all.by_key)) {
                             return;
                         }
@@ -67,9 +67,8 @@ impl Resource {
             };
             let (trouble, wait) = if !is_absent(&error) {
                 // A watch that goes on says so with the next change only; a new one lists all.
-                let wait = RETRY * 2u32.pow(failures.min(6));
-                failures = failures.saturating_add(1);
-                (Trouble::Failed(error.to_string()), wait.min(RETRY_MAX))
+                let wait = retry.failed(&error);
+                (Trouble::Failed(error.to_string()), wait)
             } else if let Some(next) = versions.next() {
                 version = Some(next);
                 continue;

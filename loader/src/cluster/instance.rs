@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::remarks::Remarks;
-use super::{RETRY, RETRY_MAX};
+use super::retry::Retry;
 use crate::instance::{self, Endpoint, InstanceError};
 
 /// The topic of what there is to tell.
@@ -38,13 +38,13 @@ pub(super) fn look(endpoint: Option<Endpoint>, remarks: Remarks) -> watch::Recei
     };
     let (sender, receiver) = watch::channel(Looked::Asking);
     tokio::spawn(async move {
-        let mut wait = RETRY;
+        let mut retry = Retry::default();
         loop {
             let answer = tokio::select! {
                 () = sender.closed() => return,
                 answer = instance::ask(endpoint.address()) => answer,
             };
-            match answer {
+            let wait = match answer {
                 Ok(instance) => {
                     tracing::info!(id = instance.id, kind = instance.kind, "instance known");
                     remarks.set(TOPIC, &[]);
@@ -54,11 +54,12 @@ pub(super) fn look(endpoint: Option<Endpoint>, remarks: Remarks) -> watch::Recei
                 Err(error) => {
                     remarks.set(TOPIC, &[remark(endpoint, &error)]);
                     sender.send_replace(Looked::Unknown);
+                    retry.failed(&error)
                 }
-            }
+            };
             tokio::select! {
                 () = sender.closed() => return,
-                () = sleep(wait) => wait = (wait * 2).min(RETRY_MAX),
+                () = sleep(wait) => {}
             }
         }
     });

@@ -12,9 +12,10 @@ use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
 use kube::{Api, Client};
 use kubernetes::choice::Metadata;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use super::client::{self, Connection};
-use super::objects;
+use super::{objects, retry};
 use crate::intent::PodRef;
 
 /// The annotations that are kept begin so.
@@ -186,7 +187,11 @@ fn follow(
                         changed.notify_one();
                     }
                 }
-                Err(error) => tracing::debug!("pods or namespaces are not followed: {error}"),
+                Err(error) => {
+                    tracing::debug!("pods or namespaces are not followed: {error}");
+                    // Beside the wait that grows with failures.
+                    sleep(retry::asked(&error).unwrap_or_default()).await;
+                }
             }
         }
     });

@@ -19,6 +19,7 @@ mod objects;
 mod policies;
 mod pools;
 mod remarks;
+mod retry;
 mod retry_after;
 mod services;
 mod traffic;
@@ -26,7 +27,6 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use datapath_common::mark::MarkLayout;
@@ -52,10 +52,6 @@ use crate::document::read_file;
 use crate::follow::Followed;
 use crate::masquerade::Pools;
 use crate::node::NodeSource;
-
-/// How soon after a failure the API server is asked again, and how late at most.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_mins(1);
 
 /// What names the pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";

@@ -1,6 +1,7 @@
 //! The node's own `CiliumNode`: made where it is not, followed, and handed on like the document's file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use datapath_common::mark::MarkLayout;
@@ -15,10 +16,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::Connection;
 use super::ensure::{Creation, ensure};
-use super::{RETRY, RETRY_MAX, objects};
+use super::objects;
+use super::retry::{self, Retry};
 use crate::config::IpamMode;
 use crate::intent::{Node, StaticAddress};
 use crate::node::{self, NodeSource};
+
+/// How soon it is read by itself where a watch has failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The object that is there.
 #[derive(Clone, Debug)]
@@ -44,7 +49,7 @@ pub(super) struct NodeTask {
     due: Option<Instant>,
     /// The try that goes on.
     ensuring: Option<BoxFuture<'static, Result<Value>>>,
-    failures: u32,
+    retry: Retry,
     /// Whether the list that comes in has the object.
     is_listed: bool,
 }
@@ -72,7 +77,7 @@ impl NodeTask {
             creation,
             source,
             current,
-            failures: 0,
+            retry: Retry::default(),
             is_listed: false,
         };
         (task, document, seen)
@@ -84,16 +89,20 @@ impl NodeTask {
         let config = watching.fields(&format!("metadata.name={}", self.name));
         let events = follow(objects::nodes(&self.connection.client), config).default_backoff();
         let mut events = std::pin::pin!(events);
+        // Before this the server, which is busy, does not want to hear of us.
+        let mut calm = Instant::now();
         loop {
             let due = self.due;
             tokio::select! {
                 () = self.source.closed() => return,
-                event = events.next() => match event {
+                event = async { sleep_until(calm).await; events.next().await } => match event {
                     Some(Ok(event)) => self.take_event(event),
                     Some(Err(error)) => {
                         self.fail(&format!("the CiliumNode is not followed: {error}"));
+                        let now = Instant::now();
+                        calm = now + retry::asked(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
-                        self.due.get_or_insert_with(|| Instant::now() + RETRY);
+                        self.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
                     }
                     None => return,
                 },
@@ -194,13 +203,11 @@ impl NodeTask {
         self.ensuring = None;
         match outcome {
             Ok(object) => {
-                self.failures = 0;
+                self.retry.succeeded();
                 self.take(object);
             }
             Err(error) => {
-                let wait = RETRY * 2u32.pow(self.failures.min(6));
-                self.failures = self.failures.saturating_add(1);
-                self.due = Some(Instant::now() + wait.min(RETRY_MAX));
+                self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
                 self.fail(&format!("the CiliumNode cannot be read or made: {error:#}"));
             }
         }

@@ -14,7 +14,7 @@ use super::client::Connection;
 use super::events::Events;
 use super::follow::{Key, Resource, Trouble};
 use super::metadata::Metadatas;
-use super::{RETRY_MAX, Signals, objects};
+use super::{Signals, objects, retry};
 use crate::api::{Command, Handle};
 
 /// How long changes gather.
@@ -47,7 +47,7 @@ pub(super) fn follow(
     let resource = Resource {
         versions: vec![objects::policies(&connection.client)],
         config: connection.watching(),
-        absent: RETRY_MAX,
+        absent: retry::LONGEST,
     };
     tokio::spawn(resource.follow(Policy::read, move |told| {
         policies.send_modify(|(all, error)| match told {

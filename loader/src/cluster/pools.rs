@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::client::Connection;
 use super::follow::{Key, Resource, Trouble};
-use super::{POOLS_PLACE, RETRY_MAX, Remarks, objects};
+use super::{POOLS_PLACE, Remarks, objects, retry};
 use crate::follow::Followed;
 use crate::masquerade::Pools;
 
@@ -26,7 +26,7 @@ pub(super) fn follow(
     let pools = Resource {
         versions: vec![objects::pools(&connection.client)],
         config: connection.watching(),
-        absent: RETRY_MAX,
+        absent: retry::LONGEST,
     };
     tokio::spawn(pools.follow(with_type, move |told| {
         let parsed = match told {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::client::Connection;
 use super::follow::{Resource, Trouble};
-use super::{RETRY_MAX, objects};
+use super::{objects, retry};
 use crate::intent::ClusterServices;
 
 /// How soon the API server is asked again for `ServiceCIDR` objects where it has no such resource: it
@@ -44,7 +44,7 @@ pub(super) fn follow(
     let resource = Resource {
         versions: vec![objects::services(&connection.client)],
         config: connection.watching().labels(services::SELECTOR),
-        absent: RETRY_MAX,
+        absent: retry::LONGEST,
     };
     tokio::spawn(resource.follow(services::addresses, move |told| {
         let told = match told {

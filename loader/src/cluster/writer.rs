@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::node::Current;
+use super::retry::asked;
 use super::{AskOutlook, Signals, client, objects};
 
 /// How long to wait for the actor to have the newest document.
@@ -147,11 +148,9 @@ fn outcome(error: &kube::Error) -> Outcome {
     let kube::Error::Api(status) = error else {
         return Outcome::Failed;
     };
-    let details = status.details.as_ref();
-    let seconds = details.map_or(0, |details| details.retry_after_seconds);
     match status.code {
         409 => Outcome::Conflict,
-        429 => Outcome::Later(Duration::from_secs(seconds.into()).max(Pace::URGENT)),
+        429 => Outcome::Later(asked(error).unwrap_or_default().max(Pace::URGENT)),
         // It is gone; that it is will be seen.
         404 => Outcome::Done,
         _ => Outcome::Failed,

@@ -1,0 +1,93 @@
+//! How long to wait before the API server is asked again.
+
+use std::error::Error;
+use std::iter;
+use std::time::Duration;
+
+/// The wait behind the first failure; each further one in a row doubles it.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest wait of our own choice.
+pub(super) const LONGEST: Duration = Duration::from_mins(1);
+/// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
+/// must not keep the node from its documents.
+const OBEYED: Duration = Duration::from_mins(5);
+
+/// The tries of something that has to work in the end.
+#[derive(Debug, Default)]
+pub(super) struct Retry {
+    failures: u32,
+}
+
+impl Retry {
+    /// It has worked.
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// It has not: how long to wait before the next try. A server that says for how long it is busy is
+    /// left alone for that long.
+    pub(super) fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
+        let own = FIRST * 2u32.pow(self.failures.min(6));
+        self.failures = self.failures.saturating_add(1);
+        own.min(LONGEST).max(asked(error).unwrap_or_default())
+    }
+}
+
+/// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
+/// it, says so.
+pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
+    let mut chain = iter::successors(Some(error), |error| error.source());
+    let status = chain.find_map(|error| match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) if status.code == 429 => Some(status),
+        Some(_) | None => None,
+    })?;
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    Some(Duration::from_secs(seconds.into()).min(OBEYED))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use kube::runtime::watcher;
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(code: u16, seconds: u32) -> kube::Error {
+        let details = json!({"retryAfterSeconds": seconds});
+        let status = json!({"code": code, "details": details});
+        kube::Error::Api(serde_json::from_value(status).unwrap())
+    }
+
+    #[test]
+    fn waits_grow_to_a_minute_and_begin_anew_behind_a_success() {
+        let mut retry = Retry::default();
+        let error = refusal(500, 40);
+        let waits: Vec<_> = (0..8).map(|_| retry.failed(&error).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        retry.succeeded();
+        assert_eq!(retry.failed(&error).as_secs(), 1);
+    }
+
+    #[test]
+    fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
+        let mut retry = Retry::default();
+        assert_eq!(retry.failed(&refusal(429, 7)).as_secs(), 7);
+        assert_eq!(
+            retry.failed(&refusal(429, 1)).as_secs(),
+            2,
+            "our own pace is slower"
+        );
+        assert_eq!(retry.failed(&refusal(429, u32::MAX)), OBEYED);
+    }
+
+    #[test]
+    fn what_a_server_asks_for_is_found_behind_other_errors() {
+        let seven = Some(Duration::from_secs(7));
+        let of_watch = watcher::Error::InitialListFailed(refusal(429, 7));
+        assert_eq!(asked(&of_watch), seven);
+        let read = Err::<(), _>(refusal(429, 7)).context("read it");
+        assert_eq!(asked(read.unwrap_err().as_ref()), seven);
+        assert_eq!(asked(&refusal(503, 7)), None);
+    }
+}
