@@ -50,15 +50,21 @@ pub const fn add(a: u32, b: u32) -> u32 {
     sum.wrapping_add(carry as u32)
 }
 
+/// A growth as one 16-bit word.
+#[inline(always)]
+#[must_use]
+pub const fn fold(growth: u32) -> u16 {
+    let sum = (growth & 0xffff) + (growth >> 16);
+    #[expect(clippy::cast_possible_truncation, reason = "both folds leave 16 bits")]
+    let folded = ((sum & 0xffff) + (sum >> 16)) as u16;
+    folded
+}
+
 /// The checksum after the sum of what it covers has grown.
 #[inline(always)]
 #[must_use]
 pub const fn update_by(checksum: u16, growth: u32) -> u16 {
-    let sum = (!checksum) as u32 + (growth & 0xffff) + (growth >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    #[expect(clippy::cast_possible_truncation, reason = "both folds leave 16 bits")]
-    let folded = ((sum & 0xffff) + (sum >> 16)) as u16;
-    !folded
+    !fold((!checksum) as u32 + (growth & 0xffff) + (growth >> 16))
 }
 
 /// The checksum of a UDP datagram after the sum of what it covers has grown. 0 stands for no

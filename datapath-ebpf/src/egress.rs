@@ -371,6 +371,6 @@ fn out<F: Family>(
         packet.set_mark(Mark::done());
     }
     cache::leaves::<F>(eni, limit);
-    redirect::to_neighbour(eni.ifindex(), F::next_hop(eni))?;
+    redirect::to_neighbour(eni.ifindex(), &F::next_hop(eni))?;
     Ok(verdict)
 }

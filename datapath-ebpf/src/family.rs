@@ -4,12 +4,12 @@ mod extension;
 mod v4;
 mod v6;
 
-use aya_ebpf::bindings::{bpf_redir_neigh, bpf_redir_neigh__bindgen_ty_1};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::headers::IcmpMessage;
 use datapath_common::outcome::DropReason;
 
 use crate::packet::Packet;
+use crate::redirect::NextHop;
 
 pub(crate) use v4::V4;
 pub(crate) use v6::V6;
@@ -124,24 +124,9 @@ pub(crate) trait Family {
     /// Whether this family is masqueraded.
     fn is_masqueraded() -> bool;
 
-    /// A next hop with this address, of which IPv4 takes the last word.
-    fn neighbour(address: [u32; 4]) -> bpf_redir_neigh;
-
-    /// The gateway of an ENI.
-    #[inline(always)]
-    fn next_hop(eni: &EniEntry) -> bpf_redir_neigh {
-        Self::neighbour(Self::addresses(eni).gateway.words())
-    }
+    /// The gateway of an ENI, as [`crate::redirect::to_neighbour`] takes it.
+    fn next_hop(eni: &EniEntry) -> NextHop;
 
     /// Whether this is neighbour discovery or MLD.
     fn is_neighbour_discovery(packet: &Packet, ip: &Ip) -> bool;
-}
-
-/// A next hop. The whole union is written: the helper reads all of it.
-#[inline(always)]
-fn neighbour(family: u32, address: [u32; 4]) -> bpf_redir_neigh {
-    bpf_redir_neigh {
-        nh_family: family,
-        __bindgen_anon_1: bpf_redir_neigh__bindgen_ty_1 { ipv6_nh: address },
-    }
 }

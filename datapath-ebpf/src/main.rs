@@ -33,21 +33,24 @@ mod verdict;
 mod way;
 mod work;
 
-use aya_ebpf::bindings::TC_ACT_UNSPEC;
+use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_UNSPEC};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use datapath_common::counter::Program;
+use datapath_common::outcome::DropReason;
 
+use crate::cache::Answer;
 use crate::packet::Packet;
 
 /// What a pod sends: TC ingress of the host-side device of an endpoint.
 #[classifier]
 fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    if let Some(served) = cache::serve(Program::FromEndpoint, &mut packet) {
-        return verdict::finish_served(Program::FromEndpoint, &packet, served);
-    }
-    let result = from_endpoint::run(&mut packet);
+    let result = match cache::serve(Program::FromEndpoint, &mut packet) {
+        Answer::Redirected => return TC_ACT_REDIRECT,
+        Answer::HelperFailed => Err(DropReason::HelperFailed),
+        Answer::NotServed => from_endpoint::run(&mut packet),
+    };
     cache::keep(Program::FromEndpoint, &result);
     verdict::finish(Program::FromEndpoint, &packet, result)
 }
@@ -56,10 +59,11 @@ fn from_endpoint(ctx: TcContext) -> i32 {
 #[classifier]
 fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    if let Some(served) = cache::serve(Program::FromNetwork, &mut packet) {
-        return verdict::finish_served(Program::FromNetwork, &packet, served);
-    }
-    let result = from_network::run(&mut packet);
+    let result = match cache::serve(Program::FromNetwork, &mut packet) {
+        Answer::Redirected => return TC_ACT_REDIRECT,
+        Answer::HelperFailed => Err(DropReason::HelperFailed),
+        Answer::NotServed => from_network::run(&mut packet),
+    };
     cache::keep(Program::FromNetwork, &result);
     verdict::finish(Program::FromNetwork, &packet, result)
 }

@@ -2,7 +2,7 @@
 
 #[cfg(target_arch = "bpf")]
 use core::arch::asm;
-use core::ptr;
+use core::{hint, ptr};
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::{
@@ -134,17 +134,6 @@ impl Packet {
         (start + LENGTH <= self.ctx.data_end()).then_some(Front(start))
     }
 
-    /// Replaces both MACs by twelve bytes, as words.
-    #[inline(always)]
-    pub(crate) fn set_macs(&mut self, words: [u32; 4]) -> Result<(), DropReason> {
-        let front = self.front::<12>().ok_or(DropReason::Truncated)?;
-        let [a, b, c, _] = words;
-        front.set_u32::<0>(a);
-        front.set_u32::<4>(b);
-        front.set_u32::<8>(c);
-        Ok(())
-    }
-
     /// A header at `offset`.
     #[inline(always)]
     pub(crate) fn header<T>(&mut self, offset: usize) -> Result<&T, DropReason>
@@ -264,7 +253,8 @@ impl Packet {
     }
 }
 
-/// The first bytes of a packet: as many as [`Packet::front`] was asked for.
+/// The first bytes of a packet: as many as [`Packet::front`] was asked for. Not to be used behind a
+/// helper that may move the packet: the verifier would refuse the program.
 ///
 /// Numbers in it may lie at any even address. The compiler would take them byte by byte; the kernel
 /// takes them in one, as do the machines that it runs programs on without doing that itself (x86 and
@@ -295,9 +285,34 @@ macro_rules! load {
                     options(nostack, preserves_flags),
                 );
             }
+            // The compiler would clear the upper bits of each value once more.
+            // SAFETY: the kernel's loads do that (Documentation/bpf/standardization/instruction-set.rst).
+            unsafe { hint::assert_unchecked(value <= <$type>::MAX as u64) };
             #[expect(clippy::cast_possible_truncation, reason = "as wide as the load")]
             let value = value as $type;
             value
+        }
+    };
+}
+
+macro_rules! store {
+    ($name:ident, $type:ty, $width:literal) => {
+        /// Writes a number at an offset, as it lies in the packet.
+        #[inline(always)]
+        pub(crate) fn $name<const OFFSET: usize>(self, value: $type) {
+            #[cfg(not(target_arch = "bpf"))]
+            let _ = (self.0, value);
+            // SAFETY: a store to the packet, or the verifier refuses the program.
+            #[cfg(target_arch = "bpf")]
+            unsafe {
+                asm!(
+                    concat!("*(", $width, " *)({start} + {offset}) = {value}"),
+                    value = in(reg) u64::from(value),
+                    start = in(reg) self.0,
+                    offset = const OFFSET,
+                    options(nostack, preserves_flags),
+                );
+            }
         }
     };
 }
@@ -306,23 +321,18 @@ impl Front {
     load!(u8, u8, "u8");
     load!(u16, u16, "u16");
     load!(u32, u32, "u32");
+    load!(u64, u64, "u64");
 
-    /// Writes a number at an offset, as it lies in the packet.
+    store!(set_u8, u8, "u8");
+    store!(set_u16, u16, "u16");
+    store!(set_u32, u32, "u32");
+
+    /// Replaces both MACs by twelve bytes, as words.
     #[inline(always)]
-    fn set_u32<const OFFSET: usize>(self, value: u32) {
-        #[cfg(not(target_arch = "bpf"))]
-        let _ = (self.0, value);
-        // SAFETY: a store to the packet, or the verifier refuses the program.
-        #[cfg(target_arch = "bpf")]
-        unsafe {
-            asm!(
-                "*(u32 *)({start} + {offset}) = {value}",
-                value = in(reg) u64::from(value),
-                start = in(reg) self.0,
-                offset = const OFFSET,
-                options(nostack, preserves_flags),
-            );
-        }
+    pub(crate) fn set_macs(self, [first, second, third]: [u32; 3]) {
+        self.set_u32::<0>(first);
+        self.set_u32::<4>(second);
+        self.set_u32::<8>(third);
     }
 }
 

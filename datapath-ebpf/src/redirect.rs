@@ -1,15 +1,20 @@
 //! Redirection by the kernel's helpers, both of 5.10. They only note where to; the program's return
 //! code makes it so.
 
+use core::ptr;
+
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
 use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer};
 use datapath_common::outcome::DropReason;
 
 use crate::packet::Packet;
 
-/// Size of a next hop, as the helper takes it.
+/// A next hop as the helper takes it: the address family, and an address, of which IPv4 has the first
+/// word. It reads all of them.
+pub(crate) type NextHop = [u32; 5];
+/// Its size.
 const NEXT_HOP_SIZE: i32 = 20;
-const _: () = assert!(size_of::<bpf_redir_neigh>() == 20);
+const _: () = assert!(size_of::<NextHop>() == 20 && size_of::<bpf_redir_neigh>() == 20);
 
 /// Sends a packet as it is into the namespace of the peer of a veth device.
 ///
@@ -23,9 +28,10 @@ pub(crate) fn to_peer(packet: &mut Packet, ifindex: u32) -> Result<(), DropReaso
 
 /// Sends the packet out of a device to a next hop; the kernel resolves and writes the MACs.
 #[inline(always)]
-pub(crate) fn to_neighbour(ifindex: u32, mut next_hop: bpf_redir_neigh) -> Result<(), DropReason> {
-    // SAFETY: the helper reads as many bytes of `next_hop` as it has.
-    noted(unsafe { bpf_redirect_neigh(ifindex, &raw mut next_hop, NEXT_HOP_SIZE, 0) })
+pub(crate) fn to_neighbour(ifindex: u32, next_hop: &NextHop) -> Result<(), DropReason> {
+    let next_hop = ptr::from_ref(next_hop).cast_mut().cast();
+    // SAFETY: the helper reads as many bytes of `next_hop` as it has, and writes none.
+    noted(unsafe { bpf_redirect_neigh(ifindex, next_hop, NEXT_HOP_SIZE, 0) })
 }
 
 /// What a helper's answer means.

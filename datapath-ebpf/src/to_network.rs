@@ -94,7 +94,7 @@ fn by_owner<F: Tables>(
     match maps::eni(source.eni()) {
         Some(owner) if owner.ifindex() != packet.ifindex() => {
             packet.set_mark(Mark::done());
-            redirect::to_neighbour(owner.ifindex(), F::next_hop(owner))?;
+            redirect::to_neighbour(owner.ifindex(), &F::next_hop(owner))?;
             Ok(Verdict::HostMoved)
         }
         Some(_) | None => Ok(verdict),

@@ -27,22 +27,6 @@ pub(crate) fn finish(
     code
 }
 
-/// The same for a packet that the cache served: the slot of its counter is known.
-#[inline(always)]
-pub(crate) fn finish_served(
-    program: Program,
-    packet: &Packet,
-    served: Result<u32, DropReason>,
-) -> i32 {
-    match served {
-        Ok(slot) => {
-            count::slot(slot, packet.length());
-            TC_ACT_REDIRECT
-        }
-        Err(reason) => finish(program, packet, Err(reason)),
-    }
-}
-
 /// The code of a packet that goes on.
 #[inline(always)]
 fn code(verdict: Verdict) -> i32 {

@@ -1,5 +1,9 @@
 //! An entry.
 
+use datapath_common::abi::Addr;
+
+use crate::redirect::NextHop;
+
 /// What becomes of the packets of one direction of a flow.
 #[repr(C)]
 pub(super) struct Entry {
@@ -7,24 +11,29 @@ pub(super) struct Entry {
     pub(super) stamp: Stamp,
     /// The jiffy from which on it is not good any more.
     pub(super) until: u64,
+    /// The protocol, and bits of [`FAMILY`].
+    pub(super) kind: u32,
     /// Slot of the counter.
-    pub(super) counter: u32,
+    pub(super) counter: u16,
+    /// What the device takes, without the Ethernet header, in bytes; no IP packet is longer than the
+    /// largest number.
+    pub(super) mtu: u16,
     /// The device that the packet is redirected to.
     pub(super) device: u32,
-    /// What that takes, without the Ethernet header, in bytes.
-    pub(super) mtu: u32,
     pub(super) exit: u8,
     pub(super) edit: u8,
     /// As it lies in a packet.
     pub(super) to_port: u16,
     /// The address to write.
-    pub(super) to: [u32; 4],
+    pub(super) to: Addr,
     /// By how much that makes checksums grow.
     pub(super) growth: u32,
+    /// By how much it does together with the TTL.
+    pub(super) header_growth: u16,
     /// Of which hash the last packet was that would have had the slot.
     pub(super) candidate: u32,
     /// The gateway, or both MACs as they lie in a frame.
-    pub(super) hop: [u32; 4],
+    pub(super) hop: NextHop,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 128);
@@ -38,8 +47,8 @@ impl Entry {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Key {
-    pub(super) source: [u64; 2],
-    pub(super) destination: [u64; 2],
+    /// As they lie in a packet: source and destination, of IPv4 both in the last word.
+    pub(super) addresses: [u64; 4],
     /// The device, and source and destination port as they lie in a packet.
     pub(super) place: u64,
 }
@@ -67,11 +76,9 @@ pub(crate) struct Stamp {
     pub(super) generation: u32,
     /// The group of the flow.
     pub(super) group: u32,
-    /// The protocol, and bits of [`FAMILY`].
-    pub(super) kind: u32,
 }
 
-/// Bits of [`Stamp::kind`].
+/// Bits of [`Entry::kind`].
 pub(super) const FAMILY: u32 = 0x300;
 /// Of IPv4.
 pub(super) const FAMILY_V4: u32 = 0x100;

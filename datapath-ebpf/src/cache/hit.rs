@@ -2,30 +2,42 @@
 
 use aya_ebpf::bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::Addr;
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Tcp, ether_type, lanes, protocol, udp};
 use datapath_common::outcome::DropReason;
 
-use super::entry::{Entry, FAMILY, FAMILY_V4, FAMILY_V6, edit, exit};
+use super::entry::{Entry, FAMILY, edit, exit};
 use super::seen::{self, Plain, Seen};
 use super::{epoch, generation, is_on, keep, slot};
 use crate::clock;
+use crate::count;
 use crate::family::{Side, V4, V6};
 use crate::fault;
 use crate::mark::Mark;
-use crate::packet::Packet;
+use crate::packet::{Front, Packet};
 use crate::redirect;
 use crate::settings;
 
-/// Serves a packet: gives the slot of its counter, or why it is dropped. `None` for one that has to be
-/// looked at; what is found then may be kept.
+/// What became of a packet.
+#[derive(Clone, Copy)]
+pub(crate) enum Answer {
+    /// It goes where those before it went, and has been counted.
+    Redirected,
+    /// It is to be looked at; what is found then may be kept.
+    NotServed,
+    /// A helper refused what has to be done to it.
+    HelperFailed,
+}
+
+/// Serves a packet.
 #[inline(always)]
-pub(crate) fn serve(program: Program, packet: &mut Packet) -> Option<Result<u32, DropReason>> {
+pub(crate) fn serve(program: Program, packet: &mut Packet) -> Answer {
+    const REDIRECTED: u32 = Answer::Redirected as u32;
+    const HELPER_FAILED: u32 = Answer::HelperFailed as u32;
     if !is_on() || settings::takes_stack() {
-        return None;
+        return Answer::NotServed;
     }
     let answer = match program {
         Program::FromNetwork => cache_serve_network(packet.skb()),
@@ -34,19 +46,13 @@ pub(crate) fn serve(program: Program, packet: &mut Packet) -> Option<Result<u32,
         }
     };
     match answer {
-        NOT_SERVED => None,
-        HELPER_FAILED => Some(Err(DropReason::HelperFailed)),
-        TRUNCATED => Some(Err(DropReason::Truncated)),
-        counter => Some(Ok(counter)),
+        REDIRECTED => Answer::Redirected,
+        HELPER_FAILED => Answer::HelperFailed,
+        _ => Answer::NotServed,
     }
 }
 
-// Answers of the functions below; all others are slots of counters.
-const NOT_SERVED: u32 = u32::MAX;
-const HELPER_FAILED: u32 = u32::MAX - 1;
-const TRUNCATED: u32 = u32::MAX - 2;
-
-/// The slot of the counter of what a pod sends.
+/// Serves what a pod sends.
 ///
 /// A function, because the stack of a program's deepest chain of calls has no room for what it keeps
 /// there.
@@ -56,7 +62,7 @@ extern "C" fn cache_serve_endpoint(skb: *mut __sk_buff) -> u32 {
     answer(Program::FromEndpoint, skb)
 }
 
-/// The slot of the counter of what an ENI receives.
+/// Serves what an ENI receives.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn cache_serve_network(skb: *mut __sk_buff) -> u32 {
@@ -66,26 +72,31 @@ extern "C" fn cache_serve_network(skb: *mut __sk_buff) -> u32 {
 #[inline(always)]
 fn answer(program: Program, skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    match serve_frame(program, &mut packet) {
-        Served::Done(Ok(counter)) => counter,
-        Served::Done(Err(DropReason::Truncated)) => TRUNCATED,
-        Served::Done(Err(_)) => HELPER_FAILED,
-        Served::Awaited => NOT_SERVED,
+    let answer = match serve_frame(program, &mut packet) {
+        Served::Done(counter) => {
+            count::slot(counter, packet.length());
+            Answer::Redirected
+        }
+        Served::Refused => Answer::HelperFailed,
+        Served::Awaited => Answer::NotServed,
         Served::Not => {
             keep::forget();
-            NOT_SERVED
+            Answer::NotServed
         }
-    }
+    };
+    answer as u32
 }
 
-/// What became of a packet.
+/// The same, before anything is noted of it.
 enum Served {
-    /// It has been served: the slot of its counter, or why it is dropped.
-    Done(Result<u32, DropReason>),
+    /// It has been served: the slot of its counter.
+    Done(u32),
     /// It has not; what is found out now may be kept.
     Awaited,
     /// It has not.
     Not,
+    /// A helper refused.
+    Refused,
 }
 
 #[inline(always)]
@@ -93,27 +104,29 @@ fn serve_frame(program: Program, packet: &mut Packet) -> Served {
     if packet.has_vlan_tag() || (matches!(program, Program::FromNetwork) && !packet.is_for_host()) {
         return Served::Not;
     }
-    match seen::ether_type_of(packet) {
-        Some(ether_type::IPV4) => serve_ip::<V4>(packet),
-        Some(ether_type::IPV6) => serve_ip::<V6>(packet),
+    match seen::begin(packet) {
+        Some((front, ether_type::IPV4)) => serve_ip::<V4>(packet, front),
+        Some((front, ether_type::IPV6)) => serve_ip::<V6>(packet, front),
         Some(_) | None => Served::Not,
     }
 }
 
 #[inline(always)]
-fn serve_ip<F: Plain>(packet: &mut Packet) -> Served {
-    let Some(seen) = seen::look::<F>(packet) else {
+fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
+    let Some(seen) = seen::look::<F>(packet, front) else {
         return Served::Not;
     };
     let Some(entry) = slot(seen.hash) else {
         return Served::Not;
     };
-    let (now, generation) = (clock::now(), generation());
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
-    if is_for::<F>(entry, &seen) && is_good(entry, now, generation) {
-        return if seen.ttl > 1 && seen.largest <= entry.mtu {
-            Served::Done(act::<F>(packet, entry).map(|()| entry.counter))
+    if is_for::<F>(entry, &seen) && is_good(entry) {
+        return if seen.ttl > 1 && seen.largest <= usize::from(entry.mtu) {
+            match act::<F>(packet, &seen, entry) {
+                Ok(()) => Served::Done(u32::from(entry.counter)),
+                Err(_refused) => Served::Refused,
+            }
         } else {
             Served::Not
         };
@@ -121,7 +134,7 @@ fn serve_ip<F: Plain>(packet: &mut Packet) -> Served {
     // A flow gets the slot with its second packet in a row that would have it: those with a single
     // packet drive nobody out, nor do two that would have it by turns.
     if entry.candidate == seen.hash {
-        keep::expect(entry, &seen, now, generation, kind::<F>(&seen));
+        keep::expect(entry, &seen);
         Served::Awaited
     } else {
         entry.candidate = seen.hash;
@@ -132,56 +145,55 @@ fn serve_ip<F: Plain>(packet: &mut Packet) -> Served {
 /// Whether an entry is of this packet's direction of its flow.
 #[inline(always)]
 fn is_for<F: Plain>(entry: &Entry, seen: &Seen) -> bool {
-    // The other half is the same for all IPv4 addresses, and for no IPv6 address.
-    let halves = F::IS_V4
-        || (entry.key.source[0] == seen.key.source[0]
-            && entry.key.destination[0] == seen.key.destination[0]);
-    halves
-        && entry.key.source[1] == seen.key.source[1]
-        && entry.key.destination[1] == seen.key.destination[1]
+    F::is_same(&entry.key.addresses, &seen.key.addresses)
         && entry.key.place == seen.key.place
-        && entry.stamp.kind == kind::<F>(seen)
-}
-
-#[inline(always)]
-fn kind<F: Plain>(seen: &Seen) -> u32 {
-    u32::from(seen.protocol) | if F::IS_V4 { FAMILY_V4 } else { FAMILY_V6 }
+        && u64::from(entry.kind) == seen.kind
 }
 
 /// Whether nothing has changed since an entry was made.
 #[inline(always)]
-fn is_good(entry: &Entry, now: u64, generation: u32) -> bool {
-    now < entry.until
-        && (entry.stamp.generation == generation || fault::has(Fault::StalePolicy))
+fn is_good(entry: &Entry) -> bool {
+    clock::now() < entry.until
+        && (entry.stamp.generation == generation() || fault::has(Fault::StalePolicy))
         && entry.stamp.epoch == epoch::of(entry.stamp.group)
 }
 
 /// Does to a packet what was done to those before it.
 #[inline(always)]
-fn act<F: Plain>(packet: &mut Packet, entry: &Entry) -> Result<(), DropReason> {
-    if entry.edit != edit::NONE {
-        rewrite::<F>(packet, entry)?;
-    }
-    F::decrement_ttl(packet)?;
+fn act<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), DropReason> {
+    // Helpers that may move the packet come behind everything else that is written.
+    F::forward(packet, seen, entry.header_growth.into());
     if entry.exit == exit::PEER {
-        packet.set_macs(entry.hop)?;
+        let [first, second, third, ..] = entry.hop;
+        seen.front.set_macs([first, second, third]);
+    }
+    if entry.edit != edit::NONE {
+        translate::<F>(packet, seen, entry)?;
+    }
+    if entry.exit == exit::PEER {
         redirect::to_peer(packet, entry.device)
     } else {
         packet.set_mark(Mark::done());
-        redirect::to_neighbour(entry.device, F::neighbour(entry.hop))
+        redirect::to_neighbour(entry.device, &entry.hop)
     }
 }
 
-/// Translates a packet.
+/// Translates a packet, whose IP header has its new checksum already.
 #[inline(always)]
-fn rewrite<F: Plain>(packet: &mut Packet, entry: &Entry) -> Result<(), DropReason> {
+fn translate<F: Plain>(
+    packet: &mut Packet,
+    seen: &Seen,
+    entry: &Entry,
+) -> Result<(), DropReason> {
     let [source_port, destination_port] = lanes(entry.key.ports());
-    let (side, place, from_port) = if entry.edit == edit::SOURCE {
-        (Side::Source, 0, source_port)
+    let from_port = if entry.edit == edit::SOURCE {
+        F::replace(seen.front, Side::Source, &entry.to, entry.to_port);
+        source_port
     } else {
-        (Side::Destination, 2, destination_port)
+        F::replace(seen.front, Side::Destination, &entry.to, entry.to_port);
+        destination_port
     };
-    let (sum, flags) = if entry.stamp.kind & !FAMILY == u32::from(protocol::TCP) {
+    let (sum, flags) = if entry.kind & !FAMILY == u32::from(protocol::TCP) {
         (F::TRANSPORT + Tcp::CHECKSUM, 0)
     } else {
         (F::TRANSPORT + udp::CHECKSUM, BPF_F_MARK_MANGLED_0)
@@ -191,8 +203,6 @@ fn rewrite<F: Plain>(packet: &mut Packet, entry: &Entry) -> Result<(), DropReaso
     if entry.to_port != from_port {
         let growth = checksum::growth_of_lane(from_port, entry.to_port);
         packet.update_checksum(sum, growth, flags)?;
-        *packet.header_mut::<[u16; 1]>(F::TRANSPORT + place)? = [entry.to_port];
     }
-    packet.update_checksum(sum, entry.growth, BPF_F_PSEUDO_HDR | flags)?;
-    F::set_address(packet, side, Addr::from_words(entry.to), entry.growth)
+    packet.update_checksum(sum, entry.growth, BPF_F_PSEUDO_HDR | flags)
 }

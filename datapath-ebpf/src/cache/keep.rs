@@ -10,11 +10,12 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use zerocopy::transmute;
 
 use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
-use super::seen::{Seen, address};
-use super::{epoch, is_on, slot};
+use super::seen::{Plain, Seen};
+use super::{epoch, generation, is_on, slot};
 use crate::clock;
 use crate::egress;
 use crate::family::{Family, V4, V6};
+use crate::redirect::NextHop;
 use crate::settings;
 use crate::work::{self, work};
 
@@ -33,7 +34,7 @@ pub(crate) struct Target {
     skips_masquerade: bool,
     device: u32,
     mtu: u32,
-    hop: [u32; 4],
+    hop: NextHop,
 }
 
 /// Forgets the last packet.
@@ -47,22 +48,24 @@ pub(super) fn forget() {
 
 /// Prepares the entry for a packet whose outcome may be kept.
 #[inline(always)]
-pub(super) fn expect(entry: &mut Entry, seen: &Seen, now: u64, generation: u32, kind: u32) {
+pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
     let Ok(work) = work() else {
         return;
     };
     entry.until = Entry::NEVER;
     entry.key = seen.key;
     entry.stamp = Stamp {
-        generation,
+        generation: generation(),
         epoch: epoch::of(seen.group),
         group: seen.group,
-        kind,
     };
+    #[expect(clippy::cast_possible_truncation, reason = "a few bits")]
+    let kind = seen.kind as u32;
+    entry.kind = kind;
     let pending = Pending {
         is_wanted: 1,
         hash: seen.hash,
-        now,
+        now: clock::now(),
     };
     work::write(work.pending(), pending);
 }
@@ -98,7 +101,7 @@ pub(crate) fn leaves<F: Family>(eni: &EniEntry, limit: u32) {
         skips_masquerade: false,
         device: eni.ifindex(),
         mtu: limit,
-        hop: F::addresses(eni).gateway.words(),
+        hop: F::next_hop(eni),
     });
 }
 
@@ -111,7 +114,7 @@ pub(crate) fn stays(endpoint: &AddressEntry) {
         skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
         device: endpoint.ifindex(),
         mtu: endpoint.mtu(),
-        hop: [first, second, third, 0],
+        hop: [first, second, third, 0, 0],
     });
 }
 
@@ -152,9 +155,14 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         return 0;
     };
     let target = work::read(work.target());
-    let (source, destination) = (address(entry.key.source), address(entry.key.destination));
+    let is_v4 = entry.kind & FAMILY == FAMILY_V4;
+    let (source, destination) = if is_v4 {
+        V4::ends(&entry.key.addresses)
+    } else {
+        V6::ends(&entry.key.addresses)
+    };
     if is_opened_outside != 0 && !target.skips_masquerade {
-        let is_noted = if entry.stamp.kind & FAMILY == FAMILY_V4 {
+        let is_noted = if is_v4 {
             egress::is_translated::<V4>(source)
         } else {
             egress::is_translated::<V6>(source)
@@ -163,12 +171,16 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
             return 0;
         }
     }
+    #[expect(clippy::cast_possible_truncation, reason = "there are some hundred counters")]
+    let counter = counter as u16;
     entry.counter = counter;
     entry.device = target.device;
-    entry.mtu = target.mtu;
+    entry.mtu = u16::try_from(target.mtu).unwrap_or(u16::MAX);
     entry.exit = target.exit;
     entry.edit = (edit & 3) as u8;
     put(&mut entry.hop, &target.hop);
+    let hop_growth = if is_v4 { V4::HOP_GROWTH } else { V6::HOP_GROWTH };
+    entry.header_growth = checksum::fold(hop_growth);
     if edit != u32::from(edit::NONE) {
         let from = if edit == u32::from(edit::SOURCE) {
             source
@@ -176,9 +188,10 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
             destination
         };
         let edit = work::read(work.edit());
-        put(&mut entry.to, &edit.to.words());
+        entry.to = edit.to;
         entry.to_port = edit.to_port;
         entry.growth = checksum::growth(from.words(), edit.to.words());
+        entry.header_growth = checksum::fold(checksum::add(hop_growth, entry.growth));
     }
     entry.until = work::read(work.pending()).now + clock::seconds(1) / 2;
     1
@@ -186,7 +199,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
 
 /// Copies words one by one: an assignment would become a call to a byte loop.
 #[inline(always)]
-fn put(to: &mut [u32; 4], from: &[u32; 4]) {
+fn put(to: &mut NextHop, from: &NextHop) {
     for (to, from) in to.iter_mut().zip(from) {
         // SAFETY: both are references.
         unsafe { ptr::write_volatile(to, ptr::read_volatile(from)) };

@@ -25,7 +25,7 @@ use datapath_common::abi::{CacheControl, DEFAULT_CACHE};
 
 use entry::Entry;
 
-pub(crate) use hit::serve;
+pub(crate) use hit::{Answer, serve};
 pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays};
 
 /// Entries for each CPU: a power of two, or 0 for none.

@@ -4,22 +4,25 @@
 //! segment with ACK that neither opens nor ends its connection. All else is looked at closely.
 
 use datapath_common::abi::Addr;
-use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, protocol, udp};
+use datapath_common::checksum;
+use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, lanes, protocol, udp};
 use datapath_common::progress::tcp;
 
-use super::entry::Key;
+use super::entry::{FAMILY_V4, FAMILY_V6, Key};
 use super::epoch;
-use crate::family::{Family, V4, V6};
+use crate::family::{Family, Side, V4, V6};
 use crate::packet::{Front, IP_OFFSET, Packet};
 
 /// A packet that goes on within its flow.
 pub(super) struct Seen {
+    pub(super) front: Front,
     pub(super) key: Key,
-    pub(super) protocol: u8,
+    /// The protocol, and bits of [`FAMILY`](super::entry::FAMILY).
+    pub(super) kind: u64,
     /// TTL or hop limit.
     pub(super) ttl: u8,
     /// The largest IP packet that goes on the wire for this one, in bytes.
-    pub(super) largest: u32,
+    pub(super) largest: usize,
     /// Slot of its entry, to be cut to the size of the cache.
     pub(super) hash: u32,
     /// The group of its addresses and ports.
@@ -31,25 +34,74 @@ pub(super) trait Plain: Family {
     /// Where the transport header begins in the frame.
     const TRANSPORT: usize;
 
-    /// What the IP header says; none for a packet that is none for the cache.
-    fn header(front: Front, room: usize) -> Option<Header>;
+    /// Bits of an entry's kind.
+    const FAMILY: u32;
+
+    /// By how much the sum of the header's words grows when its TTL or hop limit is lowered by one.
+    const HOP_GROWTH: u32;
+
+    /// What the headers say; none for a packet that is none for the cache.
+    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header>;
+
+    /// Source and destination in one word, which the other direction has otherwise.
+    fn digest(addresses: &[u64; 4]) -> u64;
+
+    /// Whether addresses are the same.
+    fn is_same(one: &[u64; 4], other: &[u64; 4]) -> bool;
+
+    /// Source and destination.
+    fn ends(words: &[u64; 4]) -> (Addr, Addr);
+
+    /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u32);
+
+    /// Replaces an address and the port beside it; no checksum.
+    fn replace(front: Front, side: Side, address: &Addr, port: u16);
 }
 
-/// What an IP header says.
+/// What headers say.
 pub(super) struct Header {
-    source: Addr,
-    destination: Addr,
+    front: Front,
+    addresses: [u64; 4],
+    ports: u32,
     protocol: u8,
     ttl: u8,
-    /// Length of what follows the header.
-    payload: usize,
+    /// Length of the transport header.
+    transport: usize,
 }
 
+/// The ports and what else the cache needs of a transport header at an offset.
+macro_rules! transport {
+    ($packet:expr, $front:expr, $protocol:expr, $payload:expr, $at:expr) => {
+        match $protocol {
+            protocol::TCP if $payload >= Tcp::MIN_LENGTH => {
+                let front = $packet.front::<{ $at + Tcp::MIN_LENGTH }>()?;
+                goes_on(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
+            }
+            // Without a checksum, the sum that the kernel may have of the packet has to follow what is
+            // written.
+            protocol::UDP
+                if $payload >= udp::LENGTH && $front.u16::<{ $at + udp::CHECKSUM }>() != 0 =>
+            {
+                udp::LENGTH
+            }
+            _ => return None,
+        }
+    };
+}
+
+/// Where the transport header is behind a header without options.
+const V4_TRANSPORT: usize = IP_OFFSET + Ipv4::MIN_LENGTH;
+const V6_TRANSPORT: usize = IP_OFFSET + Ipv6::LENGTH;
+
 impl Plain for V4 {
-    const TRANSPORT: usize = IP_OFFSET + Ipv4::MIN_LENGTH;
+    const TRANSPORT: usize = V4_TRANSPORT;
+    const FAMILY: u32 = FAMILY_V4;
+    /// The TTL is the higher byte of its word.
+    const HOP_GROWTH: u32 = checksum::growth_of_lane(0x0100_u16.to_be(), 0);
 
     #[inline(always)]
-    fn header(front: Front, room: usize) -> Option<Header> {
+    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header> {
         /// Version 4, and five words.
         const PLAIN: u8 = 0x45;
         /// All of the field but the bit that forbids fragments.
@@ -61,166 +113,205 @@ impl Plain for V4 {
         if !is_plain {
             return None;
         }
+        let payload = length.checked_sub(Ipv4::MIN_LENGTH)?;
+        let protocol = front.u8::<{ IP_OFFSET + 9 }>();
         Some(Header {
-            source: Addr::from_v4_word(front.u32::<{ IP_OFFSET + 12 }>()),
-            destination: Addr::from_v4_word(front.u32::<{ IP_OFFSET + 16 }>()),
-            protocol: front.u8::<{ IP_OFFSET + 9 }>(),
+            front,
+            addresses: [0, 0, 0, front.u64::<{ IP_OFFSET + 12 }>()],
+            ports: front.u32::<V4_TRANSPORT>(),
+            protocol,
             ttl: front.u8::<{ IP_OFFSET + 8 }>(),
-            payload: length.checked_sub(Ipv4::MIN_LENGTH)?,
+            transport: transport!(packet, front, protocol, payload, V4_TRANSPORT),
         })
+    }
+
+    #[inline(always)]
+    fn digest([.., both]: &[u64; 4]) -> u64 {
+        *both
+    }
+
+    #[inline(always)]
+    fn is_same([.., one]: &[u64; 4], [.., other]: &[u64; 4]) -> bool {
+        one == other
+    }
+
+    #[inline(always)]
+    fn ends([.., both]: &[u64; 4]) -> (Addr, Addr) {
+        let [source, destination] = words(*both);
+        (Addr::from_v4_word(source), Addr::from_v4_word(destination))
+    }
+
+    #[inline(always)]
+    fn forward(_packet: &mut Packet, seen: &Seen, growth: u32) {
+        let front = seen.front;
+        let sum = checksum::update_by(front.u16::<{ IP_OFFSET + 10 }>(), growth);
+        front.set_u8::<{ IP_OFFSET + 8 }>(seen.ttl.wrapping_sub(1));
+        front.set_u16::<{ IP_OFFSET + 10 }>(sum);
+    }
+
+    #[inline(always)]
+    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
+        let [_, _, _, address] = address.words();
+        match side {
+            Side::Source => {
+                front.set_u32::<{ IP_OFFSET + 12 }>(address);
+                front.set_u16::<V4_TRANSPORT>(port);
+            }
+            Side::Destination => {
+                front.set_u32::<{ IP_OFFSET + 16 }>(address);
+                front.set_u16::<{ V4_TRANSPORT + 2 }>(port);
+            }
+        }
     }
 }
 
 impl Plain for V6 {
-    const TRANSPORT: usize = IP_OFFSET + Ipv6::LENGTH;
+    const TRANSPORT: usize = V6_TRANSPORT;
+    const FAMILY: u32 = FAMILY_V6;
+    /// The hop limit is the lower byte of its word.
+    const HOP_GROWTH: u32 = checksum::growth_of_lane(1_u16.to_be(), 0);
 
     #[inline(always)]
-    fn header(front: Front, room: usize) -> Option<Header> {
+    fn header(packet: &Packet, _front: Front, room: usize) -> Option<Header> {
+        let front = packet.front::<{ V6_TRANSPORT + udp::LENGTH }>()?;
         let payload = usize::from(Be16::from_lane(front.u16::<{ IP_OFFSET + 4 }>()).get());
         if front.u8::<IP_OFFSET>() >> 4 != 6 || payload + Ipv6::LENGTH > room {
             return None;
         }
+        let protocol = front.u8::<{ IP_OFFSET + 6 }>();
         Some(Header {
-            source: Addr::from_v6_words([
-                front.u32::<{ IP_OFFSET + 8 }>(),
-                front.u32::<{ IP_OFFSET + 12 }>(),
-                front.u32::<{ IP_OFFSET + 16 }>(),
-                front.u32::<{ IP_OFFSET + 20 }>(),
-            ]),
-            destination: Addr::from_v6_words([
-                front.u32::<{ IP_OFFSET + 24 }>(),
-                front.u32::<{ IP_OFFSET + 28 }>(),
-                front.u32::<{ IP_OFFSET + 32 }>(),
-                front.u32::<{ IP_OFFSET + 36 }>(),
-            ]),
-            protocol: front.u8::<{ IP_OFFSET + 6 }>(),
+            front,
+            addresses: [
+                front.u64::<{ IP_OFFSET + 8 }>(),
+                front.u64::<{ IP_OFFSET + 16 }>(),
+                front.u64::<{ IP_OFFSET + 24 }>(),
+                front.u64::<{ IP_OFFSET + 32 }>(),
+            ],
+            ports: front.u32::<V6_TRANSPORT>(),
+            protocol,
             ttl: front.u8::<{ IP_OFFSET + 7 }>(),
-            payload,
+            transport: transport!(packet, front, protocol, payload, V6_TRANSPORT),
         })
+    }
+
+    #[inline(always)]
+    fn digest([a, b, c, d]: &[u64; 4]) -> u64 {
+        (a ^ b).wrapping_mul(MULTIPLIER) ^ c ^ d
+    }
+
+    #[inline(always)]
+    fn is_same([a, b, c, d]: &[u64; 4], [e, f, g, h]: &[u64; 4]) -> bool {
+        a == e && b == f && c == g && d == h
+    }
+
+    #[inline(always)]
+    fn ends(&[a, b, c, d]: &[u64; 4]) -> (Addr, Addr) {
+        let address = |high, low| {
+            let ([first, second], [third, fourth]) = (words(high), words(low));
+            Addr::from_v6_words([first, second, third, fourth])
+        };
+        (address(a, b), address(c, d))
+    }
+
+    #[inline(always)]
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u32) {
+        seen.front
+            .set_u8::<{ IP_OFFSET + 7 }>(seen.ttl.wrapping_sub(1));
+        // No checksum in the header makes up for it (see `Family::set_address`).
+        packet.update_sum(growth);
+    }
+
+    #[inline(always)]
+    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
+        let [first, second, third, fourth] = address.words();
+        match side {
+            Side::Source => {
+                front.set_u32::<{ IP_OFFSET + 8 }>(first);
+                front.set_u32::<{ IP_OFFSET + 12 }>(second);
+                front.set_u32::<{ IP_OFFSET + 16 }>(third);
+                front.set_u32::<{ IP_OFFSET + 20 }>(fourth);
+                front.set_u16::<V6_TRANSPORT>(port);
+            }
+            Side::Destination => {
+                front.set_u32::<{ IP_OFFSET + 24 }>(first);
+                front.set_u32::<{ IP_OFFSET + 28 }>(second);
+                front.set_u32::<{ IP_OFFSET + 32 }>(third);
+                front.set_u32::<{ IP_OFFSET + 36 }>(fourth);
+                front.set_u16::<{ V6_TRANSPORT + 2 }>(port);
+            }
+        }
     }
 }
 
-/// The ether type of a frame that is long enough for the cache.
+/// The front of a frame that is long enough for the cache, and its ether type.
 #[inline(always)]
-pub(super) fn ether_type_of(packet: &Packet) -> Option<u16> {
-    let front = packet.front::<{ <V4 as Plain>::TRANSPORT + udp::LENGTH }>()?;
-    Some(Be16::from_lane(front.u16::<12>()).get())
+pub(super) fn begin(packet: &Packet) -> Option<(Front, u16)> {
+    let front = packet.front::<{ V4_TRANSPORT + udp::LENGTH }>()?;
+    Some((front, Be16::from_lane(front.u16::<12>()).get()))
 }
 
 /// What the cache needs of a packet; none for one that is none for it.
 #[inline(always)]
-pub(super) fn look<F: Plain>(packet: &Packet) -> Option<Seen> {
-    let room = packet.ip_room();
-    let (front, ports) = if F::IS_V4 {
-        let front = packet.front::<{ <V4 as Plain>::TRANSPORT + udp::LENGTH }>()?;
-        (front, front.u32::<{ <V4 as Plain>::TRANSPORT }>())
-    } else {
-        let front = packet.front::<{ <V6 as Plain>::TRANSPORT + udp::LENGTH }>()?;
-        (front, front.u32::<{ <V6 as Plain>::TRANSPORT }>())
-    };
-    let header = F::header(front, room)?;
-    let transport = match header.protocol {
-        protocol::TCP if header.payload >= Tcp::MIN_LENGTH => goes_on::<F>(packet)?,
-        protocol::UDP if header.payload >= udp::LENGTH && has_sum::<F>(front) => udp::LENGTH,
-        _ => return None,
-    };
+pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
+    // The front alone is longer than an Ethernet header.
+    let room = (packet.length() as usize).wrapping_sub(IP_OFFSET);
+    let header = F::header(packet, front, room)?;
     let segment = packet.gso_size();
     let largest = if segment == 0 {
         room
     } else {
-        F::TRANSPORT - IP_OFFSET + transport + segment
+        F::TRANSPORT - IP_OFFSET + header.transport + segment
     };
-    let (source, destination) = (header.source.fold(), header.destination.fold());
     Some(Seen {
+        front: header.front,
         key: Key {
-            source: pair(header.source),
-            destination: pair(header.destination),
-            place: Key::place(packet.ifindex(), ports),
+            addresses: header.addresses,
+            place: Key::place(packet.ifindex(), header.ports),
         },
-        protocol: header.protocol,
+        kind: u64::from(header.protocol) | u64::from(F::FAMILY),
         ttl: header.ttl,
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a sum of a few 16-bit lengths"
-        )]
-        largest: largest as u32,
-        hash: mix(source, destination, ports),
-        group: epoch::group(source ^ destination, halves(ports)),
+        largest,
+        hash: mix(F::digest(&header.addresses), header.ports),
+        group: group(&header.addresses, header.ports),
     })
 }
 
 /// Length of the header of a TCP segment that neither opens nor ends its connection.
 #[inline(always)]
-fn goes_on<F: Plain>(packet: &Packet) -> Option<usize> {
-    let (flags, offset) = if F::IS_V4 {
-        let front = packet.front::<{ <V4 as Plain>::TRANSPORT + Tcp::MIN_LENGTH }>()?;
-        (
-            front.u8::<{ <V4 as Plain>::TRANSPORT + 13 }>(),
-            front.u8::<{ <V4 as Plain>::TRANSPORT + 12 }>(),
-        )
-    } else {
-        let front = packet.front::<{ <V6 as Plain>::TRANSPORT + Tcp::MIN_LENGTH }>()?;
-        (
-            front.u8::<{ <V6 as Plain>::TRANSPORT + 13 }>(),
-            front.u8::<{ <V6 as Plain>::TRANSPORT + 12 }>(),
-        )
-    };
+fn goes_on(flags: u8, offset: u8) -> Option<usize> {
     let decisive = flags & (tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK);
     (decisive == tcp::ACK).then_some(usize::from(offset >> 4) * 4)
 }
 
-/// Whether a UDP datagram has a checksum. Without one, the sum that the kernel may have of the packet
-/// has to follow what is written.
-#[inline(always)]
-fn has_sum<F: Plain>(front: Front) -> bool {
-    let sum = if F::IS_V4 {
-        front.u16::<{ <V4 as Plain>::TRANSPORT + udp::CHECKSUM }>()
-    } else {
-        front.u16::<{ <V6 as Plain>::TRANSPORT + udp::CHECKSUM }>()
-    };
-    sum != 0
-}
+/// 2^64 divided by the golden ratio, as in [`epoch::group`].
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The slot of a direction of a flow.
 #[inline(always)]
-fn mix(source: u32, destination: u32, ports: u32) -> u32 {
-    /// As in [`epoch::group`], for 64 bits.
-    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-    let words = u64::from(source) << 32 | u64::from(destination);
-    let mixed = (words ^ u64::from(ports).wrapping_mul(MULTIPLIER)).wrapping_mul(MULTIPLIER);
+fn mix(digest: u64, ports: u32) -> u32 {
+    let mixed = (digest ^ u64::from(ports).wrapping_mul(MULTIPLIER)).wrapping_mul(MULTIPLIER);
     (mixed >> 32) as u32
 }
 
-/// Both ports in one.
+/// The group of a flow, from the words of a packet of it.
+#[inline(always)]
+fn group([a, b, c, d]: &[u64; 4], ports: u32) -> u32 {
+    let [first, second] = words(a ^ b ^ c ^ d);
+    let [source_port, destination_port] = lanes(ports);
+    epoch::group(first ^ second, source_port ^ destination_port)
+}
+
+/// The two words of a double one, as they lie in a packet.
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the two halves of the word"
 )]
-fn halves(ports: u32) -> u16 {
-    (ports >> 16) as u16 ^ ports as u16
-}
-
-#[inline(always)]
-pub(super) fn pair(address: Addr) -> [u64; 2] {
-    let [a, b, c, d] = address.words();
-    [
-        u64::from(a) << 32 | u64::from(b),
-        u64::from(c) << 32 | u64::from(d),
-    ]
-}
-
-/// What [`pair`] was given.
-#[inline(always)]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves of the word"
-)]
-pub(super) fn address([high, low]: [u64; 2]) -> Addr {
-    Addr::from_words([
-        (high >> 32) as u32,
-        high as u32,
-        (low >> 32) as u32,
-        low as u32,
-    ])
+fn words(double: u64) -> [u32; 2] {
+    let (low, high) = (double as u32, (double >> 32) as u32);
+    if cfg!(target_endian = "little") {
+        [low, high]
+    } else {
+        [high, low]
+    }
 }

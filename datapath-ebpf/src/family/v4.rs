@@ -2,16 +2,16 @@
 
 use core::mem::offset_of;
 
-use aya_ebpf::bindings::bpf_redir_neigh;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::checksum;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv4, lanes, protocol, word};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Ip, Piece, Quoted, Side, neighbour};
+use super::{Family, Ip, Piece, Quoted, Side};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
+use crate::redirect::NextHop;
 use crate::settings;
 
 /// IPv4.
@@ -152,9 +152,10 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn neighbour([_, _, _, address]: [u32; 4]) -> bpf_redir_neigh {
+    fn next_hop(eni: &EniEntry) -> NextHop {
         const AF_INET: u32 = 2;
-        neighbour(AF_INET, [address, 0, 0, 0])
+        let [_, _, _, address] = Self::addresses(eni).gateway.words();
+        [AF_INET, address, 0, 0, 0]
     }
 
     #[inline(always)]

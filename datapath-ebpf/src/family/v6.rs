@@ -2,16 +2,16 @@
 
 use core::mem::offset_of;
 
-use aya_ebpf::bindings::bpf_redir_neigh;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::checksum;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv6, lanes, protocol, word};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Ip, Piece, Quoted, Side, extension, neighbour};
+use super::{Family, Ip, Piece, Quoted, Side, extension};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
+use crate::redirect::NextHop;
 use crate::settings;
 
 /// IPv6.
@@ -138,9 +138,10 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn neighbour(address: [u32; 4]) -> bpf_redir_neigh {
+    fn next_hop(eni: &EniEntry) -> NextHop {
         const AF_INET6: u32 = 10;
-        neighbour(AF_INET6, address)
+        let [first, second, third, fourth] = Self::addresses(eni).gateway.words();
+        [AF_INET6, first, second, third, fourth]
     }
 
     #[inline(always)]
