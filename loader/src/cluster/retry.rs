@@ -1,7 +1,6 @@
 //! How long to wait before the API server is asked again.
 
 use std::error::Error;
-use std::iter;
 use std::time::Duration;
 
 /// The wait behind the first failure; each further one in a row doubles it.
@@ -36,13 +35,12 @@ impl Retry {
 /// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
 /// it, says so.
 pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
-    let mut chain = iter::successors(Some(error), |error| error.source());
-    let status = chain.find_map(|error| match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) if status.code == 429 => Some(status),
-        Some(_) | None => None,
-    })?;
-    let seconds = status.details.as_ref()?.retry_after_seconds;
-    Some(Duration::from_secs(seconds.into()).min(OBEYED))
+    if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {
+        let details = status.details.as_ref().filter(|_| status.code == 429)?;
+        let seconds = Duration::from_secs(details.retry_after_seconds.into());
+        return Some(seconds.min(OBEYED));
+    }
+    asked(error.source()?)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 /// Between two sweeps of full maps.
 pub const SHORTEST: Duration = Duration::from_millis(500);
 /// Until a sweep behind one that wants to look again.
-pub const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// How often failures and the fill level are looked at between sweeps.
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
