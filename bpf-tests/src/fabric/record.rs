@@ -210,9 +210,10 @@ mod tests {
     fn what_a_dead_run_left_is_swept() {
         // Process ids end at 4194304 (PID_MAX_LIMIT in include/linux/threads.h).
         let id = "4194305-0";
-        fs::create_dir_all(folder(id)).unwrap();
         let name = format!("{}-node", prefix(id));
         std::mem::forget(Netns::create(&name).unwrap());
+        // Last, because a sweep of another test may come in between.
+        fs::create_dir_all(folder(id)).unwrap();
         sweep().unwrap();
         assert!(!folder(id).exists());
         assert!(!Netns::path_of(&name).exists());

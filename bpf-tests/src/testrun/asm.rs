@@ -96,6 +96,8 @@ pub const fn map_value(dst: u8, fd: i32) -> [u64; 2] {
 pub mod helper {
     /// Looks a key up.
     pub const MAP_LOOKUP: i32 = 1;
+    /// Writes an entry.
+    pub const MAP_UPDATE: i32 = 2;
     /// Corrects the checksum of an IP header.
     pub const L3_CSUM_REPLACE: i32 = 10;
     /// Corrects the checksum of a transport header.

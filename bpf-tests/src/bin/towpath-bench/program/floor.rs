@@ -16,7 +16,7 @@ use bpf_tests::testrun::assembled::{Kind, OwnMap, OwnProgram};
 use bpf_tests::testrun::repeat::Packet;
 
 use super::meter::Beside;
-use code::{CACHE, CACHED, Code, DESTINATION, PORTS, SOURCE, VALUE};
+use code::{CACHE, CACHED, Code, DESTINATION, NEW_VALUE, PORTS, SOURCE, VALUE};
 
 /// A table as large as a node's.
 const ENTRIES: usize = 262_144;
@@ -140,6 +140,22 @@ impl Floor {
             to: To::Pod,
         },
     ];
+
+    /// A packet of which an entry is made in an empty table, and nothing else found out.
+    pub(super) fn opening() -> Result<Built> {
+        let lookup = Lookup::Flow(DESTINATION);
+        let map = OwnMap::new(lookup.kind(), (lookup.size(), NEW_VALUE), ENTRIES)?;
+        let mut code = Code::default();
+        code.parse();
+        code.insert(lookup, &map);
+        code.lower_ttl(None);
+        code.redirect(To::NextHop);
+        Ok(Built {
+            name: "floor: new flow, one insertion",
+            program: OwnProgram::load(&code.finish())?,
+            _maps: vec![map],
+        })
+    }
 
     /// Loads several, for these packets.
     pub(super) fn build_all(floors: &[Self], packets: &[Packet]) -> Result<Vec<Built>> {

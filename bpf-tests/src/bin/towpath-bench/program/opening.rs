@@ -10,6 +10,7 @@ use datapath_common::counter::NatStat;
 use datapath_common::outcome::{DropReason, Outcome};
 use datapath_common::ports::Ports;
 
+use super::floor::Floor;
 use super::flows::{Carries, Flows, Gets, flows_of, plant};
 use super::meter::{Expected, Meter, Path, packet};
 use super::paths::{SYN, TCP, numbered, on};
@@ -33,6 +34,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
             fill(&variant.programs, there..wanted)?;
         }
         there = wanted;
+        let is_empty = percent == 0;
         let opened = OPENED.min(meter.plan.flows);
         for gets in Gets::ALL {
             let flows = Flows::new(V4, Carries::Tcp, gets, opened);
@@ -42,6 +44,9 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
                 flows.occupy(&variant.programs)?;
             }
             open(meter, variants, &path, &flows)?;
+            if is_empty && gets == Gets::Own {
+                floor(meter, &path)?;
+            }
         }
     }
     variants.forget_flows()?;
@@ -82,6 +87,27 @@ fn open(meter: &mut Meter, variants: &mut Variants, path: &Path, flows: &Flows) 
             let keys = flows.keys(&variant.programs)?;
             let removed = remove(variant, keys)?;
             ensure!(removed == count, "{removed} of {count} flows were removed");
+        }
+    }
+    Ok(())
+}
+
+/// Rounds of the least that has to be done for such packets.
+fn floor(meter: &mut Meter, path: &Path) -> Result<()> {
+    let count = u32::try_from(path.packets.len())?;
+    for round in 0..=meter.plan.long_rounds {
+        let noop = meter.noop(path.on)?;
+        meter.repeater.rewind()?;
+        let empty = meter.repeater.run(meter.repeater.noop(), path.on, count)?;
+        // Its table is a new one each time.
+        let built = Floor::opening()?;
+        let beside = built.beside("");
+        meter.repeater.rewind()?;
+        let timed = meter.repeater.run(beside.program.runner(), path.on, count)?;
+        let code = timed.code;
+        ensure!(code == beside.code, "{} returned {code}", beside.name);
+        if round > 0 {
+            meter.keep(&beside.name, timed.each - empty.each, noop);
         }
     }
     Ok(())

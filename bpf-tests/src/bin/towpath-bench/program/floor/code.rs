@@ -21,12 +21,17 @@ const HEADERS: i32 = 54;
 /// `struct __sk_buff`.
 const DATA: i16 = 76;
 const DATA_END: i16 = 80;
+/// `BPF_NOEXIST`.
+const NOEXIST: i32 = 1;
 /// `BPF_F_PSEUDO_HDR`.
 const PSEUDO_HEADER: i32 = 16;
 
 /// On the stack: the key, and the next hop behind it.
 const KEY: i16 = -48;
 const NEXT_HOP: i16 = -80;
+/// Below these: the value of a new entry, as long as that of a translated flow.
+const NEW: i16 = -128;
+pub(super) const NEW_VALUE: usize = 48;
 /// Bytes of a value: what the packet is given, and in a cache addresses and ports.
 pub(super) const VALUE: usize = 32;
 pub(super) const CACHED: i16 = 20;
@@ -73,10 +78,44 @@ impl Code {
     }
 
     pub(super) fn look_up(&mut self, lookup: Lookup, map: &OwnMap) {
+        if lookup == Lookup::Cache {
+            self.look_up_in_cache(map);
+            return;
+        }
+        self.key(lookup);
+        self.add(&asm::map(1, map.fd()));
+        self.add(&[
+            asm::mov(2, STACK),
+            asm::add_imm(2, i32::from(KEY)),
+            asm::call(helper::MAP_LOOKUP),
+        ]);
+        self.leave_if(asm::jump_if_equal(0, 0, 0));
+        self.add(&[asm::mov(8, 0)]);
+    }
+
+    /// Makes an entry for the packet, whose value stands for what else was looked up.
+    pub(super) fn insert(&mut self, lookup: Lookup, map: &OwnMap) {
+        self.key(lookup);
+        for at in (NEW..NEXT_HOP).step_by(8) {
+            self.add(&[asm::store_double_imm(STACK, at, 0)]);
+        }
+        self.add(&[asm::mov(8, STACK), asm::add_imm(8, i32::from(NEW))]);
+        self.add(&asm::map(1, map.fd()));
+        self.add(&[
+            asm::mov(2, STACK),
+            asm::add_imm(2, i32::from(KEY)),
+            asm::mov(3, 8),
+            asm::mov_imm(4, NOEXIST),
+            asm::call(helper::MAP_UPDATE),
+        ]);
+        self.leave_if(asm::jump_unless_equal(0, 0, 0));
+    }
+
+    /// Puts the packet's key on the stack.
+    fn key(&mut self, lookup: Lookup) {
         let mapped = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
         let (Lookup::Address(address) | Lookup::Flow(address) | Lookup::Prefix(address)) = lookup
         else {
-            self.look_up_in_cache(map);
             return;
         };
         let at = match lookup {
@@ -100,14 +139,6 @@ impl Code {
                 asm::store_word_imm(STACK, at + 20, 6),
             ]);
         }
-        self.add(&asm::map(1, map.fd()));
-        self.add(&[
-            asm::mov(2, STACK),
-            asm::add_imm(2, i32::from(KEY)),
-            asm::call(helper::MAP_LOOKUP),
-        ]);
-        self.leave_if(asm::jump_if_equal(0, 0, 0));
-        self.add(&[asm::mov(8, 0)]);
     }
 
     /// Finds the packet in an array, and looks whether it is this one.
