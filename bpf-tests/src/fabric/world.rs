@@ -99,6 +99,10 @@ impl World {
             server: Netns::create(&format!("{prefix}-world"))?,
             metadata: Netns::create(&format!("{prefix}-metadata"))?,
         };
+        // While a link-local address is looked for elsewhere, nobody asks for neighbours with it.
+        for netns in [&world.path, &world.server, &world.metadata] {
+            netns.sysctls(&[("ipv6/conf/default/accept_dad", "0")])?;
+        }
         world.path.sysctls(&[
             ("ipv4/ip_forward", "1"),
             ("ipv6/conf/all/forwarding", "1"),
