@@ -12,10 +12,12 @@ use clap::{Args, ValueEnum};
 use crate::artifacts::{self, Metadata};
 use crate::console::note;
 use crate::setup::Need;
-use crate::{process, setup};
+use crate::{image, process, setup};
 
 /// The binary that measures.
 const BENCH: &str = "towpath-bench";
+/// Where it finds the agent, if not beside itself.
+const AGENT: &str = "TOWPATH_BIN";
 /// The package of the CNI plugin, which a runtime runs.
 const PLUGIN: &str = "towpath-cni";
 
@@ -81,6 +83,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether the agent itself is among what is measured.
+    fn has_agent(&self) -> bool {
+        let by_itself = [Group::Agent, Group::Cri];
+        self.groups.is_empty() || self.groups.iter().any(|group| by_itself.contains(group))
+    }
+
     /// Whether pods are among what is measured: it needs container runtimes.
     fn runs_pods(&self) -> bool {
         let is_usual = self.groups.is_empty() && self.compare.is_none();
@@ -104,6 +112,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return compare::run(&bench, revision, options, runtimes);
     }
     let mut command = command(&bench, runtimes);
+    if options.has_agent() {
+        note("bench: building the agent as it is in the image");
+        let metadata = Metadata::read_in(datapath_build::workspace_root())?;
+        command.env(AGENT, image::build_agent(&metadata)?);
+    }
     command.args(options.groups.iter().map(|group| group.name()));
     if options.quick {
         command.arg("--quick");

@@ -150,7 +150,7 @@ fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
 
 /// Builds the agent as it is released, with its C library in it: of glibc, whose allocator it keeps
 /// small.
-fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
+pub(crate) fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     let mut build = process::locked_cargo("build");
     build
         .args(["--profile", "agent", "--package", "towpath"])
