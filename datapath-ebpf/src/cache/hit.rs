@@ -9,7 +9,8 @@ use datapath_common::headers::{Tcp, ether_type, lanes, protocol, udp};
 use datapath_common::outcome::DropReason;
 
 use super::entry::{Entry, FAMILY, edit, exit};
-use super::seen::{self, Plain, Seen};
+use super::plain::Plain;
+use super::seen::{self, Seen};
 use super::{epoch, generation, is_on, keep, slot};
 use crate::clock;
 use crate::count;
@@ -180,11 +181,7 @@ fn act<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), 
 
 /// Translates a packet, whose IP header has its new checksum already.
 #[inline(always)]
-fn translate<F: Plain>(
-    packet: &mut Packet,
-    seen: &Seen,
-    entry: &Entry,
-) -> Result<(), DropReason> {
+fn translate<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), DropReason> {
     let [source_port, destination_port] = lanes(entry.key.ports());
     let from_port = if entry.edit == edit::SOURCE {
         F::replace(seen.front, Side::Source, &entry.to, entry.to_port);

@@ -10,7 +10,8 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use zerocopy::transmute;
 
 use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
-use super::seen::{Plain, Seen};
+use super::plain::Plain;
+use super::seen::Seen;
 use super::{epoch, generation, is_on, slot};
 use crate::clock;
 use crate::egress;
@@ -171,7 +172,10 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
             return 0;
         }
     }
-    #[expect(clippy::cast_possible_truncation, reason = "there are some hundred counters")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "there are some hundred counters"
+    )]
     let counter = counter as u16;
     entry.counter = counter;
     entry.device = target.device;
@@ -179,7 +183,11 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     entry.exit = target.exit;
     entry.edit = (edit & 3) as u8;
     put(&mut entry.hop, &target.hop);
-    let hop_growth = if is_v4 { V4::HOP_GROWTH } else { V6::HOP_GROWTH };
+    let hop_growth = if is_v4 {
+        V4::HOP_GROWTH
+    } else {
+        V6::HOP_GROWTH
+    };
     entry.header_growth = checksum::fold(hop_growth);
     if edit != u32::from(edit::NONE) {
         let from = if edit == u32::from(edit::SOURCE) {

@@ -16,6 +16,7 @@ mod entry;
 pub(crate) mod epoch;
 mod hit;
 mod keep;
+mod plain;
 mod seen;
 
 use aya_ebpf::Global;

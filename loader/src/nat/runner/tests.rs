@@ -111,9 +111,7 @@ fn the_count_of_an_endpoint_that_went_goes_soon() {
     bench.model.maps().quotas.insert(77, 0);
     let start = Instant::now();
     bench.handle.passed(BTreeSet::new(), true);
-    until("the count is gone", || {
-        bench.model.maps().quotas.is_empty()
-    });
+    until("the count is gone", || bench.model.maps().quotas.is_empty());
     assert!(start.elapsed() < LONGEST / 2, "{:?}", start.elapsed());
 }
 

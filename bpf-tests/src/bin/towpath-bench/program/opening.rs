@@ -103,7 +103,9 @@ fn floor(meter: &mut Meter, path: &Path) -> Result<()> {
         let built = Floor::opening()?;
         let beside = built.beside("");
         meter.repeater.rewind()?;
-        let timed = meter.repeater.run(beside.program.runner(), path.on, count)?;
+        let timed = meter
+            .repeater
+            .run(beside.program.runner(), path.on, count)?;
         let code = timed.code;
         ensure!(code == beside.code, "{} returned {code}", beside.name);
         if round > 0 {

@@ -1,0 +1,251 @@
+//! The headers that the cache knows, of either family: an IP header without options or extensions, and the
+//! TCP or UDP header behind it.
+
+use datapath_common::abi::Addr;
+use datapath_common::checksum;
+use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, protocol, udp};
+use datapath_common::progress::tcp;
+
+use super::entry::{FAMILY_V4, FAMILY_V6};
+use super::seen::Seen;
+use crate::family::{Family, Side, V4, V6};
+use crate::packet::{Front, IP_OFFSET, Packet};
+
+/// A family with headers that the cache knows.
+pub(super) trait Plain: Family {
+    /// Where the transport header begins in the frame.
+    const TRANSPORT: usize;
+
+    /// Bits of an entry's kind.
+    const FAMILY: u32;
+
+    /// By how much the sum of the header's words grows when its TTL or hop limit is lowered by one.
+    const HOP_GROWTH: u32;
+
+    /// What the headers say; none for a packet that is none for the cache.
+    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header>;
+
+    /// Source and destination in one word, which the other direction has otherwise.
+    fn digest(addresses: &[u64; 4]) -> u64;
+
+    /// Whether addresses are the same.
+    fn is_same(one: &[u64; 4], other: &[u64; 4]) -> bool;
+
+    /// Source and destination.
+    fn ends(words: &[u64; 4]) -> (Addr, Addr);
+
+    /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u32);
+
+    /// Replaces an address and the port beside it; no checksum.
+    fn replace(front: Front, side: Side, address: &Addr, port: u16);
+}
+
+/// What headers say.
+pub(super) struct Header {
+    pub(super) front: Front,
+    pub(super) addresses: [u64; 4],
+    pub(super) ports: u32,
+    pub(super) protocol: u8,
+    pub(super) ttl: u8,
+    /// Length of the transport header.
+    pub(super) transport: usize,
+}
+
+/// The ports and what else the cache needs of a transport header at an offset.
+macro_rules! transport {
+    ($packet:expr, $front:expr, $protocol:expr, $payload:expr, $at:expr) => {
+        match $protocol {
+            protocol::TCP if $payload >= Tcp::MIN_LENGTH => {
+                let front = $packet.front::<{ $at + Tcp::MIN_LENGTH }>()?;
+                goes_on(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
+            }
+            // Without a checksum, the sum that the kernel may have of the packet has to follow what is
+            // written.
+            protocol::UDP
+                if $payload >= udp::LENGTH && $front.u16::<{ $at + udp::CHECKSUM }>() != 0 =>
+            {
+                udp::LENGTH
+            }
+            _ => return None,
+        }
+    };
+}
+
+/// Where the transport header is behind a header without options.
+pub(super) const V4_TRANSPORT: usize = IP_OFFSET + Ipv4::MIN_LENGTH;
+const V6_TRANSPORT: usize = IP_OFFSET + Ipv6::LENGTH;
+
+impl Plain for V4 {
+    const TRANSPORT: usize = V4_TRANSPORT;
+    const FAMILY: u32 = FAMILY_V4;
+    /// The TTL is the higher byte of its word.
+    const HOP_GROWTH: u32 = checksum::growth_of_lane(0x0100_u16.to_be(), 0);
+
+    #[inline(always)]
+    fn header(packet: &Packet, front: Front, room: usize) -> Option<Header> {
+        /// Version 4, and five words.
+        const PLAIN: u8 = 0x45;
+        /// All of the field but the bit that forbids fragments.
+        const FRAGMENT: u16 = 0xbfff_u16.to_be();
+        let length = usize::from(Be16::from_lane(front.u16::<{ IP_OFFSET + 2 }>()).get());
+        let is_plain = front.u8::<IP_OFFSET>() == PLAIN
+            && front.u16::<{ IP_OFFSET + 6 }>() & FRAGMENT == 0
+            && length <= room;
+        if !is_plain {
+            return None;
+        }
+        let payload = length.checked_sub(Ipv4::MIN_LENGTH)?;
+        let protocol = front.u8::<{ IP_OFFSET + 9 }>();
+        Some(Header {
+            front,
+            addresses: [0, 0, 0, front.u64::<{ IP_OFFSET + 12 }>()],
+            ports: front.u32::<V4_TRANSPORT>(),
+            protocol,
+            ttl: front.u8::<{ IP_OFFSET + 8 }>(),
+            transport: transport!(packet, front, protocol, payload, V4_TRANSPORT),
+        })
+    }
+
+    #[inline(always)]
+    fn digest([.., both]: &[u64; 4]) -> u64 {
+        *both
+    }
+
+    #[inline(always)]
+    fn is_same([.., one]: &[u64; 4], [.., other]: &[u64; 4]) -> bool {
+        one == other
+    }
+
+    #[inline(always)]
+    fn ends([.., both]: &[u64; 4]) -> (Addr, Addr) {
+        let [source, destination] = words(*both);
+        (Addr::from_v4_word(source), Addr::from_v4_word(destination))
+    }
+
+    #[inline(always)]
+    fn forward(_packet: &mut Packet, seen: &Seen, growth: u32) {
+        let front = seen.front;
+        let sum = checksum::update_by(front.u16::<{ IP_OFFSET + 10 }>(), growth);
+        front.set_u8::<{ IP_OFFSET + 8 }>(seen.ttl.wrapping_sub(1));
+        front.set_u16::<{ IP_OFFSET + 10 }>(sum);
+    }
+
+    #[inline(always)]
+    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
+        let [_, _, _, address] = address.words();
+        match side {
+            Side::Source => {
+                front.set_u32::<{ IP_OFFSET + 12 }>(address);
+                front.set_u16::<V4_TRANSPORT>(port);
+            }
+            Side::Destination => {
+                front.set_u32::<{ IP_OFFSET + 16 }>(address);
+                front.set_u16::<{ V4_TRANSPORT + 2 }>(port);
+            }
+        }
+    }
+}
+
+impl Plain for V6 {
+    const TRANSPORT: usize = V6_TRANSPORT;
+    const FAMILY: u32 = FAMILY_V6;
+    /// The hop limit is the lower byte of its word.
+    const HOP_GROWTH: u32 = checksum::growth_of_lane(1_u16.to_be(), 0);
+
+    #[inline(always)]
+    fn header(packet: &Packet, _front: Front, room: usize) -> Option<Header> {
+        let front = packet.front::<{ V6_TRANSPORT + udp::LENGTH }>()?;
+        let payload = usize::from(Be16::from_lane(front.u16::<{ IP_OFFSET + 4 }>()).get());
+        if front.u8::<IP_OFFSET>() >> 4 != 6 || payload + Ipv6::LENGTH > room {
+            return None;
+        }
+        let protocol = front.u8::<{ IP_OFFSET + 6 }>();
+        Some(Header {
+            front,
+            addresses: [
+                front.u64::<{ IP_OFFSET + 8 }>(),
+                front.u64::<{ IP_OFFSET + 16 }>(),
+                front.u64::<{ IP_OFFSET + 24 }>(),
+                front.u64::<{ IP_OFFSET + 32 }>(),
+            ],
+            ports: front.u32::<V6_TRANSPORT>(),
+            protocol,
+            ttl: front.u8::<{ IP_OFFSET + 7 }>(),
+            transport: transport!(packet, front, protocol, payload, V6_TRANSPORT),
+        })
+    }
+
+    #[inline(always)]
+    fn digest([a, b, c, d]: &[u64; 4]) -> u64 {
+        (a ^ b).wrapping_mul(MULTIPLIER) ^ c ^ d
+    }
+
+    #[inline(always)]
+    fn is_same([a, b, c, d]: &[u64; 4], [e, f, g, h]: &[u64; 4]) -> bool {
+        a == e && b == f && c == g && d == h
+    }
+
+    #[inline(always)]
+    fn ends(&[a, b, c, d]: &[u64; 4]) -> (Addr, Addr) {
+        let address = |high, low| {
+            let ([first, second], [third, fourth]) = (words(high), words(low));
+            Addr::from_v6_words([first, second, third, fourth])
+        };
+        (address(a, b), address(c, d))
+    }
+
+    #[inline(always)]
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u32) {
+        seen.front
+            .set_u8::<{ IP_OFFSET + 7 }>(seen.ttl.wrapping_sub(1));
+        // No checksum in the header makes up for it (see `Family::set_address`).
+        packet.update_sum(growth);
+    }
+
+    #[inline(always)]
+    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
+        let [first, second, third, fourth] = address.words();
+        match side {
+            Side::Source => {
+                front.set_u32::<{ IP_OFFSET + 8 }>(first);
+                front.set_u32::<{ IP_OFFSET + 12 }>(second);
+                front.set_u32::<{ IP_OFFSET + 16 }>(third);
+                front.set_u32::<{ IP_OFFSET + 20 }>(fourth);
+                front.set_u16::<V6_TRANSPORT>(port);
+            }
+            Side::Destination => {
+                front.set_u32::<{ IP_OFFSET + 24 }>(first);
+                front.set_u32::<{ IP_OFFSET + 28 }>(second);
+                front.set_u32::<{ IP_OFFSET + 32 }>(third);
+                front.set_u32::<{ IP_OFFSET + 36 }>(fourth);
+                front.set_u16::<{ V6_TRANSPORT + 2 }>(port);
+            }
+        }
+    }
+}
+
+/// Length of the header of a TCP segment that neither opens nor ends its connection.
+#[inline(always)]
+fn goes_on(flags: u8, offset: u8) -> Option<usize> {
+    let decisive = flags & (tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK);
+    (decisive == tcp::ACK).then_some(usize::from(offset >> 4) * 4)
+}
+
+/// 2^64 divided by the golden ratio, as in [`super::epoch`].
+pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The two words of a double one, as they lie in a packet.
+#[inline(always)]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the two halves of the word"
+)]
+pub(super) fn words(double: u64) -> [u32; 2] {
+    let (low, high) = (double as u32, (double >> 32) as u32);
+    if cfg!(target_endian = "little") {
+        [low, high]
+    } else {
+        [high, low]
+    }
+}
