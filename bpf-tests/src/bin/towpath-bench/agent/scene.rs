@@ -35,12 +35,12 @@ pub(super) struct Size {
 impl Size {
     pub(super) const QUICK: Self = Self {
         endpoints: 250,
-        serial: 40,
-        bursts: &[(30, 2), (110, 1), (250, 1)],
+        serial: 30,
+        bursts: &[(30, 2)],
         rounds: 3,
         loads: 3,
         expiring: 250_000,
-        rest: Duration::from_secs(10),
+        rest: Duration::from_secs(5),
     };
     pub(super) const FULL: Self = Self {
         endpoints: 250,

@@ -54,8 +54,8 @@ impl Plan {
             }
         } else if options.quick {
             Self {
-                rounds: 15,
-                long_rounds: 5,
+                rounds: 7,
+                long_rounds: 3,
                 repeat: 10_000,
                 is_full: false,
                 ..full
