@@ -287,7 +287,7 @@ macro_rules! load {
             }
             // The compiler would clear the upper bits of each value once more.
             // SAFETY: the kernel's loads do that (Documentation/bpf/standardization/instruction-set.rst).
-            unsafe { hint::assert_unchecked(value <= <$type>::MAX as u64) };
+            unsafe { hint::assert_unchecked(value >> (<$type>::BITS - 1) >> 1 == 0) };
             #[expect(clippy::cast_possible_truncation, reason = "as wide as the load")]
             let value = value as $type;
             value

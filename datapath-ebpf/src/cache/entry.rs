@@ -1,7 +1,5 @@
 //! An entry.
 
-use datapath_common::abi::Addr;
-
 use crate::redirect::NextHop;
 
 /// What becomes of the packets of one direction of a flow.
@@ -25,7 +23,7 @@ pub(super) struct Entry {
     /// As it lies in a packet.
     pub(super) to_port: u16,
     /// The address to write.
-    pub(super) to: Addr,
+    pub(super) to: [u32; 4],
     /// By how much that makes checksums grow.
     pub(super) growth: u32,
     /// By how much it does together with the TTL.

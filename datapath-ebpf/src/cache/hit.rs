@@ -184,10 +184,10 @@ fn act<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), 
 fn translate<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), DropReason> {
     let [source_port, destination_port] = lanes(entry.key.ports());
     let from_port = if entry.edit == edit::SOURCE {
-        F::replace(seen.front, Side::Source, &entry.to, entry.to_port);
+        F::replace(seen.front, Side::Source, entry.to, entry.to_port);
         source_port
     } else {
-        F::replace(seen.front, Side::Destination, &entry.to, entry.to_port);
+        F::replace(seen.front, Side::Destination, entry.to, entry.to_port);
         destination_port
     };
     let (sum, flags) = if entry.kind & !FAMILY == u32::from(protocol::TCP) {

@@ -54,7 +54,8 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
         return;
     };
     entry.until = Entry::NEVER;
-    entry.key = seen.key;
+    put(&mut entry.key.addresses, &seen.key.addresses);
+    entry.key.place = seen.key.place;
     entry.stamp = Stamp {
         generation: generation(),
         epoch: epoch::of(seen.group),
@@ -196,7 +197,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
             destination
         };
         let edit = work::read(work.edit());
-        entry.to = edit.to;
+        put(&mut entry.to, &edit.to.words());
         entry.to_port = edit.to_port;
         entry.growth = checksum::growth(from.words(), edit.to.words());
         entry.header_growth = checksum::fold(checksum::add(hop_growth, entry.growth));
@@ -207,7 +208,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
 
 /// Copies words one by one: an assignment would become a call to a byte loop.
 #[inline(always)]
-fn put(to: &mut NextHop, from: &NextHop) {
+fn put<T: Copy, const WORDS: usize>(to: &mut [T; WORDS], from: &[T; WORDS]) {
     for (to, from) in to.iter_mut().zip(from) {
         // SAFETY: both are references.
         unsafe { ptr::write_volatile(to, ptr::read_volatile(from)) };

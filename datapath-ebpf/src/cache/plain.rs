@@ -38,7 +38,7 @@ pub(super) trait Plain: Family {
     fn forward(packet: &mut Packet, seen: &Seen, growth: u32);
 
     /// Replaces an address and the port beside it; no checksum.
-    fn replace(front: Front, side: Side, address: &Addr, port: u16);
+    fn replace(front: Front, side: Side, address: [u32; 4], port: u16);
 }
 
 /// What headers say.
@@ -132,8 +132,7 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
-    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
-        let [_, _, _, address] = address.words();
+    fn replace(front: Front, side: Side, [_, _, _, address]: [u32; 4], port: u16) {
         match side {
             Side::Source => {
                 front.set_u32::<{ IP_OFFSET + 12 }>(address);
@@ -182,8 +181,9 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn is_same([a, b, c, d]: &[u64; 4], [e, f, g, h]: &[u64; 4]) -> bool {
-        a == e && b == f && c == g && d == h
+    fn is_same(one: &[u64; 4], other: &[u64; 4]) -> bool {
+        // A comparison of arrays would become a call.
+        one[0] == other[0] && one[1] == other[1] && one[2] == other[2] && one[3] == other[3]
     }
 
     #[inline(always)]
@@ -204,8 +204,8 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn replace(front: Front, side: Side, address: &Addr, port: u16) {
-        let [first, second, third, fourth] = address.words();
+    fn replace(front: Front, side: Side, address: [u32; 4], port: u16) {
+        let [first, second, third, fourth] = address;
         match side {
             Side::Source => {
                 front.set_u32::<{ IP_OFFSET + 8 }>(first);
