@@ -263,7 +263,7 @@ impl Packet {
 pub(crate) struct Front(usize);
 
 macro_rules! load {
-    ($name:ident, $type:ty, $width:literal) => {
+    ($name:ident, $type:ty, $width:literal $(, $narrow:ident)?) => {
         /// The number at an offset, as it lies in the packet.
         #[inline(always)]
         pub(crate) fn $name<const OFFSET: usize>(self) -> $type {
@@ -288,8 +288,10 @@ macro_rules! load {
             // The compiler would clear the upper bits of each value once more.
             // SAFETY: the kernel's loads do that (Documentation/bpf/standardization/instruction-set.rst).
             unsafe { hint::assert_unchecked(value >> (<$type>::BITS - 1) >> 1 == 0) };
-            #[expect(clippy::cast_possible_truncation, reason = "as wide as the load")]
-            let value = value as $type;
+            $(
+                #[expect(clippy::cast_possible_truncation, reason = "as wide as the load")]
+                let value = value as $narrow;
+            )?
             value
         }
     };
@@ -318,9 +320,9 @@ macro_rules! store {
 }
 
 impl Front {
-    load!(u8, u8, "u8");
-    load!(u16, u16, "u16");
-    load!(u32, u32, "u32");
+    load!(u8, u8, "u8", u8);
+    load!(u16, u16, "u16", u16);
+    load!(u32, u32, "u32", u32);
     load!(u64, u64, "u64");
 
     store!(set_u8, u8, "u8");

@@ -210,7 +210,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
 #[inline(always)]
 fn put<T: Copy, const WORDS: usize>(to: &mut [T; WORDS], from: &[T; WORDS]) {
     for (to, from) in to.iter_mut().zip(from) {
-        // SAFETY: both are references.
-        unsafe { ptr::write_volatile(to, ptr::read_volatile(from)) };
+        // SAFETY: a reference.
+        unsafe { ptr::write_volatile(to, *from) };
     }
 }
