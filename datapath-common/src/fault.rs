@@ -145,4 +145,6 @@ faults! {
     StalePolicy,
     /// What is shaped in the stack goes past it.
     ShapingIgnored,
+    /// What an ENI received for nobody here leaves by it again.
+    SentBack,
 }

@@ -66,8 +66,22 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
             let verdict = host::<F>(packet, ip)?;
             by_owner::<F>(packet, source, verdict)
         }
+        None if is_sent_back(packet, ip) => Err(DropReason::ForeignSource),
         None => Ok(Verdict::FromHost),
     }
+}
+
+/// Whether the stack sends a packet, of nobody's address here, by the secondary ENI that received it.
+/// Its mark of that ENI, which is for answers, would lead it there whatever the host's routes say. The
+/// primary's packets have no mark: there the host may be a router. For fragments see [`ip`].
+#[inline(always)]
+fn is_sent_back(packet: &Packet, ip: &Ip) -> bool {
+    packet.is_marked()
+        && match packet.ingress_ifindex() {
+            0 => !matches!(ip.fragment, Piece::Whole),
+            device => device == packet.ifindex(),
+        }
+        && !fault::has(Fault::SentBack)
 }
 
 /// Whether a packet has the primary's address and leaves by it, as most of the host's do: what needs

@@ -294,6 +294,7 @@ impl Fabric {
     pub fn finish(mut self) -> Result<()> {
         self.finished = true;
         self.check_foreign()
+            .inspect_err(|_| eprintln!("{}", self.describe()))
     }
 
     /// Checks what [`Self::finish`] does, and takes the source checks away: what is timed from now
@@ -317,7 +318,8 @@ impl Fabric {
         let mut counts = self.foreign()?;
         counts.retain(|_, count| *count > 0);
         check(counts.is_empty(), || {
-            format!("packets left by an ENI that does not own their source: {counts:?}")
+            let which = source_check::strange(&self.vpc.router);
+            format!("packets left by an ENI that does not own their source: {counts:?}; {which:?}")
         })?;
         let leaks = self.leaks()?;
         check(leaks.is_empty(), || {

@@ -184,6 +184,15 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
     elements(router, "flows_", eni_of)
 }
 
+/// The packets that the checks dropped, as far as the sets that keep them go back: to the last time
+/// that a check was put on or renewed.
+///
+/// # Errors
+/// As [`flows`].
+pub fn strange(router: &Netns) -> Result<Vec<Flow>> {
+    elements(router, "strange_", eni_of)
+}
+
 /// The flows that packets were added to between two looks, with these packets.
 #[must_use]
 pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {

@@ -46,8 +46,17 @@ impl Passage<'_> {
                 }
             }
             None if is_own => self.host(&ip, None),
+            None if self.is_sent_back(&ip) => Err(DropReason::ForeignSource.into()),
             None => FROM_HOST,
         }
+    }
+
+    /// Whether a packet, or a part of one whose device is forgotten, goes back to where it came from
+    /// with the mark that it got there.
+    fn is_sent_back(&self, ip: &Ip) -> bool {
+        let device = self.packet.ingress_ifindex;
+        let is_same = device == self.packet.ifindex || (device == 0 && ip.piece != Piece::Whole);
+        is_same && self.packet.mark & self.world.settings.marks.mask != 0
     }
 
     /// A packet of the host. Its source is the translation address of `eni`, or none.

@@ -101,6 +101,25 @@ fn a_connection_ends_with_the_address_that_it_had() {
     fabric.finish().unwrap();
 }
 
+/// What the VPC still sends to an address that the node no longer has, the stack would send back, by
+/// the ENI that received it.
+#[test]
+fn what_comes_for_an_address_that_went_does_not_go_back() {
+    let (fabric, [_, pod]) = scene(json!({}));
+    let family = Family::V6;
+    let [primary, own] = [0, ENI].map(|eni| snat(&fabric, eni, family));
+    let line = format!("addr del {own}/128 dev eth{ENI}");
+    fabric.node.ip(&line).unwrap();
+    new_flows_become(&fabric, &pod, primary);
+    let before = count(&fabric, "to_network", "foreign-source");
+    let ping = format!("ping -n -c 3 -i 0.1 -W 1 {own}");
+    let refused = internet(&fabric, family).netns.run(&ping).unwrap_err();
+    assert!(format!("{refused:#}").contains("3 packets transmitted, 0 received"));
+    let after = count(&fabric, "to_network", "foreign-source");
+    assert_eq!(after - before, 3);
+    fabric.finish().unwrap();
+}
+
 /// An ENI without an address leaves it to the primary. Where that has none either, nothing leaves:
 /// neither with another ENI's address nor untranslated.
 #[test]
@@ -117,7 +136,20 @@ fn without_an_address_the_primary_has_it_and_without_any_packets_are_dropped() {
     change("del", own, ENI);
     new_flows_become(&fabric, &second, primary);
     seen_as(&fabric, second.at(family), Site::Internet, primary, 0);
+    // An answer that is under way when the primary's goes would be sent back: there the host is a
+    // router like any other.
     change("del", primary, 0);
+    let path = format!(
+        "/v1/masquerade/explain/udp/{}/{}",
+        second.at(family).address,
+        internet(&fabric, family).address
+    );
+    within(CHANGE, "no flow can be translated any more", || {
+        let explained = fabric.agent.ask("GET", &path, None)?;
+        check(explained["verdict"] != "translated", || {
+            explained.to_string()
+        })
+    });
     within(CHANGE, "packets are dropped for want of an address", || {
         let before = count(&fabric, "from_endpoint", "no-translation-address");
         let went = fabric.look(second.at(family), Site::Internet, Protocol::Udp);

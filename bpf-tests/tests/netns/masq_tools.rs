@@ -97,14 +97,18 @@ fn iperf3_carries_tcp_both_ways_and_udp() {
     under_each_policy(|fabric, from, _| {
         let to = internet(fabric, Family::of(from.address));
         let _server = Iperf::start(to);
-        for options in [&["-n", "16M"][..], &["-n", "16M", "-R"]] {
+        // The receiver's count is taken while the last ones are still under way: at most what the
+        // two sockets hold, which the kernel would let grow to more than all of it.
+        for options in [
+            &["-n", "16M", "-w", "256K"][..],
+            &["-n", "16M", "-w", "256K", "-R"],
+        ] {
             let end = iperf(from, to, options);
-            // The receiver's count is taken while the last ones are still under way.
             let bytes = end["sum_sent"]["bytes"].as_u64().unwrap();
             assert!(bytes >= 16 << 20, "{options:?}: {bytes} bytes");
             let received = end["sum_received"]["bytes"].as_u64().unwrap();
             assert!(
-                received > bytes / 2,
+                received > bytes / 4 * 3,
                 "{options:?}: {received} bytes received"
             );
             println!(

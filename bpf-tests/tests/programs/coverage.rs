@@ -102,7 +102,11 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
             .concat(),
             [
                 &DROPS_LEAVING[..],
-                &[DropReason::ServiceNotTranslated, DropReason::StackFull],
+                &[
+                    DropReason::ServiceNotTranslated,
+                    DropReason::StackFull,
+                    DropReason::ForeignSource,
+                ],
             ]
             .concat(),
         ),

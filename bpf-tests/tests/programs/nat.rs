@@ -354,6 +354,57 @@ fn host(net: &Net) -> Vec<Case> {
     cases
 }
 
+/// What a secondary ENI received for nobody here, as the stack sends it back, and what is like it.
+fn sent_back(net: &Net) -> Vec<Case> {
+    let whole = received(ENI_1, net.outside, net.free, Body::Udp(1200));
+    let later = Piece {
+        offset: 800,
+        length: 400,
+        more: false,
+        id: 4711,
+    };
+    let piece = whole.clone().piece(later);
+    let host = received(ENI_1, net.host, net.outside, UDP);
+    let nobody = Device {
+        ifindex: 0,
+        ..ENI_1
+    };
+    let passes = |mark| Expect::Stack(Verdict::FromHost, mark);
+    let lost = || Expect::Drop(DropReason::ForeignSource);
+    [
+        (
+            "by the ENI that received it",
+            &whole,
+            ENI_1,
+            marked(1),
+            lost(),
+        ),
+        ("a piece of it", &piece, ENI_1, marked(1), lost()),
+        (
+            "a piece put together again",
+            &piece,
+            nobody,
+            marked(1),
+            lost(),
+        ),
+        ("without a mark", &whole, ENI_1, OTHERS, passes(OTHERS)),
+        (
+            "of another device",
+            &whole,
+            VETH_A,
+            marked(1),
+            passes(marked(1)),
+        ),
+        ("of no device", &whole, nobody, marked(1), passes(marked(1))),
+        ("of the host", &host, ENI_1, marked(1), passes(marked(1))),
+    ]
+    .map(|(what, frame, by, mark, expect)| {
+        let name = format!("{} sent back, {what}", net.family);
+        Case::new(Program::ToNetwork, name, ENI_1, frame.bytes(), expect).by(by, mark)
+    })
+    .into()
+}
+
 /// Packets of pods whose transport header is cut off.
 fn cut(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -394,6 +445,7 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.extend(errors(&net));
         cases.extend(fragments(&net));
         cases.extend(host(&net));
+        cases.extend(sent_back(&net));
         cases.extend(cut(&net));
     }
     cases

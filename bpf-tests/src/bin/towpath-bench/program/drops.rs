@@ -9,6 +9,7 @@ use bpf_tests::testrun::scene::{
 };
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::counter::Program;
+use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::{DropReason, Outcome};
 
 use super::meter::{Expected, Meter, Path, packet};
@@ -73,6 +74,16 @@ fn paths(net: &Net) -> Vec<Path> {
         service.bytes(),
         DropReason::ServiceNotTranslated,
     );
+    let mut sent_back = dropped(
+        Program::ToNetwork,
+        ENI_1,
+        &family,
+        received(ENI_1, net.outside, net.free, UDP.1).bytes(),
+        DropReason::ForeignSource,
+    );
+    for packet in &mut sent_back.packets {
+        packet.mark = MarkLayout::DEFAULT.eni(1).unwrap_or_default();
+    }
     let mut paths = vec![
         sends(
             VETH_A,
@@ -113,6 +124,7 @@ fn paths(net: &Net) -> Vec<Path> {
             DropReason::EniNotReady,
         ),
         carried(service, VETH_A),
+        carried(sent_back, ENI_1),
     ];
     for (program, device, frame) in [
         (Program::FromEndpoint, VETH_A, to_outside(UDP.1)),
