@@ -12,6 +12,7 @@ use towpath::intent::Family;
 use super::command;
 use super::layout::Eni;
 use super::netns::Netns;
+use super::nft_set;
 use super::source_check::{self, Flow};
 
 /// The router's devices that lead out of the VPC.
@@ -78,6 +79,20 @@ pub(super) fn install(router: &Netns, enis: &[Eni], allowed: &[Allowed]) -> Resu
         ruleset(enis, allowed)
     );
     command::run_with_input(router.command("nft").args(["-f", "-"]), &ruleset)?;
+    Ok(())
+}
+
+/// Has the guard know the ENIs' addresses as they are now.
+///
+/// # Errors
+/// When nft refuses.
+pub(super) fn renew(router: &Netns, enis: &[Eni]) -> Result<()> {
+    for family in Family::ALL {
+        let own = enis.iter().flat_map(|eni| eni.own_addresses(family));
+        let own: Vec<_> = own.map(IpNet::from).collect();
+        let set = format!("own_{}", words(family).2);
+        nft_set::renew(router, "inet gateway", &set, &own)?;
+    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ mod gateway;
 pub mod layout;
 pub mod manager;
 mod netns;
+mod nft_set;
 mod node;
 mod outside;
 mod places;

@@ -10,7 +10,6 @@ use ipnet::IpNet;
 use serde_json::Value;
 use towpath::intent::Family;
 
-use super::eventually::check;
 use super::layout::{DIRECT_POOL, Eni};
 use super::record::Record;
 use super::world::{Link, World};
@@ -77,7 +76,7 @@ impl Fabric {
         self.guard()
     }
 
-    /// Renews the gateways' guard. What it counted is forgotten.
+    /// Sets up the gateways' guard anew. What it counted is forgotten.
     fn guard(&self) -> Result<()> {
         gateway::install(&self.vpc.router, &self.enis, &self.allowed)
     }
@@ -159,17 +158,14 @@ impl Fabric {
     }
 
     fn change_eni(&mut self, number: u8, change: impl FnOnce(&mut Eni)) -> Result<()> {
-        self.past = self.foreign()?;
-        source_check::reset(&self.vpc.router)?;
         let eni = self.enis.iter_mut().find(|eni| eni.number == number);
         let eni = eni.with_context(|| format!("no ENI {number}"))?;
         change(eni);
         self.vpc.deliver(eni)?;
-        let leaks = self.leaks()?;
-        check(leaks.is_empty(), || {
-            format!("leaks before a change: {leaks:?}")
-        })?;
-        self.guard()
+        match self.world {
+            Some(_) => gateway::renew(&self.vpc.router, &self.enis),
+            None => Ok(()),
+        }
     }
 
     /// Publishes the document with a change to it.

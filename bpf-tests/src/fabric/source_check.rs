@@ -14,6 +14,7 @@ use towpath::intent::Family;
 use super::command;
 use super::layout::Eni;
 use super::netns::Netns;
+use super::nft_set;
 
 /// An ENI and a family.
 pub type Cell = (u8, Family);
@@ -100,8 +101,7 @@ pub fn ruleset(eni: &Eni) -> String {
     text
 }
 
-/// Puts the check on an ENI, or renews it after its addresses changed. What it counted is gone
-/// then: read it before.
+/// Puts the check on an ENI, or anew: what it counted is gone then.
 ///
 /// # Errors
 /// When nft refuses.
@@ -112,6 +112,19 @@ pub fn install(router: &Netns, eni: &Eni) -> Result<()> {
         ruleset(eni)
     );
     command::run_with_input(router.command("nft").args(["-f", "-"]), &ruleset)?;
+    Ok(())
+}
+
+/// Has the check on an ENI know its addresses as they are now.
+///
+/// # Errors
+/// When nft refuses.
+pub fn renew(router: &Netns, eni: &Eni) -> Result<()> {
+    let table = format!("netdev {}", eni.router_device());
+    for family in Family::ALL {
+        let set = format!("own_{}", suffix(family));
+        nft_set::renew(router, &table, &set, &eni.sources(family))?;
+    }
     Ok(())
 }
 
@@ -185,7 +198,7 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
 }
 
 /// The packets that the checks dropped, as far as the sets that keep them go back: to the last time
-/// that a check was put on or renewed.
+/// that a check was put on.
 ///
 /// # Errors
 /// As [`flows`].
@@ -274,12 +287,12 @@ fn flow(eni: u8, element: &Value) -> Option<Flow> {
 }
 
 /// Runs nft with numbers instead of names, and JSON.
-fn nft_json(router: &Netns, words: &[&str]) -> Result<Value> {
+pub(super) fn nft_json(router: &Netns, words: &[&str]) -> Result<Value> {
     let text = command::run(router.command("nft").args(["-n", "-j"]).args(words))?;
     serde_json::from_str(&text).with_context(|| format!("nft -j {words:?}"))
 }
 
-fn objects<'a>(answer: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn objects<'a>(answer: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     let list = answer["nftables"].as_array().into_iter().flatten();
     list.filter_map(move |object| object.get(kind))
 }

@@ -121,18 +121,24 @@ impl Vpc {
             let _infallible = writeln!(router, "addr add {gateway}/128 dev {device} nodad");
         }
         self.router.ip(&router)?;
-        self.deliver(eni)?;
+        self.route(eni)?;
+        source_check::install(&self.router, eni)?;
         node.ip(&format!("link set {inside} up"))?;
         self.prove_check(node, eni)?;
         node.ip(&format!("link set {inside} down"))
     }
 
     /// Has the router deliver an ENI's addresses and prefixes to its MAC, whatever the node answers
-    /// to ARP and neighbour solicitations, and renews the source check.
+    /// to ARP and neighbour solicitations, and has the source check know them.
     ///
     /// # Errors
     /// When a route is refused.
     pub fn deliver(&self, eni: &Eni) -> Result<()> {
+        self.route(eni)?;
+        source_check::renew(&self.router, eni)
+    }
+
+    fn route(&self, eni: &Eni) -> Result<()> {
         let device = eni.router_device();
         let own = eni
             .own_address(Family::V4)
@@ -163,8 +169,7 @@ impl Vpc {
                 }
             };
         }
-        self.router.ip(&batch)?;
-        source_check::install(&self.router, eni)
+        self.router.ip(&batch)
     }
 
     /// Sends one foreign packet of each family by an ENI: the check must count each, and then

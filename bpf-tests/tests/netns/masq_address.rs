@@ -11,7 +11,7 @@ use serde_json::json;
 use towpath::intent::Family;
 
 use crate::masq::{internet, scene, seen_as, snat, translated};
-use crate::support::{CHANGE, count, within};
+use crate::support::{CHANGE, count, nothing_differs, within};
 
 /// The ENI whose address changes.
 const ENI: u8 = 1;
@@ -33,6 +33,8 @@ fn renumber(fabric: &mut Fabric, address: IpAddr) {
     }
 }
 
+/// Waits until new flows have an address, and running ones are told. Between an entry's write and that
+/// of the cache's generation the agent may lose the CPU for long; it answers when both are done.
 fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
     let family = Family::of(wanted);
     let server = Echo::telling(internet(fabric, family), 0).unwrap();
@@ -41,6 +43,7 @@ fn new_flows_become(fabric: &Fabric, pod: &Pod, wanted: IpAddr) {
         let seen = asker.ask(7)?.ip();
         check(seen == wanted, || format!("seen as {seen}"))
     });
+    within(CHANGE, "the change is whole", || nothing_differs(fabric));
 }
 
 /// Answers that are under way to the old address at the moment of the change arrive too.

@@ -39,11 +39,11 @@ pub struct Stream {
 struct Progress {
     /// Whether it is to end.
     stop: AtomicBool,
-    /// Packets that were handed to the socket.
+    /// Packets that were handed to the socket, or are just now.
     sent: AtomicU64,
     /// Whether these are all.
     is_over: AtomicBool,
-    /// One more than the highest number that has arrived.
+    /// How many have arrived, each counted once.
     arrived: AtomicU64,
 }
 
@@ -234,12 +234,13 @@ fn send(socket: &UdpSocket, rate: u64, progress: &Progress) -> Sent {
         let elapsed = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
         let due = elapsed.saturating_mul(rate) / 1_000_000;
         for _ in 0..due.saturating_sub(number).min(BURST) {
+            // Counted before it is sent: the kernel may hold it for long before the call returns.
+            progress.sent.store(number + 1, Ordering::Release);
             if let Err(error) = socket.send(&number.to_be_bytes()) {
                 refused.get_or_insert_with(|| format!("number {number}: {error}"));
             }
             number += 1;
         }
-        progress.sent.store(number, Ordering::Release);
         thread::sleep(TICK);
     }
     Sent {
@@ -267,8 +268,7 @@ fn receive(socket: &UdpSocket, progress: &Progress) -> Seen {
                 count += u64::from(*times == 0);
                 *times = times.saturating_add(1);
             }
-            let arrived = u64::try_from(seen.times.len()).unwrap_or(u64::MAX);
-            progress.arrived.store(arrived, Ordering::Release);
+            progress.arrived.store(count, Ordering::Release);
             last_seen = Instant::now();
         }
         let is_over = progress.is_over.load(Ordering::Acquire);
