@@ -211,6 +211,8 @@ mod tests {
         // Process ids end at 4194304 (PID_MAX_LIMIT in include/linux/threads.h).
         let id = "4194305-0";
         let name = format!("{}-node", prefix(id));
+        // Of a run that was killed just here; usually there is none.
+        let _none = command::run(Command::new("ip").args(["netns", "del", &name]));
         std::mem::forget(Netns::create(&name).unwrap());
         // Last, because a sweep of another test may come in between.
         fs::create_dir_all(folder(id)).unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use aya::programs::{SchedClassifier, TcAttachType};
 use datapath_common::abi::map;
+use serde_json::Value;
 
 use super::{Netns, command};
 
@@ -150,23 +151,31 @@ fn tcx(netns: &Netns, devices: &[String]) -> Result<BTreeSet<String>> {
     Ok(lines)
 }
 
-/// The ids of the programs on a device's TCX ingress, in their order.
+/// The ids of the programs at a device's ingress, in the order in which they run.
+///
+/// # Errors
+/// When the device is missing, and when tc(8) fails.
+pub fn program_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
+    ids(netns, device, TcAttachType::Ingress, "ingress")
+}
+
+/// The ids of the programs at a device's egress, in the order in which they run.
+///
+/// # Errors
+/// As [`program_ids`].
+pub fn egress_program_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
+    ids(netns, device, TcAttachType::Egress, "egress")
+}
+
+/// Those of [`program_ids`] that TCX runs.
 ///
 /// # Errors
 /// When the device is missing.
 pub fn tcx_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
-    ids(netns, device, TcAttachType::Ingress)
+    tcx_at(netns, device, TcAttachType::Ingress)
 }
 
-/// The ids of the TCX programs at a device's egress, in the order in which they run.
-///
-/// # Errors
-/// As [`tcx_ids`].
-pub fn tcx_egress_ids(netns: &Netns, device: &str) -> Result<Vec<u32>> {
-    ids(netns, device, TcAttachType::Egress)
-}
-
-fn ids(netns: &Netns, device: &str, hook: TcAttachType) -> Result<Vec<u32>> {
+fn tcx_at(netns: &Netns, device: &str, hook: TcAttachType) -> Result<Vec<u32>> {
     netns.enter(|| {
         let (_, programs) = SchedClassifier::query_tcx(device, hook)
             .with_context(|| format!("TCX programs on {device}"))?;
@@ -175,6 +184,20 @@ fn ids(netns: &Netns, device: &str, hook: TcAttachType) -> Result<Vec<u32>> {
             .map(aya::programs::ProgramInfo::id)
             .collect())
     })
+}
+
+/// Those of TCX, and then those of tc's filters.
+fn ids(netns: &Netns, device: &str, hook: TcAttachType, name: &str) -> Result<Vec<u32>> {
+    let mut ids = tcx_at(netns, device, hook)?;
+    let mut tc = netns.command("tc");
+    let text = command::run(tc.args(["-j", "filter", "show", "dev", device, name]))?;
+    let filters: Value = serde_json::from_str(&text).context("tc's filters")?;
+    let filters = filters.as_array().into_iter().flatten();
+    let of_filters = filters.filter_map(|filter| filter["options"]["prog"]["id"].as_u64());
+    for id in of_filters {
+        ids.push(u32::try_from(id)?);
+    }
+    Ok(ids)
 }
 
 fn sysctls(netns: &Netns, devices: &[String]) -> Result<BTreeSet<String>> {
@@ -217,7 +240,7 @@ fn maps(pins: &Path) -> Result<BTreeSet<String>> {
             if in_maps && !MOVING.contains(&name.as_ref()) {
                 let mut bpftool = std::process::Command::new("bpftool");
                 bpftool.args(["-j", "map", "dump", "pinned"]).arg(&path);
-                let dump: serde_json::Value = serde_json::from_str(&command::run(&mut bpftool)?)?;
+                let dump: Value = serde_json::from_str(&command::run(&mut bpftool)?)?;
                 let entries = dump.as_array().into_iter().flatten();
                 lines.extend(entries.map(|entry| format!("{name} {}", map_entry(entry))));
             }
@@ -227,7 +250,7 @@ fn maps(pins: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// An entry as bytes: how bpftool formats it beside them depends on its version.
-fn map_entry(entry: &serde_json::Value) -> String {
+fn map_entry(entry: &Value) -> String {
     format!("{} = {}", entry["key"], entry["value"])
 }
 

@@ -21,7 +21,7 @@ fn ready() -> Fabric {
 }
 
 /// Puts an `ingress` qdisc into the place of ours, before the agent can put ours back.
-fn displace(fabric: &Fabric, device: &str) {
+pub(crate) fn displace(fabric: &Fabric, device: &str) {
     let batch = format!("qdisc del dev {device} clsact\nqdisc add dev {device} ingress\n");
     let mut tc = fabric.node.command("tc");
     run_with_input(tc.args(["-batch", "-"]), &batch).unwrap();

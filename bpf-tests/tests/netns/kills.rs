@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bpf_tests::fabric::agent::FAULT_VARIABLE;
-use bpf_tests::fabric::state::{State, difference, tcx_ids};
+use bpf_tests::fabric::state::{State, difference, program_ids};
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use towpath::intent::Family;
@@ -94,7 +94,7 @@ fn lines(state: &State) -> usize {
 
 impl Scene {
     fn programs(&self) -> Vec<Vec<u32>> {
-        let ids = |device: &String| tcx_ids(&self.fabric.node, device).unwrap();
+        let ids = |device: &String| program_ids(&self.fabric.node, device).unwrap();
         self.hooks.iter().map(ids).collect()
     }
 

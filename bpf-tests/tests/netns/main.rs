@@ -59,6 +59,7 @@ mod masq_tcp;
 mod masq_time_wait;
 mod masq_tools;
 mod masq_view;
+mod mechanisms;
 mod mtu;
 mod nat_commands;
 mod nat_restart;

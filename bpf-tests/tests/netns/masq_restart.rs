@@ -1,7 +1,7 @@
 //! A thousand open connections outlive the agent, its restarts, and its programs' replacement.
 
 use bpf_tests::fabric::Fabric;
-use bpf_tests::fabric::state::tcx_ids;
+use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
@@ -31,7 +31,7 @@ fn exchange_all(sessions: &mut [Session], askers: &[(Asker, std::net::SocketAddr
 }
 
 fn programs(fabric: &Fabric) -> Vec<u32> {
-    tcx_ids(&fabric.node, "eth1").unwrap()
+    program_ids(&fabric.node, "eth1").unwrap()
 }
 
 #[test]

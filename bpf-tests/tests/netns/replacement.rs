@@ -1,6 +1,6 @@
 //! Programs are replaced under load: no packet is lost.
 
-use bpf_tests::fabric::state::tcx_ids;
+use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Spec};
 use towpath::intent::Family;
@@ -31,7 +31,7 @@ fn a_hundred_replacements_lose_no_packet() {
     let programs = |fabric: &Fabric| {
         hooks
             .clone()
-            .map(|device| tcx_ids(&fabric.node, &device).unwrap())
+            .map(|device| program_ids(&fabric.node, &device).unwrap())
     };
     let mut last = programs(&fabric);
     for time in 0..TIMES {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
-use bpf_tests::fabric::state::tcx_egress_ids;
+use bpf_tests::fabric::state::egress_program_ids;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use bpf_tests::fabric::{Fabric, Place, Pod};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ fn go_on(talks: &mut [Talk], when: &str) {
 
 /// Programs at the egress of a pod's device.
 fn at_egress(fabric: &Fabric, pod: &Pod) -> usize {
-    tcx_egress_ids(&fabric.node, &pod.host_device())
+    egress_program_ids(&fabric.node, &pod.host_device())
         .unwrap()
         .len()
 }

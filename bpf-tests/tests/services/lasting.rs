@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bpf_tests::fabric::Fabric;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Eni;
-use bpf_tests::fabric::state::tcx_ids;
+use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::Session;
 use towpath::intent::Family;
 
@@ -67,7 +67,7 @@ fn programs(fabric: &Fabric) -> Result<Vec<Vec<u32>>> {
     let pods = fabric.pods().iter().map(|pod| pod.host_device());
     let enis = fabric.enis.iter().map(Eni::device);
     enis.chain(pods)
-        .map(|device| tcx_ids(&fabric.node, &device))
+        .map(|device| program_ids(&fabric.node, &device))
         .collect()
 }
 

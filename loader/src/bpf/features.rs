@@ -10,7 +10,7 @@ use aya::sys::{BpfHelper, is_helper_supported};
 use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
-use super::attach::Mechanism;
+use super::attach::{Mechanism, Mechanisms};
 use super::sys::{Direction, query_tcx};
 
 /// The loopback device has this index in every network namespace (`LOOPBACK_IFINDEX` in
@@ -29,8 +29,10 @@ pub struct Features {
     pub kernel: String,
     /// Whether programs can be attached by TCX (Linux 6.6).
     pub tcx: bool,
-    /// How programs are attached: what the setting and the kernel come to.
+    /// How programs are attached to ENIs: what the setting and the kernel come to.
     pub attach: Mechanism,
+    /// The same for endpoints' devices.
+    pub attach_endpoints: Mechanism,
     /// Whether the kernel describes its types (`/sys/kernel/btf/vmlinux`).
     pub btf: bool,
     /// Whether programs are compiled to machine code (`net.core.bpf_jit_enable`); `None` when it
@@ -61,6 +63,7 @@ impl Features {
     /// When a probe cannot be carried out, or `attach` asks for what the kernel lacks.
     pub fn probe(attach: AttachMode) -> Result<Self> {
         let tcx = has_tcx().context("cannot probe the kernel for TCX")?;
+        let mechanisms = mechanisms(attach, tcx)?;
         let helper = |helper| {
             is_helper_supported(ProgramType::SchedClassifier, helper)
                 .context("cannot probe the kernel's BPF helpers")
@@ -69,7 +72,8 @@ impl Features {
             kernel: read("/proc/sys/kernel/osrelease")
                 .context("cannot read the kernel's release")?,
             tcx,
-            attach: mechanism(attach, tcx)?,
+            attach: mechanisms.enis,
+            attach_endpoints: mechanisms.endpoints,
             btf: Path::new("/sys/kernel/btf/vmlinux").exists(),
             jit: read("/proc/sys/net/core/bpf_jit_enable")
                 .ok()
@@ -118,15 +122,22 @@ impl Features {
     }
 }
 
-fn mechanism(attach: AttachMode, tcx: bool) -> Result<Mechanism> {
-    match (attach, tcx) {
-        (AttachMode::Auto | AttachMode::Tcx, true) => Ok(Mechanism::Tcx),
-        (AttachMode::Auto, false) | (AttachMode::Clsact, _) => Ok(Mechanism::Clsact),
+/// By TCX, attaching waits until every CPU has passed through the scheduler, with the lock of the
+/// network configuration held (`tcx_entry_sync` in `include/net/tcx.h`): 10 ms and more for each pod.
+/// By clsact it does not (`mini_qdisc_pair_swap` in `net/sched/sch_generic.c`).
+fn mechanisms(attach: AttachMode, tcx: bool) -> Result<Mechanisms> {
+    let [enis, endpoints] = match (attach, tcx) {
+        (AttachMode::Auto | AttachMode::Tcx, true) => [Mechanism::Tcx; 2],
+        (AttachMode::Mixed, true) => [Mechanism::Tcx, Mechanism::Clsact],
+        (AttachMode::Auto | AttachMode::Mixed, false) | (AttachMode::Clsact, _) => {
+            [Mechanism::Clsact; 2]
+        }
         (AttachMode::Tcx, false) => bail!(
             "attach is \"tcx\", but this kernel has no TCX (Linux 6.6 or later); allowed here are \
-             \"auto\" and \"clsact\""
+             \"auto\", \"mixed\" and \"clsact\""
         ),
-    }
+    };
+    Ok(Mechanisms { enis, endpoints })
 }
 
 fn has_tcx() -> io::Result<bool> {
@@ -151,6 +162,7 @@ mod tests {
             kernel: "6.18".to_owned(),
             tcx: true,
             attach: Mechanism::Tcx,
+            attach_endpoints: Mechanism::Clsact,
             btf: false,
             jit: None,
             redirect_peer: true,
@@ -171,16 +183,18 @@ mod tests {
 
     #[test]
     fn tcx_is_taken_where_it_is_and_refused_where_it_is_not() {
-        assert_eq!(mechanism(AttachMode::Auto, true).unwrap(), Mechanism::Tcx);
-        assert_eq!(
-            mechanism(AttachMode::Auto, false).unwrap(),
-            Mechanism::Clsact
-        );
-        assert_eq!(
-            mechanism(AttachMode::Clsact, true).unwrap(),
-            Mechanism::Clsact
-        );
-        let error = mechanism(AttachMode::Tcx, false).unwrap_err().to_string();
+        use Mechanism::{Clsact, Tcx};
+        let of = |attach, tcx| {
+            let Mechanisms { enis, endpoints } = mechanisms(attach, tcx).unwrap();
+            [enis, endpoints]
+        };
+        assert_eq!(of(AttachMode::Auto, true), [Tcx, Tcx]);
+        assert_eq!(of(AttachMode::Tcx, true), [Tcx, Tcx]);
+        assert_eq!(of(AttachMode::Mixed, true), [Tcx, Clsact]);
+        assert_eq!(of(AttachMode::Auto, false), [Clsact, Clsact]);
+        assert_eq!(of(AttachMode::Mixed, false), [Clsact, Clsact]);
+        assert_eq!(of(AttachMode::Clsact, true), [Clsact, Clsact]);
+        let error = mechanisms(AttachMode::Tcx, false).unwrap_err().to_string();
         assert!(error.contains("attach is \"tcx\""), "{error}");
     }
 }

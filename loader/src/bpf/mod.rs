@@ -69,6 +69,9 @@ pub enum AttachMode {
     /// TCX where the kernel has it, else clsact.
     #[default]
     Auto,
+    /// The same for ENIs, and clsact for endpoints' devices: a pod comes several times as fast, but the
+    /// CNI bandwidth plugin refuses its device.
+    Mixed,
     /// TCX, or nothing.
     Tcx,
     /// clsact on any kernel, so that a policy agent's filters can run before ours.
@@ -114,6 +117,10 @@ impl Datapath {
             tracing::debug!("cannot lift the limit on locked memory: {error}");
         }
         let features = Features::probe(options.attach)?;
+        let mechanisms = attach::Mechanisms {
+            enis: features.attach,
+            endpoints: features.attach_endpoints,
+        };
         prepare(&options.pin_root)?;
         let pins = pins::Pins::new(&options.pin_root);
         pins.create()?;
@@ -134,7 +141,7 @@ impl Datapath {
             nat: Some(nat),
             stack,
             settings: settings.clone(),
-            attachments: attach::Attachments::new(features.attach, pins, programs),
+            attachments: attach::Attachments::new(mechanisms, pins, programs),
             features,
             #[cfg(feature = "debug-log")]
             log,

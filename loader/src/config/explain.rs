@@ -53,7 +53,8 @@ pub(super) const HELP: [(&str, &str); 74] = [
     ),
     (
         "datapath.attach",
-        "How programs are attached: auto (TCX where the kernel has it), tcx, or clsact.",
+        "How programs are attached: auto (TCX where the kernel has it), mixed (the same, but clsact for \
+         pods' devices), tcx, or clsact.",
     ),
     (
         "datapath.mark-mask",

@@ -37,7 +37,9 @@ fn everything_of_ours_goes_and_nothing_else() {
         assert_eq!(names, expected.iter().collect());
         match mode {
             AttachMode::Clsact => assert_eq!(removed.qdiscs, [ours.ifindex]),
-            AttachMode::Auto | AttachMode::Tcx => assert!(removed.qdiscs.is_empty()),
+            AttachMode::Auto | AttachMode::Mixed | AttachMode::Tcx => {
+                assert!(removed.qdiscs.is_empty());
+            }
         }
         assert!(
             removed

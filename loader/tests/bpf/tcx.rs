@@ -230,6 +230,42 @@ fn programs_of_others_stay_and_are_listed_in_their_place() {
 }
 
 #[test]
+fn mixed_makes_filters_for_pods_and_keeps_links() {
+    in_world(|world| {
+        let (eni, old, new) = (veth("eni0"), veth("old0"), veth("new0"));
+        let network = hook(&eni, Program::FromNetwork);
+        let [old, new] = [old, new].map(|device| hook(&device, Program::FromEndpoint));
+        let mut datapath = world.load(AttachMode::Auto);
+        attach(&mut datapath, network);
+        attach(&mut datapath, old);
+
+        let mut datapath = world.load(AttachMode::Mixed);
+        let features = datapath.features();
+        assert_eq!(
+            (features.attach, features.attach_endpoints),
+            (Mechanism::Tcx, Mechanism::Clsact)
+        );
+        // Of an earlier load, so its program is not this one.
+        assert_eq!(at(&datapath, old), Some(Attachment::Stale));
+        for hook in [network, old, new] {
+            attach(&mut datapath, hook);
+            assert_eq!(at(&datapath, hook), Some(Attachment::Current));
+        }
+        let linked = [network, old, new].map(|hook| world.link_pin(hook).exists());
+        assert_eq!(linked, [true, true, false]);
+        let filters = |device| run("tc", &["filter", "show", "dev", device, "ingress"]);
+        assert!(filters("new0").contains("from_endpoint"));
+        assert!(!filters("old0").contains("from_endpoint"));
+
+        let mut datapath = world.load(AttachMode::Auto);
+        assert_eq!(at(&datapath, new), Some(Attachment::Stale));
+        attach(&mut datapath, new);
+        assert!(world.link_pin(new).exists());
+        assert!(!run("tc", &["qdisc", "show", "dev", "new0"]).contains("clsact"));
+    });
+}
+
+#[test]
 fn a_change_of_the_mechanism_moves_the_program() {
     in_world(|world| {
         let device = veth("eni0");

@@ -304,7 +304,7 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         (
             "datapath.attach",
             "xdp",
-            "expected one of `auto`, `tcx`, `clsact`",
+            "expected one of `auto`, `mixed`, `tcx`, `clsact`",
         ),
         (
             "datapath.mark-mask",

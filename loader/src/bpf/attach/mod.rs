@@ -32,6 +32,30 @@ pub enum Mechanism {
     Clsact,
 }
 
+/// How programs are attached to either kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mechanisms {
+    /// To ENIs.
+    pub(super) enis: Mechanism,
+    /// To endpoints' devices. Where ENIs have TCX, a link that is there already does as well.
+    pub(super) endpoints: Mechanism,
+}
+
+impl Mechanisms {
+    /// How a program gets to its hook.
+    fn of(self, program: Program) -> Mechanism {
+        match program {
+            Program::FromEndpoint | Program::ToEndpoint => self.endpoints,
+            Program::FromNetwork | Program::ToNetwork => self.enis,
+        }
+    }
+
+    /// Whether a program may stay as it is attached.
+    fn allow(self, mechanism: Mechanism, program: Program) -> bool {
+        mechanism == self.of(program) || mechanism == self.enis
+    }
+}
+
 /// Which packets of its device a program is for.
 #[must_use]
 pub fn direction(program: Program) -> Direction {
@@ -66,15 +90,15 @@ pub(super) struct Attached {
 
 /// The attachments: how to make them, and with what.
 pub(super) struct Attachments {
-    mechanism: Mechanism,
+    mechanisms: Mechanisms,
     pins: Pins,
     programs: Programs,
 }
 
 impl Attachments {
-    pub(super) fn new(mechanism: Mechanism, pins: Pins, programs: Programs) -> Self {
+    pub(super) fn new(mechanisms: Mechanisms, pins: Pins, programs: Programs) -> Self {
         Self {
-            mechanism,
+            mechanisms,
             pins,
             programs,
         }
@@ -119,11 +143,11 @@ impl Attachments {
             .collect()
     }
 
-    /// Current is one thing alone, made the way this agent makes it, that runs this agent's
+    /// Current is one thing alone, made in a way that this agent allows, that runs this agent's
     /// program. A leftover beside it makes the hook stale, so that attaching again clears it.
     fn judge(&self, hook: Hook, found: &[Found]) -> Attachment {
         let current = |one: &Found| {
-            one.mechanism == self.mechanism
+            self.mechanisms.allow(one.mechanism, hook.program)
                 && one.same_version
                 && one
                     .program
@@ -136,10 +160,10 @@ impl Attachments {
         }
     }
 
-    /// Devices where our programs are behind somebody's `ingress` qdisc, or have no place. With TCX
-    /// there are none.
+    /// Devices where our programs are behind somebody's `ingress` qdisc, or have no place. Where TCX
+    /// may be used there are none.
     pub(super) fn displaced(&self) -> Result<BTreeSet<u32>> {
-        match self.mechanism {
+        match self.mechanisms.enis {
             Mechanism::Tcx => Ok(BTreeSet::new()),
             Mechanism::Clsact => clsact::displaced(&TcSocket::open()?),
         }
@@ -148,7 +172,7 @@ impl Attachments {
     /// Attaches our program, or puts it into the place of the one that is there; then takes off
     /// what else of ours is left for the hook: the other mechanism's, other versions'.
     pub(super) fn attach(&self, hook: Hook) -> Result<()> {
-        match self.mechanism {
+        match self.mechanism(hook)? {
             Mechanism::Tcx => {
                 tcx::attach(&self.pins, &self.programs, hook)?;
                 clsact::detach(&TcSocket::open()?, &self.pins, hook)?;
@@ -160,6 +184,21 @@ impl Attachments {
                 self.remove_pins(hook, |_any| true)
             }
         }
+    }
+
+    /// How a program gets to a hook, as the device is. A link has its program replaced in its place; and
+    /// behind somebody's `ingress` qdisc a filter would be the wrong way where there is another one.
+    fn mechanism(&self, hook: Hook) -> Result<Mechanism> {
+        let wanted = self.mechanisms.of(hook.program);
+        let has_choice = wanted == Mechanism::Clsact && self.mechanisms.enis == Mechanism::Tcx;
+        if !has_choice {
+            return Ok(wanted);
+        }
+        let is_linked = self.pins.link(hook).exists();
+        if is_linked || clsact::displaced(&TcSocket::open()?)?.contains(&hook.ifindex) {
+            return Ok(Mechanism::Tcx);
+        }
+        Ok(Mechanism::Clsact)
     }
 
     /// Takes everything of ours off a hook; what is not there is success.

@@ -75,8 +75,8 @@ impl Scene {
     pub(super) fn set(size: &Size) -> Result<Self> {
         let mut fabric = Fabric::create(&Spec {
             addressing: Addressing::Prefixes,
-            // A line for each step of each pod is for tests.
-            ..Spec::with_world(json!({"log-level": "info"}))
+            // As the manifests have it; and a line for each step of each pod is for tests.
+            ..Spec::with_world(json!({"log-level": "info", "datapath": {"attach": "mixed"}}))
         })?;
         let blocks = |number: u8| -> Result<(u8, Vec<IpNet>)> {
             let v6 = fabric.eni(number)?.blocks.iter().copied();
