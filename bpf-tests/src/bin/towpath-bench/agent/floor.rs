@@ -1,6 +1,6 @@
 //! What the kernel alone takes for a pod: the least that any agent can need.
 //!
-//! Attaching a program waits until every CPU has passed through the scheduler (`synchronize_rcu` behind
+//! Attaching a program by TCX waits until every CPU has passed through the scheduler (`synchronize_rcu` behind
 //! `tcx_entry_update` in kernel/bpf/tcx.c), and holds the lock of the network configuration meanwhile;
 //! so does removing a device. How long that is depends on the kernel's tick and on what runs.
 
@@ -45,7 +45,7 @@ pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
     };
     Ok(vec![
         row("a pair of devices made by ip(8)", &made),
-        row("a program attached to a new device", &attached),
+        row("a program attached to a new device by TCX", &attached),
         row("a pair of devices removed by ip(8)", &removed),
     ])
 }
