@@ -32,6 +32,9 @@ pub(super) struct Maps {
     pub(super) counters: NatCounters,
     /// What the reaper was asked, with the packets that come before it looks.
     pub(super) busy: Vec<FlowKey>,
+    /// Flows that are opened while others are looked at, too late to be seen: one at each look,
+    /// for the pod of an address.
+    pub(super) coming: Vec<(FlowKey, Addr, u32)>,
     /// Whether the kernel refuses everything.
     pub(super) is_broken: bool,
 }
@@ -161,7 +164,12 @@ impl Tables for Model {
     }
 
     fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
-        let flows = self.working()?.flows.clone();
+        let mut maps = self.working()?;
+        let flows = maps.flows.clone();
+        if let Some((key, pod, endpoint)) = maps.coming.pop() {
+            maps.open(key, pod, endpoint, 0);
+        }
+        drop(maps);
         for (key, flow) in flows.iter().filter(|(key, _)| is_of(family, key.remote)) {
             show(key, flow);
         }

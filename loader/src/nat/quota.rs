@@ -1,6 +1,7 @@
 //! What endpoints are said to have, held against the flows that there are.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 
 use anyhow::Result;
 use datapath_common::abi::endpoint_of_quota;
@@ -51,13 +52,39 @@ impl Limits {
     }
 }
 
-/// What became of the counts.
-#[derive(Debug, Default)]
-pub(super) struct Settled {
-    /// How many were corrected.
-    pub(super) corrected: u64,
-    /// Whether there are some that go at the next sweep, if it finds them as they are.
-    pub(super) is_doubtful: bool,
+/// How many flows endpoints are said to have.
+#[derive(Debug)]
+pub(super) struct Said(HashMap<u32, u32>);
+
+impl Said {
+    /// What is said now.
+    pub(super) fn read(tables: &impl Tables) -> Result<Self> {
+        let mut said = HashMap::new();
+        tables.quotas(&mut |key, flows| {
+            said.insert(key, flows);
+        })?;
+        Ok(Self(said))
+    }
+
+    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    pub(super) fn fullest(&self, limits: &Limits) -> f64 {
+        let used = self.0.iter();
+        let used = used.map(|(key, flows)| limits.used(*key, *flows));
+        used.fold(0.0, f64::max)
+    }
+
+    fn of(&self, key: u32) -> i64 {
+        self.0.get(&key).copied().unwrap_or(0).into()
+    }
+}
+
+/// By how much a count is off for certain, with what was said before and after the flows were
+/// looked at. Those that came or went meanwhile may have been met or not, and everything between
+/// the two is their doing.
+fn drift(before: i64, after: i64, there: i64) -> i64 {
+    let (least, most) = (before.min(after) - there, before.max(after) - there);
+    // Nought if that is among them, or else what is nearest to it.
+    0_i64.clamp(least, most)
 }
 
 /// What differed at the last sweep.
@@ -69,41 +96,55 @@ pub(super) struct Quotas {
 }
 
 impl Quotas {
-    /// Corrects what differs by as much as it did at the last sweep, and removes the counts of
-    /// endpoints that are gone and were at the last sweep. Flows that come and go while they are
-    /// counted make a difference too, but not the same one twice.
-    ///
-    /// An endpoint that is there keeps its count: flows that it opens between the look at it and
-    /// its removal would not be counted.
+    /// Corrects the counts that are off now as they were at the last sweep, by what is certain of
+    /// both; how many. One flow may be between its count and its place at any moment, and is not
+    /// there at two. Nothing may have been removed since the flows were looked at.
     pub(super) fn settle(
         &mut self,
         tables: &impl Tables,
-        counted: &HashMap<u32, u32>,
-        around: &Surroundings,
-    ) -> Result<Settled> {
-        let mut said = HashMap::new();
-        tables.quotas(&mut |key, flows| {
-            said.insert(key, flows);
-        })?;
-        let mut drifts = HashMap::new();
-        let mut empty = BTreeSet::new();
-        let mut settled = Settled::default();
-        let keys: BTreeSet<u32> = said.keys().chain(counted.keys()).copied().collect();
+        before: &Said,
+        there: &HashMap<u32, u32>,
+    ) -> Result<u64> {
+        let after = Said::read(tables)?;
+        let said = before.0.keys().chain(after.0.keys());
+        let keys: BTreeSet<u32> = said.chain(there.keys()).copied().collect();
+        let last = mem::take(&mut self.drifts);
+        let mut corrected = 0;
         for key in keys {
-            let there = i64::from(counted.get(&key).copied().unwrap_or(0));
-            let is_said = said.get(&key).copied();
-            let drift = i64::from(is_said.unwrap_or(0)) - there;
-            if drift != 0 {
-                if self.drifts.get(&key) == Some(&drift) {
-                    tables.correct_quota(key, drift)?;
-                    settled.corrected += 1;
-                } else {
-                    drifts.insert(key, drift);
+            let there = i64::from(there.get(&key).copied().unwrap_or(0));
+            let drift = drift(before.of(key), after.of(key), there);
+            let certain = match last.get(&key) {
+                Some(last) if last.signum() == drift.signum() => {
+                    drift.signum() * drift.abs().min(last.abs())
                 }
-            } else if is_said == Some(0) {
-                empty.insert(key);
+                _ => 0,
+            };
+            if certain != 0 {
+                tables.correct_quota(key, certain)?;
+                corrected += 1;
+            } else if drift != 0 {
+                self.drifts.insert(key, drift);
             }
         }
+        Ok(corrected)
+    }
+
+    /// Removes the counts of endpoints that are gone and were at the last sweep; whether there are
+    /// some that go at the next one, if it finds them as they are.
+    ///
+    /// An endpoint that is there keeps its count: flows that it opens between the look at it and
+    /// its removal would not be counted.
+    pub(super) fn clean(
+        &mut self,
+        tables: &impl Tables,
+        said: &Said,
+        around: &Surroundings,
+    ) -> Result<bool> {
+        let is_empty = |(key, flows): (&u32, &u32)| {
+            (*flows == 0 && !self.drifts.contains_key(key)).then_some(*key)
+        };
+        let mut empty: BTreeSet<u32> = said.0.iter().filter_map(is_empty).collect();
+        let mut is_doubtful = false;
         if !empty.is_empty()
             && let Some(there) = around.identities(tables)?
         {
@@ -116,13 +157,13 @@ impl Quotas {
                 .copied()
                 .filter(is_gone)
                 .partition(|key| self.empty.contains(key));
-            settled.is_doubtful = !new.is_empty();
+            is_doubtful = !new.is_empty();
             for key in old {
                 tables.remove_quota(key)?;
                 empty.remove(&key);
             }
         }
-        (self.drifts, self.empty) = (drifts, empty);
-        Ok(settled)
+        self.empty = empty;
+        Ok(is_doubtful)
     }
 }

@@ -13,7 +13,7 @@ use super::census::{Census, FlowKind};
 use super::judge::Judge;
 use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::moved::Moves;
-use super::quota::{Limits, Quotas};
+use super::quota::{Limits, Quotas, Said};
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
@@ -154,20 +154,31 @@ impl<T: Tables> Sweeper<T> {
         };
         self.stack = self.tracker.lifetimes();
         let mut blocks = Blocks::read(&self.tables)?;
-        let mut counts = HashMap::new();
+        let said = Said::read(&self.tables)?;
+        let mut there = HashMap::new();
+        let mut flows = Vec::new();
         for family in Family::ALL {
-            self.flows(family, around, &mut sweep, &mut blocks, &mut counts)?;
+            flows.push(self.flows(family, around, &mut sweep, &mut blocks, &mut there)?);
         }
+        let mut notes = Vec::new();
         for kind in [NoteKind::Inbound, NoteKind::Stack] {
-            self.notes(kind, around, &mut sweep, &mut counts)?;
+            notes.push((kind, self.notes(kind, around, &mut sweep, &mut there)?));
         }
-        let used = counts
-            .iter()
-            .map(|(key, flows)| self.limits.used(*key, *flows));
-        sweep.fullest = used.fold(0.0, f64::max);
+        sweep.corrected = self.quotas.settle(&self.tables, &said, &there)?;
+        for ends in flows {
+            let ends = self.ask(ends, &mut sweep);
+            sweep.reaped += self.tables.reap_flows(&ends.over)?;
+            sweep.gone += self.tables.reap_flows(&ends.gone)?;
+        }
+        for (kind, ends) in notes {
+            let ends = self.ask(ends, &mut sweep);
+            sweep.reaped += self.tables.reap_notes(kind, &ends.over)?;
+            sweep.gone += self.tables.reap_notes(kind, &ends.gone)?;
+        }
         blocks.clean(&self.tables)?;
-        let settled = self.quotas.settle(&self.tables, &counts, around)?;
-        (sweep.corrected, sweep.is_doubtful) = (settled.corrected, settled.is_doubtful);
+        let said = Said::read(&self.tables)?;
+        sweep.fullest = said.fullest(&self.limits);
+        sweep.is_doubtful = self.quotas.clean(&self.tables, &said, around)?;
         for family in Family::ALL {
             sweep.is_doubtful |= self.moves.clean(&self.tables, family)?;
         }
@@ -175,18 +186,20 @@ impl<T: Tables> Sweeper<T> {
         Ok(sweep)
     }
 
+    /// Looks at the translated flows of a family, and counts what is there for each endpoint.
     fn flows(
-        &mut self,
+        &self,
         family: Family,
         around: &Surroundings,
         sweep: &mut Sweep,
         blocks: &mut Blocks,
-        counts: &mut HashMap<u32, u32>,
-    ) -> Result<()> {
+        there: &mut HashMap<u32, u32>,
+    ) -> Result<Ends<ReapFlow>> {
         let judge = self.judge(sweep.is_pressed)?;
         let mut pods = Pods::new(&self.tables, around);
-        let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ends = Ends::default();
         self.tables.flows(family, &mut |key, flow| {
+            *there.entry(flow.endpoint).or_default() += 1;
             let is_lost = pods.has_lost(flow.pod, flow.endpoint);
             if is_lost {
                 sweep.lost.insert(flow.pod.into());
@@ -197,20 +210,19 @@ impl<T: Tables> Sweeper<T> {
                     last_seen: flow.last_seen,
                 };
                 let Some(tuple) = judge.asked_of_flow(key, flow) else {
-                    over.push(item);
+                    ends.over.push(item);
                     return;
                 };
-                // It counts until conntrack has been asked.
-                asked.push((tuple, item));
+                // It is in the census until conntrack has been asked.
+                ends.asked.push((tuple, item));
             }
             if is_lost {
                 let (key, last_seen) = (*key, ReapFlow::ALWAYS);
-                gone.push(ReapFlow { key, last_seen });
+                ends.gone.push(ReapFlow { key, last_seen });
                 return;
             }
             let kind = FlowKind::of(flow.endpoint);
             sweep.census.count(family, kind, flow_phase(key, flow));
-            *counts.entry(flow.endpoint).or_default() += 1;
             blocks.see(key);
             // The host's flow at its own port needs no look-up to go on.
             let is_changed = kind == FlowKind::Pod || key.port != flow.pod_port;
@@ -222,75 +234,82 @@ impl<T: Tables> Sweeper<T> {
             }
         })?;
         pods.finish()?;
-        for (tuple, item) in asked {
-            if self.is_forgotten(&tuple, sweep) {
-                over.push(item);
-            }
-        }
-        sweep.reaped += self.tables.reap_flows(&over)?;
-        sweep.gone += self.tables.reap_flows(&gone)?;
-        Ok(())
+        Ok(ends)
     }
 
+    /// Looks at the notes of a kind, in the same way.
     fn notes(
-        &mut self,
+        &self,
         kind: NoteKind,
         around: &Surroundings,
         sweep: &mut Sweep,
-        counts: &mut HashMap<u32, u32>,
-    ) -> Result<()> {
+        there: &mut HashMap<u32, u32>,
+    ) -> Result<Ends<ReapNote>> {
         let judge = self.judge(sweep.is_pressed)?;
         let mut pods = Pods::new(&self.tables, around);
-        let (mut over, mut gone, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ends = Ends::default();
         self.tables.notes(kind, &mut |tuple, note| {
-            let key = *tuple;
+            if kind == NoteKind::Inbound {
+                *there.entry(inbound_quota(note.endpoint)).or_default() += 1;
+            }
+            let (key, last_seen) = (*tuple, note.last_seen);
+            let item = || ReapNote { key, last_seen };
             let is_lost = pods.has_lost(tuple.pod, note.endpoint);
             if is_lost {
                 sweep.lost.insert(tuple.pod.into());
             }
             if judge.is_note_over(kind, tuple, note) {
-                let last_seen = note.last_seen;
-                let item = ReapNote { key, last_seen };
                 if kind == NoteKind::Inbound || !judge.is_to_be_asked(tuple, note) {
-                    over.push(item);
+                    ends.over.push(item());
                     return;
                 }
-                asked.push(item);
+                ends.asked.push((key, item()));
             }
             if is_lost {
                 // The next pod with the address may take it over before it goes.
-                let last_seen = note.last_seen;
-                gone.push(ReapNote { key, last_seen });
+                ends.gone.push(item());
             } else {
                 let family = Family::of(tuple.pod.into());
                 let phase = note_phase(kind, tuple, note);
                 sweep.census.count(family, FlowKind::of_note(kind), phase);
-                if kind == NoteKind::Inbound {
-                    *counts.entry(inbound_quota(note.endpoint)).or_default() += 1;
-                }
             }
         })?;
         pods.finish()?;
-        for item in asked {
-            if self.is_forgotten(&item.key, sweep) {
-                over.push(item);
+        Ok(ends)
+    }
+
+    /// Has conntrack say which flows are over that it is asked for. Where it cannot be asked, they
+    /// stay.
+    fn ask<I>(&mut self, mut ends: Ends<I>, sweep: &mut Sweep) -> Ends<I> {
+        for (tuple, item) in ends.asked.drain(..) {
+            match self.tracker.has(&tuple) {
+                Ok(true) => {}
+                Ok(false) => ends.over.push(item),
+                Err(error) => {
+                    sweep.error.get_or_insert(format!("{error:#}"));
+                }
             }
         }
-        sweep.reaped += self.tables.reap_notes(kind, &over)?;
-        sweep.gone += self.tables.reap_notes(kind, &gone)?;
-        Ok(())
+        ends
     }
 }
 
-impl<T: Tables> Sweeper<T> {
-    /// Whether conntrack has no entry of a flow. Where it cannot be asked, the flow stays.
-    fn is_forgotten(&mut self, tuple: &PodTuple, sweep: &mut Sweep) -> bool {
-        match self.tracker.has(tuple) {
-            Ok(has) => !has,
-            Err(error) => {
-                sweep.error.get_or_insert(format!("{error:#}"));
-                false
-            }
+/// What goes.
+struct Ends<I> {
+    /// Idle for too long.
+    over: Vec<I>,
+    /// Of endpoints that are gone.
+    gone: Vec<I>,
+    /// Idle for too long, unless conntrack has an entry.
+    asked: Vec<(PodTuple, I)>,
+}
+
+impl<I> Default for Ends<I> {
+    fn default() -> Self {
+        Self {
+            over: Vec::new(),
+            gone: Vec::new(),
+            asked: Vec::new(),
         }
     }
 }

@@ -194,19 +194,26 @@ fn blocks_follow_the_flows() {
 }
 
 #[test]
-fn a_quota_is_corrected_when_it_is_off_twice_by_the_same() {
+fn a_quota_is_corrected_when_it_is_off_twice() {
     let mut sweeper = sweeper();
     let quota = |sweeper: &Sweeper<Model>| sweeper.tables.maps().quotas.get(&ENDPOINT).copied();
-    {
-        let mut maps = sweeper.tables.maps();
-        maps.open(key(50_000), POD, ENDPOINT, 0);
-        maps.quotas.insert(ENDPOINT, 5);
-    }
+    let set = |sweeper: &Sweeper<Model>, flows| {
+        sweeper.tables.maps().quotas.insert(ENDPOINT, flows);
+    };
+    sweeper.tables.maps().open(key(50_000), POD, ENDPOINT, 0);
     let around = around(&[POD]);
     let corrected = |sweeper: &mut Sweeper<Model>| sweeper.sweep(&around, false).unwrap().corrected;
+    set(&sweeper, 5);
     assert_eq!(corrected(&mut sweeper), 0);
-    sweeper.tables.maps().quotas.insert(ENDPOINT, 6);
-    assert_eq!(corrected(&mut sweeper), 0, "off by another number");
+    set(&sweeper, 0);
+    assert_eq!(corrected(&mut sweeper), 0, "off the other way");
+    set(&sweeper, 5);
+    assert_eq!(corrected(&mut sweeper), 0, "and back");
+    // The smaller of both is certain.
+    set(&sweeper, 6);
+    assert_eq!(corrected(&mut sweeper), 1);
+    assert_eq!(quota(&sweeper), Some(2));
+    assert_eq!(corrected(&mut sweeper), 0);
     assert_eq!(corrected(&mut sweeper), 1);
     assert_eq!(quota(&sweeper), Some(1));
     // A count that is missing altogether.
@@ -214,6 +221,53 @@ fn a_quota_is_corrected_when_it_is_off_twice_by_the_same() {
     corrected(&mut sweeper);
     assert_eq!(corrected(&mut sweeper), 1);
     assert_eq!(quota(&sweeper), Some(1));
+}
+
+/// They are looked at as idle ones, and are none when the reaper comes, at each sweep.
+#[test]
+fn flows_that_outlive_a_sweep_by_a_packet_count() {
+    let mut sweeper = sweeper();
+    for round in 0..4 {
+        {
+            let mut maps = sweeper.tables.maps();
+            maps.now += 1000 * u64::from(HERTZ);
+            maps.busy = vec![key(50_000)];
+            if round == 0 {
+                maps.open(key(50_000), POD, ENDPOINT, 1000);
+            }
+        }
+        let sweep = sweeper.sweep(&around(&[POD]), false).unwrap();
+        assert_eq!((sweep.reaped, sweep.corrected), (0, 0), "round {round}");
+    }
+    assert_eq!(sweeper.tables.maps().quotas[&ENDPOINT], 1);
+}
+
+/// What is off is found all the same, whichever way.
+#[test]
+fn flows_that_come_during_a_sweep_are_no_difference() {
+    for off in [0_i64, 20, -20] {
+        let mut sweeper = sweeper();
+        {
+            let mut maps = sweeper.tables.maps();
+            for port in 50_000..50_030 {
+                maps.open(key(port), POD, ENDPOINT, 0);
+            }
+            let quota = maps.quotas.get_mut(&ENDPOINT).unwrap();
+            *quota = u32::try_from(i64::from(*quota) + off).unwrap();
+            // Two looks make a sweep: one for each family.
+            maps.coming = (0..12)
+                .map(|number| (key(51_000 + number), POD, ENDPOINT))
+                .collect();
+        }
+        let sweeps = (0..6).map(|_| sweeper.sweep(&around(&[POD]), false).unwrap());
+        let corrected: u64 = sweeps.map(|sweep| sweep.corrected).sum();
+        assert_eq!(corrected > 0, off != 0, "off by {off}");
+        // Nothing comes any more.
+        for _ in 0..2 {
+            sweeper.sweep(&around(&[POD]), false).unwrap();
+        }
+        assert_eq!(sweeper.tables.maps().quotas[&ENDPOINT], 42, "off by {off}");
+    }
 }
 
 #[test]
@@ -252,7 +306,9 @@ fn the_fullest_quota_is_told() {
     );
     for port in 1..=3 {
         let value = Note::new(&note(port), START, ENDPOINT, 0);
-        sweeper.tables.maps().inbound.insert(note(port), value);
+        let mut maps = sweeper.tables.maps();
+        maps.inbound.insert(note(port), value);
+        *maps.quotas.entry(inbound_quota(ENDPOINT)).or_default() += 1;
     }
     assert!(
         (fullest(&mut sweeper) - 150.0).abs() < f64::EPSILON,
