@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
-    NlasIterator,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer,
+    NetlinkMessage, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
@@ -150,6 +150,22 @@ impl TcSocket {
     pub(super) fn ingress_qdiscs(&self) -> Result<Vec<Qdisc>> {
         let all = self.qdiscs()?.into_iter();
         Ok(all.filter(|one| one.place == Place::Ingress).collect())
+    }
+
+    /// The kind of a device's clsact or ingress qdisc, if it has one. It takes no longer on a node with
+    /// many devices, as a dump does.
+    pub(super) fn ingress_kind(&self, ifindex: u32) -> Result<Option<String>> {
+        let mut message = with_device(ifindex)?;
+        message.header.parent = TcHandle::CLSACT;
+        let request = RouteNetlinkMessage::GetQueueDiscipline(message);
+        // Before Linux 6.8 who asks is told only where he wants to hear of changes by himself.
+        let answers = match self.request(request, NLM_F_ACK | NLM_F_ECHO) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            other => other
+                .with_context(|| format!("cannot read the ingress qdisc of device {ifindex}"))?,
+        };
+        let mut kinds = answers.iter();
+        Ok(kinds.find_map(|answer| text(&answer.attributes, TCA_KIND)))
     }
 
     /// Adds a clsact qdisc. `EEXIST` when the place is taken, by clsact or ingress.

@@ -5,7 +5,7 @@ use towpath::bpf::{AttachMode, Direction, Position};
 use towpath::kernel::{Attachment, StepKind};
 use towpath::numbers;
 
-use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, run, veth};
+use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};
 
 #[test]
 fn a_filter_or_qdisc_that_someone_removed_is_made_anew() {
@@ -176,9 +176,12 @@ fn nothing_is_kept_for_devices_that_went() {
         for number in 0..3 {
             let device = veth(&format!("pod{number}"));
             attach(&mut datapath, hook(&device, Program::FromEndpoint));
+            observe(&datapath);
             assert!(marks.join(device.ifindex.to_string()).exists());
             assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 1);
             run("ip", &["link", "del", &device.name]);
         }
+        observe(&datapath);
+        assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 0);
     });
 }

@@ -58,15 +58,29 @@ pub(in crate::bpf) fn displaced(socket: &TcSocket) -> Result<BTreeSet<u32>> {
     Ok(ingress.map(|qdisc| qdisc.ifindex).collect())
 }
 
+/// Whether a device has somebody's `ingress` qdisc.
+pub(super) fn is_displaced(socket: &TcSocket, ifindex: u32) -> Result<bool> {
+    Ok(socket.ingress_kind(ifindex)?.as_deref() == Some(INGRESS))
+}
+
 /// Our filters on every device. One dump of the qdiscs tells which devices to look at; those whose
 /// qdisc we made are looked at anyway, since a dump may skip a device while another one goes.
+///
+/// The marks of qdiscs that went with their devices go here too, where all are looked at anyway.
 pub(super) fn found(socket: &TcSocket, pins: &Pins) -> Result<Vec<Found>> {
-    let marked = pins.qdiscs()?.into_iter();
-    let mut devices: BTreeMap<u32, &[Direction]> = marked
-        .map(|ifindex| (ifindex, directions(CLSACT)))
+    let qdiscs = socket.ingress_qdiscs()?.into_iter();
+    let mut devices: BTreeMap<u32, &[Direction]> = qdiscs
+        .map(|qdisc| (qdisc.ifindex, directions(&qdisc.kind)))
         .collect();
-    for qdisc in socket.ingress_qdiscs()? {
-        devices.insert(qdisc.ifindex, directions(&qdisc.kind));
+    for ifindex in pins.qdiscs()? {
+        if devices.contains_key(&ifindex) {
+            continue;
+        }
+        match socket.ingress_kind(ifindex)? {
+            Some(kind) => drop(devices.insert(ifindex, directions(&kind))),
+            // One that stays costs another look, and no more.
+            None => drop(remove_mark(pins, ifindex)),
+        }
     }
     let mut found = Vec::new();
     for (ifindex, directions) in devices {
@@ -107,7 +121,7 @@ pub(super) fn attach(
 ) -> Result<()> {
     let direction = direction(hook.program);
     // The kernel would take the filter, and run it at the ingress.
-    if direction == Direction::Egress && displaced(socket)?.contains(&hook.ifindex) {
+    if direction == Direction::Egress && is_displaced(socket, hook.ifindex)? {
         bail!(no_egress(hook));
     }
     let filters = socket.filters(hook.ifindex, direction)?;
@@ -156,12 +170,11 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
         Ok(()) => {
             let mark = pins.qdisc(ifindex);
             std::fs::create_dir_all(&mark)
-                .with_context(|| format!("cannot make the mark {}", mark.display()))?;
-            remove_idle_marks(socket, pins)
+                .with_context(|| format!("cannot make the mark {}", mark.display()))
         }
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
             let is_egress = direction(hook.program) == Direction::Egress;
-            if is_egress && displaced(socket)?.contains(&ifindex) {
+            if is_egress && is_displaced(socket, ifindex)? {
                 bail!(no_egress(hook));
             }
             Ok(())
@@ -181,17 +194,6 @@ fn no_egress(hook: Hook) -> String {
         hook.ifindex,
         hook.program.name()
     )
-}
-
-/// Removes the marks of qdiscs that went with their devices.
-fn remove_idle_marks(socket: &TcSocket, pins: &Pins) -> Result<()> {
-    let there = socket.ingress_qdiscs()?;
-    for ifindex in pins.qdiscs()? {
-        if !there.iter().any(|qdisc| qdisc.ifindex == ifindex) {
-            remove_mark(pins, ifindex)?;
-        }
-    }
-    Ok(())
 }
 
 fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
@@ -227,10 +229,7 @@ pub(in crate::bpf) fn remove_unused_qdisc(
     if !pins.qdisc(ifindex).exists() {
         return Ok(false);
     }
-    let qdiscs = socket.ingress_qdiscs()?;
-    let removed = qdiscs
-        .iter()
-        .any(|qdisc| qdisc.ifindex == ifindex && qdisc.kind == CLSACT);
+    let removed = socket.ingress_kind(ifindex)?.as_deref() == Some(CLSACT);
     for direction in Direction::ALL {
         if removed && !socket.filters(ifindex, direction)?.is_empty() {
             return Ok(false);

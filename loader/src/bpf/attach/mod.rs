@@ -188,7 +188,7 @@ impl Attachments {
 
     /// How a program gets to a hook, as the device is. A link or a filter has its program replaced in its
     /// place; and behind somebody's `ingress` qdisc a filter would be the wrong way where there is another
-    /// one. All qdiscs are looked at for new devices only: at a start they all have their filter.
+    /// one.
     fn mechanism(&self, hook: Hook) -> Result<Mechanism> {
         let wanted = self.mechanisms.of(hook.program);
         let has_choice = wanted == Mechanism::Clsact && self.mechanisms.enis == Mechanism::Tcx;
@@ -201,7 +201,7 @@ impl Attachments {
         let socket = TcSocket::open()?;
         let directions = [direction(hook.program)];
         let has_filter = !clsact::found_on(&socket, hook.ifindex, &directions)?.is_empty();
-        if !has_filter && clsact::displaced(&socket)?.contains(&hook.ifindex) {
+        if !has_filter && clsact::is_displaced(&socket, hook.ifindex)? {
             return Ok(Mechanism::Tcx);
         }
         Ok(Mechanism::Clsact)
