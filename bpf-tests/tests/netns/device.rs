@@ -69,6 +69,23 @@ fn a_host_side_device_that_is_set_down_stays_and_so_do_its_pods_connections() {
     fabric.finish().unwrap();
 }
 
+/// A queue for each CPU, of which one is used, would be memory of the kernel for each pod.
+#[test]
+fn both_ends_have_one_queue_of_each_kind() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    let host_device = pod.host_device();
+    for (netns, device) in [(&fabric.node, host_device.as_str()), (&pod.netns, "eth0")] {
+        let links = netns
+            .ip_json(&format!("-d link show dev {device}"))
+            .unwrap();
+        let queues = ["num_tx_queues", "num_rx_queues"].map(|name| links[0][name].as_u64());
+        assert_eq!(queues, [Some(1), Some(1)], "{device}: {links}");
+    }
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    fabric.finish().unwrap();
+}
+
 #[test]
 fn a_pod_that_is_half_set_up_sends_nothing() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

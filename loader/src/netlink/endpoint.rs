@@ -61,7 +61,7 @@ pub(super) async fn create(
             endpoint.netns.display()
         );
     }
-    let inner = netns.run(socket::connect).await?;
+    let inner = netns.run(socket::connect)?;
     let mut pod = inner
         .and_then(Socket::new)
         .context("open a netlink socket in the pod")?;
@@ -107,6 +107,10 @@ async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> any
             LinkAttribute::IfName(name),
             LinkAttribute::Address(mac.0.to_vec()),
             LinkAttribute::Mtu(endpoint.mtu),
+            // A veth uses one queue of each kind, and has one for each CPU unless told otherwise, which
+            // it gives up with a wait for all CPUs (`veth_init_queues` in drivers/net/veth.c).
+            LinkAttribute::NumTxQueues(1),
+            LinkAttribute::NumRxQueues(1),
         ];
         message
     };
@@ -168,14 +172,12 @@ async fn inside(
     {
         // Before the device is up, so that it never asks for a router. Container runtimes turn
         // the family off by default.
-        netns
-            .run(move || {
-                for (name, value) in [("accept_ra", "0"), ("disable_ipv6", "0")] {
-                    sysctl::write(&sysctl::path(Family::V6, Some(&interface), name), value)?;
-                }
-                anyhow::Ok(())
-            })
-            .await??;
+        netns.run(|| {
+            for (name, value) in [("accept_ra", "0"), ("disable_ipv6", "0")] {
+                sysctl::write(&sysctl::path(Family::V6, Some(&interface), name), value)?;
+            }
+            anyhow::Ok(())
+        })??;
     }
     apply::links::set_up(pod, device).await?;
     for (family, addresses) in families {

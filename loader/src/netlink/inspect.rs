@@ -21,7 +21,7 @@ pub(super) async fn inspect(endpoint: &Endpoint, protocol: u8) -> Vec<String> {
 
 async fn look(endpoint: &Endpoint, protocol: u8, problems: &mut Vec<String>) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
-    let inner = netns.run(socket::connect).await?;
+    let inner = netns.run(socket::connect)?;
     let mut pod = inner
         .and_then(Socket::new)
         .context("open a netlink socket in the pod")?;

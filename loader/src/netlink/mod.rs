@@ -1,7 +1,7 @@
 //! The kernel's network configuration over rtnetlink: read it, change it, hear of changes.
 //!
 //! Everything happens in the network namespace of the thread that calls; the agent's threads are
-//! all in the node's. Only `endpoint` looks into another namespace, from a thread of its own.
+//! all in the node's. Only `netns` enters another one, and has left it when a call returns.
 
 mod apply;
 mod endpoint;

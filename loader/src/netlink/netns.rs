@@ -1,24 +1,22 @@
-//! Another network namespace, entered by threads of its own only.
+//! Another network namespace, entered for a moment.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
+use std::process;
 
 use anyhow::{Context, bail};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use tokio::sync::oneshot;
 
 use crate::types::NetnsId;
 
 /// A network namespace other than the calling thread's.
 pub(super) struct NetNs {
     path: PathBuf,
-    file: Arc<File>,
+    file: File,
 }
 
 impl NetNs {
@@ -44,7 +42,7 @@ impl NetNs {
         }
         Ok(Self {
             path: path.to_owned(),
-            file: Arc::new(file),
+            file,
         })
     }
 
@@ -61,31 +59,42 @@ impl NetNs {
         identify(&self.file)
     }
 
-    /// Does something inside the namespace, on a thread that ends with it: a thread of the runtime
-    /// never leaves the host's namespace.
-    pub(super) async fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> anyhow::Result<T> {
-        let file = Arc::clone(&self.file);
-        let (sender, receiver) = oneshot::channel();
-        thread::Builder::new()
-            .name("netns".to_owned())
-            .spawn(move || {
-                let entered = setns(&*file, CloneFlags::CLONE_NEWNET);
-                // The receiver is gone only when nobody waits any more.
-                drop(sender.send(entered.map(|()| work())));
-            })
-            .context("start a thread for the netns")?;
-        let done = receiver
-            .await
-            .map_err(|_gone| io::Error::other("the thread in the netns died"))?;
-        done.with_context(|| {
+    /// Does something inside the namespace. What is done there does not wait: the thread is one of the
+    /// runtime.
+    pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+        let inside = Inside::enter(&self.file).with_context(|| {
             format!(
                 "{} is no network namespace that can be entered",
                 self.path.display()
             )
-        })
+        })?;
+        let done = work();
+        drop(inside);
+        Ok(done)
+    }
+}
+
+/// The calling thread in another network namespace, for as long as this lives. To start a thread for
+/// each visit costs more than most visits: it has to be woken on another CPU, and to wake its caller.
+struct Inside {
+    own: File,
+}
+
+impl Inside {
+    fn enter(file: &File) -> io::Result<Self> {
+        // By the thread: `/proc/self` is the process's first one.
+        let own = File::open("/proc/thread-self/ns/net")?;
+        setns(file, CloneFlags::CLONE_NEWNET)?;
+        Ok(Self { own })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // It would do the node's work in the pod from now on.
+        if setns(&self.own, CloneFlags::CLONE_NEWNET).is_err() {
+            process::abort();
+        }
     }
 }
 
@@ -99,17 +108,12 @@ pub fn netns_at(path: &Path) -> io::Result<NetnsId> {
 
 fn identify(file: &File) -> io::Result<NetnsId> {
     let inode = file.metadata()?.ino();
-    let cookie = thread::scope(|scope| {
-        let inside = thread::Builder::new().name("netns".to_owned());
-        let inside = inside.spawn_scoped(scope, || {
-            setns(file, CloneFlags::CLONE_NEWNET)?;
-            let kind = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
-            let socket = socket(AddressFamily::Unix, kind.0, kind.1, None)?;
-            cookie(&socket)
-        })?;
-        let died = |_panic| io::Error::other("the thread in the netns died");
-        inside.join().map_err(died)
-    })?;
+    let socket = || -> io::Result<OwnedFd> {
+        let _inside = Inside::enter(file)?;
+        let kind = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+        Ok(socket(AddressFamily::Unix, kind.0, kind.1, None)?)
+    };
+    let cookie = socket().and_then(|socket| cookie(&socket));
     Ok(NetnsId {
         inode,
         // Before Linux 5.14 there is none.

@@ -187,8 +187,7 @@ impl Attachments {
     }
 
     /// How a program gets to a hook, as the device is. A link or a filter has its program replaced in its
-    /// place; and behind somebody's `ingress` qdisc a filter would be the wrong way where there is another
-    /// one.
+    /// place; and behind somebody's `ingress` qdisc a filter would be the wrong way where there is TCX.
     fn mechanism(&self, hook: Hook) -> Result<Mechanism> {
         let wanted = self.mechanisms.of(hook.program);
         let has_choice = wanted == Mechanism::Clsact && self.mechanisms.enis == Mechanism::Tcx;
