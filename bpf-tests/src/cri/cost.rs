@@ -2,6 +2,7 @@
 //! runs with a plugin that does nothing, and with the agent asked at its socket; beside other pods.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -22,6 +23,8 @@ const PREFIXES: u8 = 14;
 const BATCH: usize = 10;
 /// The runtime handler whose pods get the plugin that does nothing.
 const FLOOR: &str = "floor";
+/// Names the CNI plugin that is measured.
+const PLUGIN_VARIABLE: &str = "TOWPATH_CNI_BIN";
 
 /// Whom is asked for a pod's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,13 +188,15 @@ impl Node {
     }
 }
 
-/// Our plugin, beside the agent's binary.
+/// Our plugin: where a variable says, or beside the agent's binary.
 fn plugin() -> Result<PathBuf> {
-    let plugin = agent::binary()?.with_file_name("towpath-cni");
-    plugin
-        .try_exists()?
-        .then_some(plugin)
-        .context("there is no towpath-cni beside towpath: `cargo xtask bench` builds both")
+    let plugin = match env::var_os(PLUGIN_VARIABLE) {
+        Some(path) => path.into(),
+        None => agent::binary()?.with_file_name("towpath-cni"),
+    };
+    plugin.try_exists()?.then_some(plugin).with_context(|| {
+        format!("there is no towpath-cni: `cargo xtask bench` builds it and sets {PLUGIN_VARIABLE}")
+    })
 }
 
 /// A plugin that does nothing but to answer: a runtime takes no pod without an address.

@@ -12,12 +12,14 @@ use clap::{Args, ValueEnum};
 use crate::artifacts::{self, Metadata};
 use crate::console::note;
 use crate::setup::Need;
-use crate::{image, process, setup};
+use crate::{image, plugin, process, setup};
 
 /// The binary that measures.
 const BENCH: &str = "towpath-bench";
 /// Where it finds the agent, if not beside itself.
 const AGENT: &str = "TOWPATH_BIN";
+/// Where it finds the CNI plugin, if not beside the agent.
+const AGENTS_PLUGIN: &str = "TOWPATH_CNI_BIN";
 /// The package of the CNI plugin, which a runtime runs.
 const PLUGIN: &str = "towpath-cni";
 
@@ -116,6 +118,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         note("bench: building the agent as it is in the image");
         let metadata = Metadata::read_in(datapath_build::workspace_root())?;
         command.env(AGENT, image::build_agent(&metadata)?);
+        if options.runs_pods() {
+            command.env(AGENTS_PLUGIN, plugin::build(&metadata)?);
+        }
     }
     command.args(options.groups.iter().map(|group| group.name()));
     if options.quick {

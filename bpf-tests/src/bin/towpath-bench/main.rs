@@ -18,14 +18,24 @@ use options::{Group, Options};
 fn main() -> Result<()> {
     let options = Options::parse();
     let mut rows = Vec::new();
+    let mut ended = Ok(());
     for group in options.groups() {
-        rows.extend(match group {
-            Group::Program => program::measure(&options)?,
-            Group::Live => live::measure(&options)?,
-            Group::Growth => live::growth(&options)?,
-            Group::Agent => agent::measure(&options)?,
-            Group::Cri => cri::measure(&options)?,
-        });
+        let measured = match group {
+            Group::Program => program::measure(&options),
+            Group::Live => live::measure(&options),
+            Group::Growth => live::growth(&options),
+            Group::Agent => agent::measure(&options),
+            Group::Cri => cri::measure(&options),
+        };
+        match measured {
+            Ok(measured) => rows.extend(measured),
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
     }
-    report::show(&rows, &options)
+    // What one group lacks takes nothing from what was measured before.
+    report::show(&rows, &options)?;
+    ended
 }
