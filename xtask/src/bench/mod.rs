@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// Groups to measure; without any all of them, or with --compare those that take no hour.
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// Fewer rounds, and nothing larger than 1,000 endpoints: about four minutes.
+    /// Fewer rounds, and nothing larger than 1,000 endpoints: about three minutes.
     #[arg(long)]
     quick: bool,
     /// Also write the results to this file as JSON.

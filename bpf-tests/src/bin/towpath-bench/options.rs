@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// Groups to measure; all of them when none is named.
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// Fewer rounds, and nothing larger than 1,000 endpoints: about four minutes.
+    /// Fewer rounds, and nothing larger than 1,000 endpoints: about three minutes.
     #[arg(long)]
     pub(crate) quick: bool,
     /// One short round of everything in the group `program`: shows that all of it can be measured.
