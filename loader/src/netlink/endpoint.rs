@@ -161,8 +161,8 @@ async fn inside(
     endpoint: &Endpoint,
     protocol: u8,
 ) -> anyhow::Result<()> {
-    let interface = endpoint.owner.interface.clone();
-    let device = ifindex(pod, &interface).await?;
+    let interface = &endpoint.owner.interface;
+    let device = ifindex(pod, interface).await?;
     let loopback = ifindex(pod, "lo").await?;
     apply::links::set_up(pod, loopback).await?;
     let families = Family::ALL.map(|family| (family, addresses(endpoint, family)));
@@ -174,7 +174,7 @@ async fn inside(
         // the family off by default.
         netns.run(|| {
             for (name, value) in [("accept_ra", "0"), ("disable_ipv6", "0")] {
-                sysctl::write(&sysctl::path(Family::V6, Some(&interface), name), value)?;
+                sysctl::write(&sysctl::path(Family::V6, Some(interface), name), value)?;
             }
             anyhow::Ok(())
         })??;

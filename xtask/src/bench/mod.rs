@@ -19,7 +19,7 @@ const BENCH: &str = "towpath-bench";
 /// Where it finds the agent, if not beside itself.
 const AGENT: &str = "TOWPATH_BIN";
 /// Where it finds the CNI plugin, if not beside the agent.
-const AGENTS_PLUGIN: &str = "TOWPATH_CNI_BIN";
+const PLUGIN_BINARY: &str = "TOWPATH_CNI_BIN";
 /// The package of the CNI plugin, which a runtime runs.
 const PLUGIN: &str = "towpath-cni";
 
@@ -119,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let metadata = Metadata::read_in(datapath_build::workspace_root())?;
         command.env(AGENT, image::build_agent(&metadata)?);
         if options.runs_pods() {
-            command.env(AGENTS_PLUGIN, plugin::build(&metadata)?);
+            command.env(PLUGIN_BINARY, plugin::build(&metadata)?);
         }
     }
     command.args(options.groups.iter().map(|group| group.name()));
