@@ -52,7 +52,6 @@ const CHOICES: [Choice; 5] = [
             "clsact::a_filter_or_qdisc",
             "clsact::an_ingress_qdisc",
             "clsact::filters_of_others",
-            "clsact::our_qdisc_goes",
         ],
     },
     Choice {
