@@ -1,17 +1,8 @@
 //! Counting outcomes.
 
-use datapath_common::counter::Program;
-use datapath_common::outcome::Outcome;
-
 use crate::maps;
 
-/// Counts a packet of `bytes` bytes once, under its outcome.
-#[inline(always)]
-pub(crate) fn outcome(program: Program, outcome: Outcome, bytes: u32) {
-    slot(program.slot(outcome), bytes);
-}
-
-/// Counts a packet in a slot.
+/// Counts a packet of `bytes` bytes in a slot.
 #[inline(always)]
 pub(crate) fn slot(slot: u32, bytes: u32) {
     if let Some(counter) = maps::counter(slot) {

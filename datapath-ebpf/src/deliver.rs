@@ -11,6 +11,8 @@ use datapath_common::outcome::{DropReason, Verdict};
 use crate::cache;
 use crate::family::{Family, Ip};
 use crate::fault;
+use crate::mark::Mark;
+use crate::nat::Inside;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect;
 use crate::settings;
@@ -60,6 +62,60 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
 #[inline(always)]
 pub(crate) fn is_via_stack(endpoint: &AddressEntry) -> bool {
     settings::takes_stack() || (endpoint.is_via_stack() && !fault::has(Fault::ShapingIgnored))
+}
+
+/// How a packet that is for a pod came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// With the pod's own address.
+    Own,
+    /// With a translation address.
+    Translated,
+    /// With that, and of a flow that takes the stack.
+    OfStack,
+}
+
+impl Arrival {
+    /// That of an answer to a translated flow.
+    #[inline(always)]
+    pub(crate) fn of(inside: Inside) -> Self {
+        if inside.stack && settings::notes_stack() {
+            Self::OfStack
+        } else {
+            Self::Translated
+        }
+    }
+}
+
+/// Delivers to a pod, or hands to the stack what cannot be, or all where that is the way.
+#[inline(always)]
+pub(crate) fn into_pod<F: Family>(
+    packet: &mut Packet,
+    ip: &Ip,
+    endpoint: &AddressEntry,
+    eni: u8,
+    arrival: Arrival,
+) -> Result<Verdict, DropReason> {
+    if is_via_stack(endpoint) {
+        packet.set_mark(Mark::of_ingress(eni));
+        return Ok(match arrival {
+            Arrival::Own => Verdict::Stack,
+            Arrival::Translated | Arrival::OfStack => Verdict::StackReturned,
+        });
+    }
+    if matches!(arrival, Arrival::OfStack) {
+        packet.set_mark(Mark::of_ingress(eni));
+        return Ok(Verdict::StackFlowReturned);
+    }
+    if let Some(exception) = exception(packet, ip, endpoint.mtu())? {
+        packet.set_mark(Mark::of_ingress(eni).exception());
+        return Ok(exception);
+    }
+    to_endpoint::<F>(packet, endpoint)?;
+    Ok(match arrival {
+        Arrival::Own => Verdict::Local,
+        Arrival::Translated | Arrival::OfStack => Verdict::Returned,
+    })
 }
 
 /// Delivers into the namespace of a local endpoint.

@@ -1,6 +1,8 @@
 //! How a pod's packet leaves the node: by which ENI, and with which source. The same for what a pod
 //! sends and for what the stack sends on for it.
 
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::{
@@ -9,19 +11,21 @@ use datapath_common::masquerade::{
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::cache;
-use crate::family::{Family, Ip, Piece};
+use crate::family::{Family, Piece};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Came, Mapping, PRIMARY, Sender, Side, Tables};
+use crate::nat::{self, Came, Mapping, PRIMARY, Sender, Side};
 use crate::packet::Packet;
 use crate::redirect;
 use crate::rewrite::{Side as Place, rewrite};
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
+use crate::verdict::Code;
 use crate::way::Way;
+use crate::work::{self, Parts, global, work};
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,8 +37,8 @@ pub(crate) enum Origin {
 }
 
 /// A pod's packet that leaves the node.
-struct Leaving<'a> {
-    ip: &'a Ip,
+#[derive(Clone, Copy)]
+pub(crate) struct Leaving {
     sender: Sender,
     question: Question,
     /// Whether its flow may be a translated one, or one from the outside, whatever policy says of new
@@ -54,18 +58,14 @@ enum Action {
     Take(Way),
 }
 
-/// Sends a pod's packet out. Its destination is none of this node.
+/// Says what [`leave`] has to know of a pod's packet that leaves the node.
 #[inline(always)]
-pub(crate) fn leave<F: Tables>(
-    packet: &mut Packet,
-    ip: &Ip,
+pub(crate) fn prepare<F: Family>(
     source: &AddressEntry,
     owner: &EniEntry,
     class: DestinationClass,
-    origin: Origin,
-) -> Result<Verdict, DropReason> {
+) -> Result<(), DropReason> {
     let leaving = Leaving {
-        ip,
         sender: Sender {
             endpoint: source.identity(),
             policy: if fault::has(Fault::OwnerExit) {
@@ -89,8 +89,52 @@ pub(crate) fn leave<F: Tables>(
         },
         may_be_translated: true,
     };
-    let (exit, verdict) = match action::<F>(packet, leaving, origin)? {
-        Action::Keep(verdict) => (owner, verdict),
+    work::write(work()?.leaving(), leaving);
+    Ok(())
+}
+
+/// Sends a pod's packet out that was prepared for, and whose IP header is the one that is kept.
+#[inline(always)]
+pub(crate) fn leave<F: Family>(packet: &Packet, origin: Origin) -> Code {
+    Code::from_register(match origin {
+        Origin::Pod => sent_by_pod::<F>(packet.skb()),
+        Origin::Stack => sent_by_stack::<F>(packet.skb()),
+    })
+}
+
+// One for each origin: what becomes of the other's packets is not in the same program then.
+global! {
+    #[doc = "The number of what became of a packet that a pod sends."]
+    sent_by_pod(skb: *mut __sk_buff) = leave_pod_v4, leave_pod_v6: run_pod;
+    #[doc = "The number of what became of a packet that the stack sends for a pod."]
+    sent_by_stack(skb: *mut __sk_buff) = leave_stack_v4, leave_stack_v6: run_stack;
+}
+
+#[inline(always)]
+fn run_pod<F: Family>(skb: *mut __sk_buff) -> u32 {
+    run::<F>(skb, Origin::Pod)
+}
+
+#[inline(always)]
+fn run_stack<F: Family>(skb: *mut __sk_buff) -> u32 {
+    run::<F>(skb, Origin::Stack)
+}
+
+#[inline(always)]
+fn run<F: Family>(skb: *mut __sk_buff, origin: Origin) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    Code::of(send::<F>(&mut packet, origin)).to_register()
+}
+
+/// Sends the packet out that the work is about.
+#[inline(always)]
+fn send<F: Family>(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
+    let work = work()?;
+    // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
+    let leaving = unsafe { &mut *work.leaving() };
+    let owner = leaving.sender.owner;
+    let (exit, verdict) = match action::<F>(packet, work, leaving, origin)? {
+        Action::Keep(verdict) => (eni(owner)?, verdict),
         Action::Translate(ports, mapping) => {
             let (exit, snat) = exit::<F>(mapping.eni)?;
             rewrite::<F>(packet, &ports, Place::Source, snat, mapping.port)?;
@@ -104,11 +148,17 @@ pub(crate) fn leave<F: Tables>(
         }
         Action::Take(way) => {
             // It is none that a packet of this action has.
-            let verdict = way.take(packet, source.eni());
+            let verdict = way.take(packet, owner);
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    out::<F>(packet, exit, owner.mtu(), origin, verdict)
+    out::<F>(packet, exit, eni(owner)?.mtu(), origin, verdict)
+}
+
+/// An ENI by its number.
+#[inline(always)]
+fn eni(number: u8) -> Result<&'static EniEntry, DropReason> {
+    maps::eni(number).ok_or(DropReason::EniNotReady)
 }
 
 /// Whether a flow that a pod opens to this destination is translated, if its pool is.
@@ -127,12 +177,13 @@ pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
 
 /// Decides how a packet leaves.
 #[inline(always)]
-fn action<F: Tables>(
+fn action<F: Family>(
     packet: &mut Packet,
-    mut leaving: Leaving<'_>,
+    work: Parts,
+    leaving: &mut Leaving,
     origin: Origin,
 ) -> Result<Action, DropReason> {
-    let ip = leaving.ip;
+    let ip = work::read(work.ip());
     if fault::has(Fault::SkipIgnored) {
         leaving.question.pool = PoolPolicy::Masquerade;
     }
@@ -164,8 +215,10 @@ fn action<F: Tables>(
             }
             match (read, ruling) {
                 (Ok(Transport::Ports(ports)), _) => ports,
-                (Ok(Transport::Error), _) => return error::<F>(packet, leaving, ruling, origin),
-                (Ok(Transport::None), _) => return unknown(&leaving),
+                (Ok(Transport::Error), _) => {
+                    return error::<F>(packet, work, leaving, ruling, origin);
+                }
+                (Ok(Transport::None), _) => return unknown(leaving),
                 // Cut short, it belongs to no translated flow; what becomes of it else is not for
                 // us.
                 (Err(_), Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
@@ -173,7 +226,7 @@ fn action<F: Tables>(
             }
         }
         Piece::Later => match (fragment::recall(ip), ruling) {
-            (Some(ports), _) if fragment::is_portless(&ports) => return unknown(&leaving),
+            (Some(ports), _) if fragment::is_portless(&ports) => return unknown(leaving),
             (Some(ports), _) => ports,
             (None, _) if goes_by_notes(origin) => {
                 return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
@@ -183,7 +236,7 @@ fn action<F: Tables>(
         },
     };
     fragment::note(ip, &ports)?;
-    with_ports::<F>(packet, leaving, ports, origin)
+    with_ports::<F>(packet, work, leaving, ports, origin)
 }
 
 /// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind
@@ -195,13 +248,14 @@ fn goes_by_notes(origin: Origin) -> bool {
 
 /// Decides on a packet with ports, and has its flow noted if the stack carries it.
 #[inline(always)]
-fn with_ports<F: Tables>(
+fn with_ports<F: Family>(
     packet: &Packet,
-    leaving: Leaving<'_>,
+    work: Parts,
+    leaving: &mut Leaving,
     ports: Ports,
     origin: Origin,
 ) -> Result<Action, DropReason> {
-    let (ip, sender) = (leaving.ip, leaving.sender);
+    let (ip, sender) = (work::read(work.ip()), leaving.sender);
     let tuple = PodTuple::new(
         ports.protocol,
         ip.source,
@@ -209,16 +263,16 @@ fn with_ports<F: Tables>(
         ip.destination,
         ports.destination,
     );
-    let action = of_flow::<F>(packet, leaving, &tuple, ports, origin)?;
+    nat::ask(work, tuple, sender, ports.tcp_flags);
+    let action = of_flow::<F>(packet, work, leaving, ports, origin)?;
     let is_noted =
         settings::notes_stack() && matches!(origin, Origin::Stack) && !packet.is_exception();
     match action {
         Action::Keep(_) if is_noted => {
-            let came = Came::Eni(sender.owner);
-            nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Pod, came)?;
+            nat::note_stack(work, Side::Pod, Came::Eni(sender.owner))?;
         }
         Action::Translate(_, mapping) if is_noted => {
-            nat::take_stack::<F>(&tuple, sender, mapping)?;
+            nat::take_stack(mapping);
         }
         Action::Keep(_) | Action::Translate(..) | Action::TranslateError(_) | Action::Take(_) => {}
     }
@@ -227,32 +281,29 @@ fn with_ports<F: Tables>(
 
 /// Decides on a packet by its flow.
 #[inline(always)]
-fn of_flow<F: Tables>(
+fn of_flow<F: Family>(
     packet: &Packet,
-    mut leaving: Leaving<'_>,
-    tuple: &PodTuple,
+    work: Parts,
+    leaving: &mut Leaving,
     ports: Ports,
     origin: Origin,
 ) -> Result<Action, DropReason> {
-    let (sender, flags) = (leaving.sender, ports.tcp_flags);
+    let sender = leaving.sender;
     // A translated flow stays one, whatever the remote sends to the pod's own address, or through a
     // node port.
-    if leaving.may_be_translated {
-        let known = nat::known::<F>(tuple, sender, flags)
-            .or_else(|| nat::known_elsewhere::<F>(tuple, sender, flags));
-        if let Some(mapping) = known {
-            // Conntrack, which has seen this flow, is to see all of it.
-            let goes_up =
-                mapping.stack && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
-            return Ok(if goes_up {
-                Action::Take(Way::Stack(Came::Eni(sender.owner)))
-            } else {
-                Action::Translate(ports, mapping)
-            });
-        }
+    if leaving.may_be_translated
+        && let Some(mapping) = nat::known()
+    {
+        // Conntrack, which has seen this flow, is to see all of it.
+        let goes_up = mapping.stack && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
+        return Ok(if goes_up {
+            Action::Take(Way::Stack(Came::Eni(sender.owner)))
+        } else {
+            Action::Translate(ports, mapping)
+        });
     }
     if goes_by_notes(origin)
-        && let Some(eni) = nat::stack_known(tuple, sender, flags, Side::Pod)
+        && let Some(eni) = nat::stack_known(Side::Pod)
         && !fault::has(Fault::StackPassed)
     {
         return Ok(Action::Take(Way::Stack(eni)));
@@ -261,19 +312,19 @@ fn of_flow<F: Tables>(
         return Ok(Action::Keep(Verdict::Eni));
     }
     leaving.question.opening = ports.opening;
-    if nat::inbound::known(tuple, sender.endpoint, flags) {
+    if nat::is_inbound() {
         leaving.question.flow = KnownFlow::Inbound;
     }
     match decide(&leaving.question) {
         Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
         Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
         Decision::NoteInbound => {
-            nat::note_inbound::<F>(tuple, sender, flags)?;
+            nat::note_inbound()?;
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
             let (_, snat) = exit::<F>(sender.policy)?;
-            let mapping = nat::open::<F>(packet, tuple, sender, snat, flags)?;
+            let mapping = nat::open(work, packet, snat)?;
             Ok(Action::Translate(ports, mapping))
         }
         // Its flow would have been found above.
@@ -285,14 +336,14 @@ fn of_flow<F: Tables>(
 /// Decides on an ICMP error of a pod. It belongs to the flow of the packet that it quotes, which
 /// is one that the pod received.
 #[inline(always)]
-fn error<F: Tables>(
+fn error<F: Family>(
     packet: &Packet,
-    mut leaving: Leaving<'_>,
+    work: Parts,
+    leaving: &mut Leaving,
     ruling: Ruling,
     origin: Origin,
 ) -> Result<Action, DropReason> {
     leaving.question.opening = Opening::Belongs;
-    let ip = leaving.ip;
     let inner = match (icmp_error::inner::<F>(packet), ruling) {
         (Ok(inner), _) => inner,
         // A cut quote is like a cut packet.
@@ -300,29 +351,30 @@ fn error<F: Tables>(
         (Err(reason), _) => return Err(reason),
     };
     // A pod has no say in another's flows.
-    if let Some(inner) = inner.filter(|inner| inner.destination == ip.source) {
-        let tuple = inner.answered();
+    let source = work::read(work.ip()).source;
+    if let Some(inner) = inner.filter(|inner| inner.destination == source) {
+        nat::ask(work, inner.answered(), leaving.sender, 0);
         if leaving.may_be_translated
-            && let Some(mapping) = nat::peek::<F>(&tuple, leaving.sender)
+            && let Some(mapping) = nat::peek()
         {
             return Ok(Action::TranslateError(mapping));
         }
         if goes_by_notes(origin)
-            && let Some(eni) = nat::peek_stack(&tuple, leaving.sender)
+            && let Some(eni) = nat::peek_stack()
             && !fault::has(Fault::StackErrorPassed)
         {
             return Ok(Action::Take(Way::Stack(eni)));
         }
-        if leaving.may_be_translated && nat::inbound::peek(&tuple, leaving.sender.endpoint) {
+        if leaving.may_be_translated && nat::peek_inbound() {
             leaving.question.flow = KnownFlow::Inbound;
         }
     }
-    unknown(&leaving)
+    unknown(leaving)
 }
 
 /// Decides on a packet that no translated flow is known for and that opens none.
 #[inline(always)]
-fn unknown(leaving: &Leaving<'_>) -> Result<Action, DropReason> {
+fn unknown(leaving: &Leaving) -> Result<Action, DropReason> {
     match decide(&leaving.question) {
         Decision::Untranslated(Why::Inbound) => Ok(Action::Keep(Verdict::Inbound)),
         Decision::Untranslated(_) => Ok(Action::Keep(Verdict::Eni)),
@@ -336,7 +388,7 @@ fn unknown(leaving: &Leaving<'_>) -> Result<Action, DropReason> {
 /// An ENI by which translated packets leave, and the address that they carry.
 #[inline(always)]
 pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), DropReason> {
-    let eni = maps::eni(number).ok_or(DropReason::EniNotReady)?;
+    let eni = eni(number)?;
     let snat = F::addresses(eni).snat;
     if snat.is_unspecified() {
         return Err(DropReason::NoTranslationAddress);

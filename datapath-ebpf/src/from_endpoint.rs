@@ -1,5 +1,7 @@
 //! What a pod sends.
 
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type};
@@ -11,22 +13,23 @@ use crate::family::{Family, Ip, V4, V6};
 use crate::fault;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{Side, Tables};
+use crate::nat::Side;
 use crate::packet::Packet;
+use crate::verdict::Code;
 use crate::way;
-use crate::work;
+use crate::work::{self, Step, global};
 
 /// Decides on a frame from a pod.
 #[inline(always)]
-pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
+pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     // The kernel would strip a priority tag behind us, and forward what we have not looked at.
     if packet.has_vlan_tag() {
         return Err(DropReason::VlanTagged);
     }
     match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => ip::<V4>(packet),
-        ether_type::IPV6 => ip::<V6>(packet),
-        ether_type::ARP => Ok(Verdict::Arp),
+        ether_type::IPV4 => Ok(ip::<V4>(packet)),
+        ether_type::IPV6 => Ok(ip::<V6>(packet)),
+        ether_type::ARP => Ok(Verdict::Arp.into()),
         ether_type::VLAN | ether_type::SERVICE_VLAN => Err(DropReason::VlanTagged),
         _ => Err(DropReason::NotIp),
     }
@@ -34,10 +37,29 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
 
 /// Decides on an IP packet from a pod.
 #[inline(always)]
-fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+fn ip<F: Family>(packet: &Packet) -> Code {
+    match decided::<F>(packet.skb()) {
+        Step::LEAVE => egress::leave::<F>(packet, Origin::Pod),
+        number => Code::from_register(number),
+    }
+}
+
+global! {
+    #[doc = "The number of the next step."]
+    decided(skb: *mut __sk_buff) = from_pod_v4, from_pod_v6: run_decided;
+}
+
+#[inline(always)]
+fn run_decided<F: Family>(skb: *mut __sk_buff) -> u32 {
+    Step::to_number(decide::<F>(&mut Packet::new(TcContext::new(skb))))
+}
+
+/// Finds out where a packet goes; within the node, brings it there.
+#[inline(always)]
+fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
     let ip = work::keep(F::parse(packet)?)?;
     let Some(source) = maps::address(ip.source).filter(|entry| is_of(entry, packet)) else {
-        return link_local_source::<F>(packet, ip);
+        return link_local_source::<F>(packet, ip).map(Step::Done);
     };
     let mark = Mark::eni(source.eni());
     if ip.destination.is_multicast_or_broadcast() {
@@ -51,7 +73,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         // leave by the ENI that it came by.
         let way = way::of::<F>(packet, source, Side::Pod)?;
         if let Some(verdict) = way.take(packet, source.eni()) {
-            return Ok(verdict);
+            return Ok(Step::Done(verdict));
         }
         if !destination.is_endpoint() {
             return Ok(to_stack(packet, mark, Verdict::Host));
@@ -63,7 +85,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
             return Ok(to_stack(packet, mark.exception(), verdict));
         }
         deliver::to_endpoint::<F>(packet, destination)?;
-        return Ok(Verdict::Local);
+        return Ok(Step::Done(Verdict::Local));
     }
     let class = maps::destination(ip.destination);
     if class.contains(DestinationClass::SERVICE) {
@@ -78,7 +100,7 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     }
     match deliver::exception(packet, ip, eni.mtu())? {
         Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
-        None => egress::leave::<F>(packet, ip, source, eni, class, Origin::Pod),
+        None => egress::prepare::<F>(source, eni, class).map(|()| Step::Leave),
     }
 }
 
@@ -108,7 +130,7 @@ fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, Dro
 /// Hands a packet to the stack with a mark, by which the stack takes the owner's ENI if it
 /// forwards the packet.
 #[inline(always)]
-fn to_stack(packet: &mut Packet, mark: Mark, verdict: Verdict) -> Verdict {
+fn to_stack(packet: &mut Packet, mark: Mark, verdict: Verdict) -> Step {
     packet.set_mark(mark);
-    verdict
+    Step::Done(verdict)
 }

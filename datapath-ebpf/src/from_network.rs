@@ -1,68 +1,92 @@
 //! What the VPC delivers.
 
-use datapath_common::abi::{AddressEntry, DestinationClass, FlowKey, PodTuple};
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type, protocol};
 use datapath_common::masquerade::Opening;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::deliver;
+use crate::answer;
+use crate::deliver::{self, Arrival};
 use crate::egress;
-use crate::family::{Ip, Piece, V4, V6};
+use crate::family::{Family, Ip, Piece, V4, V6};
 use crate::fault;
-use crate::fragment;
-use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Inside, PRIMARY, Sender, Side as Direction, Tables};
+use crate::nat::{self, PRIMARY, Sender, Side as Direction};
 use crate::packet::Packet;
-use crate::rewrite::{Side, rewrite};
-use crate::settings;
 use crate::transport::{self, Ports, Transport};
+use crate::verdict::Code;
 use crate::way::{self, Way};
-use crate::work;
+use crate::work::{self, Step, global, work};
 
 /// Decides on a frame from an ENI.
 #[inline(always)]
-pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
+pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     // Promiscuous mode brings others' frames; a VLAN tag makes it another network's.
     if !packet.is_for_host() || packet.has_vlan_tag() {
-        return Ok(Verdict::ForeignFrame);
+        return Ok(Verdict::ForeignFrame.into());
     }
     match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => ip::<V4>(packet),
-        ether_type::IPV6 => ip::<V6>(packet),
-        _ => Ok(Verdict::ForeignFrame),
+        ether_type::IPV4 => Ok(ip::<V4>(packet)),
+        ether_type::IPV6 => Ok(ip::<V6>(packet)),
+        _ => Ok(Verdict::ForeignFrame.into()),
     }
 }
 
 /// Decides on an IP packet from an ENI.
 #[inline(always)]
-fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+fn ip<F: Family>(packet: &mut Packet) -> Code {
+    let mut number = decided::<F>(packet.skb());
+    if let Some(eni) = Step::answered_eni(number) {
+        number = answer::decided::<F>(packet, eni);
+    }
+    let code = Code::from_register(number);
+    if is_for_stack(code) {
+        mark_for_stack(packet);
+    }
+    code
+}
+
+global! {
+    #[doc = "The number of the next step."]
+    decided(skb: *mut __sk_buff) = from_vpc_v4, from_vpc_v6: run_decided;
+}
+
+#[inline(always)]
+fn run_decided<F: Family>(skb: *mut __sk_buff) -> u32 {
+    Step::to_number(decide::<F>(&mut Packet::new(TcContext::new(skb))))
+}
+
+/// Finds out for whom a packet is; brings a pod's there.
+#[inline(always)]
+fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
     let ip = work::keep(F::parse(packet)?)?;
     if ip.destination.is_multicast_or_broadcast() {
-        return Ok(to_stack(packet, Verdict::Multicast));
+        return Ok(Step::Done(Verdict::Multicast));
     }
     // No map holds a link-local IPv6 address.
     if ip.destination.is_v6_link_local() {
-        return Ok(to_stack(packet, Verdict::NotForPod));
+        return Ok(Step::Done(Verdict::NotForPod));
     }
     match maps::address(ip.destination) {
-        Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, ip, entry),
-        Some(entry) if entry.is_translation() => answer::<F>(packet, ip, entry.eni()),
-        Some(_host) => Ok(to_stack(packet, Verdict::NotForPod)),
+        Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, ip, entry).map(Step::Done),
+        Some(entry) if entry.is_translation() => Ok(Step::Answer(entry.eni())),
+        Some(_host) => Ok(Step::Done(Verdict::NotForPod)),
         None if maps::destination(ip.destination).contains(DestinationClass::BLOCK) => {
             Err(DropReason::NoEndpoint)
         }
-        None => Ok(to_stack(packet, Verdict::NotForPod)),
+        None => Ok(Step::Done(Verdict::NotForPod)),
     }
 }
 
 /// Delivers to a pod what its owner ENI received. The cloud delivers nothing for the pod by
 /// another one.
 #[inline(always)]
-fn to_endpoint<F: Tables>(
+fn to_endpoint<F: Family>(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
@@ -76,82 +100,26 @@ fn to_endpoint<F: Tables>(
     if owner != packet.ifindex() && !fault::has(Fault::AnyEni) {
         return Err(DropReason::WrongEni);
     }
-    let mark = ingress_mark(endpoint.eni());
-    match way::of::<F>(packet, endpoint, Direction::Outside)? {
-        Way::Direct => {}
-        Way::Stack(_) => {
-            packet.set_mark(mark);
-            return Ok(Verdict::StackFlow);
-        }
-        Way::Reordered => {
-            // The first piece has the ports: its flow is opened from the outside as any other.
-            inbound::<F>(packet, ip, endpoint)?;
-            packet.set_mark(mark.exception());
-            return Ok(Verdict::Reordered);
-        }
+    let mark = Mark::of_ingress(endpoint.eni());
+    let way = way::of::<F>(packet, endpoint, Direction::Outside)?;
+    if matches!(way, Way::Stack(_)) {
+        packet.set_mark(mark);
+        return Ok(Verdict::StackFlow);
     }
+    // Of a datagram out of order the first piece has the ports: its flow is opened from the outside as
+    // any other.
     inbound::<F>(packet, ip, endpoint)?;
-    into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
-}
-
-/// How a packet that is for a pod came.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Arrival {
-    /// With the pod's own address.
-    Own,
-    /// With a translation address.
-    Translated,
-    /// With that, and of a flow that takes the stack.
-    OfStack,
-}
-
-impl Arrival {
-    /// That of an answer to a translated flow.
-    #[inline(always)]
-    fn of(inside: Inside) -> Self {
-        if inside.stack && settings::notes_stack() {
-            Self::OfStack
-        } else {
-            Self::Translated
-        }
+    if matches!(way, Way::Reordered) {
+        packet.set_mark(mark.exception());
+        return Ok(Verdict::Reordered);
     }
-}
-
-/// Delivers to a pod, or hands to the stack what cannot be, or all where that is the way.
-#[inline(always)]
-fn into_pod<F: Tables>(
-    packet: &mut Packet,
-    ip: &Ip,
-    endpoint: &AddressEntry,
-    eni: u8,
-    arrival: Arrival,
-) -> Result<Verdict, DropReason> {
-    if deliver::is_via_stack(endpoint) {
-        packet.set_mark(ingress_mark(eni));
-        return Ok(match arrival {
-            Arrival::Own => Verdict::Stack,
-            Arrival::Translated | Arrival::OfStack => Verdict::StackReturned,
-        });
-    }
-    if matches!(arrival, Arrival::OfStack) {
-        packet.set_mark(ingress_mark(eni));
-        return Ok(Verdict::StackFlowReturned);
-    }
-    if let Some(exception) = deliver::exception(packet, ip, endpoint.mtu())? {
-        packet.set_mark(ingress_mark(eni).exception());
-        return Ok(exception);
-    }
-    deliver::to_endpoint::<F>(packet, endpoint)?;
-    Ok(match arrival {
-        Arrival::Own => Verdict::Local,
-        Arrival::Translated | Arrival::OfStack => Verdict::Returned,
-    })
+    deliver::into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
 }
 
 /// Notes what is opened from a source that the pod's own packets to it would be translated for,
 /// so that the answers are not. TCP is noted when the pod accepts: a scan leaves nothing behind.
 #[inline(always)]
-fn inbound<F: Tables>(
+fn inbound<F: Family>(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
@@ -181,16 +149,18 @@ fn inbound<F: Tables>(
         policy: endpoint.eni(),
         owner: endpoint.eni(),
     };
+    nat::ask(work()?, tuple, sender, ports.tcp_flags);
     if is_tcp {
-        nat::see_inbound::<F>(&tuple, sender, ports.tcp_flags)
+        nat::see_inbound();
+        Ok(())
     } else {
-        nat::note_inbound::<F>(&tuple, sender, 0)
+        nat::note_inbound()
     }
 }
 
 /// The ports of a packet from the outside that opens a flow.
 #[inline(always)]
-fn opening<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn opening<F: Family>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     let may_open = !fault::has(Fault::InboundIgnored)
         && matches!(ip.fragment, Piece::Whole | Piece::First)
         && egress::is_translated::<F>(ip.source);
@@ -212,107 +182,20 @@ fn last_word(packet: &Packet, ip: &Ip) -> Option<Ports> {
     is_whole.then(|| transport::last_word(packet, ip)).flatten()
 }
 
-/// Translates back what answers a translated flow; all else is for the host's own sockets.
+/// Whether the stack gets a packet that is for no pod.
 #[inline(always)]
-fn answer<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, DropReason> {
-    // The cloud delivers to the ENI that has the address.
-    if maps::eni(eni).is_none_or(|entry| entry.ifindex() != packet.ifindex()) {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    }
-    let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
-            Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return error::<F>(packet, ip, eni),
-            Ok(Transport::None) | Err(_) => return Ok(to_stack(packet, Verdict::NotForPod)),
-        },
-        Piece::Later => match fragment::recall(ip) {
-            Some(ports) => ports,
-            None => return Ok(to_stack(packet, Verdict::NotForPod)),
-        },
-    };
-    if !nat::in_range(ports.destination) {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    }
-    let (remote, port) = (ports.source, ports.destination);
-    let key = FlowKey::new(eni, ports.protocol, ip.source, remote, port);
-    let Some(inside) = nat::answered::<F>(&key, ports.tcp_flags) else {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    };
-    fragment::note(ip, &ports)?;
-    if inside.is_host() {
-        if inside.port != port {
-            let address = ip.destination;
-            rewrite::<F>(packet, &ports, Side::Destination, address, inside.port)?;
-        }
-        return Ok(to_stack(packet, Verdict::HostReturned));
-    }
-    let endpoint = endpoint(inside)?;
-    rewrite::<F>(packet, &ports, Side::Destination, inside.pod, inside.port)?;
-    into_pod::<F>(packet, ip, endpoint, eni, Arrival::of(inside))
+fn is_for_stack(code: Code) -> bool {
+    code.is(Verdict::Multicast) || code.is(Verdict::NotForPod) || code.is(Verdict::HostReturned)
 }
 
-/// Translates back an ICMP error about a translated flow: the packet that it quotes is one that we
-/// sent.
+/// Marks what a secondary ENI received with that ENI, so that what the node forwards or answers leaves
+/// the way it came.
 #[inline(always)]
-fn error<F: Tables>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Verdict, DropReason> {
-    let Ok(Some(inner)) = icmp_error::inner::<F>(packet) else {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    };
-    if inner.source != ip.destination || !nat::in_range(inner.source_port) {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    }
-    let key = FlowKey::new(
-        eni,
-        inner.protocol,
-        inner.destination,
-        inner.destination_port,
-        inner.source_port,
-    );
-    let Some(inside) = nat::peek_answered::<F>(&key) else {
-        return Ok(to_stack(packet, Verdict::NotForPod));
-    };
-    if inside.is_host() {
-        if inside.port != inner.source_port {
-            let (address, port) = (ip.destination, inside.port);
-            icmp_error::rewrite_error::<F>(packet, Side::Source, address, port, None)?;
-        }
-        return Ok(to_stack(packet, Verdict::HostReturned));
-    }
-    let endpoint = endpoint(inside)?;
-    let (side, port, outer) = (Side::Source, inside.port, Some(Side::Destination));
-    icmp_error::rewrite_error::<F>(packet, side, inside.pod, port, outer)?;
-    into_pod::<F>(packet, ip, endpoint, eni, Arrival::of(inside))
-}
-
-/// The endpoint whose flow it is. The next one with the address has no part in it.
-#[inline(always)]
-fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
-    maps::address(inside.pod)
-        .filter(|entry| entry.is_endpoint())
-        .filter(|entry| entry.identity() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
-        .ok_or(DropReason::NoEndpoint)
-}
-
-/// Hands a packet to the stack; on a secondary ENI with that ENI's mark, so that what the node
-/// forwards or answers leaves the way it came.
-#[inline(always)]
-fn to_stack(packet: &mut Packet, verdict: Verdict) -> Verdict {
+fn mark_for_stack(packet: &mut Packet) {
     let device = packet.ifindex();
     // The primary, which carries most of the host's traffic, pays no hash look-up.
     let is_primary = maps::eni(PRIMARY).is_some_and(|primary| primary.ifindex() == device);
     if !is_primary && let Some(number) = maps::secondary_eni(device) {
-        packet.set_mark(ingress_mark(number));
-    }
-    verdict
-}
-
-/// The mark of what an ENI received: the primary's traffic stays unmarked and takes the host's own
-/// routes.
-#[inline(always)]
-fn ingress_mark(number: u8) -> Mark {
-    if number == PRIMARY {
-        Mark::NONE
-    } else {
-        Mark::eni(number)
+        packet.set_mark(Mark::of_ingress(number));
     }
 }

@@ -16,7 +16,7 @@ use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::rewrite::{self, Side};
 use crate::transport::{self, ChecksumField};
-use crate::work::{self, Edit, from_number, global, reason, to_number, work};
+use crate::work::{self, Edit, Parts, from_number, global, reason, to_number, work};
 
 /// What an error must quote of a transport header (RFC 792), and what Linux asks for.
 const QUOTED: usize = 8;
@@ -135,10 +135,7 @@ fn run_read<F: Family>(skb: *mut __sk_buff) -> u32 {
 #[inline(always)]
 fn run_rewrite<F: Family>(skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    to_number(work().and_then(|work| {
-        let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
-        edit::<F>(&mut packet, ip, inner, work::read(work.edit()))
-    }))
+    to_number(work().and_then(|work| edit::<F>(&mut packet, work)))
 }
 
 #[inline(always)]
@@ -182,25 +179,21 @@ fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropRe
 }
 
 #[inline(always)]
-fn edit<F: Family>(
-    packet: &mut Packet,
-    ip: &Ip,
-    inner: &Inner,
-    edit: &Edit,
-) -> Result<(), DropReason> {
+fn edit<F: Family>(packet: &mut Packet, work: Parts) -> Result<(), DropReason> {
+    let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
     let Edit {
         side: inner_side,
         to,
         to_port,
         outer,
-    } = *edit;
+    } = *work::read(work.edit());
     let (from, from_port) = inner.of(inner_side);
     let port_offset = transport::port_offset::<F>(inner.protocol, inner.asker, inner_side)
         .filter(|_offset| from_port != to_port && !fault::has(Fault::QuotedPort));
     if port_offset.is_some() && inner.protocol == protocol::SCTP {
         return Err(DropReason::SctpPortTaken);
     }
-    let field = ChecksumField::of::<F>(inner.protocol);
+    let field = ChecksumField::forgotten(work, ChecksumField::of::<F>(inner.protocol));
     // By how much the sum grows of what the quoted packet's transport checksum covers, and of all
     // that the error's covers.
     let (mut covered, mut total) = (0, 0);
@@ -217,6 +210,7 @@ fn edit<F: Family>(
         covered = checksum::add(covered, growth);
         total = checksum::add(total, growth);
     }
+    covered = work.forgotten(covered);
     if let Some(field) = field {
         let growth = quoted_checksum(packet, inner, &field, covered)?;
         total = checksum::add(total, growth);

@@ -6,6 +6,7 @@
     reason = "packet and map pointers must not cross a call: the verifier would lose their bounds"
 )]
 
+mod answer;
 mod cache;
 mod clock;
 mod count;
@@ -16,6 +17,7 @@ mod fault;
 mod fragment;
 mod from_endpoint;
 mod from_network;
+mod host;
 mod icmp_error;
 mod log;
 mod maps;
@@ -41,31 +43,32 @@ use datapath_common::outcome::DropReason;
 
 use crate::cache::Answer;
 use crate::packet::Packet;
+use crate::verdict::Code;
 
 /// What a pod sends: TC ingress of the host-side device of an endpoint.
 #[classifier]
 fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    let result = match cache::serve(Program::FromEndpoint, &mut packet) {
+    let code = match cache::serve(Program::FromEndpoint, &mut packet) {
         Answer::Redirected => return TC_ACT_REDIRECT,
-        Answer::HelperFailed => Err(DropReason::HelperFailed),
-        Answer::NotServed => from_endpoint::run(&mut packet),
+        Answer::HelperFailed => DropReason::HelperFailed.into(),
+        Answer::NotServed => Code::of(from_endpoint::run(&mut packet)),
     };
-    cache::keep(Program::FromEndpoint, &result);
-    verdict::finish(Program::FromEndpoint, &packet, result)
+    cache::keep(Program::FromEndpoint, code);
+    verdict::finish(Program::FromEndpoint, &packet, code)
 }
 
 /// What the VPC delivers: TC ingress of an ENI.
 #[classifier]
 fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    let result = match cache::serve(Program::FromNetwork, &mut packet) {
+    let code = match cache::serve(Program::FromNetwork, &mut packet) {
         Answer::Redirected => return TC_ACT_REDIRECT,
-        Answer::HelperFailed => Err(DropReason::HelperFailed),
-        Answer::NotServed => from_network::run(&mut packet),
+        Answer::HelperFailed => DropReason::HelperFailed.into(),
+        Answer::NotServed => Code::of(from_network::run(&mut packet)),
     };
-    cache::keep(Program::FromNetwork, &result);
-    verdict::finish(Program::FromNetwork, &packet, result)
+    cache::keep(Program::FromNetwork, code);
+    verdict::finish(Program::FromNetwork, &packet, code)
 }
 
 /// What the stack sends to the VPC: TC egress of an ENI.
@@ -76,16 +79,16 @@ fn to_network(ctx: TcContext) -> i32 {
     if packet.is_done() {
         return TC_ACT_UNSPEC;
     }
-    let result = to_network::run(&mut packet);
-    verdict::finish(Program::ToNetwork, &packet, result)
+    let code = Code::of(to_network::run(&mut packet));
+    verdict::finish(Program::ToNetwork, &packet, code)
 }
 
 /// What the stack sends to a pod: TC egress of the host-side device of an endpoint.
 #[classifier]
 fn to_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
-    let result = to_endpoint::run(&mut packet);
-    verdict::finish(Program::ToEndpoint, &packet, result)
+    let code = Code::of(to_endpoint::run(&mut packet));
+    verdict::finish(Program::ToEndpoint, &packet, code)
 }
 
 /// Removes flows that user space found idle: run from there, attached nowhere.

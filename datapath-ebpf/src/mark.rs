@@ -2,6 +2,7 @@
 //! the programs are loaded.
 
 use crate::fault;
+use crate::nat::PRIMARY;
 use aya_ebpf::Global;
 use datapath_common::fault::Fault;
 use datapath_common::mark::MarkLayout;
@@ -28,6 +29,17 @@ impl Mark {
     pub(crate) fn eni(number: u8) -> Self {
         let field = u32::from(number) + u32::from(!fault::has(Fault::EniMark));
         Self(field.wrapping_shl(MARK_SHIFT.load()))
+    }
+
+    /// The mark of what an ENI received: the primary's traffic stays unmarked and takes the host's
+    /// own routes.
+    #[inline(always)]
+    pub(crate) fn of_ingress(number: u8) -> Self {
+        if number == PRIMARY {
+            Self::NONE
+        } else {
+            Self::eni(number)
+        }
     }
 
     /// The mark of a packet that an ENI's egress has nothing more to do with.

@@ -8,7 +8,6 @@ use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 use datapath_common::counter::NatStat;
 
-use crate::family::{V4, V6};
 use crate::nat::retire::retire;
 use crate::nat::{inbound, stack, stats};
 use crate::packet::Packet;
@@ -56,14 +55,9 @@ fn flow(packet: &Packet, index: usize) -> bool {
     let Ok(item) = packet.copy::<ReapFlow>(offset) else {
         return false;
     };
-    let is_v4 = item.key.remote.is_v4();
-    let is_gone = if is_v4 {
-        retire::<V4>(&item.key, item.last_seen)
-    } else {
-        retire::<V6>(&item.key, item.last_seen)
-    };
+    let is_gone = retire(&item.key, item.last_seen);
     if is_gone {
-        stats::count_of(NatStat::Removed, is_v4);
+        stats::count(NatStat::Removed, item.key.remote.is_v4());
     }
     is_gone
 }

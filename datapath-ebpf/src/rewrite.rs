@@ -16,7 +16,7 @@ use crate::family::{Family, Ip, Piece};
 use crate::fault;
 use crate::packet::Packet;
 use crate::transport::{self, ChecksumField, Ports};
-use crate::work::{self, Edit, from_number, global, to_number, work};
+use crate::work::{self, Edit, Parts, from_number, global, to_number, work};
 
 pub(crate) use crate::family::Side;
 
@@ -52,30 +52,31 @@ fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
     to_number(work().and_then(|work| {
         let (ip, ports) = (work::read(work.ip()), work::read(work.ports()));
-        edit::<F>(&mut packet, ip, ports, work::read(work.edit()))
+        edit::<F>(&mut packet, work, ip, ports)
     }))
 }
 
 #[inline(always)]
 fn edit<F: Family>(
     packet: &mut Packet,
+    work: Parts,
     ip: &Ip,
     ports: &Ports,
-    edit: &Edit,
 ) -> Result<(), DropReason> {
     let Edit {
         side, to, to_port, ..
-    } = *edit;
+    } = *work::read(work.edit());
     let from_port = ports.of(side);
     let port_offset = transport::port_offset::<F>(ports.protocol, ports.asker(), side)
         .filter(|_offset| from_port != to_port);
     if port_offset.is_some() && ports.protocol == protocol::SCTP {
         return Err(DropReason::SctpPortTaken);
     }
-    if ip.fragment == Piece::Later {
-        return address::<F>(packet, ip, side, to, None);
-    }
-    let field = ChecksumField::of::<F>(ports.protocol);
+    let field = match ip.fragment {
+        Piece::Whole | Piece::First => ChecksumField::of::<F>(ports.protocol),
+        Piece::Later => None,
+    };
+    let field = ChecksumField::forgotten(work, field);
     if let (Some(offset), Some(field)) = (port_offset, &field) {
         port(packet, ip.transport, offset, field, from_port, to_port)?;
     }

@@ -7,36 +7,37 @@ use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
 use datapath_common::headers::{Ethernet, ether_type};
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::{Ip, Piece, V4, V6};
+use crate::family::{Family, Ip, Piece, V4, V6};
 use crate::maps;
-use crate::nat::{self, Came, PRIMARY, Sender, Side, Tables};
+use crate::nat::{self, Came, PRIMARY, Sender, Side};
 use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
-use crate::work;
+use crate::verdict::Code;
+use crate::work::{self, work};
 
 /// Decides on a frame to a pod.
 #[inline(always)]
-pub(crate) fn run(packet: &mut Packet) -> Result<Verdict, DropReason> {
+pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     // An exception's flow goes past the stack. What the stack itself says to a pod needs no note:
     // answers to the host take the stack in any case.
     if !settings::notes_stack() || packet.is_exception() {
-        return Ok(Verdict::ToPod);
+        return Ok(Verdict::ToPod.into());
     }
     // A fragment that the stack makes of an IPv6 packet has lost its device, but not its mark.
     if packet.ingress_ifindex() == 0 && !packet.is_marked() {
-        return Ok(Verdict::FromHost);
+        return Ok(Verdict::FromHost.into());
     }
     match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => ip::<V4>(packet),
-        ether_type::IPV6 => ip::<V6>(packet),
-        _ => Ok(Verdict::ToPod),
+        ether_type::IPV4 => ip::<V4>(packet).map(Code::from),
+        ether_type::IPV6 => ip::<V6>(packet).map(Code::from),
+        _ => Ok(Verdict::ToPod.into()),
     }
 }
 
 /// Decides on an IP packet to a pod.
 #[inline(always)]
-fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     let Ok(ip) = F::parse(packet) else {
         return Ok(Verdict::ToPod);
     };
@@ -64,8 +65,9 @@ fn ip<F: Tables>(packet: &mut Packet) -> Result<Verdict, DropReason> {
         policy: pod.eni(),
         owner: pod.eni(),
     };
-    let came = ingress(packet);
-    nat::note_stack(&tuple, sender, ports.tcp_flags, Side::Outside, came)?;
+    let work = work()?;
+    nat::ask(work, tuple, sender, ports.tcp_flags);
+    nat::note_stack(work, Side::Outside, ingress(packet))?;
     Ok(Verdict::Noted)
 }
 
@@ -77,7 +79,7 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 
 /// The ports of a packet of a flow. A later fragment's flow has been noted with the first.
 #[inline(always)]
-fn ports<F: Tables>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn ports<F: Family>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     match ip.fragment {
         Piece::Whole | Piece::First => match transport::read::<F>(packet) {
             Ok(Transport::Ports(ports)) => Some(ports),

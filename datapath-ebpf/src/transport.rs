@@ -11,7 +11,7 @@ use datapath_common::progress::tcp;
 use crate::family::{Family, Ip, Side};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
-use crate::work::{self, global, reason, work};
+use crate::work::{self, Parts, global, reason, work};
 
 /// What follows the IP header.
 pub(crate) enum Transport {
@@ -247,6 +247,30 @@ impl ChecksumField {
             offset,
             covers_addresses,
             flags,
+        })
+    }
+
+    /// A field or none, of which the verifier does not know which.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "an offset in a header")]
+    pub(crate) fn forgotten(work: Parts, field: Option<Self>) -> Option<Self> {
+        const COVERS: u32 = 1 << 8;
+        const KEEPS_ZERO: u32 = 1 << 9;
+        let number = field.map_or(0, |field| {
+            let covers = if field.covers_addresses { COVERS } else { 0 };
+            let keeps_zero = if field.flags == 0 { 0 } else { KEEPS_ZERO };
+            field.offset as u32 | covers | keeps_zero
+        });
+        let number = work.forgotten(number);
+        // No protocol's checksum lies at the beginning of its header.
+        (number != 0).then_some(Self {
+            offset: (number & 0xff) as usize,
+            covers_addresses: number & COVERS != 0,
+            flags: if number & KEEPS_ZERO == 0 {
+                0
+            } else {
+                BPF_F_MARK_MANGLED_0
+            },
         })
     }
 }

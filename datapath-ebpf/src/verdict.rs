@@ -8,35 +8,107 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use crate::packet::Packet;
 use crate::{count, log};
 
+/// What became of a packet, as the number of its [`Outcome`]. Between functions it is that: of a number
+/// that may be any outcome's, the verifier would follow each, where the compiler looks for its variant.
+#[derive(Clone, Copy)]
+pub(crate) struct Code(u32);
+
+impl Code {
+    /// The first number of a drop reason.
+    const DROPS: u32 = 64;
+
+    /// As one register.
+    #[inline(always)]
+    pub(crate) fn to_register(self) -> u32 {
+        self.0
+    }
+
+    /// What [`Self::to_register`] gave.
+    #[inline(always)]
+    pub(crate) fn from_register(register: u32) -> Self {
+        Self(register)
+    }
+
+    /// What a function gives that decides on a packet.
+    #[inline(always)]
+    pub(crate) fn of(result: Result<impl Into<Self>, DropReason>) -> Self {
+        match result {
+            Ok(code) => code.into(),
+            Err(reason) => reason.into(),
+        }
+    }
+
+    /// Whether it is this verdict.
+    #[inline(always)]
+    pub(crate) fn is(self, verdict: Verdict) -> bool {
+        self.0 == verdict as u32
+    }
+
+    /// Its slot among the counters of a program.
+    #[inline(always)]
+    pub(crate) fn slot(self, program: Program) -> u32 {
+        program.slot(Outcome::Passed(Verdict::Local)) + self.0 % Outcome::SLOTS
+    }
+
+    /// What the kernel is told.
+    #[inline(always)]
+    fn to_kernel(self) -> i32 {
+        if self.0 >= Self::DROPS {
+            TC_ACT_SHOT
+        } else if REDIRECTS >> self.0 & 1 != 0 {
+            TC_ACT_REDIRECT
+        } else {
+            TC_ACT_UNSPEC
+        }
+    }
+}
+
+impl From<Verdict> for Code {
+    #[inline(always)]
+    fn from(verdict: Verdict) -> Self {
+        Self(verdict as u32)
+    }
+}
+
+impl From<DropReason> for Code {
+    #[inline(always)]
+    fn from(reason: DropReason) -> Self {
+        Self(reason as u32)
+    }
+}
+
 /// Counts the outcome and gives the code for it.
 ///
 /// A packet that goes on gets `TC_ACT_UNSPEC`: `TC_ACT_OK` would hide it from every later program
 /// on a TCX hook.
 #[inline(always)]
-pub(crate) fn finish(
-    program: Program,
-    packet: &Packet,
-    result: Result<Verdict, DropReason>,
-) -> i32 {
-    let (outcome, code) = match result {
-        Ok(verdict) => (Outcome::Passed(verdict), code(verdict)),
-        Err(reason) => (Outcome::Dropped(reason), TC_ACT_SHOT),
-    };
-    count::outcome(program, outcome, packet.length());
-    log::outcome(program, packet, outcome);
-    code
+pub(crate) fn finish(program: Program, packet: &Packet, code: Code) -> i32 {
+    count::slot(code.slot(program), packet.length());
+    log::outcome(program, packet, code.to_register());
+    code.to_kernel()
 }
 
-/// The code of a packet that goes on.
-#[inline(always)]
-fn code(verdict: Verdict) -> i32 {
+/// A bit for each verdict whose packets have been redirected.
+const REDIRECTS: u64 = {
+    let (mut bits, mut index) = (0, 0);
+    while index < Verdict::ALL.len() {
+        let verdict = Verdict::ALL[index];
+        if is_redirect(verdict) {
+            bits |= 1 << verdict as u8;
+        }
+        index += 1;
+    }
+    bits
+};
+
+const fn is_redirect(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Local
         | Verdict::Eni
         | Verdict::Translated
         | Verdict::Returned
         | Verdict::HostMoved
-        | Verdict::Inbound => TC_ACT_REDIRECT,
+        | Verdict::Inbound => true,
         Verdict::Host
         | Verdict::Service
         | Verdict::TtlExpired
@@ -60,6 +132,6 @@ fn code(verdict: Verdict) -> i32 {
         | Verdict::Noted
         | Verdict::ToPod
         | Verdict::Carried
-        | Verdict::CarriedTranslated => TC_ACT_UNSPEC,
+        | Verdict::CarriedTranslated => false,
     }
 }

@@ -8,13 +8,13 @@ use datapath_common::fault::Fault;
 use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::{Ip, Piece};
+use crate::family::{Family, Ip, Piece};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
 use crate::mark::Mark;
-use crate::nat::{self, Came, Sender, Side, Tables};
+use crate::nat::{self, Came, Sender, Side};
 use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
@@ -34,7 +34,7 @@ pub(crate) enum Way {
 /// The way of a packet of a pod, or of one to it, that is not translated. The IP header is the one
 /// that is kept.
 #[inline(always)]
-pub(crate) fn of<F: Tables>(
+pub(crate) fn of<F: Family>(
     packet: &Packet,
     pod: &AddressEntry,
     side: Side,
@@ -42,7 +42,7 @@ pub(crate) fn of<F: Tables>(
     if !settings::notes_stack() {
         return Ok(Way::Direct);
     }
-    nat::ask(sender(pod))?;
+    nat::ask_for(sender(pod))?;
     match decided::<F>(packet.skb(), side.to_register()) {
         DIRECT => Ok(Way::Direct),
         REORDERED => Ok(Way::Reordered),
@@ -67,7 +67,7 @@ global! {
 }
 
 #[inline(always)]
-fn run_decided<F: Tables>(skb: *mut __sk_buff, side: u32) -> u32 {
+fn run_decided<F: Family>(skb: *mut __sk_buff, side: u32) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
     match decide::<F>(&mut packet, Side::from_register(side)) {
         Ok(number) => number,
@@ -76,7 +76,7 @@ fn run_decided<F: Tables>(skb: *mut __sk_buff, side: u32) -> u32 {
 }
 
 #[inline(always)]
-fn decide<F: Tables>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
+fn decide<F: Family>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
     let ip = work::read(work()?.ip());
     if fragment::is_reordered(ip) {
         return Ok(REORDERED);
@@ -121,7 +121,7 @@ fn is_reused(ip: &Ip, ports: &Ports) -> bool {
 
 /// The way of an ICMP error: that of the flow that it quotes.
 #[inline(always)]
-fn of_error<F: Tables>(packet: &Packet, side: Side) -> Way {
+fn of_error<F: Family>(packet: &Packet, side: Side) -> Way {
     let Ok(Some(_inner)) = icmp_error::inner::<F>(packet) else {
         return Way::Direct;
     };

@@ -11,13 +11,15 @@ use core::hint;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::Addr;
-use datapath_common::outcome::DropReason;
+use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
 use crate::cache::{Pending, Target};
+use crate::egress::Leaving;
 use crate::family::{Ip, Side};
 use crate::icmp_error::Inner;
 use crate::nat::Request;
 use crate::transport::Ports;
+use crate::verdict::Code;
 
 /// What a program works on. Every part is written before it is read.
 pub(crate) struct Work {
@@ -31,10 +33,14 @@ pub(crate) struct Work {
     pub(crate) edit: Edit,
     /// The flow to find or to open.
     pub(crate) request: Request,
+    /// The packet that leaves the node.
+    pub(crate) leaving: Leaving,
     /// The packet, if its outcome may be kept.
     pub(crate) pending: Pending,
     /// Where it was redirected to.
     pub(crate) target: Target,
+    /// See [`Parts::forgotten`].
+    number: u32,
 }
 
 /// An address and a port to write.
@@ -62,6 +68,19 @@ pub(crate) fn work() -> Result<Parts, DropReason> {
 }
 
 impl Parts {
+    /// The same number, of which the verifier forgets how it came about: it looks at what comes next
+    /// once, where it would for each of a few constants.
+    #[inline(always)]
+    pub(crate) fn forgotten(self, number: u32) -> u32 {
+        // SAFETY: the slot is a map's value, which stays readable and writable while the program runs;
+        // nobody holds a reference to this part.
+        unsafe {
+            let part = &raw mut (*self.0).number;
+            part.write_volatile(number);
+            part.read_volatile()
+        }
+    }
+
     /// The packet's IP header.
     #[inline(always)]
     pub(crate) fn ip(self) -> *mut Ip {
@@ -96,6 +115,13 @@ impl Parts {
     pub(crate) fn request(self) -> *mut Request {
         // SAFETY: as for `ip`.
         unsafe { &raw mut (*self.0).request }
+    }
+
+    /// The packet that leaves the node.
+    #[inline(always)]
+    pub(crate) fn leaving(self) -> *mut Leaving {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).leaving }
     }
 
     /// The packet, if its outcome may be kept.
@@ -180,6 +206,46 @@ pub(crate) fn reason(number: u32) -> DropReason {
         TRUNCATED => DropReason::Truncated,
         MALFORMED_HEADER => DropReason::MalformedHeader,
         _ => DropReason::HelperFailed,
+    }
+}
+
+/// What a program is to do with a packet.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// Nothing more.
+    Done(Verdict),
+    /// Send it out of the node, for a pod.
+    Leave,
+    /// Let it go on, as the host's.
+    Host,
+    /// Translate it back, if it answers a translated flow of the ENI with this number.
+    Answer(u8),
+}
+
+impl Step {
+    /// What a global function answers for [`Self::Leave`]: no outcome's number.
+    pub(crate) const LEAVE: u32 = Outcome::SLOTS;
+    /// The same for [`Self::Host`].
+    pub(crate) const HOST: u32 = Outcome::SLOTS + 1;
+    /// The same for [`Self::Answer`], and the number of the ENI.
+    const ANSWER: u32 = 0x100;
+
+    /// What a global function answers that takes the first steps.
+    #[inline(always)]
+    pub(crate) fn to_number(result: Result<Self, DropReason>) -> u32 {
+        match result {
+            Ok(Self::Done(verdict)) => Code::from(verdict).to_register(),
+            Ok(Self::Leave) => Self::LEAVE,
+            Ok(Self::Host) => Self::HOST,
+            Ok(Self::Answer(eni)) => Self::ANSWER | u32::from(eni),
+            Err(reason) => Code::from(reason).to_register(),
+        }
+    }
+
+    /// The ENI of a [`Self::Answer`].
+    #[inline(always)]
+    pub(crate) fn answered_eni(number: u32) -> Option<u8> {
+        (number & Self::ANSWER != 0).then_some(number.to_le_bytes()[0])
     }
 }
 

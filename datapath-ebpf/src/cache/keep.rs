@@ -6,7 +6,7 @@ use datapath_common::abi::{AddressEntry, EniEntry, PodTuple};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
-use datapath_common::outcome::{DropReason, Outcome, Verdict};
+use datapath_common::outcome::Verdict;
 use zerocopy::transmute;
 
 use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
@@ -18,6 +18,7 @@ use crate::egress;
 use crate::family::{Family, V4, V6};
 use crate::redirect::NextHop;
 use crate::settings;
+use crate::verdict::Code;
 use crate::work::{self, work};
 
 /// The packet that is being looked at, if its outcome may be kept.
@@ -129,20 +130,22 @@ fn target(target: Target) {
 
 /// Keeps the outcome of the packet that [`super::serve`] did not serve, if it is one to keep.
 #[inline(always)]
-pub(crate) fn keep(program: Program, result: &Result<Verdict, DropReason>) {
+pub(crate) fn keep(program: Program, code: Code) {
     if !is_on() || settings::takes_stack() {
         return;
     }
-    let (verdict, edit) = match *result {
-        Ok(verdict @ (Verdict::Local | Verdict::Eni)) => (verdict, edit::NONE),
-        Ok(verdict @ Verdict::Translated) => (verdict, edit::SOURCE),
-        Ok(verdict @ Verdict::Returned) => (verdict, edit::DESTINATION),
-        Ok(_) | Err(_) => return,
+    let is_local = code.is(Verdict::Local);
+    let edit = if is_local || code.is(Verdict::Eni) {
+        edit::NONE
+    } else if code.is(Verdict::Translated) {
+        edit::SOURCE
+    } else if code.is(Verdict::Returned) {
+        edit::DESTINATION
+    } else {
+        return;
     };
-    let is_opened_outside =
-        matches!(program, Program::FromNetwork) && matches!(verdict, Verdict::Local);
-    let counter = program.slot(Outcome::Passed(verdict));
-    cache_keep(counter, edit.into(), is_opened_outside.into());
+    let is_opened_outside = matches!(program, Program::FromNetwork) && is_local;
+    cache_keep(code.slot(program), edit.into(), is_opened_outside.into());
 }
 
 /// Writes the entry. What may be opened from the outside is kept only where nothing would be noted of

@@ -11,7 +11,7 @@ use datapath_common::outcome::DropReason;
 
 use super::claim::{Attempt, attempt, claim};
 use super::request::Request;
-use super::tables::{Refusal, Table as _, Tables};
+use super::tables::{FLOWS, Refusal, Table as _};
 use super::{Mapping, blocks, flow, moved, ports, quota, stats};
 
 /// What the first step came to.
@@ -24,19 +24,16 @@ pub(super) enum First {
 
 /// The first step: claims the first candidate port.
 #[inline(always)]
-pub(super) fn first<F: Tables>(
-    skb: *mut __sk_buff,
-    request: &Request,
-) -> Result<First, DropReason> {
+pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     if let Err(reason) = quota::take(request.endpoint) {
-        stats::count::<F>(NatStat::Failed);
+        stats::count(NatStat::Failed, request.tuple.remote.is_v4());
         return Err(reason);
     }
-    claim_first::<F>(skb, request).map_err(|reason| refuse::<F>(request, reason))
+    claim_first(skb, request).map_err(|reason| refuse(request, reason))
 }
 
 #[inline(always)]
-fn claim_first<F: Tables>(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
+fn claim_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     let tuple = &request.tuple;
     let candidate = ports::candidate_of(request);
     // The checksum covers the ports, and to change it takes all of the packet.
@@ -46,16 +43,16 @@ fn claim_first<F: Tables>(skb: *mut __sk_buff, request: &Request) -> Result<Firs
     }
     Attempt::prepare(request).ok_or(DropReason::HelperFailed)?;
     let mapping = request.at(candidate);
-    match Refusal::of(claim::<F>(skb, candidate)) {
+    match Refusal::of(claim(skb, candidate)) {
         Ok(()) => {
-            count::<F>(request, candidate);
+            count(request, candidate);
             return Ok(First::Open(mapping));
         }
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
     // Another CPU was faster.
-    if flow::refreshed_at::<F>(request, Mapping::to_register(Some(mapping))) != 0 {
+    if flow::nat_refresh(Mapping::to_register(Some(mapping))) != 0 {
         quota::give_back(request.endpoint);
         return Ok(First::Open(mapping));
     }
@@ -67,28 +64,28 @@ fn claim_first<F: Tables>(skb: *mut __sk_buff, request: &Request) -> Result<Firs
 
 /// The last step, with what the search's last insertion gave: notes where the flow is.
 #[inline(always)]
-pub(super) fn settle<F: Tables>(request: &Request, result: i32) -> Result<Mapping, DropReason> {
+pub(super) fn settle(request: &Request, result: i32) -> Result<Mapping, DropReason> {
     let port = attempt().map_or(0, |attempt| attempt.key.port);
     match Refusal::of(result) {
         Ok(()) => {}
-        Err(Refusal::Exists) => return Err(refuse::<F>(request, DropReason::NoPort)),
-        Err(refusal) => return Err(refuse::<F>(request, refusal.reason(DropReason::FlowsFull))),
+        Err(Refusal::Exists) => return Err(refuse(request, DropReason::NoPort)),
+        Err(refusal) => return Err(refuse(request, refusal.reason(DropReason::FlowsFull))),
     }
     let mapping = request.at(port);
-    let noted = moved::note::<F>(request, mapping);
+    let noted = moved::note(request, mapping);
     match noted {
         Ok(at) if at.port == mapping.port && at.eni == mapping.eni => {
-            count::<F>(request, port);
+            count(request, port);
             noted
         }
         Ok(_faster) => {
-            undo::<F>();
+            undo();
             quota::give_back(request.endpoint);
             noted
         }
         Err(reason) => {
-            undo::<F>();
-            Err(refuse::<F>(request, reason))
+            undo();
+            Err(refuse(request, reason))
         }
     }
 }
@@ -96,37 +93,39 @@ pub(super) fn settle<F: Tables>(request: &Request, result: i32) -> Result<Mappin
 /// Takes back a flow that was just opened off its first candidate port. No note leads to it, so
 /// nobody else has seen it.
 #[inline(always)]
-fn undo<F: Tables>() {
+fn undo() {
     if let Some(attempt) = attempt() {
-        F::flows().forget(&attempt.key);
+        FLOWS.forget(&attempt.key);
         blocks::give_back(&attempt.key);
     }
 }
 
 /// Counts a flow that could not be opened.
 #[inline(always)]
-fn refuse<F: Tables>(request: &Request, reason: DropReason) -> DropReason {
+fn refuse(request: &Request, reason: DropReason) -> DropReason {
     quota::give_back(request.endpoint);
-    stats::count::<F>(NatStat::Failed);
+    stats::count(NatStat::Failed, request.tuple.remote.is_v4());
     reason
 }
 
 /// Counts a flow that got a port.
 #[inline(always)]
-fn count<F: Tables>(request: &Request, port: u16) {
-    stats::count::<F>(NatStat::Allocated);
+fn count(request: &Request, port: u16) {
+    let is_v4 = request.tuple.remote.is_v4();
+    stats::count(NatStat::Allocated, is_v4);
     if port == request.tuple.pod_port {
-        stats::count::<F>(NatStat::Kept);
+        stats::count(NatStat::Kept, is_v4);
     }
     if request.endpoint == HOST {
-        stats::count::<F>(NatStat::Host);
+        stats::count(NatStat::Host, is_v4);
     }
     let tries = attempt().map_or(0, |attempt| attempt.tries);
-    stats::count::<F>(match tries {
+    let needed = match tries {
         0..=1 => NatStat::Tries1,
         2..=5 => NatStat::Tries5,
         6..=16 => NatStat::Tries16,
         17..=32 => NatStat::Tries32,
         _ => NatStat::TriesMore,
-    });
+    };
+    stats::count(needed, is_v4);
 }

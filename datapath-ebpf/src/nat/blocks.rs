@@ -12,38 +12,41 @@ use datapath_common::ports::{self, WORDS};
 use super::claim::attempt;
 use super::fill::fill;
 use super::lock::{lock, unlock};
-use super::tables::{Table as _, Tables};
+use super::tables::Table as _;
 use crate::maps::PORT_BLOCKS;
-use crate::work::global;
 
 /// Takes a port of a block of the destination that nobody is known to use; gives its index. Makes
 /// the block where there is none. `first` is any number, and chooses where to begin.
 #[inline(always)]
-pub(super) fn pick<F: Tables>(number: u8, first: u32) -> Option<u32> {
-    let index = picked::<F>(number.into(), first);
-    (index < PORTS_PER_BLOCK).then_some(index)
-}
-
-global! {
-    #[doc = "The index of a port, or `PORTS_PER_BLOCK`."]
-    picked(number: u32, first: u32) = nat_pick_v4, nat_pick_v6: run_pick;
-}
-
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "`pick` gives a byte")]
-fn run_pick<F: Tables>(number: u32, first: u32) -> u32 {
-    let number = number as u8;
-    let Some(key) = attempt().map(|attempt| attempt.block_key(number)) else {
-        return PORTS_PER_BLOCK;
-    };
-    let block = PORT_BLOCKS.find(&key).or_else(|| {
-        fill::<F>(number);
-        PORT_BLOCKS.find(&key)
-    });
-    match block {
-        Some(block) => take(block, first).unwrap_or(PORTS_PER_BLOCK),
+pub(super) fn pick(number: u8, first: u32) -> Option<u32> {
+    let mut index = nat_pick(number.into(), first);
+    if index == NO_BLOCK {
+        fill(number);
+        index = nat_pick(number.into(), first);
+    }
+    match index {
         // There are as many blocks as there can be: any port may be free.
-        None => first % PORTS_PER_BLOCK,
+        NO_BLOCK => Some(first % PORTS_PER_BLOCK),
+        index => (index < PORTS_PER_BLOCK).then_some(index),
+    }
+}
+
+/// What is none of [`PORTS_PER_BLOCK`] indices, and says that all of these ports are used.
+const NO_PORT: u32 = PORTS_PER_BLOCK;
+/// The same, and says that there is no block.
+const NO_BLOCK: u32 = PORTS_PER_BLOCK + 1;
+
+/// The index of a port, or [`NO_PORT`], or [`NO_BLOCK`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "`pick` gives a byte")]
+extern "C" fn nat_pick(number: u32, first: u32) -> u32 {
+    let Some(attempt) = attempt() else {
+        return NO_PORT;
+    };
+    match PORT_BLOCKS.find(&attempt.block_key(number as u8)) {
+        Some(block) => take(block, first).unwrap_or(NO_PORT),
+        None => NO_BLOCK,
     }
 }
 

@@ -10,10 +10,9 @@ use datapath_common::progress;
 use super::blocks;
 use super::host_socket::{self, SocketTuple};
 use super::request::Request;
-use super::tables::{Refusal, Table as _, Tables};
+use super::tables::{FLOWS, Refusal, Table as _};
 use crate::clock;
 use crate::maps::ATTEMPT;
-use crate::work::global;
 
 /// The flow as it goes into the map.
 ///
@@ -94,42 +93,38 @@ impl Attempt {
 /// Opens the flow at a port, as it lies in a packet, unless another one or a socket of the host
 /// has it. Gives what [`Refusal::of`] takes.
 #[inline(always)]
-pub(super) fn claim<F: Tables>(skb: *mut __sk_buff, port: u16) -> i32 {
-    claimed::<F>(skb, port.into()).cast_signed()
+pub(super) fn claim(skb: *mut __sk_buff, port: u16) -> i32 {
+    nat_claim(skb, port.into()).cast_signed()
 }
 
-global! {
-    #[doc = "The bits of what `Refusal::of` takes."]
-    claimed(skb: *mut __sk_buff, port: u32) = nat_claim_v4, nat_claim_v6: run_claim;
-}
-
-#[inline(always)]
+/// The bits of what [`Refusal::of`] takes.
+#[unsafe(no_mangle)]
+#[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`claim` gives a port")]
-fn run_claim<F: Tables>(skb: *mut __sk_buff, port: u32) -> u32 {
-    let result = attempt().map_or(Refusal::FAILED, |attempt| {
-        at::<F>(skb, attempt, port as u16)
-    });
-    result.cast_unsigned()
+extern "C" fn nat_claim(skb: *mut __sk_buff, port: u32) -> u32 {
+    attempt()
+        .map_or(Refusal::FAILED, |attempt| at(skb, attempt, port as u16))
+        .cast_unsigned()
 }
 
 #[inline(always)]
-fn at<F: Tables>(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
+fn at(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
     attempt.tries = attempt.tries.wrapping_add(1);
     attempt.key.port = port;
     attempt.flow().set_port(port);
     // A look-up costs half of what an insertion in vain does.
-    if F::flows().find(&attempt.key).is_some() {
+    if FLOWS.find(&attempt.key).is_some() {
         return Refusal::EXISTS;
     }
     // A packet of the host comes from the socket that has its own port.
     let is_own = attempt.is_host && port == attempt.pod_port;
     let (key, snat) = (&attempt.key, attempt.snat);
-    if !is_own && host_socket::has::<F>(skb, key, snat, &mut attempt.socket) {
+    if !is_own && host_socket::has(skb, key, snat, &mut attempt.socket) {
         return Refusal::EXISTS;
     }
     // SAFETY: as for `flow`; the key is another part.
     let flow = unsafe { &*(&raw const attempt.flow).cast::<Flow>() };
-    let result = F::flows().put(&attempt.key, flow);
+    let result = FLOWS.put(&attempt.key, flow);
     if result == 0 {
         blocks::note_used(&attempt.key);
     }

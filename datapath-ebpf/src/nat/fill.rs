@@ -10,31 +10,25 @@ use datapath_common::abi::PortBlock;
 use datapath_common::ports::{self, WORDS};
 
 use super::claim::attempt;
-use super::tables::{Refusal, Table as _, Tables};
+use super::tables::{FLOWS, Refusal, Table as _};
 use crate::maps::PORT_BLOCKS;
-use crate::work::global;
 
 /// Makes the block with a number. That another CPU was faster is as good.
 #[inline(always)]
-pub(super) fn fill<F: Tables>(number: u8) {
-    let _is_there = filled::<F>(number.into());
+pub(super) fn fill(number: u8) {
+    let _is_there = nat_fill(number.into());
 }
 
-global! {
-    #[doc = "Whether there is such a block."]
-    filled(number: u32) = nat_fill_v4, nat_fill_v6: run_fill;
-    #[doc = "A bit for each port that is used, of 32 from this one on."]
-    used(first: u32) = nat_used_v4, nat_used_v6: run_used;
-}
-
-#[inline(always)]
+/// Whether there is such a block.
+#[unsafe(no_mangle)]
+#[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`fill` gives a byte")]
-fn run_fill<F: Tables>(number: u32) -> u32 {
-    make::<F>(number as u8).is_some().into()
+extern "C" fn nat_fill(number: u32) -> u32 {
+    make(number as u8).is_some().into()
 }
 
 #[inline(always)]
-fn make<F: Tables>(number: u8) -> Option<()> {
+fn make(number: u8) -> Option<()> {
     const { assert!(size_of::<PortBlock>() == 8 * (1 + WORDS as usize)) };
     if attempt()?.has_no_room {
         return None;
@@ -42,8 +36,8 @@ fn make<F: Tables>(number: u8) -> Option<()> {
     let mut port = u32::from(ports::port_of(number, 0));
     // The first word is the lock, and stays 0.
     for word in 1..=WORDS as usize {
-        let low = used::<F>(port);
-        let high = used::<F>(port.wrapping_add(u32::BITS));
+        let low = nat_used(port);
+        let high = nat_used(port.wrapping_add(u32::BITS));
         attempt()?.block[word] = u64::from(high) << u32::BITS | u64::from(low);
         port = port.wrapping_add(u64::BITS);
     }
@@ -60,18 +54,35 @@ fn make<F: Tables>(number: u8) -> Option<()> {
     }
 }
 
-/// Looks each port up. The loop is short, and a function of its own, because the verifier follows
-/// each of its rounds.
-#[inline(always)]
+/// Ports at a time.
+const BYTE: u32 = 8;
+
+// The verifier follows each round of a loop: two short ones, each a function of its own, have fewer than
+// one over all ports.
+/// A bit for each port that is used, of 32 from this one on.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_used(first: u32) -> u32 {
+    let mut used = 0;
+    for byte in 0..u32::BITS / BYTE {
+        let shift = byte * BYTE;
+        used |= nat_used_byte(first.wrapping_add(shift)) << shift;
+    }
+    used
+}
+
+/// The same for [`BYTE`] ports.
+#[unsafe(no_mangle)]
+#[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`make` gives a port")]
-fn run_used<F: Tables>(first: u32) -> u32 {
+extern "C" fn nat_used_byte(first: u32) -> u32 {
     let Some(attempt) = attempt() else {
         return 0;
     };
     let mut used = 0;
-    for index in 0..u32::BITS {
+    for index in 0..BYTE {
         attempt.key.port = (first.wrapping_add(index) as u16).to_be();
-        if F::flows().find(&attempt.key).is_some() {
+        if FLOWS.find(&attempt.key).is_some() {
             used |= 1 << index;
         }
     }

@@ -10,30 +10,37 @@ use super::lock::{lock, unlock};
 use super::moved;
 use super::ports;
 use super::request::Request;
-use super::tables::{Table as _, Tables};
-use super::{Inside, Mapping, PRIMARY, Sender};
+use super::tables::{FLOWS, Table as _};
+use super::{Inside, Mapping, PRIMARY};
 use crate::cache;
 use crate::clock;
 use crate::fault;
+use crate::work::{self, work};
 
 /// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
 /// look-up, which most packets need no more than.
 #[inline(always)]
-pub(crate) fn known<F: Tables>(tuple: &PodTuple, sender: Sender, tcp_flags: u8) -> Option<Mapping> {
-    let first = first(tuple, sender.policy);
-    let stack = refreshed::<F>(tuple, sender.endpoint, first, tcp_flags)?;
+pub(super) fn known(request: &Request) -> Option<Mapping> {
+    let Request {
+        tuple,
+        endpoint,
+        tcp_flags,
+        ..
+    } = request;
+    let first = first(tuple, request.eni);
+    let stack = refreshed(tuple, *endpoint, first, *tcp_flags)?;
     Some(Mapping { stack, ..first })
 }
 
 /// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
 #[inline(always)]
-pub(super) fn known_elsewhere<F: Tables>(request: &Request) -> Option<Mapping> {
+pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
     let at = |mapping| {
-        let found = refreshed_at::<F>(request, Mapping::to_register(Some(mapping)));
+        let found = nat_refresh(Mapping::to_register(Some(mapping)));
         Mapping::from_register(found)
     };
-    moved::find::<F>(tuple)
+    moved::find(tuple)
         .and_then(at)
         .or_else(|| other_first(request).and_then(at))
 }
@@ -41,37 +48,41 @@ pub(super) fn known_elsewhere<F: Tables>(request: &Request) -> Option<Mapping> {
 /// The flow of a packet from the inside wherever it is, left as it is: an ICMP error keeps nothing
 /// alive (RFC 5508 REQ-4).
 #[inline(always)]
-pub(super) fn peek_anywhere<F: Tables>(request: &Request) -> Option<Mapping> {
+pub(super) fn peek_anywhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
-    let at = |mapping| alive_at::<F>(request, Mapping::to_register(Some(mapping)));
+    let at = |mapping| nat_alive(Mapping::to_register(Some(mapping))) != 0;
     let first = first(tuple, request.eni);
     Some(first)
         .filter(|mapping| at(*mapping))
-        .or_else(|| moved::find::<F>(tuple).filter(|mapping| at(*mapping)))
+        .or_else(|| moved::find(tuple).filter(|mapping| at(*mapping)))
         .or_else(|| other_first(request).filter(|mapping| at(*mapping)))
 }
 
-/// [`refreshed`] as a function of its own, for what is called more than once: the mapping as a register,
-/// if it is there.
+/// [`refreshed`] for the request that was written: the mapping as a register, if it is there.
+#[unsafe(no_mangle)]
 #[inline(never)]
-pub(super) fn refreshed_at<F: Tables>(request: &Request, mapping: u32) -> u32 {
+pub(super) extern "C" fn nat_refresh(mapping: u32) -> u32 {
     let found = Mapping::from_register(mapping).and_then(|mapping| {
+        let request = work::read(work().ok()?.request());
         let Request {
             tuple,
             endpoint,
             tcp_flags,
             ..
         } = request;
-        let stack = refreshed::<F>(tuple, *endpoint, mapping, *tcp_flags)?;
+        let stack = refreshed(tuple, *endpoint, mapping, *tcp_flags)?;
         Some(Mapping { stack, ..mapping })
     });
     Mapping::to_register(found)
 }
 
-/// [`alive`] in the same way.
+/// [`alive`] in the same way: 1, or 0.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn alive_at<F: Tables>(request: &Request, mapping: u32) -> bool {
-    Mapping::from_register(mapping).is_some_and(|mapping| alive::<F>(request, mapping))
+extern "C" fn nat_alive(mapping: u32) -> u32 {
+    let is_alive = Mapping::from_register(mapping)
+        .is_some_and(|mapping| work().is_ok_and(|work| alive(work::read(work.request()), mapping)));
+    is_alive.into()
 }
 
 /// How a tuple's flow looks at the port that it gets first.
@@ -86,8 +97,8 @@ fn first(tuple: &PodTuple, eni: u8) -> Mapping {
 
 /// The flow of a packet from the outside, which keeps it alive.
 #[inline(always)]
-pub(crate) fn answered<F: Tables>(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
-    let flow = F::flows().find(key)?;
+pub(crate) fn answered(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
+    let flow = FLOWS.find(key)?;
     cache::rests_on(&tuple_of(flow, key));
     let after = |out, inward| (out, inward | progress::of_packet(key.protocol, tcp_flags));
     refresh(flow, key, after).then(|| inside(flow))
@@ -95,19 +106,19 @@ pub(crate) fn answered<F: Tables>(key: &FlowKey, tcp_flags: u8) -> Option<Inside
 
 /// The flow of a packet from the outside, left as it is.
 #[inline(always)]
-pub(crate) fn peek_answered<F: Tables>(key: &FlowKey) -> Option<Inside> {
+pub(crate) fn peek_answered(key: &FlowKey) -> Option<Inside> {
     if fault::has(Fault::ErrorRefreshes) {
-        return answered::<F>(key, 0);
+        return answered(key, 0);
     }
-    let flow = F::flows().find(key)?;
+    let flow = FLOWS.find(key)?;
     is_alive(flow, key).then(|| inside(flow))
 }
 
 /// Whether no flow has the inside port of a request, towards its remote.
 #[inline(always)]
-pub(super) fn is_own_port_free<F: Tables>(request: &Request) -> bool {
+pub(super) fn is_own_port_free(request: &Request) -> bool {
     let key = key(&request.tuple, request.at(request.tuple.pod_port));
-    peek_answered::<F>(&key).is_none()
+    peek_answered(&key).is_none()
 }
 
 /// Where the flow of a tuple would be at the ENI that another policy gives. There are two that a
@@ -138,14 +149,9 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
 /// Whether there is an endpoint's flow of this tuple behind a mapping; keeps it alive. Some(true) for one
 /// whose packets take the stack.
 #[inline(always)]
-fn refreshed<F: Tables>(
-    tuple: &PodTuple,
-    endpoint: u32,
-    mapping: Mapping,
-    tcp_flags: u8,
-) -> Option<bool> {
+fn refreshed(tuple: &PodTuple, endpoint: u32, mapping: Mapping, tcp_flags: u8) -> Option<bool> {
     let key = key(tuple, mapping);
-    let flow = F::flows().find(&key)?;
+    let flow = FLOWS.find(&key)?;
     let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
     let is_it = is_owned_by(flow, tuple, endpoint) && refresh(flow, &key, after);
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
@@ -154,21 +160,21 @@ fn refreshed<F: Tables>(
 
 /// Whether there is a flow of this request behind a mapping.
 #[inline(always)]
-fn alive<F: Tables>(request: &Request, mapping: Mapping) -> bool {
+fn alive(request: &Request, mapping: Mapping) -> bool {
     let Request {
         tuple, endpoint, ..
     } = request;
     let key = key(tuple, mapping);
-    F::flows()
+    FLOWS
         .find(&key)
         .is_some_and(|flow| is_owned_by(flow, tuple, *endpoint) && is_alive(flow, &key))
 }
 
 /// Notes that a flow's answers take the stack.
 #[inline(always)]
-pub(super) fn take_stack<F: Tables>(request: &Request, mapping: Mapping) {
+pub(super) fn take_stack(request: &Request, mapping: Mapping) {
     let key = key(&request.tuple, mapping);
-    let Some(flow) = F::flows().find(&key) else {
+    let Some(flow) = FLOWS.find(&key) else {
         return;
     };
     if is_owned_by(flow, &request.tuple, request.endpoint) && is_alive(flow, &key) {

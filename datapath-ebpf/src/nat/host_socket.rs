@@ -5,8 +5,6 @@ use aya_ebpf::helpers::generated::{bpf_sk_lookup_udp, bpf_sk_release, bpf_skc_lo
 use datapath_common::abi::{Addr, FlowKey};
 use datapath_common::headers::{self, protocol};
 
-use super::tables::Tables;
-
 /// `BPF_F_CURRENT_NETNS` of `include/uapi/linux/bpf.h`.
 const CURRENT_NETNS: u64 = u64::MAX;
 
@@ -17,7 +15,7 @@ pub(super) type SocketTuple = [u32; 9];
 /// Whether a socket of this namespace would get the answers of a flow: a listening, connected or
 /// `TIME_WAIT` one of TCP, or one of UDP. `tuple` is memory to work in.
 #[inline(always)]
-pub(super) fn has<F: Tables>(
+pub(super) fn has(
     skb: *mut __sk_buff,
     key: &FlowKey,
     address: Addr,
@@ -26,7 +24,7 @@ pub(super) fn has<F: Tables>(
     if key.protocol != protocol::TCP && key.protocol != protocol::UDP {
         return false;
     }
-    let size = write::<F>(key, address, tuple);
+    let size = write(key, address, tuple);
     let tuple = tuple.as_mut_ptr().cast();
     let skb = skb.cast();
     // SAFETY: the helpers read `size` bytes of the tuple, which has more; `skb` is the program's
@@ -47,10 +45,10 @@ pub(super) fn has<F: Tables>(
 
 /// Writes the addresses and ports of an answer. Gives how many bytes of them the family has.
 #[inline(always)]
-fn write<F: Tables>(key: &FlowKey, address: Addr, tuple: &mut SocketTuple) -> u32 {
+fn write(key: &FlowKey, address: Addr, tuple: &mut SocketTuple) -> u32 {
     let (source, destination) = (key.remote.words(), address.words());
     let ports = headers::word([key.remote_port, key.port]);
-    if F::IS_V4 {
+    if key.remote.is_v4() {
         let [_, _, _, source] = source;
         let [_, _, _, destination] = destination;
         [tuple[0], tuple[1], tuple[2]] = [source, destination, ports];

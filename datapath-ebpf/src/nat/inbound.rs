@@ -14,7 +14,7 @@ use crate::maps::INBOUND;
 
 /// Whether a packet of an endpoint belongs to an inbound flow; keeps that alive.
 #[inline(always)]
-pub(crate) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
+pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
     let shown = progress::of_packet(tuple.protocol, tcp_flags);
     INBOUND
         .find(tuple)
@@ -33,7 +33,7 @@ pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
 
 /// Whether an endpoint has an inbound flow; leaves it as it is.
 #[inline(always)]
-pub(crate) fn peek(tuple: &PodTuple, endpoint: u32) -> bool {
+pub(super) fn peek(tuple: &PodTuple, endpoint: u32) -> bool {
     INBOUND
         .find(tuple)
         .is_some_and(|found| note::is_alive(found, tuple) && note::is_owned_by(found, endpoint))
@@ -56,7 +56,7 @@ pub(super) fn note(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> Result<(),
     }
     let noted = anew(found, tuple, endpoint, shown);
     if noted.is_err() {
-        stats::count_of(NatStat::InboundFailed, tuple.pod.is_v4());
+        stats::count(NatStat::InboundFailed, tuple.pod.is_v4());
     }
     noted
 }
@@ -83,7 +83,7 @@ fn anew(
     }
     match put {
         Ok(()) => {
-            stats::count_of(NatStat::InboundNoted, tuple.pod.is_v4());
+            stats::count(NatStat::InboundNoted, tuple.pod.is_v4());
             Ok(())
         }
         // Another CPU was faster, or the flow is just being removed; then the next packet makes it
@@ -101,6 +101,6 @@ pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
         return false;
     };
     quota::give_back_inbound(endpoint);
-    stats::count_of(NatStat::InboundRemoved, tuple.pod.is_v4());
+    stats::count(NatStat::InboundRemoved, tuple.pod.is_v4());
     true
 }

@@ -26,14 +26,14 @@ mod tables;
 
 use datapath_common::abi::{Addr, HOST};
 
-pub(crate) use flow::{answered, known, peek_answered};
+pub(crate) use flow::{answered, peek_answered};
 pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
-    Request, ask, is_own_port_free, known_elsewhere, note_inbound, note_stack, open, peek,
-    peek_stack, see_inbound, stack_asked, stack_known, stack_of_receiver, stack_quoted, take_stack,
+    Request, ask, ask_for, is_inbound, is_own_port_free, known, note_inbound, note_stack, open,
+    peek, peek_inbound, peek_stack, see_inbound, stack_asked, stack_known, stack_of_receiver,
+    stack_quoted, take_stack,
 };
-pub(crate) use tables::Tables;
 
 use crate::maps;
 

@@ -8,15 +8,15 @@ use datapath_common::outcome::DropReason;
 use super::Mapping;
 use super::flow;
 use super::request::Request;
-use super::tables::{Refusal, Table as _, Tables};
+use super::tables::{FLOWS, MOVED, Refusal, Table as _};
 
 /// Where a tuple's flow has been moved to. It may be gone.
 #[inline(always)]
-pub(super) fn find<F: Tables>(tuple: &PodTuple) -> Option<Mapping> {
+pub(super) fn find(tuple: &PodTuple) -> Option<Mapping> {
     if fault::has(Fault::MovedIgnored) {
         return None;
     }
-    let moved = F::moved().find(tuple)?;
+    let moved = MOVED.find(tuple)?;
     // SAFETY: a map's value stays readable while the program runs, and nobody writes it in place.
     let moved = unsafe { *moved };
     Some(Mapping {
@@ -32,21 +32,21 @@ pub(super) fn find<F: Tables>(tuple: &PodTuple) -> Option<Mapping> {
 /// together with it ([`super::retire`]), and would take the replacement with it; the packet is
 /// lost then, for it belongs to a flow that is no more. Its repetition will not be.
 #[inline(always)]
-pub(super) fn note<F: Tables>(request: &Request, mapping: Mapping) -> Result<Mapping, DropReason> {
+pub(super) fn note(request: &Request, mapping: Mapping) -> Result<Mapping, DropReason> {
     let Request {
         tuple, endpoint, ..
     } = request;
     let moved = Moved::new(mapping.eni, mapping.port);
-    match F::moved().claim(tuple, &moved) {
+    match MOVED.claim(tuple, &moved) {
         Ok(()) => return Ok(mapping),
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
-    let Some(there) = find::<F>(tuple) else {
+    let Some(there) = find(tuple) else {
         return Err(DropReason::NoFlow);
     };
     let key = flow::key(tuple, there);
-    if let Some(found) = F::flows().find(&key)
+    if let Some(found) = FLOWS.find(&key)
         && flow::has_inside(found, tuple)
     {
         if !flow::is_alive(found, &key) {
@@ -57,7 +57,7 @@ pub(super) fn note<F: Tables>(request: &Request, mapping: Mapping) -> Result<Map
         }
         // It is a former pod's with the same address, and nobody's now.
     }
-    F::moved()
+    MOVED
         .replace(tuple, &moved)
         .map(|()| mapping)
         .map_err(|refusal| refusal.reason(DropReason::FlowsFull))
@@ -65,8 +65,8 @@ pub(super) fn note<F: Tables>(request: &Request, mapping: Mapping) -> Result<Map
 
 /// Removes the note of a flow, unless it is of another one by now.
 #[inline(always)]
-pub(super) fn forget<F: Tables>(tuple: &PodTuple, mapping: Mapping) {
-    if find::<F>(tuple).is_some_and(|at| at.port == mapping.port && at.eni == mapping.eni) {
-        F::moved().forget(tuple);
+pub(super) fn forget(tuple: &PodTuple, mapping: Mapping) {
+    if find(tuple).is_some_and(|at| at.port == mapping.port && at.eni == mapping.eni) {
+        MOVED.forget(tuple);
     }
 }

@@ -60,12 +60,35 @@ pub(super) fn give_back_inbound(endpoint: u32) {
 
 #[inline(always)]
 fn add(key: u32, most: u32, exceeded: DropReason) -> Result<(), DropReason> {
+    match quota_take(key, most) {
+        TAKEN => Ok(()),
+        EXCEEDED => Err(exceeded),
+        _ => Err(DropReason::HelperFailed),
+    }
+}
+
+#[inline(always)]
+fn remove(key: u32) {
+    let _done = quota_give_back(key);
+}
+
+// Answers of `quota_take`; any other is that there is no count.
+const TAKEN: u32 = 0;
+const EXCEEDED: u32 = 1;
+const NO_COUNT: u32 = 2;
+
+/// Counts one more, unless there are as many as there may be.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn quota_take(key: u32, most: u32) -> u32 {
     let quota = QUOTA.find(&key).or_else(|| {
         // Another CPU may be faster.
         let _exists = QUOTA.claim(&key, &Quota::NONE);
         QUOTA.find(&key)
     });
-    let quota = quota.ok_or(DropReason::HelperFailed)?;
+    let Some(quota) = quota else {
+        return NO_COUNT;
+    };
     // SAFETY: `quota` is a map's value, which stays readable and writable while the program runs.
     let has_room = unsafe {
         let count = &raw mut (*quota).flows;
@@ -78,15 +101,16 @@ fn add(key: u32, most: u32, exceeded: DropReason) -> Result<(), DropReason> {
         unlock(&raw mut (*quota).lock);
         flows < most
     };
-    if has_room { Ok(()) } else { Err(exceeded) }
+    if has_room { TAKEN } else { EXCEEDED }
 }
 
-/// There is nothing to count down where user space has removed the entry since, and the device's
-/// index has a new owner.
-#[inline(always)]
-fn remove(key: u32) {
+/// Counts one less; gives 0. There is nothing to count down where user space has removed the entry
+/// since, and the device's index has a new owner.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn quota_give_back(key: u32) -> u32 {
     let Some(quota) = QUOTA.find(&key) else {
-        return;
+        return 0;
     };
     // SAFETY: as for `add`.
     unsafe {
@@ -95,4 +119,5 @@ fn remove(key: u32) {
         ptr::write_volatile(count, ptr::read_volatile(count).saturating_sub(1));
         unlock(&raw mut (*quota).lock);
     }
+    0
 }

@@ -1,4 +1,5 @@
-//! What few packets need of their flow: looking further than its first port, and opening it.
+//! What a packet's flow is, or is to be: questions about it, of which each is a global function. What
+//! they ask for lies in the work ([`ask`]).
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, PodTuple};
@@ -6,12 +7,11 @@ use datapath_common::outcome::DropReason;
 
 use super::allocate::{First, first, settle};
 use super::search::search;
-use super::tables::Tables;
 use super::{Came, Mapping, Sender, Side, flow, inbound, stack};
 use crate::family::Ip;
 use crate::packet::Packet;
 use crate::transport::Ports;
-use crate::work::{self, global, reason, work};
+use crate::work::{self, Parts, reason, work};
 
 /// A flow to find or to open.
 #[repr(C)]
@@ -42,95 +42,87 @@ impl Request {
     }
 }
 
-/// The flow of a packet from the inside that [`super::known`] did not find; keeps it alive.
+/// Writes of which flow the next questions are, and of whom.
 #[inline(always)]
-pub(crate) fn known_elsewhere<F: Tables>(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-) -> Option<Mapping> {
-    write(tuple, sender, tcp_flags).ok()?;
-    Mapping::from_register(find_elsewhere::<F>())
+pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
+    // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
+    let request = unsafe { &mut *work.request() };
+    request.tuple = tuple;
+    request.endpoint = sender.endpoint;
+    request.eni = sender.policy;
+    request.owner = sender.owner;
+    request.tcp_flags = tcp_flags;
+    request.unmarked = 0;
 }
 
-/// The flow of a packet from the inside, left as it is.
+/// The flow that was asked for, of a packet from the inside; keeps it alive.
 #[inline(always)]
-pub(crate) fn peek<F: Tables>(tuple: &PodTuple, sender: Sender) -> Option<Mapping> {
-    write(tuple, sender, 0).ok()?;
-    Mapping::from_register(find_anywhere::<F>())
+pub(crate) fn known() -> Option<Mapping> {
+    Mapping::from_register(nat_known())
 }
 
-/// Opens the flow of a packet from the inside that is not known, at the ENI that policy gives,
-/// with its translation address.
+/// The same, leaving it as it is.
 #[inline(always)]
-pub(crate) fn open<F: Tables>(
-    packet: &Packet,
-    tuple: &PodTuple,
-    sender: Sender,
-    snat: Addr,
-    tcp_flags: u8,
-) -> Result<Mapping, DropReason> {
-    write(tuple, sender, tcp_flags)?.snat = snat;
-    let mut answer = claimed_first::<F>(packet.skb());
+pub(crate) fn peek() -> Option<Mapping> {
+    Mapping::from_register(nat_peek())
+}
+
+/// Opens the flow that was asked for and is not known, at the ENI that policy gives, with its
+/// translation address.
+#[inline(always)]
+pub(crate) fn open(work: Parts, packet: &Packet, snat: Addr) -> Result<Mapping, DropReason> {
+    // SAFETY: as in `ask`.
+    unsafe { (*work.request()).snat = snat };
+    let mut answer = nat_first(packet.skb());
     if answer == SEARCH {
-        answer = settled::<F>(searched::<F>(packet.skb()));
+        answer = nat_settle(nat_search(packet.skb()));
     }
     Mapping::from_register(answer).ok_or_else(|| reason(answer))
 }
 
+/// Whether the flow that was asked for is an inbound one of the endpoint; keeps that alive.
+#[inline(always)]
+pub(crate) fn is_inbound() -> bool {
+    nat_is_inbound() != 0
+}
+
+/// The same, leaving it as it is.
+#[inline(always)]
+pub(crate) fn peek_inbound() -> bool {
+    nat_peek_inbound() != 0
+}
+
 /// Notes an inbound flow of an endpoint, or keeps the one alive that there is.
 #[inline(always)]
-pub(crate) fn note_inbound<F: Tables>(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-) -> Result<(), DropReason> {
-    write(tuple, sender, tcp_flags)?;
-    work::from_number(inbound_noted::<F>())
+pub(crate) fn note_inbound() -> Result<(), DropReason> {
+    work::from_number(nat_inbound())
 }
 
 /// Notes what a segment from the outside shows of an endpoint's inbound flow, if it is one of its.
 #[inline(always)]
-pub(crate) fn see_inbound<F: Tables>(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-) -> Result<(), DropReason> {
-    write(tuple, sender, tcp_flags)?;
-    work::from_number(inbound_seen::<F>())
+pub(crate) fn see_inbound() {
+    let _done = nat_inbound_seen();
 }
 
 /// The ENI whose mark the packets of an endpoint's flow get that takes the host's stack; `None` for a
 /// flow of which there is no such note. Keeps it alive.
 #[inline(always)]
-pub(crate) fn stack_known(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-    side: Side,
-) -> Option<Came> {
-    write(tuple, sender, tcp_flags).ok()?;
+pub(crate) fn stack_known(side: Side) -> Option<Came> {
     eni_from_register(stack_found(side.to_register()))
 }
 
 /// The same, leaving the note as it is.
 #[inline(always)]
-pub(crate) fn peek_stack(tuple: &PodTuple, sender: Sender) -> Option<Came> {
-    write(tuple, sender, 0).ok()?;
+pub(crate) fn peek_stack() -> Option<Came> {
     eni_from_register(stack_peeked())
 }
 
 /// Notes an endpoint's flow that takes the host's stack, with the ENI whose mark the pod's packets are
 /// to get.
 #[inline(always)]
-pub(crate) fn note_stack(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-    side: Side,
-    came: Came,
-) -> Result<(), DropReason> {
-    let request = write(tuple, sender, tcp_flags)?;
+pub(crate) fn note_stack(work: Parts, side: Side, came: Came) -> Result<(), DropReason> {
+    // SAFETY: as in `ask`.
+    let request = unsafe { &mut *work.request() };
     match came {
         Came::Eni(eni) => request.eni = eni,
         Came::Elsewhere => request.unmarked = 1,
@@ -140,26 +132,21 @@ pub(crate) fn note_stack(
 
 /// Has a translated flow's answers take the stack, which has carried a packet of it.
 #[inline(always)]
-pub(crate) fn take_stack<F: Tables>(
-    tuple: &PodTuple,
-    sender: Sender,
-    mapping: Mapping,
-) -> Result<(), DropReason> {
-    write(tuple, sender, 0)?;
-    work::from_number(stack_taken::<F>(Mapping::to_register(Some(mapping))))
+pub(crate) fn take_stack(mapping: Mapping) {
+    let _done = nat_take_stack(Mapping::to_register(Some(mapping)));
 }
 
 /// Whether no flow has the inside port itself, of what [`open`] could not open.
 #[inline(always)]
-pub(crate) fn is_own_port_free<F: Tables>() -> bool {
-    own_port_is_free::<F>() != 0
+pub(crate) fn is_own_port_free() -> bool {
+    nat_own_port_free() != 0
 }
 
 /// Writes of whom the next question is.
 #[inline(always)]
-pub(crate) fn ask(sender: Sender) -> Result<(), DropReason> {
+pub(crate) fn ask_for(sender: Sender) -> Result<(), DropReason> {
     let request = work()?.request();
-    // SAFETY: as in `write`.
+    // SAFETY: as in `ask`.
     let request = unsafe { &mut *request };
     request.endpoint = sender.endpoint;
     request.eni = sender.policy;
@@ -171,7 +158,7 @@ pub(crate) fn ask(sender: Sender) -> Result<(), DropReason> {
 #[inline(always)]
 pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<Came> {
     let request = work().ok()?.request();
-    // SAFETY: as in `write`.
+    // SAFETY: as in `ask`.
     let request = unsafe { &mut *request };
     let (pod, remote) = match side {
         Side::Pod => (
@@ -202,7 +189,7 @@ pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
     let Ok(work) = work() else {
         return false;
     };
-    // SAFETY: as in `write`.
+    // SAFETY: as in `ask`.
     let request = unsafe { &mut *work.request() };
     request.tuple = PodTuple::new(
         ports.protocol,
@@ -215,46 +202,7 @@ pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
     stack::peek(request).is_some()
 }
 
-/// Writes what every request has.
-#[inline(always)]
-fn write(
-    tuple: &PodTuple,
-    sender: Sender,
-    tcp_flags: u8,
-) -> Result<&'static mut Request, DropReason> {
-    let request = work()?.request();
-    // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
-    let request = unsafe { &mut *request };
-    request.tuple = *tuple;
-    request.endpoint = sender.endpoint;
-    request.eni = sender.policy;
-    request.owner = sender.owner;
-    request.tcp_flags = tcp_flags;
-    request.unmarked = 0;
-    Ok(request)
-}
-
 // Without a use for the context a function must not take it: the compiler would pass anything.
-global! {
-    #[doc = "A mapping as a register."]
-    find_elsewhere() = nat_known_elsewhere_v4, nat_known_elsewhere_v6: run_known_elsewhere;
-    #[doc = "A mapping as a register."]
-    find_anywhere() = nat_peek_v4, nat_peek_v6: run_peek;
-    #[doc = "A mapping as a register, or the number of the reason why there is none, or `SEARCH`."]
-    claimed_first(skb: *mut __sk_buff) = nat_first_v4, nat_first_v6: run_first;
-    #[doc = "The bits of what the last insertion gave."]
-    searched(skb: *mut __sk_buff) = nat_search_v4, nat_search_v6: run_search;
-    #[doc = "0, or the number of the reason why it could not be noted."]
-    inbound_noted() = nat_inbound_v4, nat_inbound_v6: run_note_inbound;
-    #[doc = "0."]
-    inbound_seen() = nat_inbound_seen_v4, nat_inbound_seen_v6: run_see_inbound;
-    #[doc = "0."]
-    stack_taken(mapping: u32) = nat_take_stack_v4, nat_take_stack_v6: run_take_stack;
-    #[doc = "1, or 0 if a flow has the port."]
-    own_port_is_free() = nat_own_port_free_v4, nat_own_port_free_v6: run_own_port_free;
-    #[doc = "A mapping as a register, or the number of the reason why there is none."]
-    settled(result: u32) = nat_settle_v4, nat_settle_v6: run_settle;
-}
 
 /// An ENI's number and one more, or [`UNMARKED`]; 0 for none.
 #[unsafe(no_mangle)]
@@ -287,7 +235,7 @@ extern "C" fn stack_of_quoted(side: u32) -> u32 {
             Side::Pod => (inner.answered(), inner.destination == ip.source),
             Side::Outside => (inner.sent(), inner.source == ip.destination),
         };
-        // SAFETY: as in `write`.
+        // SAFETY: as in `ask`.
         let request = unsafe { &mut *work.request() };
         request.tuple = tuple;
         if is_own { stack::peek(request) } else { None }
@@ -325,32 +273,63 @@ fn eni_from_register(register: u32) -> Option<Came> {
     }
 }
 
-#[inline(always)]
-fn run_known_elsewhere<F: Tables>() -> u32 {
+/// A mapping as a register.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_known() -> u32 {
     let found = work()
         .ok()
-        .and_then(|work| flow::known_elsewhere::<F>(work::read(work.request())));
+        .map(|work| work::read(work.request()))
+        .and_then(|request| flow::known(request).or_else(|| flow::known_elsewhere(request)));
     Mapping::to_register(found)
 }
 
-#[inline(always)]
-fn run_peek<F: Tables>() -> u32 {
+/// 1, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_is_inbound() -> u32 {
+    let is_it = work().is_ok_and(|work| {
+        let request = work::read(work.request());
+        inbound::known(&request.tuple, request.endpoint, request.tcp_flags)
+    });
+    is_it.into()
+}
+
+/// 1, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_peek_inbound() -> u32 {
+    let is_it = work().is_ok_and(|work| {
+        let request = work::read(work.request());
+        inbound::peek(&request.tuple, request.endpoint)
+    });
+    is_it.into()
+}
+
+/// A mapping as a register.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_peek() -> u32 {
     let found = work()
         .ok()
-        .and_then(|work| flow::peek_anywhere::<F>(work::read(work.request())));
+        .and_then(|work| flow::peek_anywhere(work::read(work.request())));
     Mapping::to_register(found)
 }
 
-#[inline(always)]
-fn run_note_inbound<F: Tables>() -> u32 {
+/// 0, or the number of the reason why it could not be noted.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_inbound() -> u32 {
     work::to_number(work().and_then(|work| {
         let request = work::read(work.request());
         inbound::note(&request.tuple, request.endpoint, request.tcp_flags)
     }))
 }
 
-#[inline(always)]
-fn run_see_inbound<F: Tables>() -> u32 {
+/// 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_inbound_seen() -> u32 {
     if let Ok(work) = work() {
         let request = work::read(work.request());
         inbound::seen(&request.tuple, request.endpoint, request.tcp_flags);
@@ -358,12 +337,14 @@ fn run_see_inbound<F: Tables>() -> u32 {
     0
 }
 
-#[inline(always)]
-fn run_take_stack<F: Tables>(mapping: u32) -> u32 {
+/// 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_take_stack(mapping: u32) -> u32 {
     if let Ok(work) = work()
         && let Some(mapping) = Mapping::from_register(mapping)
     {
-        flow::take_stack::<F>(work::read(work.request()), mapping);
+        flow::take_stack(work::read(work.request()), mapping);
     }
     0
 }
@@ -371,29 +352,37 @@ fn run_take_stack<F: Tables>(mapping: u32) -> u32 {
 /// What no mapping and no reason has for a number.
 const SEARCH: u32 = u32::MAX;
 
-#[inline(always)]
-fn run_own_port_free<F: Tables>() -> u32 {
-    let is_free = work().is_ok_and(|work| flow::is_own_port_free::<F>(work::read(work.request())));
+/// 1, or 0 if a flow has the port.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_own_port_free() -> u32 {
+    let is_free = work().is_ok_and(|work| flow::is_own_port_free(work::read(work.request())));
     u32::from(is_free)
 }
 
-#[inline(always)]
-fn run_first<F: Tables>(skb: *mut __sk_buff) -> u32 {
-    match work().and_then(|work| first::<F>(skb, work::read(work.request()))) {
+/// A mapping as a register, or the number of the reason why there is none, or [`SEARCH`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_first(skb: *mut __sk_buff) -> u32 {
+    match work().and_then(|work| first(skb, work::read(work.request()))) {
         Ok(First::Open(mapping)) => Mapping::to_register(Some(mapping)),
         Ok(First::Taken) => SEARCH,
         Err(reason) => reason as u32,
     }
 }
 
-#[inline(always)]
-fn run_search<F: Tables>(skb: *mut __sk_buff) -> u32 {
-    search::<F>(skb).cast_unsigned()
+/// The bits of what the last insertion gave.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_search(skb: *mut __sk_buff) -> u32 {
+    search(skb).cast_unsigned()
 }
 
-#[inline(always)]
-fn run_settle<F: Tables>(result: u32) -> u32 {
-    match work().and_then(|work| settle::<F>(work::read(work.request()), result.cast_signed())) {
+/// A mapping as a register, or the number of the reason why there is none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_settle(result: u32) -> u32 {
+    match work().and_then(|work| settle(work::read(work.request()), result.cast_signed())) {
         Ok(mapping) => Mapping::to_register(Some(mapping)),
         Err(reason) => reason as u32,
     }

@@ -11,14 +11,14 @@ use datapath_common::abi::{FlowKey, ReapFlow};
 use crate::cache;
 
 use super::lock::{lock, unlock};
-use super::tables::{Table as _, Tables};
+use super::tables::{FLOWS, Table as _};
 use super::{Mapping, blocks, flow, moved, quota};
 
 /// Removes the flow of a key with all that belongs to it, if its last packet passed at
 /// `last_seen`, or in any case ([`ReapFlow::ALWAYS`]). Tells whether it did.
 #[inline(never)]
-pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
-    let Some(found) = F::flows().find(key) else {
+pub(crate) fn retire(key: &FlowKey, last_seen: u64) -> bool {
+    let Some(found) = FLOWS.find(key) else {
         return false;
     };
     // SAFETY: `found` is a map's value, which stays readable and writable while the program runs.
@@ -46,8 +46,8 @@ pub(crate) fn retire<F: Tables>(key: &FlowKey, last_seen: u64) -> bool {
         port: key.port,
         stack: false,
     };
-    moved::forget::<F>(&tuple, mapping);
-    F::flows().forget(key);
+    moved::forget(&tuple, mapping);
+    FLOWS.forget(key);
     cache::epoch::advance(&tuple);
     blocks::give_back(key);
     quota::give_back(endpoint);

@@ -7,14 +7,15 @@ use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use datapath_common::ports::{MAX_BLOCKS, port_of};
 
 use super::claim::{attempt, claim};
-use super::tables::{Refusal, Tables};
+use super::tables::Refusal;
 use super::{blocks, ports};
-use crate::work::global;
 
 /// Ports tried by chance.
 const BY_CHANCE: u32 = 4;
-/// Most looks at blocks: enough for each of them once, and for 64 ports that look free and are not.
-const LOOKS: u32 = MAX_BLOCKS + 64;
+/// Looks at blocks at a time.
+const LOOKS: u32 = 16;
+/// How often that many: enough for each of the blocks once, and for 64 ports that look free and are not.
+const TURNS: u32 = (MAX_BLOCKS + 64).div_ceil(LOOKS);
 
 /// What a look gives when all blocks have been looked at since the last one that had a port: no
 /// result of an insertion.
@@ -23,9 +24,9 @@ const NO_MORE: i32 = 1;
 /// Claims a port other than the first candidate. Gives what the last insertion gave; its port is
 /// that of the attempt's key.
 #[inline(always)]
-pub(super) fn search<F: Tables>(skb: *mut __sk_buff) -> i32 {
+pub(super) fn search(skb: *mut __sk_buff) -> i32 {
     for _ in 0..BY_CHANCE {
-        let result = tried::<F>(skb).cast_signed();
+        let result = nat_try(skb).cast_signed();
         if result != Refusal::EXISTS {
             return result;
         }
@@ -35,8 +36,8 @@ pub(super) fn search<F: Tables>(skb: *mut __sk_buff) -> i32 {
         attempt.next_look = random() >> 1;
         attempt.looks_in_vain = 0;
     }
-    for _ in 0..LOOKS {
-        match looked::<F>(skb).cast_signed() {
+    for _ in 0..TURNS {
+        match nat_turn(skb).cast_signed() {
             Refusal::EXISTS => {}
             NO_MORE => break,
             result => return result,
@@ -46,32 +47,44 @@ pub(super) fn search<F: Tables>(skb: *mut __sk_buff) -> i32 {
 }
 
 // A round is a global function, and what it leaves to the next one lies in the attempt: where a loop
-// has calls in it, old verifiers (Linux 5.10) tell rounds apart by every number in a register.
-global! {
-    #[doc = "Claims a port by chance. The bits of what the insertion gave."]
-    tried(skb: *mut __sk_buff) = nat_try_v4, nat_try_v6: run_try;
-    #[doc = "Claims a port of the next block. The bits of what the insertion gave, or `NO_MORE`."]
-    looked(skb: *mut __sk_buff) = nat_look_v4, nat_look_v6: run_look;
+// has calls in it, old verifiers (Linux 5.10) tell rounds apart by every number in a register. And the
+// verifier follows each round: two loops, one in the other, have fewer than one.
+
+/// Claims a port by chance. The bits of what the insertion gave.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_try(skb: *mut __sk_buff) -> u32 {
+    claim(skb, ports::spread(random())).cast_unsigned()
 }
 
-#[inline(always)]
-fn run_try<F: Tables>(skb: *mut __sk_buff) -> u32 {
-    claim::<F>(skb, ports::spread(random())).cast_unsigned()
+/// Claims a port of the next blocks. The bits of what the last insertion gave, or [`NO_MORE`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_turn(skb: *mut __sk_buff) -> u32 {
+    for _ in 0..LOOKS {
+        let result = nat_look(skb);
+        if result.cast_signed() != Refusal::EXISTS {
+            return result;
+        }
+    }
+    Refusal::EXISTS.cast_unsigned()
 }
 
-#[inline(always)]
-fn run_look<F: Tables>(skb: *mut __sk_buff) -> u32 {
-    look::<F>(skb).unwrap_or(Refusal::FAILED).cast_unsigned()
+/// Claims a port of the next block. The bits of what the insertion gave, or [`NO_MORE`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_look(skb: *mut __sk_buff) -> u32 {
+    look(skb).unwrap_or(Refusal::FAILED).cast_unsigned()
 }
 
 /// Looks at one block. They come one after the other, beginning with any.
 #[inline(always)]
-fn look<F: Tables>(skb: *mut __sk_buff) -> Option<i32> {
+fn look(skb: *mut __sk_buff) -> Option<i32> {
     let count = ports::blocks();
     let this = attempt()?;
     let number = ports::block(this.next_look % count);
     this.next_look = this.next_look.wrapping_add(1);
-    let picked = blocks::pick::<F>(number, random());
+    let picked = blocks::pick(number, random());
     let this = attempt()?;
     let Some(index) = picked else {
         this.looks_in_vain = this.looks_in_vain.wrapping_add(1);
@@ -80,7 +93,7 @@ fn look<F: Tables>(skb: *mut __sk_buff) -> Option<i32> {
     };
     // Where the port is taken all the same, the block knows now.
     this.looks_in_vain = 0;
-    Some(claim::<F>(skb, port_of(number, index).to_be()))
+    Some(claim(skb, port_of(number, index).to_be()))
 }
 
 #[inline(always)]

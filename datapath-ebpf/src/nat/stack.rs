@@ -56,7 +56,7 @@ pub(super) fn note(request: &Request, side: Side) -> Result<(), DropReason> {
     }
     let noted = anew(found, request, side);
     if noted.is_err() {
-        stats::count_of(NatStat::StackFailed, tuple.pod.is_v4());
+        stats::count(NatStat::StackFailed, tuple.pod.is_v4());
     }
     if fault::has(Fault::StackFullPassed) {
         return Ok(());
@@ -86,7 +86,7 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
     match STACK.claim(tuple, &value) {
         Ok(()) => {
             cache::epoch::advance(tuple);
-            stats::count_of(NatStat::StackNoted, tuple.pod.is_v4());
+            stats::count(NatStat::StackNoted, tuple.pod.is_v4());
             Ok(())
         }
         // Another CPU was faster, or the note is just being removed; then the next packet makes it
@@ -102,7 +102,7 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
 pub(crate) fn retire(tuple: &PodTuple, last_seen: u64) -> bool {
     let is_gone = note::retire(&STACK, tuple, last_seen).is_some();
     if is_gone {
-        stats::count_of(NatStat::StackRemoved, tuple.pod.is_v4());
+        stats::count(NatStat::StackRemoved, tuple.pod.is_v4());
     }
     is_gone
 }

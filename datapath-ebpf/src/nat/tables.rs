@@ -5,7 +5,6 @@ use aya_ebpf::btf_maps::HashMap;
 use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple};
 use datapath_common::outcome::DropReason;
 
-use crate::family::{Family, V4, V6};
 use crate::maps::{FLOWS_V4, FLOWS_V6, MOVED_V4, MOVED_V6};
 
 /// Why an entry could not be put into a map.
@@ -100,35 +99,60 @@ impl<K, V, const CAPACITY: usize, const FLAGS: usize> Table<K, V>
     }
 }
 
-/// A family with its maps.
-pub(crate) trait Tables: Family {
-    /// Translated flows.
-    fn flows() -> &'static (impl Table<FlowKey, Flow> + 'static);
+/// Translated flows of both families: each has a map of its own.
+pub(super) struct Flows;
 
-    /// Those off their first candidate port.
-    fn moved() -> &'static (impl Table<PodTuple, Moved> + 'static);
+/// The notes of those off their first candidate port, likewise.
+pub(super) struct MovedFlows;
+
+/// Translated flows.
+pub(super) const FLOWS: Flows = Flows;
+
+/// The notes of those off their first candidate port.
+pub(super) const MOVED: MovedFlows = MovedFlows;
+
+/// Takes one of two maps, by the family of a key's address.
+macro_rules! by_family {
+    ($table:ty: $key:ty => $value:ty, $address:ident: $v4:ident, $v6:ident) => {
+        impl Table<$key, $value> for $table {
+            #[inline(always)]
+            fn find(&self, key: &$key) -> Option<*mut $value> {
+                if key.$address.is_v4() {
+                    $v4.find(key)
+                } else {
+                    $v6.find(key)
+                }
+            }
+
+            #[inline(always)]
+            fn put(&self, key: &$key, value: &$value) -> i32 {
+                if key.$address.is_v4() {
+                    $v4.put(key, value)
+                } else {
+                    $v6.put(key, value)
+                }
+            }
+
+            #[inline(always)]
+            fn replace(&self, key: &$key, value: &$value) -> Result<(), Refusal> {
+                if key.$address.is_v4() {
+                    $v4.replace(key, value)
+                } else {
+                    $v6.replace(key, value)
+                }
+            }
+
+            #[inline(always)]
+            fn forget(&self, key: &$key) {
+                if key.$address.is_v4() {
+                    $v4.forget(key);
+                } else {
+                    $v6.forget(key);
+                }
+            }
+        }
+    };
 }
 
-impl Tables for V4 {
-    #[inline(always)]
-    fn flows() -> &'static (impl Table<FlowKey, Flow> + 'static) {
-        &FLOWS_V4
-    }
-
-    #[inline(always)]
-    fn moved() -> &'static (impl Table<PodTuple, Moved> + 'static) {
-        &MOVED_V4
-    }
-}
-
-impl Tables for V6 {
-    #[inline(always)]
-    fn flows() -> &'static (impl Table<FlowKey, Flow> + 'static) {
-        &FLOWS_V6
-    }
-
-    #[inline(always)]
-    fn moved() -> &'static (impl Table<PodTuple, Moved> + 'static) {
-        &MOVED_V6
-    }
-}
+by_family!(Flows: FlowKey => Flow, remote: FLOWS_V4, FLOWS_V6);
+by_family!(MovedFlows: PodTuple => Moved, remote: MOVED_V4, MOVED_V6);

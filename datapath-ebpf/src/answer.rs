@@ -1,0 +1,158 @@
+//! What the VPC delivers to a translation address: answers to translated flows, and what is the host's.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::{Addr, AddressEntry, FlowKey};
+use datapath_common::fault::Fault;
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::deliver::{self, Arrival};
+use crate::family::{Family, Ip, Piece};
+use crate::fault;
+use crate::fragment;
+use crate::icmp_error;
+use crate::maps;
+use crate::nat::{self, Inside};
+use crate::packet::Packet;
+use crate::rewrite::{Side, rewrite};
+use crate::transport::{self, Ports, Transport};
+use crate::verdict::Code;
+use crate::work::{self, global, work};
+
+/// Translates back what answers a translated flow of an ENI, by its number; all else is for the host's
+/// own sockets. The IP header is the one that is kept. Gives the number of what became of the packet.
+#[inline(always)]
+pub(crate) fn decided<F: Family>(packet: &Packet, eni: u8) -> u32 {
+    translated::<F>(packet.skb(), eni.into())
+}
+
+global! {
+    #[doc = "The number of what became of a packet."]
+    translated(skb: *mut __sk_buff, eni: u32) = answer_v4, answer_v6: run;
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`decided` gives a byte")]
+fn run<F: Family>(skb: *mut __sk_buff, eni: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    Code::of(translate::<F>(&mut packet, eni as u8)).to_register()
+}
+
+/// What is to be translated back.
+enum Answer {
+    /// The packet.
+    Packet(Ports),
+    /// The packet that it quotes, an ICMP error.
+    Quoted,
+}
+
+/// An answer, and where it goes.
+struct Found {
+    answer: Answer,
+    inside: Inside,
+    /// The port of the flow on the outside, as it lies in the packet.
+    port: u16,
+}
+
+#[inline(always)]
+fn translate<F: Family>(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
+    let ip = work::read(work()?.ip());
+    // The cloud delivers to the ENI that has the address.
+    if maps::eni(eni).is_none_or(|entry| entry.ifindex() != packet.ifindex()) {
+        return Ok(Verdict::NotForPod);
+    }
+    let Some(found) = find::<F>(packet, ip, eni)? else {
+        return Ok(Verdict::NotForPod);
+    };
+    let inside = found.inside;
+    // Two ways to the end, and no pointer that may be one or none: old verifiers (Linux 5.10) forget
+    // which of them it is.
+    if inside.is_host() {
+        if inside.port != found.port {
+            edit::<F>(packet, &found.answer, ip.destination, inside.port, None)?;
+        }
+        return Ok(Verdict::HostReturned);
+    }
+    let pod = endpoint(inside)?;
+    let outer = Some(Side::Destination);
+    edit::<F>(packet, &found.answer, inside.pod, inside.port, outer)?;
+    deliver::into_pod::<F>(packet, ip, pod, eni, Arrival::of(inside))
+}
+
+/// Gives the inside of the flow to an answer, or to what it quotes; `outer` is the side of an ICMP error
+/// itself that gets the address as well.
+#[inline(always)]
+fn edit<F: Family>(
+    packet: &mut Packet,
+    answer: &Answer,
+    to: Addr,
+    to_port: u16,
+    outer: Option<Side>,
+) -> Result<(), DropReason> {
+    match answer {
+        Answer::Packet(ports) => rewrite::<F>(packet, ports, Side::Destination, to, to_port),
+        Answer::Quoted => icmp_error::rewrite_error::<F>(packet, Side::Source, to, to_port, outer),
+    }
+}
+
+/// The flow that a packet answers, or an ICMP error is about: what that quotes we have sent.
+#[inline(always)]
+fn find<F: Family>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Option<Found>, DropReason> {
+    let ports = match ip.fragment {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+            Ok(Transport::Ports(ports)) => ports,
+            Ok(Transport::Error) => return Ok(quoted::<F>(packet, ip, eni)),
+            Ok(Transport::None) | Err(_) => return Ok(None),
+        },
+        Piece::Later => match fragment::recall(ip) {
+            Some(ports) => ports,
+            None => return Ok(None),
+        },
+    };
+    let (remote, port) = (ports.source, ports.destination);
+    if !nat::in_range(port) {
+        return Ok(None);
+    }
+    let key = FlowKey::new(eni, ports.protocol, ip.source, remote, port);
+    let Some(inside) = nat::answered(&key, ports.tcp_flags) else {
+        return Ok(None);
+    };
+    fragment::note(ip, &ports)?;
+    Ok(Some(Found {
+        answer: Answer::Packet(ports),
+        inside,
+        port,
+    }))
+}
+
+/// The flow that an ICMP error is about.
+#[inline(always)]
+fn quoted<F: Family>(packet: &Packet, ip: &Ip, eni: u8) -> Option<Found> {
+    let inner = icmp_error::inner::<F>(packet).ok().flatten()?;
+    let port = inner.source_port;
+    if inner.source != ip.destination || !nat::in_range(port) {
+        return None;
+    }
+    let key = FlowKey::new(
+        eni,
+        inner.protocol,
+        inner.destination,
+        inner.destination_port,
+        port,
+    );
+    let inside = nat::peek_answered(&key)?;
+    Some(Found {
+        answer: Answer::Quoted,
+        inside,
+        port,
+    })
+}
+
+/// The endpoint whose flow it is. The next one with the address has no part in it.
+#[inline(always)]
+fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
+    maps::address(inside.pod)
+        .filter(|entry| entry.is_endpoint())
+        .filter(|entry| entry.identity() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
+        .ok_or(DropReason::NoEndpoint)
+}

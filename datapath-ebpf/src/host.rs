@@ -1,0 +1,192 @@
+//! What the stack sends to the VPC with an address of the host: it shares the ENIs' addresses with
+//! translation, and so the ports.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::{AddressEntry, HOST, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::masquerade::Opening;
+use datapath_common::outcome::{DropReason, Verdict};
+
+use crate::egress;
+use crate::family::{Family, Ip, Piece};
+use crate::fault;
+use crate::fragment;
+use crate::icmp_error;
+use crate::maps;
+use crate::mark::Mark;
+use crate::nat::{self, PRIMARY, Sender};
+use crate::packet::Packet;
+use crate::redirect;
+use crate::rewrite::{Side, rewrite};
+use crate::transport::{self, Ports, Transport};
+use crate::verdict::Code;
+use crate::work::{self, Parts, global, work};
+
+/// Decides on a packet of the host, or one that netfilter gave an address of the host. The IP header is
+/// the one that is kept.
+#[inline(always)]
+pub(crate) fn send<F: Family>(packet: &Packet) -> Code {
+    Code::from_register(sent::<F>(packet.skb()))
+}
+
+global! {
+    #[doc = "The number of what became of a packet of the host."]
+    sent(skb: *mut __sk_buff) = host_v4, host_v6: run;
+}
+
+#[inline(always)]
+fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
+    Code::of(decide::<F>(&mut Packet::new(TcContext::new(skb)))).to_register()
+}
+
+#[inline(always)]
+fn decide<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+    let work = work()?;
+    let ip = work::read(work.ip());
+    let verdict = with_ports::<F>(packet, work, ip)?;
+    if is_primarys_own::<F>(packet, ip) {
+        return Ok(verdict);
+    }
+    match maps::address(ip.source) {
+        Some(source) => by_owner::<F>(packet, source, verdict),
+        None => Ok(verdict),
+    }
+}
+
+/// Decides on a packet by its ports.
+#[inline(always)]
+fn with_ports<F: Family>(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
+    let ports = match ip.fragment {
+        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+            Ok(Transport::Ports(ports)) => ports,
+            Ok(Transport::Error) => return host_error::<F>(packet, work),
+            Ok(Transport::None) | Err(_) => return Ok(Verdict::FromHost),
+        },
+        Piece::Later => match fragment::recall(ip) {
+            Some(ports) => ports,
+            None => return Ok(Verdict::FromHost),
+        },
+    };
+    if !nat::in_range(ports.source) || fault::has(Fault::HostIgnored) {
+        return Ok(Verdict::FromHost);
+    }
+    match maps::address(ip.source) {
+        Some(source) if source.is_translation() && may_collide::<F>(ip) => {
+            claim::<F>(packet, work, source.eni(), &ports)
+        }
+        Some(_) | None => Ok(Verdict::FromHost),
+    }
+}
+
+/// Whether a pod's flow may have the port of a packet of the host. Towards an exempt destination
+/// there are no such flows, unless it is exempt since they began; most of what the host sends within
+/// the VPC (an overlay's packets, say) needs no place in the table for that.
+#[inline(always)]
+fn may_collide<F: Family>(ip: &Ip) -> bool {
+    egress::is_translated::<F>(ip.destination)
+        || nat::may_be_exempt()
+        || fault::has(Fault::HostExempt)
+}
+
+/// Holds the host's port against pods' flows, or gives its packet another port if one of these has
+/// it.
+#[inline(always)]
+fn claim<F: Family>(
+    packet: &mut Packet,
+    work: Parts,
+    eni: u8,
+    ports: &Ports,
+) -> Result<Verdict, DropReason> {
+    let ip = work::read(work.ip());
+    let tuple = PodTuple::new(
+        ports.protocol,
+        ip.source,
+        ports.source,
+        ip.destination,
+        ports.destination,
+    );
+    fragment::note(ip, ports)?;
+    let sender = Sender {
+        endpoint: HOST,
+        policy: eni,
+        owner: eni,
+    };
+    nat::ask(work, tuple, sender, ports.tcp_flags);
+    let mapping = match nat::known() {
+        Some(mapping) => mapping,
+        // An answer comes from a socket that is bound to the port, which no pod's flow gets then.
+        None if !matches!(ports.opening, Opening::Opens) => return Ok(Verdict::FromHost),
+        None => match nat::open(work, packet, ip.source) {
+            Ok(mapping) => mapping,
+            // No room to claim the port, but nobody has it: the host loses nothing to pods.
+            Err(_full) if nat::is_own_port_free() => return Ok(Verdict::FromHost),
+            Err(reason) => return Err(reason),
+        },
+    };
+    if mapping.port == ports.source || fault::has(Fault::HostPortKept) {
+        return Ok(Verdict::HostClaimed);
+    }
+    rewrite::<F>(packet, ports, Side::Source, ip.source, mapping.port)?;
+    Ok(Verdict::HostTranslated)
+}
+
+/// Decides on an ICMP error of the host. About a translated flow, it quotes a packet that we have
+/// translated back; the receiver knows the flow by its translation.
+#[inline(always)]
+fn host_error<F: Family>(packet: &mut Packet, work: Parts) -> Result<Verdict, DropReason> {
+    let Ok(Some(inner)) = icmp_error::inner::<F>(packet) else {
+        return Ok(Verdict::FromHost);
+    };
+    let Some(pod) = maps::address(inner.destination).filter(|entry| entry.is_endpoint()) else {
+        return Ok(Verdict::FromHost);
+    };
+    let Some(owner) = maps::eni(pod.eni()) else {
+        return Ok(Verdict::FromHost);
+    };
+    let tuple = inner.answered();
+    let sender = Sender {
+        endpoint: pod.identity(),
+        policy: F::addresses(owner).external,
+        owner: pod.eni(),
+    };
+    nat::ask(work, tuple, sender, 0);
+    let Some(mapping) = nat::peek() else {
+        return Ok(Verdict::FromHost);
+    };
+    let (_, snat) = egress::exit::<F>(mapping.eni)?;
+    let (side, port) = (Side::Destination, mapping.port);
+    icmp_error::rewrite_error::<F>(packet, side, snat, port, None)?;
+    Ok(Verdict::HostTranslated)
+}
+
+/// Whether a packet has the primary's address and leaves by it, as most of the host's do: what needs
+/// no look-up to be known as right.
+#[inline(always)]
+fn is_primarys_own<F: Family>(packet: &Packet, ip: &Ip) -> bool {
+    maps::eni(PRIMARY).is_some_and(|primary| {
+        primary.ifindex() == packet.ifindex() && F::addresses(primary).snat == ip.source
+    })
+}
+
+/// Sends out of an ENI what carries its translation address. Netfilter gives the answer of a pod or
+/// of a socket of the host the address that was asked (a node port's), after the stack has chosen the
+/// ENI that owns the answer's own.
+#[inline(always)]
+fn by_owner<F: Family>(
+    packet: &mut Packet,
+    source: &AddressEntry,
+    verdict: Verdict,
+) -> Result<Verdict, DropReason> {
+    if !source.is_translation() || fault::has(Fault::HostNotMoved) {
+        return Ok(verdict);
+    }
+    match maps::eni(source.eni()) {
+        Some(owner) if owner.ifindex() != packet.ifindex() => {
+            packet.set_mark(Mark::done());
+            redirect::to_neighbour(owner.ifindex(), &F::next_hop(owner))?;
+            Ok(Verdict::HostMoved)
+        }
+        Some(_) | None => Ok(verdict),
+    }
+}
