@@ -17,19 +17,19 @@ use std::net::IpAddr;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie};
 use aya::programs::tc::{self, SchedClassifierLink, TcAttachType};
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::util::KernelVersion;
-use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, map};
 use datapath_common::counter::{self, Counter, Program};
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::Outcome;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
-use towpath::bpf::{DatapathSettings, Globals};
+use towpath::bpf::{DatapathSettings, Globals, loader};
 
 /// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: go on with the next program, then the stack.
 pub const PASS: i32 = -1;
@@ -94,7 +94,7 @@ impl Programs {
     /// When the kernel does not take a program; the error holds the verifier's log.
     pub fn load_with(settings: &DatapathSettings) -> Result<Self> {
         let globals = Globals::new(settings, towpath::bpf::jiffies_per_second()?);
-        let mut loader = EbpfLoader::new();
+        let mut loader = loader();
         globals.put(&mut loader);
         let mut ebpf = loader
             .load(towpath::bpf::OBJECT)

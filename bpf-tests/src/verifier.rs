@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use anyhow::{Context as _, Result};
+use aya::Ebpf;
 use aya::maps::Map;
-use aya::{Ebpf, EbpfLoader};
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
-use towpath::bpf::{DatapathSettings, Globals, Path};
+use towpath::bpf::{DatapathSettings, Globals, Path, loader};
 
 /// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a few lines of figures, and nothing else.
 const STATISTICS: u32 = 4;
@@ -70,7 +70,7 @@ pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
     // limit can be lifted.
     let _lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
     let globals = Globals::new(&settings(), towpath::bpf::jiffies_per_second()?);
-    let mut loader = EbpfLoader::new();
+    let mut loader = loader();
     globals.put(&mut loader);
     let maps = loader
         .load(object)

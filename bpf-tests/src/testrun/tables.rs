@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use aya::EbpfLoader;
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
 use datapath_common::abi::map;
 use datapath_common::counter::{Counter, NatStat, Program};
-use towpath::bpf::{DatapathSettings, Globals};
+use towpath::bpf::{DatapathSettings, Globals, loader};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::{Programs, classifier, context};
@@ -322,7 +321,7 @@ impl Programs {
         extra: Option<(&'static str, u32)>,
     ) -> Result<Self> {
         let globals = Globals::new(settings, towpath::bpf::jiffies_per_second()?);
-        let mut loader = EbpfLoader::new();
+        let mut loader = loader();
         globals.put(&mut loader);
         if let Some((name, value)) = &extra {
             loader.override_global(name, value, true);

@@ -8,7 +8,7 @@ use anyhow::Result;
 use datapath_common::abi::DEFAULT_STACK;
 
 use crate::api::types::ServiceNatStatus;
-use crate::bpf::{Datapath, Path, StackNotes};
+use crate::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
 use crate::config::ServiceNat as Mode;
 use crate::service_nat::{Detector, Evidence, Renewal};
 
@@ -16,8 +16,6 @@ use crate::service_nat::{Detector, Evidence, Renewal};
 const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: what pods send to a \
     service's own address leaves the node instead of being translated (node ports and host ports work)";
 
-/// Room where nothing is to be noted. The kernel takes memory for what a map may come to hold.
-const LEAST_NOTES: u32 = 1024;
 /// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;
 /// How long after the programs could not be loaded it is tried again.

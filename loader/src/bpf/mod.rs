@@ -25,6 +25,7 @@ mod settings;
 mod stack;
 mod sys;
 mod tc;
+mod untyped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,8 +45,9 @@ pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
 pub use notes::StackNotes;
-pub use settings::{DatapathSettings, Globals, Path};
+pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
 pub use sys::Direction;
+pub use untyped::loader;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::recognise::endpoint_device;

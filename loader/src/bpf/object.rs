@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use anyhow::{Context, Result};
+use aya::Ebpf;
 use aya::maps::{MapInfo, MapType};
 use aya::programs::{ProgramFd, SchedClassifier};
-use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi::map;
 use datapath_common::config;
 use datapath_common::counter::Program;
@@ -15,6 +15,7 @@ use datapath_common::counter::Program;
 use super::jiffies::jiffies_per_second;
 use super::pins::{self, Pins};
 use super::settings::{DatapathSettings, Globals};
+use super::untyped;
 
 /// What has to agree between a pinned map and the object. aya opens a pin without a look at any
 /// of it, and from then on trusts the object's sizes.
@@ -147,7 +148,7 @@ pub(super) fn make_room_for_notes(pins: &Pins, room: u32) -> Result<()> {
 /// Loads the object: opens or makes the pinned maps, fixes the globals.
 pub(super) fn load(object: &[u8], pins: &Pins, settings: &DatapathSettings) -> Result<Ebpf> {
     let globals = Globals::new(settings, jiffies_per_second()?);
-    let mut loader = EbpfLoader::new();
+    let mut loader = untyped::loader();
     globals.put(&mut loader);
     for name in map::PINNED {
         loader.map_pin_path(name, pins.map(name));

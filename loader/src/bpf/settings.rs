@@ -7,6 +7,10 @@ use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
 
+/// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
+/// come to hold.
+pub const LEAST_NOTES: u32 = 1024;
+
 /// Which way pod traffic takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Path {

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use aya::Ebpf;
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{NlOptions, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader};
 use datapath_common::abi;
 use datapath_common::counter::Program;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT};
+use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT, loader};
 use towpath::kernel::{Attachment, Hook, Link, LinkKind, Observed, StepKind};
 
 /// A network namespace, a mount namespace and a BPF filesystem, gone with the test.
@@ -188,7 +188,7 @@ pub(crate) struct Stranger(Ebpf);
 
 impl Stranger {
     pub(crate) fn load() -> Self {
-        let mut ebpf = EbpfLoader::new().load(OBJECT).unwrap();
+        let mut ebpf = loader().load(OBJECT).unwrap();
         let program: &mut SchedClassifier = ebpf
             .program_mut(Program::FromNetwork.name())
             .unwrap()

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use bpf_tests::fabric::record::Record;
 use bpf_tests::verifier::verify;
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT};
+use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, LEAST_NOTES, OBJECT};
 
 use super::figures::{against, median_row, millis};
 use super::scene::Size;
@@ -14,10 +14,14 @@ use crate::report::{Row, Unit};
 /// What loading may take, in milliseconds.
 const LOAD: f64 = 60.0;
 
-/// Loads as the agent does, without pins of an earlier one: every map is made, every program verified.
+/// Loads as the agent does where there is no service NAT, without pins of an earlier one: every map is made, every program verified.
 /// Beside it what the verifier says of each program, one after the other, with all of their code in use.
 pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
     let record = Record::create()?;
+    let settings = DatapathSettings {
+        stack: LEAST_NOTES,
+        ..DatapathSettings::default()
+    };
     let mut whole = Vec::new();
     for round in 0..size.loads {
         let options = BpfOptions {
@@ -25,7 +29,7 @@ pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
             attach: AttachMode::Auto,
         };
         let start = Instant::now();
-        let datapath = Datapath::load(&options, &DatapathSettings::default())?;
+        let datapath = Datapath::load(&options, &settings)?;
         whole.push(millis(start.elapsed()));
         drop(datapath);
     }
