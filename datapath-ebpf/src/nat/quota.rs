@@ -60,35 +60,12 @@ pub(super) fn give_back_inbound(endpoint: u32) {
 
 #[inline(always)]
 fn add(key: u32, most: u32, exceeded: DropReason) -> Result<(), DropReason> {
-    match quota_take(key, most) {
-        TAKEN => Ok(()),
-        EXCEEDED => Err(exceeded),
-        _ => Err(DropReason::HelperFailed),
-    }
-}
-
-#[inline(always)]
-fn remove(key: u32) {
-    let _done = quota_give_back(key);
-}
-
-// Answers of `quota_take`; any other is that there is no count.
-const TAKEN: u32 = 0;
-const EXCEEDED: u32 = 1;
-const NO_COUNT: u32 = 2;
-
-/// Counts one more, unless there are as many as there may be.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn quota_take(key: u32, most: u32) -> u32 {
     let quota = QUOTA.find(&key).or_else(|| {
         // Another CPU may be faster.
         let _exists = QUOTA.claim(&key, &Quota::NONE);
         QUOTA.find(&key)
     });
-    let Some(quota) = quota else {
-        return NO_COUNT;
-    };
+    let quota = quota.ok_or(DropReason::HelperFailed)?;
     // SAFETY: `quota` is a map's value, which stays readable and writable while the program runs.
     let has_room = unsafe {
         let count = &raw mut (*quota).flows;
@@ -101,7 +78,12 @@ extern "C" fn quota_take(key: u32, most: u32) -> u32 {
         unlock(&raw mut (*quota).lock);
         flows < most
     };
-    if has_room { TAKEN } else { EXCEEDED }
+    if has_room { Ok(()) } else { Err(exceeded) }
+}
+
+#[inline(always)]
+fn remove(key: u32) {
+    let _done = quota_give_back(key);
 }
 
 /// Counts one less; gives 0. There is nothing to count down where user space has removed the entry

@@ -7,16 +7,8 @@ use crate::maps::NAT_STATS;
 /// Counts one.
 #[inline(always)]
 pub(crate) fn count(stat: NatStat, is_v4: bool) {
-    let _done = nat_count(stat.slot(is_v4));
-}
-
-/// 0.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn nat_count(slot: u32) -> u32 {
-    if let Some(slot) = NAT_STATS.get_ptr_mut(slot) {
+    if let Some(slot) = NAT_STATS.get_ptr_mut(stat.slot(is_v4)) {
         // SAFETY: the slot is this CPU's own, and no other reference to it exists.
         unsafe { *slot = (*slot).wrapping_add(1) };
     }
-    0
 }
