@@ -3,6 +3,7 @@
 //! The loader's build script and `cargo xtask build-ebpf` both call [`build`]. It keeps one target
 //! directory of its own, so both get the same file and the second caller compiles nothing.
 
+mod btf_ext;
 mod strip;
 
 use std::env;
@@ -11,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-pub use strip::strip;
+pub use strip::{Lines, strip};
 
 /// Package that holds the programs.
 const PACKAGE: &str = "datapath-ebpf";

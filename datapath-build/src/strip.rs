@@ -1,22 +1,41 @@
 //! The object without what only a debugger reads.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use object::build::elf::{Builder, SectionData};
 use object::elf::SHT_STRTAB;
 
+use crate::btf_ext;
+
 /// How the names of DWARF's sections begin, and of their relocations.
 const DEBUG: [&[u8]; 2] = [b".debug_", b".rel.debug_"];
+/// BTF about instructions, and its relocations.
+const ABOUT_INSTRUCTIONS: &[u8] = b".BTF.ext";
+const RELOCATIONS: &[u8] = b".rel.BTF.ext";
 
-/// An object without DWARF. bpf-linker makes BTF out of it, which stays; the rest is three quarters of
-/// the object, and who parses it goes through every relocation there.
+/// Whether an object says from which line of the source each instruction comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// It does: the verifier's log and profiles show them.
+    Kept,
+    /// It does not.
+    Forgotten,
+}
+
+/// An object without DWARF, of which bpf-linker makes BTF, which stays; and without source lines, if they
+/// are not wanted. The rest is a tenth of the object. Who parses it goes through every relocation there,
+/// and the kernel through the lines whenever it changes an instruction.
 ///
 /// # Errors
-/// When it is no ELF object.
-pub fn strip(object: &[u8]) -> Result<Vec<u8>> {
+/// When it is no ELF object, or has no BTF about instructions.
+pub fn strip(object: &[u8], lines: Lines) -> Result<Vec<u8>> {
     let mut builder = Builder::read(object).context("read the eBPF object")?;
     for section in &mut builder.sections {
         let name = section.name.as_slice();
         section.delete |= DEBUG.iter().any(|start| name.starts_with(start));
+    }
+    match lines {
+        Lines::Kept => {}
+        Lines::Forgotten => forget_lines(&mut builder)?,
     }
     // LLVM keeps the names of sections and of symbols in one table, the writer in two.
     let names = builder.sections.add();
@@ -30,4 +49,30 @@ pub fn strip(object: &[u8]) -> Result<Vec<u8>> {
         .write(&mut stripped)
         .context("write the eBPF object")?;
     Ok(stripped)
+}
+
+/// Takes the source lines out, and their relocations.
+fn forget_lines(builder: &mut Builder<'_>) -> Result<()> {
+    let endian = builder.endian;
+    let mut kept = None;
+    for section in &mut builder.sections {
+        if section.name.as_slice() == ABOUT_INSTRUCTIONS
+            && let SectionData::Data(data) = &mut section.data
+        {
+            let without = btf_ext::without_lines(data, endian).context(".BTF.ext")?;
+            kept = u64::try_from(without.len()).ok();
+            *data = without.into();
+        }
+    }
+    let Some(kept) = kept else {
+        bail!("the eBPF object has no .BTF.ext");
+    };
+    for section in &mut builder.sections {
+        if section.name.as_slice() == RELOCATIONS
+            && let SectionData::Relocation(relocations) = &mut section.data
+        {
+            relocations.retain(|relocation| relocation.r_offset < kept);
+        }
+    }
+    Ok(())
 }

@@ -7,7 +7,7 @@ use datapath_common::fault::Fault;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver::{self, Arrival};
-use crate::family::{Family, Ip, Piece};
+use crate::family::Piece;
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
@@ -17,25 +17,22 @@ use crate::packet::Packet;
 use crate::rewrite::{Side, rewrite};
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
-use crate::work::{self, global, work};
+use crate::work::{self, Parts, work};
 
 /// Translates back what answers a translated flow of an ENI, by its number; all else is for the host's
 /// own sockets. The IP header is the one that is kept. Gives the number of what became of the packet.
 #[inline(always)]
-pub(crate) fn decided<F: Family>(packet: &Packet, eni: u8) -> u32 {
-    translated::<F>(packet.skb(), eni.into())
+pub(crate) fn decided(packet: &Packet, eni: u8) -> u32 {
+    answer(packet.skb(), eni.into())
 }
 
-global! {
-    #[doc = "The number of what became of a packet."]
-    translated(skb: *mut __sk_buff, eni: u32) = answer_v4, answer_v6: run;
-}
-
-#[inline(always)]
+/// The number of what became of a packet.
+#[unsafe(no_mangle)]
+#[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`decided` gives a byte")]
-fn run<F: Family>(skb: *mut __sk_buff, eni: u32) -> u32 {
+extern "C" fn answer(skb: *mut __sk_buff, eni: u32) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    Code::of(translate::<F>(&mut packet, eni as u8)).to_register()
+    Code::of(translate(&mut packet, eni as u8)).to_register()
 }
 
 /// What is to be translated back.
@@ -55,13 +52,14 @@ struct Found {
 }
 
 #[inline(always)]
-fn translate<F: Family>(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
-    let ip = work::read(work()?.ip());
+fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
+    let work = work()?;
+    let ip = work::read(work.ip());
     // The cloud delivers to the ENI that has the address.
     if maps::eni(eni).is_none_or(|entry| entry.ifindex() != packet.ifindex()) {
         return Ok(Verdict::NotForPod);
     }
-    let Some(found) = find::<F>(packet, ip, eni)? else {
+    let Some(found) = find(packet, work, eni)? else {
         return Ok(Verdict::NotForPod);
     };
     let inside = found.inside;
@@ -69,20 +67,20 @@ fn translate<F: Family>(packet: &mut Packet, eni: u8) -> Result<Verdict, DropRea
     // which of them it is.
     if inside.is_host() {
         if inside.port != found.port {
-            edit::<F>(packet, &found.answer, ip.destination, inside.port, None)?;
+            edit(packet, &found.answer, ip.destination, inside.port, None)?;
         }
         return Ok(Verdict::HostReturned);
     }
     let pod = endpoint(inside)?;
     let outer = Some(Side::Destination);
-    edit::<F>(packet, &found.answer, inside.pod, inside.port, outer)?;
-    deliver::into_pod::<F>(packet, ip, pod, eni, Arrival::of(inside))
+    edit(packet, &found.answer, inside.pod, inside.port, outer)?;
+    deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
 }
 
 /// Gives the inside of the flow to an answer, or to what it quotes; `outer` is the side of an ICMP error
 /// itself that gets the address as well.
 #[inline(always)]
-fn edit<F: Family>(
+fn edit(
     packet: &mut Packet,
     answer: &Answer,
     to: Addr,
@@ -90,21 +88,22 @@ fn edit<F: Family>(
     outer: Option<Side>,
 ) -> Result<(), DropReason> {
     match answer {
-        Answer::Packet(ports) => rewrite::<F>(packet, ports, Side::Destination, to, to_port),
-        Answer::Quoted => icmp_error::rewrite_error::<F>(packet, Side::Source, to, to_port, outer),
+        Answer::Packet(ports) => rewrite(packet, ports, Side::Destination, to, to_port),
+        Answer::Quoted => icmp_error::rewrite_error(packet, Side::Source, to, to_port, outer),
     }
 }
 
 /// The flow that a packet answers, or an ICMP error is about: what that quotes we have sent.
 #[inline(always)]
-fn find<F: Family>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Option<Found>, DropReason> {
+fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, DropReason> {
+    let ip = work::read(work.ip());
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet) {
             Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return Ok(quoted::<F>(packet, ip, eni)),
+            Ok(Transport::Error) => return Ok(quoted(packet, work, eni)),
             Ok(Transport::None) | Err(_) => return Ok(None),
         },
-        Piece::Later => match fragment::recall(ip) {
+        Piece::Later => match fragment::recall() {
             Some(ports) => ports,
             None => return Ok(None),
         },
@@ -113,8 +112,9 @@ fn find<F: Family>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Option<Found
     if !nat::in_range(port) {
         return Ok(None);
     }
-    let key = FlowKey::new(eni, ports.protocol, ip.source, remote, port);
-    let Some(inside) = nat::answered(&key, ports.tcp_flags) else {
+    let source = work::copied(&ip.source);
+    let key = FlowKey::new(eni, ports.protocol, source, remote, port);
+    let Some(inside) = nat::answered(kept(work, key), ports.tcp_flags) else {
         return Ok(None);
     };
     fragment::note(ip, &ports)?;
@@ -127,8 +127,9 @@ fn find<F: Family>(packet: &mut Packet, ip: &Ip, eni: u8) -> Result<Option<Found
 
 /// The flow that an ICMP error is about.
 #[inline(always)]
-fn quoted<F: Family>(packet: &Packet, ip: &Ip, eni: u8) -> Option<Found> {
-    let inner = icmp_error::inner::<F>(packet).ok().flatten()?;
+fn quoted(packet: &Packet, work: Parts, eni: u8) -> Option<Found> {
+    let ip = work::read(work.ip());
+    let inner = icmp_error::inner(packet).ok().flatten()?;
     let port = inner.source_port;
     if inner.source != ip.destination || !nat::in_range(port) {
         return None;
@@ -136,16 +137,23 @@ fn quoted<F: Family>(packet: &Packet, ip: &Ip, eni: u8) -> Option<Found> {
     let key = FlowKey::new(
         eni,
         inner.protocol,
-        inner.destination,
+        work::copied(&inner.destination),
         inner.destination_port,
         port,
     );
-    let inside = nat::peek_answered(&key)?;
+    let inside = nat::peek_answered(kept(work, key))?;
     Some(Found {
         answer: Answer::Quoted,
         inside,
         port,
     })
+}
+
+/// A key that lies in the work: the stack has no room for it.
+#[inline(always)]
+fn kept(work: Parts, key: FlowKey) -> &'static FlowKey {
+    work::write(work.flow(), key);
+    work::read(work.flow())
 }
 
 /// The endpoint whose flow it is. The next one with the address has no part in it.

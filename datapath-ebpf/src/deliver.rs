@@ -9,7 +9,7 @@ use datapath_common::headers::{Ethernet, protocol};
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::cache;
-use crate::family::{Family, Ip};
+use crate::family::Ip;
 use crate::fault;
 use crate::mark::Mark;
 use crate::nat::Inside;
@@ -89,7 +89,7 @@ impl Arrival {
 
 /// Delivers to a pod, or hands to the stack what cannot be, or all where that is the way.
 #[inline(always)]
-pub(crate) fn into_pod<F: Family>(
+pub(crate) fn into_pod(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
@@ -111,7 +111,7 @@ pub(crate) fn into_pod<F: Family>(
         packet.set_mark(Mark::of_ingress(eni).exception());
         return Ok(exception);
     }
-    to_endpoint::<F>(packet, endpoint)?;
+    to_endpoint(packet, ip, endpoint)?;
     Ok(match arrival {
         Arrival::Own => Verdict::Local,
         Arrival::Translated | Arrival::OfStack => Verdict::Returned,
@@ -120,11 +120,12 @@ pub(crate) fn into_pod<F: Family>(
 
 /// Delivers into the namespace of a local endpoint.
 #[inline(always)]
-pub(crate) fn to_endpoint<F: Family>(
+pub(crate) fn to_endpoint(
     packet: &mut Packet,
+    ip: &Ip,
     endpoint: &AddressEntry,
 ) -> Result<(), DropReason> {
-    F::decrement_ttl(packet)?;
+    ip.version.decrement_ttl(packet)?;
     let header: &mut Ethernet = packet.header_mut(0)?;
     header.destination = lanes(endpoint.pod_mac());
     header.source = lanes(if fault::has(Fault::DeliveryMac) {

@@ -11,7 +11,7 @@ use datapath_common::masquerade::{
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::cache;
-use crate::family::{Family, Piece};
+use crate::family::{Piece, Version};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
@@ -25,7 +25,7 @@ use crate::settings;
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::way::Way;
-use crate::work::{self, Parts, global, work};
+use crate::work::{self, Parts, work};
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,8 @@ enum Action {
 
 /// Says what [`leave`] has to know of a pod's packet that leaves the node.
 #[inline(always)]
-pub(crate) fn prepare<F: Family>(
+pub(crate) fn prepare(
+    version: Version,
     source: &AddressEntry,
     owner: &EniEntry,
     class: DestinationClass,
@@ -71,7 +72,7 @@ pub(crate) fn prepare<F: Family>(
             policy: if fault::has(Fault::OwnerExit) {
                 source.eni()
             } else {
-                F::addresses(owner).external
+                version.addresses(owner).external
             },
             owner: source.eni(),
         },
@@ -83,7 +84,7 @@ pub(crate) fn prepare<F: Family>(
                 class
             },
             pool: source.pool(),
-            is_on: F::is_masqueraded(),
+            is_on: version.is_masqueraded(),
             metadata: settings::metadata_policy(),
             opening: Opening::Portless,
         },
@@ -95,55 +96,54 @@ pub(crate) fn prepare<F: Family>(
 
 /// Sends a pod's packet out that was prepared for, and whose IP header is the one that is kept.
 #[inline(always)]
-pub(crate) fn leave<F: Family>(packet: &Packet, origin: Origin) -> Code {
+pub(crate) fn leave(packet: &Packet, origin: Origin) -> Code {
     Code::from_register(match origin {
-        Origin::Pod => sent_by_pod::<F>(packet.skb()),
-        Origin::Stack => sent_by_stack::<F>(packet.skb()),
+        Origin::Pod => sent_by_pod(packet.skb()),
+        Origin::Stack => sent_by_stack(packet.skb()),
     })
 }
 
 // One for each origin: what becomes of the other's packets is not in the same program then.
-global! {
-    #[doc = "The number of what became of a packet that a pod sends."]
-    sent_by_pod(skb: *mut __sk_buff) = leave_pod_v4, leave_pod_v6: run_pod;
-    #[doc = "The number of what became of a packet that the stack sends for a pod."]
-    sent_by_stack(skb: *mut __sk_buff) = leave_stack_v4, leave_stack_v6: run_stack;
+
+/// The number of what became of a packet that a pod sends.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sent_by_pod(skb: *mut __sk_buff) -> u32 {
+    run(skb, Origin::Pod)
+}
+
+/// The number of what became of a packet that the stack sends for a pod.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sent_by_stack(skb: *mut __sk_buff) -> u32 {
+    run(skb, Origin::Stack)
 }
 
 #[inline(always)]
-fn run_pod<F: Family>(skb: *mut __sk_buff) -> u32 {
-    run::<F>(skb, Origin::Pod)
-}
-
-#[inline(always)]
-fn run_stack<F: Family>(skb: *mut __sk_buff) -> u32 {
-    run::<F>(skb, Origin::Stack)
-}
-
-#[inline(always)]
-fn run<F: Family>(skb: *mut __sk_buff, origin: Origin) -> u32 {
+fn run(skb: *mut __sk_buff, origin: Origin) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    Code::of(send::<F>(&mut packet, origin)).to_register()
+    Code::of(send(&mut packet, origin)).to_register()
 }
 
 /// Sends the packet out that the work is about.
 #[inline(always)]
-fn send<F: Family>(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
+fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
     let work = work()?;
     // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
     let leaving = unsafe { &mut *work.leaving() };
     let owner = leaving.sender.owner;
-    let (exit, verdict) = match action::<F>(packet, work, leaving, origin)? {
+    let version = work::read(work.ip()).version;
+    let (exit, verdict) = match action(packet, work, leaving, origin)? {
         Action::Keep(verdict) => (eni(owner)?, verdict),
         Action::Translate(ports, mapping) => {
-            let (exit, snat) = exit::<F>(mapping.eni)?;
-            rewrite::<F>(packet, &ports, Place::Source, snat, mapping.port)?;
+            let (exit, snat) = exit(version, mapping.eni)?;
+            rewrite(packet, &ports, Place::Source, snat, mapping.port)?;
             (exit, Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
-            let (exit, snat) = exit::<F>(mapping.eni)?;
+            let (exit, snat) = exit(version, mapping.eni)?;
             let (side, port, outer) = (Place::Destination, mapping.port, Some(Place::Source));
-            icmp_error::rewrite_error::<F>(packet, side, snat, port, outer)?;
+            icmp_error::rewrite_error(packet, side, snat, port, outer)?;
             (exit, Verdict::Translated)
         }
         Action::Take(way) => {
@@ -152,7 +152,7 @@ fn send<F: Family>(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropR
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    out::<F>(packet, exit, eni(owner)?.mtu(), origin, verdict)
+    out(packet, version, exit, eni(owner)?.mtu(), (origin, verdict))
 }
 
 /// An ENI by its number.
@@ -163,12 +163,12 @@ fn eni(number: u8) -> Result<&'static EniEntry, DropReason> {
 
 /// Whether a flow that a pod opens to this destination is translated, if its pool is.
 #[inline(always)]
-pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
+pub(crate) fn is_translated(destination: Addr) -> bool {
     let question = Question {
         flow: KnownFlow::None,
         destination: maps::destination(destination),
         pool: PoolPolicy::Masquerade,
-        is_on: F::is_masqueraded(),
+        is_on: Version::of(destination).is_masqueraded(),
         metadata: settings::metadata_policy(),
         opening: Opening::Opens,
     };
@@ -177,7 +177,7 @@ pub(crate) fn is_translated<F: Family>(destination: Addr) -> bool {
 
 /// Decides how a packet leaves.
 #[inline(always)]
-fn action<F: Family>(
+fn action(
     packet: &mut Packet,
     work: Parts,
     leaving: &mut Leaving,
@@ -209,14 +209,14 @@ fn action<F: Family>(
     }
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => {
-            let read = transport::read::<F>(packet);
+            let read = transport::read(packet);
             if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
                 fragment::note_portless(ip)?;
             }
             match (read, ruling) {
                 (Ok(Transport::Ports(ports)), _) => ports,
                 (Ok(Transport::Error), _) => {
-                    return error::<F>(packet, work, leaving, ruling, origin);
+                    return error(packet, work, leaving, ruling, origin);
                 }
                 (Ok(Transport::None), _) => return unknown(leaving),
                 // Cut short, it belongs to no translated flow; what becomes of it else is not for
@@ -225,18 +225,18 @@ fn action<F: Family>(
                 (Err(reason), _) => return Err(reason),
             }
         }
-        Piece::Later => match (fragment::recall(ip), ruling) {
+        Piece::Later => match (fragment::recall(), ruling) {
             (Some(ports), _) if fragment::is_portless(&ports) => return unknown(leaving),
             (Some(ports), _) => ports,
             (None, _) if goes_by_notes(origin) => {
-                return fragment::reorder(ip).map(|()| Action::Take(Way::Reordered));
+                return fragment::reorder().map(|()| Action::Take(Way::Reordered));
             }
             (None, Ruling::Untranslated(_)) => return Ok(Action::Keep(Verdict::Eni)),
             (None, _) => return Err(DropReason::FragmentUnknown),
         },
     };
     fragment::note(ip, &ports)?;
-    with_ports::<F>(packet, work, leaving, ports, origin)
+    with_ports(packet, work, leaving, ports, origin)
 }
 
 /// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind
@@ -248,7 +248,7 @@ fn goes_by_notes(origin: Origin) -> bool {
 
 /// Decides on a packet with ports, and has its flow noted if the stack carries it.
 #[inline(always)]
-fn with_ports<F: Family>(
+fn with_ports(
     packet: &Packet,
     work: Parts,
     leaving: &mut Leaving,
@@ -264,7 +264,7 @@ fn with_ports<F: Family>(
         ports.destination,
     );
     nat::ask(work, tuple, sender, ports.tcp_flags);
-    let action = of_flow::<F>(packet, work, leaving, ports, origin)?;
+    let action = of_flow(packet, work, leaving, ports, origin)?;
     let is_noted =
         settings::notes_stack() && matches!(origin, Origin::Stack) && !packet.is_exception();
     match action {
@@ -281,7 +281,7 @@ fn with_ports<F: Family>(
 
 /// Decides on a packet by its flow.
 #[inline(always)]
-fn of_flow<F: Family>(
+fn of_flow(
     packet: &Packet,
     work: Parts,
     leaving: &mut Leaving,
@@ -323,7 +323,7 @@ fn of_flow<F: Family>(
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
-            let (_, snat) = exit::<F>(sender.policy)?;
+            let (_, snat) = exit(work::read(work.ip()).version, sender.policy)?;
             let mapping = nat::open(work, packet, snat)?;
             Ok(Action::Translate(ports, mapping))
         }
@@ -336,7 +336,7 @@ fn of_flow<F: Family>(
 /// Decides on an ICMP error of a pod. It belongs to the flow of the packet that it quotes, which
 /// is one that the pod received.
 #[inline(always)]
-fn error<F: Family>(
+fn error(
     packet: &Packet,
     work: Parts,
     leaving: &mut Leaving,
@@ -344,7 +344,7 @@ fn error<F: Family>(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     leaving.question.opening = Opening::Belongs;
-    let inner = match (icmp_error::inner::<F>(packet), ruling) {
+    let inner = match (icmp_error::inner(packet), ruling) {
         (Ok(inner), _) => inner,
         // A cut quote is like a cut packet.
         (Err(_), Ruling::Untranslated(_)) => None,
@@ -387,9 +387,9 @@ fn unknown(leaving: &Leaving) -> Result<Action, DropReason> {
 
 /// An ENI by which translated packets leave, and the address that they carry.
 #[inline(always)]
-pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), DropReason> {
+pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, Addr), DropReason> {
     let eni = eni(number)?;
-    let snat = F::addresses(eni).snat;
+    let snat = version.addresses(eni).snat;
     if snat.is_unspecified() {
         return Err(DropReason::NoTranslationAddress);
     }
@@ -401,15 +401,15 @@ pub(crate) fn exit<F: Family>(number: u8) -> Result<(&'static EniEntry, Addr), D
 /// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
 /// way, or is to leave by the primary. A pod's larger than `limit` are not redirected.
 #[inline(always)]
-fn out<F: Family>(
+fn out(
     packet: &mut Packet,
+    version: Version,
     eni: &EniEntry,
     limit: u32,
-    origin: Origin,
-    verdict: Verdict,
+    (origin, verdict): (Origin, Verdict),
 ) -> Result<Verdict, DropReason> {
     match origin {
-        Origin::Pod => F::decrement_ttl(packet)?,
+        Origin::Pod => version.decrement_ttl(packet)?,
         Origin::Stack if packet.ifindex() == eni.ifindex() => {
             return Ok(if matches!(verdict, Verdict::Translated) {
                 Verdict::CarriedTranslated
@@ -422,7 +422,8 @@ fn out<F: Family>(
     if !fault::has(Fault::DoneForgotten) {
         packet.set_mark(Mark::done());
     }
-    cache::leaves::<F>(eni, limit);
-    redirect::to_neighbour(eni.ifindex(), &F::next_hop(eni))?;
+    let hop = version.next_hop(eni);
+    cache::leaves(eni, hop, limit);
+    redirect::to_neighbour(eni.ifindex(), &hop)?;
     Ok(verdict)
 }

@@ -1,8 +1,9 @@
-//! What differs between IPv4 and IPv6. Everything else is written once, generic over [`Family`].
+//! What differs between IPv4 and IPv6. Everything else is written once, and asks a packet's [`Version`].
 
 mod extension;
 mod v4;
 mod v6;
+mod version;
 
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::headers::IcmpMessage;
@@ -13,6 +14,7 @@ use crate::redirect::NextHop;
 
 pub(crate) use v4::V4;
 pub(crate) use v6::V6;
+pub(crate) use version::Version;
 
 /// One end of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,6 +38,7 @@ pub(crate) enum Piece {
 
 /// What the programs need to know of an IP header.
 pub(crate) struct Ip {
+    pub(crate) version: Version,
     pub(crate) source: Addr,
     pub(crate) destination: Addr,
     /// TTL or hop limit.
@@ -78,10 +81,8 @@ pub(crate) struct Quoted {
     pub(crate) is_later_fragment: bool,
 }
 
-/// An IP version.
+/// What each version has of its own.
 pub(crate) trait Family {
-    /// Whether this is IPv4.
-    const IS_V4: bool;
     /// Protocol number of its ICMP.
     const ICMP: u8;
     /// Whether the checksum of its ICMP covers the IP addresses.

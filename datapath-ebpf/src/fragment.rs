@@ -1,5 +1,8 @@
 //! Datagrams in pieces: only the first one carries the ports, so what it told is kept for the
 //! others.
+//!
+//! Few packets are pieces, so what looks after them are global functions. The IP header is the one that
+//! is kept.
 
 use aya_ebpf::bindings::BPF_ANY;
 use datapath_common::abi::{Datagram, DatagramKey};
@@ -13,6 +16,7 @@ use crate::fault;
 use crate::maps::FRAGMENTS;
 use crate::settings;
 use crate::transport::Ports;
+use crate::work::{self, Parts, work};
 
 /// How long what a first fragment told is believed, in seconds: as long as Linux waits for the rest
 /// of a datagram (`IP_FRAG_TIME` in `include/net/ip.h`, and half of `IPV6_FRAG_TIMEOUT`).
@@ -22,6 +26,52 @@ const LIFETIME: u32 = 30;
 /// which no ports follow.
 const PORTLESS: u8 = 0;
 
+/// What is known of a datagram, as one register.
+#[derive(Clone, Copy)]
+struct Told(u64);
+
+impl Told {
+    /// Nothing.
+    const NOTHING: Self = Self(0);
+    /// A later piece came before the first one.
+    const REORDERED: Self = Self(Self::SOMETHING | 1 << 40);
+    const SOMETHING: u64 = 1 << 48;
+
+    /// The first piece had this protocol and these ports.
+    #[inline(always)]
+    fn first(protocol: u8, source: u16, destination: u16) -> Self {
+        let ports = u64::from(source) << 16 | u64::from(destination);
+        Self(Self::SOMETHING | u64::from(protocol) << 32 | ports)
+    }
+
+    #[inline(always)]
+    fn is_something(self) -> bool {
+        self.0 & Self::SOMETHING != 0
+    }
+
+    #[inline(always)]
+    fn is_reordered(self) -> bool {
+        self.0 & Self::REORDERED.0 == Self::REORDERED.0
+    }
+
+    /// The map's value, of what was found out just now.
+    #[inline(always)]
+    fn datagram(self, now: u64) -> Datagram {
+        let (protocol, source, destination) = self.ports();
+        let mut datagram = Datagram::new(now, protocol, source, destination);
+        datagram.reordered = self.is_reordered().into();
+        datagram
+    }
+
+    /// Protocol, source and destination port.
+    #[inline(always)]
+    fn ports(self) -> (u8, u16, u16) {
+        let [d0, d1, s0, s1, protocol, ..] = self.0.to_le_bytes();
+        let port = u16::from_le_bytes;
+        (protocol, port([s0, s1]), port([d0, d1]))
+    }
+}
+
 /// Keeps the ports that a first fragment carries. Nothing is done for another packet.
 ///
 /// Must see the addresses as they were before translation.
@@ -30,13 +80,7 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
     if ip.fragment != Piece::First || fault::has(Fault::FragmentIgnored) {
         return Ok(());
     }
-    let datagram = Datagram::new(
-        clock::now(),
-        ports.protocol,
-        ports.source,
-        ports.destination,
-    );
-    keep(ip, datagram)
+    keep(Told::first(ports.protocol, ports.source, ports.destination))
 }
 
 /// Notes that a first fragment carries no ports, so that the others go the same way. Nothing is done
@@ -46,21 +90,31 @@ pub(crate) fn note_portless(ip: &Ip) -> Result<(), DropReason> {
     if ip.fragment != Piece::First {
         return Ok(());
     }
-    keep(ip, Datagram::new(clock::now(), PORTLESS, 0, 0))
+    keep(Told::first(PORTLESS, 0, 0))
 }
 
 /// Notes that a later piece of a datagram came before the first one: all of them take the host's
 /// stack, which puts them in order.
 #[inline(always)]
-pub(crate) fn reorder(ip: &Ip) -> Result<(), DropReason> {
-    keep(ip, Datagram::reordered(clock::now()))
+pub(crate) fn reorder() -> Result<(), DropReason> {
+    keep(Told::REORDERED)
 }
 
 #[inline(always)]
-fn keep(ip: &Ip, datagram: Datagram) -> Result<(), DropReason> {
-    FRAGMENTS
-        .insert(key(ip), datagram, u64::from(BPF_ANY))
-        .map_err(|_errno| DropReason::HelperFailed)
+fn keep(told: Told) -> Result<(), DropReason> {
+    work::from_number(fragment_keep(told.0))
+}
+
+/// 0, or the number of the reason why it could not be kept.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fragment_keep(told: u64) -> u32 {
+    work::to_number(work().and_then(|work| {
+        work::write(work.told(), Told(told).datagram(clock::now()));
+        FRAGMENTS
+            .insert(key(work), work::read(work.told()), u64::from(BPF_ANY))
+            .map_err(|_errno| DropReason::HelperFailed)
+    }))
 }
 
 /// Whether a first piece is of a datagram of which a later one came before.
@@ -68,7 +122,7 @@ fn keep(ip: &Ip, datagram: Datagram) -> Result<(), DropReason> {
 pub(crate) fn is_reordered(ip: &Ip) -> bool {
     ip.fragment == Piece::First
         && !fault::has(Fault::ReorderedPassed)
-        && find(ip).is_some_and(|datagram| datagram.reordered != 0)
+        && Told(fragment_told()).is_reordered()
 }
 
 /// Whether what [`recall`] gave are no ports.
@@ -79,12 +133,16 @@ pub(crate) fn is_portless(ports: &Ports) -> bool {
 
 /// The ports of the datagram that a later fragment is of.
 #[inline(always)]
-pub(crate) fn recall(ip: &Ip) -> Option<Ports> {
-    let datagram = find(ip).filter(|datagram| datagram.reordered == 0)?;
+pub(crate) fn recall() -> Option<Ports> {
+    let told = Told(fragment_told());
+    if !told.is_something() || told.is_reordered() {
+        return None;
+    }
+    let (protocol, source, destination) = told.ports();
     Some(Ports {
-        protocol: datagram.protocol,
-        source: datagram.source_port,
-        destination: datagram.destination_port,
+        protocol,
+        source,
+        destination,
         tcp_flags: 0,
         // It opens nothing: what the first fragment was not let through for, this is not either.
         opening: Opening::Belongs,
@@ -92,22 +150,44 @@ pub(crate) fn recall(ip: &Ip) -> Option<Ports> {
 }
 
 /// What is known of a datagram.
-#[inline(always)]
-fn find(ip: &Ip) -> Option<&'static Datagram> {
-    // SAFETY: when the entry makes way for another at this very moment, the ports of another
-    // datagram are read, and this fragment goes where its receiver drops it.
-    let datagram = unsafe { FRAGMENTS.get(key(ip)) }?;
-    let is_over = clock::now().wrapping_sub(datagram.seen) > clock::seconds(LIFETIME);
-    (!is_over || fault::has(Fault::FragmentForEver)).then_some(datagram)
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fragment_told() -> u64 {
+    let told = work().ok().and_then(find);
+    told.unwrap_or(Told::NOTHING).0
 }
 
 #[inline(always)]
-fn key(ip: &Ip) -> DatagramKey {
+fn find(work: Parts) -> Option<Told> {
+    // SAFETY: when the entry makes way for another at this very moment, the ports of another
+    // datagram are read, and this fragment goes where its receiver drops it.
+    let datagram = unsafe { FRAGMENTS.get(key(work)) }?;
+    let is_over = clock::now().wrapping_sub(datagram.seen) > clock::seconds(LIFETIME);
+    if is_over && !fault::has(Fault::FragmentForEver) {
+        return None;
+    }
+    Some(if datagram.reordered != 0 {
+        Told::REORDERED
+    } else {
+        Told::first(
+            datagram.protocol,
+            datagram.source_port,
+            datagram.destination_port,
+        )
+    })
+}
+
+/// The key of the packet's datagram, in the work: the stack has no room for it.
+#[inline(always)]
+fn key(work: Parts) -> &'static DatagramKey {
+    let ip = work::read(work.ip());
     let protocol = if ip.source.is_v4() { ip.protocol } else { 0 };
     let id = if fault::has(Fault::FragmentId) {
         0
     } else {
         ip.fragment_id
     };
-    DatagramKey::new(ip.source, ip.destination, id, protocol)
+    let key = DatagramKey::new(ip.source, ip.destination, id, protocol);
+    work::write(work.datagram(), key);
+    work::read(work.datagram())
 }

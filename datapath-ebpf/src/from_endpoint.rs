@@ -9,7 +9,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
 use crate::egress::{self, Origin};
-use crate::family::{Family, Ip, V4, V6};
+use crate::family::{Ip, Version};
 use crate::fault;
 use crate::maps;
 use crate::mark::Mark;
@@ -17,7 +17,7 @@ use crate::nat::Side;
 use crate::packet::Packet;
 use crate::verdict::Code;
 use crate::way;
-use crate::work::{self, Step, global};
+use crate::work::Step;
 
 /// Decides on a frame from a pod.
 #[inline(always)]
@@ -26,9 +26,11 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     if packet.has_vlan_tag() {
         return Err(DropReason::VlanTagged);
     }
-    match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => Ok(ip::<V4>(packet)),
-        ether_type::IPV6 => Ok(ip::<V6>(packet)),
+    let number = packet.header::<Ethernet>(0)?.ether_type.get();
+    if let Some(version) = Version::of_ether_type(number) {
+        return Ok(ip(packet, version));
+    }
+    match number {
         ether_type::ARP => Ok(Verdict::Arp.into()),
         ether_type::VLAN | ether_type::SERVICE_VLAN => Err(DropReason::VlanTagged),
         _ => Err(DropReason::NotIp),
@@ -37,29 +39,27 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
 
 /// Decides on an IP packet from a pod.
 #[inline(always)]
-fn ip<F: Family>(packet: &Packet) -> Code {
-    match decided::<F>(packet.skb()) {
-        Step::LEAVE => egress::leave::<F>(packet, Origin::Pod),
+fn ip(packet: &Packet, version: Version) -> Code {
+    match from_pod(packet.skb(), version.to_register()) {
+        Step::LEAVE => egress::leave(packet, Origin::Pod),
         number => Code::from_register(number),
     }
 }
 
-global! {
-    #[doc = "The number of the next step."]
-    decided(skb: *mut __sk_buff) = from_pod_v4, from_pod_v6: run_decided;
-}
-
-#[inline(always)]
-fn run_decided<F: Family>(skb: *mut __sk_buff) -> u32 {
-    Step::to_number(decide::<F>(&mut Packet::new(TcContext::new(skb))))
+/// The number of the next step.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn from_pod(skb: *mut __sk_buff, version: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    Step::to_number(decide(&mut packet, Version::from_register(version)))
 }
 
 /// Finds out where a packet goes; within the node, brings it there.
 #[inline(always)]
-fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
-    let ip = work::keep(F::parse(packet)?)?;
+fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
+    let ip = version.parse(packet)?;
     let Some(source) = maps::address(ip.source).filter(|entry| is_of(entry, packet)) else {
-        return link_local_source::<F>(packet, ip).map(Step::Done);
+        return link_local_source(packet, ip).map(Step::Done);
     };
     let mark = Mark::eni(source.eni());
     if ip.destination.is_multicast_or_broadcast() {
@@ -71,7 +71,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
     if let Some(destination) = maps::address(ip.destination) {
         // Netfilter may have put an address of the host in the place of a client's, whose answers
         // leave by the ENI that it came by.
-        let way = way::of::<F>(packet, source, Side::Pod)?;
+        let way = way::of(packet, source, Side::Pod)?;
         if let Some(verdict) = way.take(packet, source.eni()) {
             return Ok(Step::Done(verdict));
         }
@@ -84,7 +84,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
         if let Some(verdict) = deliver::exception(packet, ip, destination.mtu())? {
             return Ok(to_stack(packet, mark.exception(), verdict));
         }
-        deliver::to_endpoint::<F>(packet, destination)?;
+        deliver::to_endpoint(packet, ip, destination)?;
         return Ok(Step::Done(Verdict::Local));
     }
     let class = maps::destination(ip.destination);
@@ -100,7 +100,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
     }
     match deliver::exception(packet, ip, eni.mtu())? {
         Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
-        None => egress::prepare::<F>(source, eni, class).map(|()| Step::Leave),
+        None => egress::prepare(ip.version, source, eni, class).map(|()| Step::Leave),
     }
 }
 
@@ -118,9 +118,9 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 /// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`), and the source
 /// does not tell the owner ENI.
 #[inline(always)]
-fn link_local_source<F: Family>(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
+fn link_local_source(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();
-    if is_link_local && F::is_neighbour_discovery(packet, ip) {
+    if is_link_local && ip.version.is_neighbour_discovery(packet, ip) {
         Ok(Verdict::NeighbourDiscovery)
     } else {
         Err(DropReason::SpoofedSource)

@@ -4,7 +4,7 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
 use datapath_common::fault::Fault;
-use datapath_common::headers::{Ethernet, ether_type, protocol};
+use datapath_common::headers::{Ethernet, protocol};
 use datapath_common::masquerade::Opening;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -12,7 +12,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use crate::answer;
 use crate::deliver::{self, Arrival};
 use crate::egress;
-use crate::family::{Family, Ip, Piece, V4, V6};
+use crate::family::{Ip, Piece, Version};
 use crate::fault;
 use crate::maps;
 use crate::mark::Mark;
@@ -21,7 +21,7 @@ use crate::packet::Packet;
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::way::{self, Way};
-use crate::work::{self, Step, global, work};
+use crate::work::{Step, work};
 
 /// Decides on a frame from an ENI.
 #[inline(always)]
@@ -30,19 +30,19 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     if !packet.is_for_host() || packet.has_vlan_tag() {
         return Ok(Verdict::ForeignFrame.into());
     }
-    match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => Ok(ip::<V4>(packet)),
-        ether_type::IPV6 => Ok(ip::<V6>(packet)),
-        _ => Ok(Verdict::ForeignFrame.into()),
+    let number = packet.header::<Ethernet>(0)?.ether_type.get();
+    match Version::of_ether_type(number) {
+        Some(version) => Ok(ip(packet, version)),
+        None => Ok(Verdict::ForeignFrame.into()),
     }
 }
 
 /// Decides on an IP packet from an ENI.
 #[inline(always)]
-fn ip<F: Family>(packet: &mut Packet) -> Code {
-    let mut number = decided::<F>(packet.skb());
+fn ip(packet: &mut Packet, version: Version) -> Code {
+    let mut number = from_vpc(packet.skb(), version.to_register());
     if let Some(eni) = Step::answered_eni(number) {
-        number = answer::decided::<F>(packet, eni);
+        number = answer::decided(packet, eni);
     }
     let code = Code::from_register(number);
     if is_for_stack(code) {
@@ -51,20 +51,18 @@ fn ip<F: Family>(packet: &mut Packet) -> Code {
     code
 }
 
-global! {
-    #[doc = "The number of the next step."]
-    decided(skb: *mut __sk_buff) = from_vpc_v4, from_vpc_v6: run_decided;
-}
-
-#[inline(always)]
-fn run_decided<F: Family>(skb: *mut __sk_buff) -> u32 {
-    Step::to_number(decide::<F>(&mut Packet::new(TcContext::new(skb))))
+/// The number of the next step.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn from_vpc(skb: *mut __sk_buff, version: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    Step::to_number(decide(&mut packet, Version::from_register(version)))
 }
 
 /// Finds out for whom a packet is; brings a pod's there.
 #[inline(always)]
-fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
-    let ip = work::keep(F::parse(packet)?)?;
+fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
+    let ip = version.parse(packet)?;
     if ip.destination.is_multicast_or_broadcast() {
         return Ok(Step::Done(Verdict::Multicast));
     }
@@ -73,7 +71,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
         return Ok(Step::Done(Verdict::NotForPod));
     }
     match maps::address(ip.destination) {
-        Some(entry) if entry.is_endpoint() => to_endpoint::<F>(packet, ip, entry).map(Step::Done),
+        Some(entry) if entry.is_endpoint() => to_endpoint(packet, ip, entry).map(Step::Done),
         Some(entry) if entry.is_translation() => Ok(Step::Answer(entry.eni())),
         Some(_host) => Ok(Step::Done(Verdict::NotForPod)),
         None if maps::destination(ip.destination).contains(DestinationClass::BLOCK) => {
@@ -86,7 +84,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
 /// Delivers to a pod what its owner ENI received. The cloud delivers nothing for the pod by
 /// another one.
 #[inline(always)]
-fn to_endpoint<F: Family>(
+fn to_endpoint(
     packet: &mut Packet,
     ip: &Ip,
     endpoint: &AddressEntry,
@@ -101,37 +99,33 @@ fn to_endpoint<F: Family>(
         return Err(DropReason::WrongEni);
     }
     let mark = Mark::of_ingress(endpoint.eni());
-    let way = way::of::<F>(packet, endpoint, Direction::Outside)?;
+    let way = way::of(packet, endpoint, Direction::Outside)?;
     if matches!(way, Way::Stack(_)) {
         packet.set_mark(mark);
         return Ok(Verdict::StackFlow);
     }
     // Of a datagram out of order the first piece has the ports: its flow is opened from the outside as
     // any other.
-    inbound::<F>(packet, ip, endpoint)?;
+    inbound(packet, ip, endpoint)?;
     if matches!(way, Way::Reordered) {
         packet.set_mark(mark.exception());
         return Ok(Verdict::Reordered);
     }
-    deliver::into_pod::<F>(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
+    deliver::into_pod(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
 }
 
 /// Notes what is opened from a source that the pod's own packets to it would be translated for,
 /// so that the answers are not. TCP is noted when the pod accepts: a scan leaves nothing behind.
 #[inline(always)]
-fn inbound<F: Family>(
-    packet: &mut Packet,
-    ip: &Ip,
-    endpoint: &AddressEntry,
-) -> Result<(), DropReason> {
-    if !F::is_masqueraded() || !matches!(endpoint.pool(), PoolPolicy::Masquerade) {
+fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), DropReason> {
+    if !ip.version.is_masqueraded() || !matches!(endpoint.pool(), PoolPolicy::Masquerade) {
         return Ok(());
     }
     let is_tcp = ip.protocol == protocol::TCP;
     let ports = if is_tcp {
         last_word(packet, ip)
     } else {
-        opening::<F>(packet, ip)
+        opening(packet, ip)
     };
     let Some(ports) = ports else {
         return Ok(());
@@ -160,14 +154,14 @@ fn inbound<F: Family>(
 
 /// The ports of a packet from the outside that opens a flow.
 #[inline(always)]
-fn opening<F: Family>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn opening(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     let may_open = !fault::has(Fault::InboundIgnored)
         && matches!(ip.fragment, Piece::Whole | Piece::First)
-        && egress::is_translated::<F>(ip.source);
+        && egress::is_translated(ip.source);
     if !may_open {
         return None;
     }
-    match transport::read::<F>(packet) {
+    match transport::read(packet) {
         Ok(Transport::Ports(ports)) if matches!(ports.opening, Opening::Opens) => Some(ports),
         _ => None,
     }

@@ -9,7 +9,7 @@ use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::egress;
-use crate::family::{Family, Ip, Piece};
+use crate::family::{Ip, Piece};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
@@ -21,49 +21,46 @@ use crate::redirect;
 use crate::rewrite::{Side, rewrite};
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
-use crate::work::{self, Parts, global, work};
+use crate::work::{self, Parts, work};
 
 /// Decides on a packet of the host, or one that netfilter gave an address of the host. The IP header is
 /// the one that is kept.
 #[inline(always)]
-pub(crate) fn send<F: Family>(packet: &Packet) -> Code {
-    Code::from_register(sent::<F>(packet.skb()))
+pub(crate) fn send(packet: &Packet) -> Code {
+    Code::from_register(sent_by_host(packet.skb()))
 }
 
-global! {
-    #[doc = "The number of what became of a packet of the host."]
-    sent(skb: *mut __sk_buff) = host_v4, host_v6: run;
-}
-
-#[inline(always)]
-fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
-    Code::of(decide::<F>(&mut Packet::new(TcContext::new(skb)))).to_register()
+/// The number of what became of a packet of the host.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sent_by_host(skb: *mut __sk_buff) -> u32 {
+    Code::of(decide(&mut Packet::new(TcContext::new(skb)))).to_register()
 }
 
 #[inline(always)]
-fn decide<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
+fn decide(packet: &mut Packet) -> Result<Verdict, DropReason> {
     let work = work()?;
     let ip = work::read(work.ip());
-    let verdict = with_ports::<F>(packet, work, ip)?;
-    if is_primarys_own::<F>(packet, ip) {
+    let verdict = with_ports(packet, work, ip)?;
+    if is_primarys_own(packet, ip) {
         return Ok(verdict);
     }
     match maps::address(ip.source) {
-        Some(source) => by_owner::<F>(packet, source, verdict),
+        Some(source) => by_owner(packet, ip, source, verdict),
         None => Ok(verdict),
     }
 }
 
 /// Decides on a packet by its ports.
 #[inline(always)]
-fn with_ports<F: Family>(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
+fn with_ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet) {
             Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return host_error::<F>(packet, work),
+            Ok(Transport::Error) => return host_error(packet, work, ip),
             Ok(Transport::None) | Err(_) => return Ok(Verdict::FromHost),
         },
-        Piece::Later => match fragment::recall(ip) {
+        Piece::Later => match fragment::recall() {
             Some(ports) => ports,
             None => return Ok(Verdict::FromHost),
         },
@@ -72,8 +69,8 @@ fn with_ports<F: Family>(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Ve
         return Ok(Verdict::FromHost);
     }
     match maps::address(ip.source) {
-        Some(source) if source.is_translation() && may_collide::<F>(ip) => {
-            claim::<F>(packet, work, source.eni(), &ports)
+        Some(source) if source.is_translation() && may_collide(ip) => {
+            claim(packet, work, source.eni(), &ports)
         }
         Some(_) | None => Ok(Verdict::FromHost),
     }
@@ -83,21 +80,14 @@ fn with_ports<F: Family>(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Ve
 /// there are no such flows, unless it is exempt since they began; most of what the host sends within
 /// the VPC (an overlay's packets, say) needs no place in the table for that.
 #[inline(always)]
-fn may_collide<F: Family>(ip: &Ip) -> bool {
-    egress::is_translated::<F>(ip.destination)
-        || nat::may_be_exempt()
-        || fault::has(Fault::HostExempt)
+fn may_collide(ip: &Ip) -> bool {
+    egress::is_translated(ip.destination) || nat::may_be_exempt() || fault::has(Fault::HostExempt)
 }
 
 /// Holds the host's port against pods' flows, or gives its packet another port if one of these has
 /// it.
 #[inline(always)]
-fn claim<F: Family>(
-    packet: &mut Packet,
-    work: Parts,
-    eni: u8,
-    ports: &Ports,
-) -> Result<Verdict, DropReason> {
+fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Verdict, DropReason> {
     let ip = work::read(work.ip());
     let tuple = PodTuple::new(
         ports.protocol,
@@ -127,15 +117,15 @@ fn claim<F: Family>(
     if mapping.port == ports.source || fault::has(Fault::HostPortKept) {
         return Ok(Verdict::HostClaimed);
     }
-    rewrite::<F>(packet, ports, Side::Source, ip.source, mapping.port)?;
+    rewrite(packet, ports, Side::Source, ip.source, mapping.port)?;
     Ok(Verdict::HostTranslated)
 }
 
 /// Decides on an ICMP error of the host. About a translated flow, it quotes a packet that we have
 /// translated back; the receiver knows the flow by its translation.
 #[inline(always)]
-fn host_error<F: Family>(packet: &mut Packet, work: Parts) -> Result<Verdict, DropReason> {
-    let Ok(Some(inner)) = icmp_error::inner::<F>(packet) else {
+fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
+    let Ok(Some(inner)) = icmp_error::inner(packet) else {
         return Ok(Verdict::FromHost);
     };
     let Some(pod) = maps::address(inner.destination).filter(|entry| entry.is_endpoint()) else {
@@ -147,25 +137,25 @@ fn host_error<F: Family>(packet: &mut Packet, work: Parts) -> Result<Verdict, Dr
     let tuple = inner.answered();
     let sender = Sender {
         endpoint: pod.identity(),
-        policy: F::addresses(owner).external,
+        policy: ip.version.addresses(owner).external,
         owner: pod.eni(),
     };
     nat::ask(work, tuple, sender, 0);
     let Some(mapping) = nat::peek() else {
         return Ok(Verdict::FromHost);
     };
-    let (_, snat) = egress::exit::<F>(mapping.eni)?;
+    let (_, snat) = egress::exit(ip.version, mapping.eni)?;
     let (side, port) = (Side::Destination, mapping.port);
-    icmp_error::rewrite_error::<F>(packet, side, snat, port, None)?;
+    icmp_error::rewrite_error(packet, side, snat, port, None)?;
     Ok(Verdict::HostTranslated)
 }
 
 /// Whether a packet has the primary's address and leaves by it, as most of the host's do: what needs
 /// no look-up to be known as right.
 #[inline(always)]
-fn is_primarys_own<F: Family>(packet: &Packet, ip: &Ip) -> bool {
+fn is_primarys_own(packet: &Packet, ip: &Ip) -> bool {
     maps::eni(PRIMARY).is_some_and(|primary| {
-        primary.ifindex() == packet.ifindex() && F::addresses(primary).snat == ip.source
+        primary.ifindex() == packet.ifindex() && ip.version.addresses(primary).snat == ip.source
     })
 }
 
@@ -173,8 +163,9 @@ fn is_primarys_own<F: Family>(packet: &Packet, ip: &Ip) -> bool {
 /// of a socket of the host the address that was asked (a node port's), after the stack has chosen the
 /// ENI that owns the answer's own.
 #[inline(always)]
-fn by_owner<F: Family>(
+fn by_owner(
     packet: &mut Packet,
+    ip: &Ip,
     source: &AddressEntry,
     verdict: Verdict,
 ) -> Result<Verdict, DropReason> {
@@ -184,7 +175,7 @@ fn by_owner<F: Family>(
     match maps::eni(source.eni()) {
         Some(owner) if owner.ifindex() != packet.ifindex() => {
             packet.set_mark(Mark::done());
-            redirect::to_neighbour(owner.ifindex(), &F::next_hop(owner))?;
+            redirect::to_neighbour(owner.ifindex(), &ip.version.next_hop(owner))?;
             Ok(Verdict::HostMoved)
         }
         Some(_) | None => Ok(verdict),

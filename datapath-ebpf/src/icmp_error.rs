@@ -11,12 +11,12 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::{Icmp, IcmpMessage, PortPair, protocol};
 use datapath_common::outcome::DropReason;
 
-use crate::family::{Family, Ip};
+use crate::family::Ip;
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::rewrite::{self, Side};
 use crate::transport::{self, ChecksumField};
-use crate::work::{self, Edit, Parts, from_number, global, reason, to_number, work};
+use crate::work::{self, Edit, Parts, from_number, reason, to_number, work};
 
 /// What an error must quote of a transport header (RFC 792), and what Linux asks for.
 const QUOTED: usize = 8;
@@ -81,8 +81,8 @@ impl Inner {
 /// Reads what an ICMP error quotes; `None` when that has no ports, or is a later fragment. The IP
 /// header of the error is the one that is kept.
 #[inline(always)]
-pub(crate) fn inner<F: Family>(packet: &Packet) -> Result<Option<&'static Inner>, DropReason> {
-    match quoted::<F>(packet.skb()) {
+pub(crate) fn inner(packet: &Packet) -> Result<Option<&'static Inner>, DropReason> {
+    match error_read(packet.skb()) {
         IS_SOME => Ok(Some(work::read(work()?.inner()))),
         0 => Ok(None),
         number => Err(reason(number)),
@@ -92,7 +92,7 @@ pub(crate) fn inner<F: Family>(packet: &Packet) -> Result<Option<&'static Inner>
 /// Gives one side of the quoted packet another address and port, and if asked for, one side of the
 /// error itself that address as well.
 #[inline(always)]
-pub(crate) fn rewrite_error<F: Family>(
+pub(crate) fn rewrite_error(
     packet: &mut Packet,
     side: Side,
     to: Addr,
@@ -106,24 +106,19 @@ pub(crate) fn rewrite_error<F: Family>(
         outer,
     };
     work::write(work()?.edit(), edit);
-    from_number(rewritten::<F>(packet.skb()))
+    from_number(error_rewrite(packet.skb()))
 }
 
-/// What [`quoted`] answers when it has written what is quoted.
+/// What [`error_read`] answers when it has written what is quoted.
 const IS_SOME: u32 = 1;
 
-global! {
-    #[doc = "Whether it has written what is quoted, or the number of the reason to drop the packet."]
-    quoted(skb: *mut __sk_buff) = read_quote_v4, read_quote_v6: run_read;
-    #[doc = "0, or the number of the reason why it could not be done."]
-    rewritten(skb: *mut __sk_buff) = rewrite_error_v4, rewrite_error_v6: run_rewrite;
-}
-
-#[inline(always)]
-fn run_read<F: Family>(skb: *mut __sk_buff) -> u32 {
+/// Whether it has written what is quoted, or the number of the reason to drop the packet.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn error_read(skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
     let answer = work().and_then(|work| {
-        let Some(inner) = read::<F>(&mut packet, work::read(work.ip()))? else {
+        let Some(inner) = read(&mut packet, work::read(work.ip()))? else {
             return Ok(0);
         };
         work::write(work.inner(), inner);
@@ -132,23 +127,25 @@ fn run_read<F: Family>(skb: *mut __sk_buff) -> u32 {
     answer.unwrap_or_else(|reason| reason as u32)
 }
 
-#[inline(always)]
-fn run_rewrite<F: Family>(skb: *mut __sk_buff) -> u32 {
+/// 0, or the number of the reason why it could not be done.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn error_rewrite(skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    to_number(work().and_then(|work| edit::<F>(&mut packet, work)))
+    to_number(work().and_then(|work| edit(&mut packet, work)))
 }
 
 #[inline(always)]
-fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropReason> {
+fn read(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropReason> {
     let header = ip.transport + Icmp::LENGTH;
     let end = IP_OFFSET + ip.length;
-    let quoted = F::quoted(packet, header, end)?;
+    let quoted = ip.version.quoted(packet, header, end)?;
     if quoted.is_later_fragment {
         return Ok(None);
     }
     let (protocol, transport) = (quoted.protocol, quoted.transport);
     let has_ports = matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP);
-    if !has_ports && protocol != F::ICMP {
+    if !has_ports && protocol != ip.version.icmp() {
         return Ok(None);
     }
     if transport + QUOTED > end {
@@ -159,7 +156,7 @@ fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropRe
         (ports.source, ports.destination, Side::Source)
     } else {
         let icmp: Icmp = packet.copy(transport)?;
-        match F::icmp_message(icmp.kind) {
+        match ip.version.icmp_message(icmp.kind) {
             IcmpMessage::Query => (icmp.id, 0, Side::Source),
             IcmpMessage::Answer => (0, icmp.id, Side::Destination),
             IcmpMessage::Error | IcmpMessage::Other => return Ok(None),
@@ -179,7 +176,7 @@ fn read<F: Family>(packet: &mut Packet, ip: &Ip) -> Result<Option<Inner>, DropRe
 }
 
 #[inline(always)]
-fn edit<F: Family>(packet: &mut Packet, work: Parts) -> Result<(), DropReason> {
+fn edit(packet: &mut Packet, work: Parts) -> Result<(), DropReason> {
     let (ip, inner) = (work::read(work.ip()), work::read(work.inner()));
     let Edit {
         side: inner_side,
@@ -188,18 +185,20 @@ fn edit<F: Family>(packet: &mut Packet, work: Parts) -> Result<(), DropReason> {
         outer,
     } = *work::read(work.edit());
     let (from, from_port) = inner.of(inner_side);
-    let port_offset = transport::port_offset::<F>(inner.protocol, inner.asker, inner_side)
+    let port_offset = transport::port_offset(ip.version, inner.protocol, inner.asker, inner_side)
         .filter(|_offset| from_port != to_port && !fault::has(Fault::QuotedPort));
     if port_offset.is_some() && inner.protocol == protocol::SCTP {
         return Err(DropReason::SctpPortTaken);
     }
-    let field = ChecksumField::forgotten(work, ChecksumField::of::<F>(inner.protocol));
+    let field = ChecksumField::forgotten(work, ChecksumField::of(ip.version, inner.protocol));
     // By how much the sum grows of what the quoted packet's transport checksum covers, and of all
     // that the error's covers.
     let (mut covered, mut total) = (0, 0);
     if from != to && !fault::has(Fault::QuotedAddress) {
         let growth = checksum::growth(from.words(), to.words());
-        total = F::set_quoted_address(packet, inner.header, inner_side, to, growth)?;
+        total = ip
+            .version
+            .set_quoted_address(packet, inner.header, inner_side, to, growth)?;
         if field.as_ref().is_some_and(|field| field.covers_addresses) {
             covered = growth;
         }
@@ -219,7 +218,10 @@ fn edit<F: Family>(packet: &mut Packet, work: Parts) -> Result<(), DropReason> {
         packet.update_checksum(ip.transport + Icmp::CHECKSUM, total, 0)?;
     }
     match outer.filter(|_side| !fault::has(Fault::ErrorAddress)) {
-        Some(side) => rewrite::address::<F>(packet, ip, side, to, ChecksumField::of::<F>(F::ICMP)),
+        Some(side) => {
+            let field = ChecksumField::of(ip.version, ip.version.icmp());
+            rewrite::address(packet, ip, side, to, field)
+        }
         None => Ok(()),
     }
 }

@@ -12,18 +12,18 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
-use crate::family::{Family, Ip, Piece};
+use crate::family::{Ip, Piece};
 use crate::fault;
 use crate::packet::Packet;
 use crate::transport::{self, ChecksumField, Ports};
-use crate::work::{self, Edit, Parts, from_number, global, to_number, work};
+use crate::work::{self, Edit, Parts, from_number, to_number, work};
 
 pub(crate) use crate::family::Side;
 
 /// Gives one side of the packet another address and port. `ports` are those of the packet, or for a
 /// later fragment, which carries none, those of its datagram. The IP header is the one that is kept.
 #[inline(always)]
-pub(crate) fn rewrite<F: Family>(
+pub(crate) fn rewrite(
     packet: &mut Packet,
     ports: &Ports,
     side: Side,
@@ -39,48 +39,40 @@ pub(crate) fn rewrite<F: Family>(
         outer: None,
     };
     work::write(work.edit(), edit);
-    from_number(rewritten::<F>(packet.skb()))
+    from_number(rewrite_packet(packet.skb()))
 }
 
-global! {
-    #[doc = "0, or the number of the reason why it could not be done."]
-    rewritten(skb: *mut __sk_buff) = rewrite_v4, rewrite_v6: run;
-}
-
-#[inline(always)]
-fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
+/// 0, or the number of the reason why it could not be done.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn rewrite_packet(skb: *mut __sk_buff) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
     to_number(work().and_then(|work| {
         let (ip, ports) = (work::read(work.ip()), work::read(work.ports()));
-        edit::<F>(&mut packet, work, ip, ports)
+        edit(&mut packet, work, ip, ports)
     }))
 }
 
 #[inline(always)]
-fn edit<F: Family>(
-    packet: &mut Packet,
-    work: Parts,
-    ip: &Ip,
-    ports: &Ports,
-) -> Result<(), DropReason> {
+fn edit(packet: &mut Packet, work: Parts, ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
     let Edit {
         side, to, to_port, ..
     } = *work::read(work.edit());
     let from_port = ports.of(side);
-    let port_offset = transport::port_offset::<F>(ports.protocol, ports.asker(), side)
+    let port_offset = transport::port_offset(ip.version, ports.protocol, ports.asker(), side)
         .filter(|_offset| from_port != to_port);
     if port_offset.is_some() && ports.protocol == protocol::SCTP {
         return Err(DropReason::SctpPortTaken);
     }
     let field = match ip.fragment {
-        Piece::Whole | Piece::First => ChecksumField::of::<F>(ports.protocol),
+        Piece::Whole | Piece::First => ChecksumField::of(ip.version, ports.protocol),
         Piece::Later => None,
     };
     let field = ChecksumField::forgotten(work, field);
     if let (Some(offset), Some(field)) = (port_offset, &field) {
         port(packet, ip.transport, offset, field, from_port, to_port)?;
     }
-    address::<F>(packet, ip, side, to, field)
+    address(packet, ip, side, to, field)
 }
 
 /// Writes a port and updates the checksum.
@@ -107,7 +99,7 @@ fn port(
 
 /// Writes an address and updates the checksums over it.
 #[inline(always)]
-pub(crate) fn address<F: Family>(
+pub(crate) fn address(
     packet: &mut Packet,
     ip: &Ip,
     side: Side,
@@ -125,5 +117,5 @@ pub(crate) fn address<F: Family>(
         let flags = BPF_F_PSEUDO_HDR | field.flags;
         packet.update_checksum(ip.transport + field.offset, growth, flags)?;
     }
-    F::set_address(packet, side, to, growth)
+    ip.version.set_address(packet, side, to, growth)
 }

@@ -4,17 +4,17 @@
 //! they translated back.
 
 use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
-use datapath_common::headers::{Ethernet, ether_type};
+use datapath_common::headers::Ethernet;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::{Family, Ip, Piece, V4, V6};
+use crate::family::{Ip, Piece, Version};
 use crate::maps;
 use crate::nat::{self, Came, PRIMARY, Sender, Side};
 use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
-use crate::work::{self, work};
+use crate::work::work;
 
 /// Decides on a frame to a pod.
 #[inline(always)]
@@ -28,20 +28,19 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     if packet.ingress_ifindex() == 0 && !packet.is_marked() {
         return Ok(Verdict::FromHost.into());
     }
-    match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => ip::<V4>(packet).map(Code::from),
-        ether_type::IPV6 => ip::<V6>(packet).map(Code::from),
-        _ => Ok(Verdict::ToPod.into()),
+    let number = packet.header::<Ethernet>(0)?.ether_type.get();
+    match Version::of_ether_type(number) {
+        Some(version) => ip(packet, version).map(Code::from),
+        None => Ok(Verdict::ToPod.into()),
     }
 }
 
 /// Decides on an IP packet to a pod.
 #[inline(always)]
-fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
-    let Ok(ip) = F::parse(packet) else {
+fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
+    let Ok(ip) = version.parse(packet) else {
         return Ok(Verdict::ToPod);
     };
-    let ip = work::keep(ip)?;
     let Some(pod) = maps::address(ip.destination).filter(|entry| is_of(entry, packet)) else {
         return Ok(Verdict::ToPod);
     };
@@ -50,7 +49,7 @@ fn ip<F: Family>(packet: &mut Packet) -> Result<Verdict, DropReason> {
     if maps::destination(ip.source).contains(DestinationClass::SERVICE) {
         return Ok(Verdict::ToPod);
     }
-    let Some(ports) = ports::<F>(packet, ip) else {
+    let Some(ports) = ports(packet, ip) else {
         return Ok(Verdict::ToPod);
     };
     let tuple = PodTuple::new(
@@ -79,9 +78,9 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 
 /// The ports of a packet of a flow. A later fragment's flow has been noted with the first.
 #[inline(always)]
-fn ports<F: Family>(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn ports(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
     match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read::<F>(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet) {
             Ok(Transport::Ports(ports)) => Some(ports),
             Ok(Transport::Error | Transport::None) | Err(_) => None,
         },

@@ -7,17 +7,17 @@ use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
-use datapath_common::headers::{Ethernet, ether_type};
+use datapath_common::headers::Ethernet;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::egress::{self, Origin};
-use crate::family::{Family, Ip, Piece, V4, V6};
+use crate::family::{Ip, Piece, Version};
 use crate::fault;
 use crate::host;
 use crate::maps;
 use crate::packet::Packet;
 use crate::verdict::Code;
-use crate::work::{self, Step, global};
+use crate::work::Step;
 
 /// Decides on a frame that leaves by an ENI.
 #[inline(always)]
@@ -25,41 +25,38 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
     if packet.has_vlan_tag() {
         return Ok(Verdict::FromHost.into());
     }
-    match packet.header::<Ethernet>(0)?.ether_type.get() {
-        ether_type::IPV4 => Ok(ip::<V4>(packet)),
-        ether_type::IPV6 => Ok(ip::<V6>(packet)),
-        _ => Ok(Verdict::FromHost.into()),
+    let number = packet.header::<Ethernet>(0)?.ether_type.get();
+    match Version::of_ether_type(number) {
+        Some(version) => Ok(ip(packet, version)),
+        None => Ok(Verdict::FromHost.into()),
     }
 }
 
 /// Decides on an IP packet that leaves by an ENI.
 #[inline(always)]
-fn ip<F: Family>(packet: &Packet) -> Code {
-    match decided::<F>(packet.skb()) {
-        Step::LEAVE => egress::leave::<F>(packet, Origin::Stack),
-        Step::HOST => host::send::<F>(packet),
+fn ip(packet: &Packet, version: Version) -> Code {
+    match from_stack(packet.skb(), version.to_register()) {
+        Step::LEAVE => egress::leave(packet, Origin::Stack),
+        Step::HOST => host::send(packet),
         number => Code::from_register(number),
     }
 }
 
-global! {
-    #[doc = "The number of the next step."]
-    decided(skb: *mut __sk_buff) = from_stack_v4, from_stack_v6: run_decided;
-}
-
-#[inline(always)]
-fn run_decided<F: Family>(skb: *mut __sk_buff) -> u32 {
-    Step::to_number(decide::<F>(&mut Packet::new(TcContext::new(skb))))
+/// The number of the next step.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn from_stack(skb: *mut __sk_buff, version: u32) -> u32 {
+    let mut packet = Packet::new(TcContext::new(skb));
+    Step::to_number(decide(&mut packet, Version::from_register(version)))
 }
 
 /// Finds out whose packet it is; what is none of a pod's goes on.
 #[inline(always)]
-fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
+fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     // What the host makes up is its own business.
-    let Ok(ip) = F::parse(packet) else {
+    let Ok(ip) = version.parse(packet) else {
         return Ok(Step::Done(Verdict::FromHost));
     };
-    let ip = work::keep(ip)?;
     if ip.destination.is_multicast_or_broadcast() {
         return Ok(Step::Done(Verdict::FromHost));
     }
@@ -70,7 +67,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
         return Ok(Step::Host);
     }
     match maps::address(ip.source) {
-        Some(source) if source.is_endpoint() => pod::<F>(ip, source),
+        Some(source) if source.is_endpoint() => pod(ip, source),
         Some(_host) => Ok(Step::Host),
         None if is_sent_back(packet, ip) => Err(DropReason::ForeignSource),
         None => Ok(Step::Done(Verdict::FromHost)),
@@ -79,7 +76,7 @@ fn decide<F: Family>(packet: &mut Packet) -> Result<Step, DropReason> {
 
 /// Whether the stack sends a packet, of nobody's address here, by the secondary ENI that received it.
 /// Its mark of that ENI, which is for answers, would lead it there whatever the host's routes say. The
-/// primary's packets have no mark: there the host may be a router. For fragments see [`ip`].
+/// primary's packets have no mark: there the host may be a router. For fragments see [`decide`].
 #[inline(always)]
 fn is_sent_back(packet: &Packet, ip: &Ip) -> bool {
     packet.is_marked()
@@ -92,12 +89,12 @@ fn is_sent_back(packet: &Packet, ip: &Ip) -> bool {
 
 /// Decides on a pod's packet that the stack carried.
 #[inline(always)]
-fn pod<F: Family>(ip: &Ip, source: &AddressEntry) -> Result<Step, DropReason> {
+fn pod(ip: &Ip, source: &AddressEntry) -> Result<Step, DropReason> {
     let class = maps::destination(ip.destination);
     // The cloud has no use for a service's address.
     if class.contains(DestinationClass::SERVICE) {
         return Err(DropReason::ServiceNotTranslated);
     }
     let owner = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
-    egress::prepare::<F>(source, owner, class).map(|()| Step::Leave)
+    egress::prepare(ip.version, source, owner, class).map(|()| Step::Leave)
 }

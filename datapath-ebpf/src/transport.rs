@@ -8,10 +8,10 @@ use datapath_common::masquerade::Opening;
 use datapath_common::outcome::DropReason;
 use datapath_common::progress::tcp;
 
-use crate::family::{Family, Ip, Side};
+use crate::family::{Ip, Side, Version};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
-use crate::work::{self, Parts, global, reason, work};
+use crate::work::{self, Parts, reason, work};
 
 /// What follows the IP header.
 pub(crate) enum Transport {
@@ -96,8 +96,8 @@ impl Ports {
 /// Reads the transport header of a packet that is no later fragment, and whose IP header is the one
 /// that is kept.
 #[inline(always)]
-pub(crate) fn read<F: Family>(packet: &Packet) -> Result<Transport, DropReason> {
-    match transport::<F>(packet.skb()) {
+pub(crate) fn read(packet: &Packet) -> Result<Transport, DropReason> {
+    match transport(packet.skb()) {
         NONE => Ok(Transport::None),
         ERROR => Ok(Transport::Error),
         PORTS => Ok(Transport::Ports(*work::read(work()?.ports()))),
@@ -110,18 +110,16 @@ const NONE: u32 = 0;
 const ERROR: u32 = 1;
 const PORTS: u32 = 2;
 
-global! {
-    #[doc = "What follows the IP header; ports are written."]
-    transport(skb: *mut __sk_buff) = transport_v4, transport_v6: run;
-}
-
+/// What follows the IP header; ports are written.
+///
 /// A function of its own, so that the verifier does not follow what comes behind it once for each
 /// protocol.
-#[inline(always)]
-fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn transport(skb: *mut __sk_buff) -> u32 {
     let packet = Packet::new(TcContext::new(skb));
     let found = work().and_then(|work| {
-        let found = read_here::<F>(&packet, work::read(work.ip()))?;
+        let found = read_here(&packet, work::read(work.ip()))?;
         Ok((work, found))
     });
     match found {
@@ -137,7 +135,7 @@ fn run<F: Family>(skb: *mut __sk_buff) -> u32 {
 
 /// [`read`] for a function that is one of its own already, and has no stack left for another.
 #[inline(always)]
-pub(crate) fn read_here<F: Family>(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
+pub(crate) fn read_here(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;
     match protocol {
         protocol::TCP => Ok(Transport::Ports(Ports::of_tcp(&header(
@@ -147,9 +145,9 @@ pub(crate) fn read_here<F: Family>(packet: &Packet, ip: &Ip) -> Result<Transport
         )?))),
         protocol::UDP => Ok(Transport::Ports(pair(packet, ip, udp::LENGTH)?)),
         protocol::SCTP => Ok(Transport::Ports(pair(packet, ip, sctp::LENGTH)?)),
-        protocol if protocol == F::ICMP => {
+        protocol if protocol == ip.version.icmp() => {
             let header: Icmp = header(packet, ip, Icmp::LENGTH)?;
-            let asker = match F::icmp_message(header.kind) {
+            let asker = match ip.version.icmp_message(header.kind) {
                 IcmpMessage::Query => Side::Source,
                 IcmpMessage::Answer => Side::Destination,
                 IcmpMessage::Error => return Ok(Transport::Error),
@@ -231,7 +229,7 @@ pub(crate) struct ChecksumField {
 impl ChecksumField {
     /// That of a protocol. SCTP's is no sum, and covers no addresses.
     #[inline(always)]
-    pub(crate) fn of<F: Family>(protocol: u8) -> Option<Self> {
+    pub(crate) fn of(version: Version, protocol: u8) -> Option<Self> {
         let (offset, covers_addresses, flags) = match protocol {
             protocol::TCP => (Tcp::CHECKSUM, true, 0),
             // 0 stands for no checksum and stays; of IPv6 too, where tunnels use it (RFC 6935).
@@ -240,7 +238,9 @@ impl ChecksumField {
                 let flags = if keeps_zero { BPF_F_MARK_MANGLED_0 } else { 0 };
                 (udp::CHECKSUM, true, flags)
             }
-            protocol if protocol == F::ICMP => (Icmp::CHECKSUM, F::ICMP_COVERS_ADDRESSES, 0),
+            protocol if protocol == version.icmp() => {
+                (Icmp::CHECKSUM, version.icmp_covers_addresses(), 0)
+            }
             _ => return None,
         };
         Some(Self {
@@ -278,8 +278,13 @@ impl ChecksumField {
 /// Where a side's port lies in the transport header; nowhere for the side that an ICMP query asks.
 /// Only ICMP looks at who asks.
 #[inline(always)]
-pub(crate) fn port_offset<F: Family>(protocol: u8, asker: Side, side: Side) -> Option<usize> {
-    if protocol == F::ICMP {
+pub(crate) fn port_offset(
+    version: Version,
+    protocol: u8,
+    asker: Side,
+    side: Side,
+) -> Option<usize> {
+    if protocol == version.icmp() {
         return (asker == side).then_some(Icmp::ID);
     }
     Some(match side {

@@ -8,7 +8,7 @@ use datapath_common::fault::Fault;
 use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
 
-use crate::family::{Family, Ip, Piece};
+use crate::family::{Ip, Piece};
 use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
@@ -18,7 +18,7 @@ use crate::nat::{self, Came, Sender, Side};
 use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
-use crate::work::{self, global, reason, work};
+use crate::work::{self, reason, work};
 
 /// Which way a packet takes.
 #[derive(Clone, Copy)]
@@ -34,26 +34,22 @@ pub(crate) enum Way {
 /// The way of a packet of a pod, or of one to it, that is not translated. The IP header is the one
 /// that is kept.
 #[inline(always)]
-pub(crate) fn of<F: Family>(
-    packet: &Packet,
-    pod: &AddressEntry,
-    side: Side,
-) -> Result<Way, DropReason> {
+pub(crate) fn of(packet: &Packet, pod: &AddressEntry, side: Side) -> Result<Way, DropReason> {
     if !settings::notes_stack() {
         return Ok(Way::Direct);
     }
     nat::ask_for(sender(pod))?;
-    match decided::<F>(packet.skb(), side.to_register()) {
+    match way(packet.skb(), side.to_register()) {
         DIRECT => Ok(Way::Direct),
         REORDERED => Ok(Way::Reordered),
-        ERROR => Ok(of_error::<F>(packet, side)),
+        ERROR => Ok(of_error(packet, side)),
         ELSEWHERE => Ok(Way::Stack(Came::Elsewhere)),
         number if number >= STACK => Ok(Way::Stack(Came::Eni((number & 0xff) as u8))),
         number => Err(reason(number)),
     }
 }
 
-// Answers of `decided`; below them are the numbers of drop reasons.
+// Answers of `way`; below them are the numbers of drop reasons.
 const DIRECT: u32 = 0x100;
 const REORDERED: u32 = 0x101;
 const ERROR: u32 = 0x102;
@@ -61,28 +57,25 @@ const ELSEWHERE: u32 = 0x103;
 /// And the number of the ENI.
 const STACK: u32 = 0x200;
 
-global! {
-    #[doc = "The way of a packet with ports, of the sender that was written."]
-    decided(skb: *mut __sk_buff, side: u32) = way_v4, way_v6: run_decided;
-}
-
-#[inline(always)]
-fn run_decided<F: Family>(skb: *mut __sk_buff, side: u32) -> u32 {
+/// The way of a packet with ports, of the sender that was written.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn way(skb: *mut __sk_buff, side: u32) -> u32 {
     let mut packet = Packet::new(TcContext::new(skb));
-    match decide::<F>(&mut packet, Side::from_register(side)) {
+    match decide(&mut packet, Side::from_register(side)) {
         Ok(number) => number,
         Err(reason) => reason as u32,
     }
 }
 
 #[inline(always)]
-fn decide<F: Family>(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
+fn decide(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
     let ip = work::read(work()?.ip());
     if fragment::is_reordered(ip) {
         return Ok(REORDERED);
     }
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read_here::<F>(packet, ip) {
+        Piece::Whole | Piece::First => match transport::read_here(packet, ip) {
             Ok(Transport::Ports(ports)) => ports,
             // What has no ports service NAT does not translate.
             other => {
@@ -91,10 +84,10 @@ fn decide<F: Family>(packet: &mut Packet, side: Side) -> Result<u32, DropReason>
                 return Ok(if is_error { ERROR } else { DIRECT });
             }
         },
-        Piece::Later => match fragment::recall(ip) {
+        Piece::Later => match fragment::recall() {
             Some(ports) if fragment::is_portless(&ports) => return Ok(DIRECT),
             Some(ports) => ports,
-            None => return fragment::reorder(ip).map(|()| REORDERED),
+            None => return fragment::reorder().map(|()| REORDERED),
         },
     };
     fragment::note(ip, &ports)?;
@@ -121,8 +114,8 @@ fn is_reused(ip: &Ip, ports: &Ports) -> bool {
 
 /// The way of an ICMP error: that of the flow that it quotes.
 #[inline(always)]
-fn of_error<F: Family>(packet: &Packet, side: Side) -> Way {
-    let Ok(Some(_inner)) = icmp_error::inner::<F>(packet) else {
+fn of_error(packet: &Packet, side: Side) -> Way {
+    let Ok(Some(_inner)) = icmp_error::inner(packet) else {
         return Way::Direct;
     };
     match nat::stack_quoted(side) {

@@ -7,10 +7,11 @@
 //! together.
 
 use core::hint;
+use core::ptr;
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
-use datapath_common::abi::Addr;
+use datapath_common::abi::{Addr, Datagram, DatagramKey, FlowKey};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
 
 use crate::cache::{Pending, Target};
@@ -39,6 +40,12 @@ pub(crate) struct Work {
     pub(crate) pending: Pending,
     /// Where it was redirected to.
     pub(crate) target: Target,
+    /// The datagram that a piece is of.
+    pub(crate) datagram: DatagramKey,
+    /// What is to be known of it.
+    pub(crate) told: Datagram,
+    /// How a flow looks that an answer is of.
+    pub(crate) flow: FlowKey,
     /// See [`Parts::forgotten`].
     number: u32,
 }
@@ -137,6 +144,27 @@ impl Parts {
         // SAFETY: as for `ip`.
         unsafe { &raw mut (*self.0).target }
     }
+
+    /// The datagram that a piece is of.
+    #[inline(always)]
+    pub(crate) fn datagram(self) -> *mut DatagramKey {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).datagram }
+    }
+
+    /// What is to be known of it.
+    #[inline(always)]
+    pub(crate) fn told(self) -> *mut Datagram {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).told }
+    }
+
+    /// How a flow looks that an answer is of.
+    #[inline(always)]
+    pub(crate) fn flow(self) -> *mut FlowKey {
+        // SAFETY: as for `ip`.
+        unsafe { &raw mut (*self.0).flow }
+    }
 }
 
 /// A part to read.
@@ -155,12 +183,12 @@ pub(crate) fn write<T>(part: *mut T, value: T) {
     unsafe { part.write(value) };
 }
 
-/// Keeps the IP header of the packet.
+/// A value of one part that is to be written into another. Of memory that may overlap, the compiler makes
+/// a call to `memmove`, which moves byte by byte; of memory that is read for good it does not.
 #[inline(always)]
-pub(crate) fn keep(ip: Ip) -> Result<&'static Ip, DropReason> {
-    let part = work()?.ip();
-    write(part, ip);
-    Ok(read(part))
+pub(crate) fn copied<T: Copy>(value: &T) -> T {
+    // SAFETY: a reference.
+    unsafe { ptr::read_volatile(value) }
 }
 
 /// What a global function answers that does something or does not: 0, or the number of a reason.
@@ -248,31 +276,3 @@ impl Step {
         (number & Self::ANSWER != 0).then_some(number.to_le_bytes()[0])
     }
 }
-
-/// Declares global functions for both families, and the choice between them.
-macro_rules! global {
-    ($(
-        #[doc = $doc:literal]
-        $name:ident($($argument:ident: $type:ty),*) = $v4:ident, $v6:ident: $body:ident;
-    )+) => {$(
-        #[doc = $doc]
-        #[inline(always)]
-        fn $name<F: crate::family::Family>($($argument: $type),*) -> u32 {
-            if F::IS_V4 { $v4($($argument),*) } else { $v6($($argument),*) }
-        }
-
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        extern "C" fn $v4($($argument: $type),*) -> u32 {
-            $body::<crate::family::V4>($($argument),*)
-        }
-
-        #[unsafe(no_mangle)]
-        #[inline(never)]
-        extern "C" fn $v6($($argument: $type),*) -> u32 {
-            $body::<crate::family::V6>($($argument),*)
-        }
-    )+};
-}
-
-pub(crate) use global;

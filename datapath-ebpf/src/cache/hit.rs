@@ -1,7 +1,6 @@
 //! Serving a packet from the cache.
 
-use aya_ebpf::bindings::{__sk_buff, BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
-use aya_ebpf::programs::TcContext;
+use aya_ebpf::bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::fault::Fault;
@@ -35,45 +34,10 @@ pub(crate) enum Answer {
 /// Serves a packet.
 #[inline(always)]
 pub(crate) fn serve(program: Program, packet: &mut Packet) -> Answer {
-    const REDIRECTED: u32 = Answer::Redirected as u32;
-    const HELPER_FAILED: u32 = Answer::HelperFailed as u32;
     if !is_on() || settings::takes_stack() {
         return Answer::NotServed;
     }
-    let answer = match program {
-        Program::FromNetwork => cache_serve_network(packet.skb()),
-        Program::FromEndpoint | Program::ToNetwork | Program::ToEndpoint => {
-            cache_serve_endpoint(packet.skb())
-        }
-    };
-    match answer {
-        REDIRECTED => Answer::Redirected,
-        HELPER_FAILED => Answer::HelperFailed,
-        _ => Answer::NotServed,
-    }
-}
-
-/// Serves what a pod sends.
-///
-/// A function, because the stack of a program's deepest chain of calls has no room for what it keeps
-/// there.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn cache_serve_endpoint(skb: *mut __sk_buff) -> u32 {
-    answer(Program::FromEndpoint, skb)
-}
-
-/// Serves what an ENI receives.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn cache_serve_network(skb: *mut __sk_buff) -> u32 {
-    answer(Program::FromNetwork, skb)
-}
-
-#[inline(always)]
-fn answer(program: Program, skb: *mut __sk_buff) -> u32 {
-    let mut packet = Packet::new(TcContext::new(skb));
-    let answer = match serve_frame(program, &mut packet) {
+    match serve_frame(program, packet) {
         Served::Done(counter) => {
             count::slot(counter, packet.length());
             Answer::Redirected
@@ -84,8 +48,7 @@ fn answer(program: Program, skb: *mut __sk_buff) -> u32 {
             keep::forget();
             Answer::NotServed
         }
-    };
-    answer as u32
+    }
 }
 
 /// The same, before anything is noted of it.

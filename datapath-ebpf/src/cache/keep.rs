@@ -15,7 +15,7 @@ use super::seen::Seen;
 use super::{epoch, generation, is_on, slot};
 use crate::clock;
 use crate::egress;
-use crate::family::{Family, V4, V6};
+use crate::family::{V4, V6};
 use crate::redirect::NextHop;
 use crate::settings;
 use crate::verdict::Code;
@@ -98,13 +98,13 @@ fn awaited() -> Option<&'static mut Entry> {
 
 /// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
-pub(crate) fn leaves<F: Family>(eni: &EniEntry, limit: u32) {
+pub(crate) fn leaves(eni: &EniEntry, hop: NextHop, limit: u32) {
     target(Target {
         exit: exit::GATEWAY,
         skips_masquerade: false,
         device: eni.ifindex(),
         mtu: limit,
-        hop: F::next_hop(eni),
+        hop,
     });
 }
 
@@ -166,15 +166,8 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     } else {
         V6::ends(&entry.key.addresses)
     };
-    if is_opened_outside != 0 && !target.skips_masquerade {
-        let is_noted = if is_v4 {
-            egress::is_translated::<V4>(source)
-        } else {
-            egress::is_translated::<V6>(source)
-        };
-        if is_noted {
-            return 0;
-        }
+    if is_opened_outside != 0 && !target.skips_masquerade && egress::is_translated(source) {
+        return 0;
     }
     #[expect(
         clippy::cast_possible_truncation,

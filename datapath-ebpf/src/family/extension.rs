@@ -1,5 +1,7 @@
 //! IPv6 extension headers (RFC 8200 section 4).
 
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ipv6Fragment, protocol, word};
 
@@ -24,52 +26,101 @@ pub(super) struct Chain {
     pub(super) fragment_id: u32,
 }
 
+impl Chain {
+    /// No extension header.
+    #[inline(always)]
+    fn none(protocol: u8, transport: usize) -> Self {
+        Self {
+            protocol,
+            transport,
+            fragment: Piece::Whole,
+            fragment_id: 0,
+        }
+    }
+
+    /// What [`follow_chain`] gave.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is taken")]
+    fn from_register(register: u64) -> Self {
+        let [_, _, _, _, t0, t1, protocol, _] = register.to_le_bytes();
+        Self {
+            protocol,
+            transport: usize::from(u16::from_le_bytes([t0, t1])),
+            fragment: match register & (FIRST | LATER) {
+                FIRST => Piece::First,
+                LATER => Piece::Later,
+                _ => Piece::Whole,
+            },
+            fragment_id: register as u32,
+        }
+    }
+}
+
+// A chain as a register: from the lowest bit on the datagram's identification, an offset of less than 2^16,
+// the protocol, and one of these, or none for a whole packet.
+const TRANSPORT: u32 = 32;
+const PROTOCOL: u32 = 48;
+const FIRST: u64 = 1 << 56;
+const LATER: u64 = 2 << 56;
+
 /// Follows extension headers from the protocol of the first one, which begins at `offset`, in a
 /// packet that ends at `end`.
 #[inline(always)]
 pub(super) fn follow(packet: &Packet, protocol: u8, offset: usize, end: usize) -> Chain {
-    let mut chain = Chain {
+    if !is_known(protocol) {
+        return Chain::none(protocol, offset);
+    }
+    // No packet is so long that this would cut anything off.
+    #[expect(clippy::cast_possible_truncation, reason = "see above")]
+    let (offset, end) = (offset as u32, end as u32);
+    Chain::from_register(follow_chain(packet.skb(), protocol.into(), offset, end))
+}
+
+/// Whether this is an extension header that is followed.
+#[inline(always)]
+fn is_known(protocol: u8) -> bool {
+    matches!(
         protocol,
-        transport: offset,
-        fragment: Piece::Whole,
-        fragment_id: 0,
-    };
+        protocol::FRAGMENT
+            | protocol::HOP_BY_HOP
+            | protocol::ROUTING
+            | protocol::DESTINATION_OPTIONS
+    )
+}
+
+/// The chain as a register: few packets have one, so it is a global function.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "`follow` gives a byte")]
+extern "C" fn follow_chain(skb: *mut __sk_buff, protocol: u32, offset: u32, end: u32) -> u64 {
+    let packet = Packet::new(TcContext::new(skb));
+    let (mut protocol, mut offset) = (protocol as u8, offset);
+    let mut datagram = 0;
     for _ in 0..MOST {
-        let is_fragment = chain.protocol == protocol::FRAGMENT;
-        let is_known = is_fragment
-            || matches!(
-                chain.protocol,
-                protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS
-            );
         // No extension header is shorter than this one.
-        if !is_known || chain.transport + Ipv6Fragment::LENGTH > end {
+        if !is_known(protocol) || offset + Ipv6Fragment::LENGTH as u32 > end {
             break;
         }
-        let Ok(header) = packet.copy::<Ipv6Fragment>(chain.transport) else {
+        let Ok(header) = packet.copy::<Ipv6Fragment>(offset as usize) else {
             break;
         };
-        chain.protocol = header.next_header;
-        if is_fragment {
-            chain.transport += Ipv6Fragment::LENGTH;
-            chain.fragment_id = word(header.identification);
-            chain.fragment = if header.is_later_fragment() {
-                Piece::Later
+        if protocol == protocol::FRAGMENT {
+            offset += Ipv6Fragment::LENGTH as u32;
+            datagram = word(header.identification).into();
+            if header.is_later_fragment() {
+                datagram |= LATER;
             } else if header.has_more_fragments() {
-                Piece::First
-            } else {
-                Piece::Whole
-            };
-            if chain.fragment == Piece::Later {
-                break;
+                datagram |= FIRST;
             }
+        } else if !fault::has(Fault::ExtensionLength) {
+            offset += 8 + u32::from(header.length) * 8;
         } else {
-            let length = if fault::has(Fault::ExtensionLength) {
-                0
-            } else {
-                header.length
-            };
-            chain.transport += 8 + usize::from(length) * 8;
+            offset += 8;
+        }
+        protocol = header.next_header;
+        if datagram & LATER != 0 {
+            break;
         }
     }
-    chain
+    datagram | u64::from(protocol) << PROTOCOL | u64::from(offset & 0xffff) << TRANSPORT
 }

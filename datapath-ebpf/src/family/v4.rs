@@ -8,7 +8,7 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv4, lanes, protocol, word};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Ip, Piece, Quoted, Side};
+use super::{Family, Ip, Piece, Quoted, Side, Version};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect::NextHop;
@@ -18,7 +18,6 @@ use crate::settings;
 pub(crate) enum V4 {}
 
 impl Family for V4 {
-    const IS_V4: bool = true;
     const ICMP: u8 = protocol::ICMP;
     const ICMP_COVERS_ADDRESSES: bool = false;
 
@@ -48,6 +47,7 @@ impl Family for V4 {
             return Err(DropReason::Truncated);
         }
         Ok(Ip {
+            version: Version::V4,
             source: Addr::from_v4_word(word(header.source)),
             destination: Addr::from_v4_word(word(header.destination)),
             ttl: header.ttl,

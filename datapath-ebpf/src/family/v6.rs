@@ -8,7 +8,7 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv6, lanes, protocol, word};
 use datapath_common::outcome::DropReason;
 
-use super::{Family, Ip, Piece, Quoted, Side, extension};
+use super::{Family, Ip, Piece, Quoted, Side, Version, extension};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect::NextHop;
@@ -18,7 +18,6 @@ use crate::settings;
 pub(crate) enum V6 {}
 
 impl Family for V6 {
-    const IS_V4: bool = false;
     const ICMP: u8 = protocol::ICMPV6;
     const ICMP_COVERS_ADDRESSES: bool = true;
 
@@ -48,6 +47,7 @@ impl Family for V6 {
         let after_header = IP_OFFSET + Ipv6::LENGTH;
         let chain = extension::follow(packet, next_header, after_header, IP_OFFSET + length);
         Ok(Ip {
+            version: Version::V6,
             source,
             destination,
             ttl,

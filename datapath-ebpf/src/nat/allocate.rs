@@ -1,7 +1,7 @@
 //! Opening a flow: the slow path, once for each.
 //!
-//! It has three steps, each a global function that the program itself calls: one inside of another,
-//! they would take more stack than a program may have.
+//! It has three steps, each a global function, called one after the other: one inside of another, they
+//! would take more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::HOST;

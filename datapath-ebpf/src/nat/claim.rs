@@ -1,7 +1,6 @@
 //! Claiming a port: putting the flow in.
 
 use core::hint;
-use core::ptr;
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
@@ -13,6 +12,7 @@ use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
 use crate::clock;
 use crate::maps::ATTEMPT;
+use crate::work;
 
 /// The flow as it goes into the map.
 ///
@@ -65,9 +65,7 @@ impl Attempt {
         *flow = Flow::new(&key, tuple.pod, tuple.pod_port, request.endpoint, now);
         flow.progress_out = progress::of_packet(tuple.protocol, request.tcp_flags);
         attempt.key = key;
-        // Of memory that is read for good the compiler makes no call to `memmove`.
-        // SAFETY: a reference.
-        attempt.snat = unsafe { ptr::read_volatile(&raw const request.snat) };
+        attempt.snat = work::copied(&request.snat);
         attempt.tries = 0;
         attempt.pod_port = tuple.pod_port;
         attempt.is_host = request.endpoint == HOST;

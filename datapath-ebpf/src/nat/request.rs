@@ -1,4 +1,4 @@
-//! What a packet's flow is, or is to be: questions about it, of which each is a global function. What
+//! What a packet's flow is, or is to be: questions about it, of which most are global functions. What
 //! they ask for lies in the work ([`ask`]).
 
 use aya_ebpf::bindings::__sk_buff;

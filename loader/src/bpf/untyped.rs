@@ -86,9 +86,16 @@ mod tests {
     use std::thread;
 
     use super::{loader, open_nothing};
+    use crate::bpf::OBJECT;
 
     /// Where the kernel shows its types.
     const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+    #[test]
+    fn our_programs_have_nothing_to_relocate_by_types() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        assert!(!object.has_btf_relocations());
+    }
 
     #[test]
     fn the_loader_has_no_types_of_the_kernel() {

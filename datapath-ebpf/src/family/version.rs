@@ -1,0 +1,169 @@
+//! A packet's version, by which the choice is made between the two of everything.
+//!
+//! The steps that are long ask for it at run time: the verifier would look at two of each otherwise.
+
+use core::hint;
+
+use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::headers::{IcmpMessage, ether_type};
+use datapath_common::outcome::DropReason;
+
+use super::{Family, Ip, Quoted, Side, V4, V6};
+use crate::packet::Packet;
+use crate::redirect::NextHop;
+use crate::work::{self, work};
+
+/// An IP version.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Asks the one of both that it is.
+macro_rules! ask {
+    ($version:expr, $($question:tt)+) => {
+        match $version {
+            Version::V4 => V4::$($question)+,
+            Version::V6 => V6::$($question)+,
+        }
+    };
+}
+
+impl Version {
+    /// That of a frame's payload; none for another protocol.
+    #[inline(always)]
+    pub(crate) fn of_ether_type(number: u16) -> Option<Self> {
+        match number {
+            ether_type::IPV4 => Some(Self::V4),
+            ether_type::IPV6 => Some(Self::V6),
+            _ => None,
+        }
+    }
+
+    /// That of an address.
+    #[inline(always)]
+    pub(crate) fn of(address: Addr) -> Self {
+        if address.is_v4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// As one register.
+    #[inline(always)]
+    pub(crate) fn to_register(self) -> u32 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 6,
+        }
+    }
+
+    /// What [`Self::to_register`] gave.
+    #[inline(always)]
+    pub(crate) fn from_register(register: u32) -> Self {
+        if register == 4 { Self::V4 } else { Self::V6 }
+    }
+
+    /// Reads the packet's IP header, holds its lengths against what is there, and keeps it.
+    #[inline(always)]
+    pub(crate) fn parse(self, packet: &mut Packet) -> Result<&'static Ip, DropReason> {
+        // Looked up first: what is read of the header would lie on the stack meanwhile.
+        let part = work()?.ip();
+        // Each is to write its own, where the compiler would have one piece of code write for both what
+        // lay on the stack until then.
+        Ok(work::read(match self {
+            Self::V4 => {
+                work::write(part, V4::parse(packet)?);
+                hint::black_box(part)
+            }
+            Self::V6 => {
+                work::write(part, V6::parse(packet)?);
+                hint::black_box(part)
+            }
+        }))
+    }
+
+    /// [`Family::quoted`].
+    #[inline(always)]
+    pub(crate) fn quoted(
+        self,
+        packet: &Packet,
+        offset: usize,
+        end: usize,
+    ) -> Result<Quoted, DropReason> {
+        ask!(self, quoted(packet, offset, end))
+    }
+
+    /// [`Family::ICMP`].
+    #[inline(always)]
+    pub(crate) fn icmp(self) -> u8 {
+        ask!(self, ICMP)
+    }
+
+    /// [`Family::ICMP_COVERS_ADDRESSES`].
+    #[inline(always)]
+    pub(crate) fn icmp_covers_addresses(self) -> bool {
+        ask!(self, ICMP_COVERS_ADDRESSES)
+    }
+
+    /// [`Family::icmp_message`].
+    #[inline(always)]
+    pub(crate) fn icmp_message(self, kind: u8) -> IcmpMessage {
+        ask!(self, icmp_message(kind))
+    }
+
+    /// [`Family::decrement_ttl`].
+    #[inline(always)]
+    pub(crate) fn decrement_ttl(self, packet: &mut Packet) -> Result<(), DropReason> {
+        ask!(self, decrement_ttl(packet))
+    }
+
+    /// [`Family::set_address`].
+    #[inline(always)]
+    pub(crate) fn set_address(
+        self,
+        packet: &mut Packet,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<(), DropReason> {
+        ask!(self, set_address(packet, side, to, growth))
+    }
+
+    /// [`Family::set_quoted_address`].
+    #[inline(always)]
+    pub(crate) fn set_quoted_address(
+        self,
+        packet: &mut Packet,
+        offset: usize,
+        side: Side,
+        to: Addr,
+        growth: u32,
+    ) -> Result<u32, DropReason> {
+        ask!(self, set_quoted_address(packet, offset, side, to, growth))
+    }
+
+    /// [`Family::addresses`].
+    #[inline(always)]
+    pub(crate) fn addresses(self, eni: &EniEntry) -> &EniAddresses {
+        ask!(self, addresses(eni))
+    }
+
+    /// [`Family::is_masqueraded`].
+    #[inline(always)]
+    pub(crate) fn is_masqueraded(self) -> bool {
+        ask!(self, is_masqueraded())
+    }
+
+    /// [`Family::next_hop`].
+    #[inline(always)]
+    pub(crate) fn next_hop(self, eni: &EniEntry) -> NextHop {
+        ask!(self, next_hop(eni))
+    }
+
+    /// [`Family::is_neighbour_discovery`].
+    #[inline(always)]
+    pub(crate) fn is_neighbour_discovery(self, packet: &Packet, ip: &Ip) -> bool {
+        ask!(self, is_neighbour_discovery(packet, ip))
+    }
+}
