@@ -254,6 +254,7 @@ impl<K: Host> Actor<K> {
         &mut self,
         admitted: Vec<Result<Admitted, ApiError>>,
     ) -> Vec<Result<Attachment, ApiError>> {
+        self.store.sync();
         let wanted = admitted.iter().flatten();
         let wanted = wanted.map(|one| (one.endpoint.id(), one.endpoint.addresses.clone()));
         let wanted: Endpoints = wanted.collect();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::mem;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,8 @@ const WRITING: Writing = Writing {
 #[derive(Debug)]
 pub(super) struct Store {
     folder: Folder,
+    /// Whether anything was put since the last sync.
+    is_due: bool,
 }
 
 /// What was on disk.
@@ -67,7 +70,10 @@ impl Store {
     /// When the folder cannot be made, read or written.
     pub(super) fn open(folder: &Path) -> Result<(Self, Stored)> {
         let (folder, names) = Folder::open(folder)?;
-        let store = Self { folder };
+        let store = Self {
+            folder,
+            is_due: false,
+        };
         let mut stored = Stored::default();
         for name in names {
             let path = store.folder.path(&name);
@@ -98,7 +104,8 @@ impl Store {
         Ok((store, stored))
     }
 
-    /// Writes an endpoint's record. When this returns, the record is in force, also after a crash.
+    /// Writes an endpoint's record. When this returns, the record is in force, also after a crash;
+    /// [`Self::sync`] makes it last.
     ///
     /// # Errors
     /// When it cannot be written; the old record is in force then.
@@ -113,9 +120,16 @@ impl Store {
         };
         let content = serde_json::to_vec(&record).context("write JSON")?;
         self.folder.put(&name(endpoint.id()), &content, WRITING)?;
+        self.is_due = true;
         faults::reach(Point::StoreRenamed);
-        self.folder.sync();
         Ok(())
+    }
+
+    /// Makes last what was put, once for all records of a burst, and what could not be made so before.
+    pub(super) fn sync(&mut self) {
+        if mem::take(&mut self.is_due) || self.unsynced().is_some() {
+            self.folder.sync();
+        }
     }
 
     /// Writes the records again that somebody removed: at its next start the agent would take their
@@ -127,16 +141,18 @@ impl Store {
         &mut self,
         endpoints: impl IntoIterator<Item = &'a Endpoint>,
     ) -> Result<()> {
-        if self.unsynced().is_some() {
-            self.folder.sync();
-        }
-        for endpoint in endpoints {
-            let path = self.path(endpoint.id());
-            let is_there = path.try_exists();
-            if !is_there.with_context(|| format!("look at {}", path.display()))? {
-                self.put(endpoint)?;
-                tracing::warn!(record = %path.display(), "a record was gone and is written again");
-            }
+        let mut endpoints = endpoints.into_iter();
+        let restored = endpoints.try_for_each(|endpoint| self.put_missing(endpoint));
+        self.sync();
+        restored
+    }
+
+    fn put_missing(&mut self, endpoint: &Endpoint) -> Result<()> {
+        let path = self.path(endpoint.id());
+        let is_there = path.try_exists();
+        if !is_there.with_context(|| format!("look at {}", path.display()))? {
+            self.put(endpoint)?;
+            tracing::warn!(record = %path.display(), "a record was gone and is written again");
         }
         Ok(())
     }

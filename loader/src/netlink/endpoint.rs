@@ -26,13 +26,16 @@ use super::netns::NetNs;
 use super::socket::{self, Socket};
 use super::{apply, observe, sysctl};
 use crate::intent::{Endpoint, Family};
-use crate::kernel::{Address, LinkKind, Neighbour, NextHop, Route};
+use crate::kernel::{Address, Link, LinkKind, Neighbour, NextHop, Route};
 use crate::numbers;
 use crate::recognise::{finished_device, intact_device};
 use crate::types::MacAddr;
 
 /// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
 const TABLE_MAIN: u32 = 254;
+
+/// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
+const LOOPBACK: u32 = 1;
 
 /// Makes an endpoint's devices and everything inside its namespace. What an earlier attempt left
 /// is removed first; when anything fails, all of it goes again. A finished device that lacks nothing
@@ -46,9 +49,9 @@ pub(super) async fn create(
     let there = observe::by_name(host, &id.device())
         .await
         .with_context(|| format!("look for a device {}", id.device()))?;
-    if let Some(link) = there
-        && finished_device(&link) == Some(id)
-        && intact_device(&link).is_none()
+    if let Some(link) = &there
+        && finished_device(link) == Some(id)
+        && intact_device(link).is_none()
     {
         return apply::links::set_mac(host, link.ifindex, id.host_mac()).await;
     }
@@ -65,7 +68,7 @@ pub(super) async fn create(
     let mut pod = inner
         .and_then(Socket::new)
         .context("open a netlink socket in the pod")?;
-    remove_leftover(host, &id.device(), id.host_mac()).await?;
+    remove(host, &id.device(), id.host_mac(), there).await?;
     remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
     make_pair(host, endpoint, &netns).await?;
     let made = finish(host, &mut pod, &netns, endpoint, protocol).await;
@@ -82,6 +85,16 @@ async fn remove_leftover(socket: &mut Socket, name: &str, mac: MacAddr) -> anyho
     let found = observe::by_name(socket, name)
         .await
         .with_context(|| format!("look for a device {name}"))?;
+    remove(socket, name, mac, found).await
+}
+
+/// The same, of the device that has this name.
+async fn remove(
+    socket: &mut Socket,
+    name: &str,
+    mac: MacAddr,
+    found: Option<Link>,
+) -> anyhow::Result<()> {
     match found {
         None => Ok(()),
         Some(link) if link.kind == LinkKind::Veth && link.mac == Some(mac) => {
@@ -163,8 +176,7 @@ async fn inside(
 ) -> anyhow::Result<()> {
     let interface = &endpoint.owner.interface;
     let device = ifindex(pod, interface).await?;
-    let loopback = ifindex(pod, "lo").await?;
-    apply::links::set_up(pod, loopback).await?;
+    apply::links::set_up(pod, LOOPBACK).await?;
     let families = Family::ALL.map(|family| (family, addresses(endpoint, family)));
     if families
         .iter()

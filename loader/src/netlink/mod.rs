@@ -80,12 +80,7 @@ impl Netlink {
         names: &[String],
         observed: &mut Observed,
     ) -> anyhow::Result<()> {
-        for name in names {
-            observe::device(&mut self.socket, name, observed)
-                .await
-                .with_context(|| format!("read the device {name}"))?;
-        }
-        Ok(())
+        observe::devices(&mut self.socket, names, observed).await
     }
 
     /// Every address on the host's devices.

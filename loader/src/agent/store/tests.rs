@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io;
 
@@ -72,6 +73,29 @@ fn what_a_folder_that_cannot_be_synced_has_is_in_force_and_told() {
     store.folder.set_sync(|_| Ok(()));
     store.restore([&b]).unwrap();
     assert_eq!(store.unsynced(), None);
+}
+
+/// A burst's records are made last together, before any of its pods is made.
+#[test]
+fn a_folder_is_synced_once_for_all_that_was_put() {
+    thread_local! {
+        static SYNCS: Cell<u32> = const { Cell::new(0) };
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    store.folder.set_sync(|_| {
+        SYNCS.set(SYNCS.get() + 1);
+        Ok(())
+    });
+    for name in ["a", "b", "c"] {
+        store.put(&endpoint(name)).unwrap();
+    }
+    assert_eq!(SYNCS.get(), 0);
+    store.sync();
+    store.sync();
+    assert_eq!(SYNCS.get(), 1);
+    store.restore([&endpoint("a"), &endpoint("d")]).unwrap();
+    assert_eq!(SYNCS.get(), 2);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use netlink_packet_route::link::{
 };
 
 use super::super::errno::deleted;
+use super::super::observe;
 use super::super::socket::Socket;
 use crate::types::MacAddr;
 
@@ -123,6 +124,8 @@ fn peer(link: &LinkMessage) -> Option<LinkMessage> {
 /// Looks at a device; `None` when it or its namespace is gone.
 async fn get(socket: &mut Socket, request: LinkMessage) -> anyhow::Result<Option<LinkMessage>> {
     let ifindex = request.header.index;
+    let mut request = request;
+    request.attributes.push(observe::without_statistics());
     let answer = match socket.get(RouteNetlinkMessage::GetLink(request)).await {
         Err(error) if error.is_gone() => return Ok(None),
         other => other.with_context(|| format!("look at device {ifindex}"))?,

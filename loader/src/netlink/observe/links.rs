@@ -23,9 +23,7 @@ type Links = (BTreeMap<u32, Link>, BTreeMap<Sysctl, String>);
 /// whatever it is renamed to, and a thousand devices cost no file reads.
 pub(super) async fn list(socket: &mut Socket) -> Result<Links, RequestError> {
     let mut request = LinkMessage::default();
-    request
-        .attributes
-        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    request.attributes.push(without_statistics());
     let mut links = BTreeMap::new();
     let mut sysctls = BTreeMap::new();
     for message in socket.dump(RouteNetlinkMessage::GetLink(request)).await? {
@@ -81,8 +79,9 @@ async fn named(socket: &mut Socket, name: &str) -> Result<Option<LinkMessage>, R
 
 async fn one(
     socket: &mut Socket,
-    request: LinkMessage,
+    mut request: LinkMessage,
 ) -> Result<Option<LinkMessage>, RequestError> {
+    request.attributes.push(without_statistics());
     match socket.get(RouteNetlinkMessage::GetLink(request)).await {
         Ok(messages) => Ok(messages.into_iter().find_map(|message| match message {
             RouteNetlinkMessage::NewLink(message) => Some(message),
@@ -91,6 +90,11 @@ async fn one(
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Asks for no statistics, for which the kernel adds up those of each CPU.
+pub(in crate::netlink) fn without_statistics() -> LinkAttribute {
+    LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }
 
 fn parse(message: &LinkMessage) -> Option<Link> {

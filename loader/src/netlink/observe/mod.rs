@@ -7,6 +7,8 @@ mod neighbours;
 mod routes;
 mod rules;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Context;
 
 use super::errno::RequestError;
@@ -15,7 +17,7 @@ use super::sysctl;
 use crate::kernel::Observed;
 
 pub(super) use self::addresses::list as addresses;
-pub(super) use self::links::{by_index, by_name};
+pub(super) use self::links::{by_index, by_name, without_statistics};
 pub(super) use self::neighbours::{address as neighbour_address, list as neighbours};
 pub(super) use self::routes::{foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
@@ -42,27 +44,43 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     Ok(())
 }
 
-/// Reads a device and what is on it; nothing where there is no such device.
-pub(super) async fn device(
+/// Reads devices by their names, and what is on them; nothing of those that are not there.
+pub(super) async fn devices(
     socket: &mut Socket,
-    name: &str,
+    names: &[String],
     observed: &mut Observed,
-) -> Result<(), RequestError> {
-    let Some((link, sysctls)) = links::with_sysctls(socket, name).await? else {
-        return Ok(());
-    };
-    let ifindex = link.ifindex;
-    let routes = routes::on(socket, ifindex).await;
-    let neighbours = neighbours::on(socket, ifindex).await;
-    let (routes, neighbours) = match (routes, neighbours) {
-        (Ok(routes), Ok(neighbours)) => (routes, neighbours),
-        // It went meanwhile.
-        (Err(error), _) | (_, Err(error)) if error.is_gone() => return Ok(()),
-        (Err(error), _) | (_, Err(error)) => return Err(error),
-    };
-    observed.links.insert(ifindex, link);
-    observed.sysctls.extend(sysctls);
+) -> anyhow::Result<()> {
+    let mut links = BTreeMap::new();
+    for name in names {
+        let found = links::with_sysctls(socket, name).await;
+        if let Some((link, sysctls)) = found.with_context(|| format!("read the device {name}"))? {
+            links.insert(link.ifindex, (link, sysctls));
+        }
+    }
+    let on: BTreeSet<_> = links.keys().copied().collect();
+    let routes = routes::on(socket, &on).await.context("read the routes")?;
+    let neighbours = neighbours::on(socket, &on).await;
     observed.routes.extend(routes);
-    observed.neighbours.extend(neighbours);
+    observed
+        .neighbours
+        .extend(neighbours.context("read the neighbours")?);
+    for (ifindex, (link, sysctls)) in links {
+        observed.links.insert(ifindex, link);
+        observed.sysctls.extend(sysctls);
+    }
     Ok(())
+}
+
+/// The device to ask the kernel for alone, which goes through all of a table in any case: the table is
+/// read once for several.
+fn only(devices: &BTreeSet<u32>) -> Option<u32> {
+    devices.first().copied().filter(|_| devices.len() == 1)
+}
+
+/// What a table has of a device that it was asked for alone: nothing, if that has gone meanwhile.
+fn of_present<T: Default>(found: Result<T, RequestError>) -> Result<T, RequestError> {
+    match found {
+        Err(error) if error.is_gone() => Ok(T::default()),
+        other => other,
+    }
 }

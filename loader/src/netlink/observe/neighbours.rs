@@ -10,6 +10,7 @@ use netlink_packet_route::neighbour::{
 
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
+use super::{of_present, only};
 use crate::kernel::Neighbour;
 use crate::types::MacAddr;
 
@@ -20,15 +21,20 @@ pub(in crate::netlink) async fn list(
     dump(socket, NeighbourMessage::default()).await
 }
 
-/// Every permanent entry on a device.
+/// Every permanent entry on devices.
 pub(super) async fn on(
     socket: &mut Socket,
-    ifindex: u32,
+    devices: &BTreeSet<u32>,
 ) -> Result<BTreeSet<Neighbour>, RequestError> {
+    if devices.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let mut request = NeighbourMessage::default();
-    let filter = NeighbourAttribute::IfIndex(ifindex);
-    request.attributes.push(filter);
-    dump(socket, request).await
+    let filter = only(devices).map(NeighbourAttribute::IfIndex);
+    request.attributes.extend(filter);
+    let mut neighbours = of_present(dump(socket, request).await)?;
+    neighbours.retain(|neighbour| devices.contains(&neighbour.ifindex));
+    Ok(neighbours)
 }
 
 async fn dump(

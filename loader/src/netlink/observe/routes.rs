@@ -12,6 +12,7 @@ use netlink_packet_route::route::{
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
+use super::{of_present, only};
 use crate::intent::Family;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
@@ -24,9 +25,20 @@ pub(super) async fn list(socket: &mut Socket) -> Result<BTreeSet<Route>, Request
     ours(socket, None).await
 }
 
-/// Those on a device.
-pub(super) async fn on(socket: &mut Socket, ifindex: u32) -> Result<BTreeSet<Route>, RequestError> {
-    ours(socket, Some(ifindex)).await
+/// Those on devices.
+pub(super) async fn on(
+    socket: &mut Socket,
+    devices: &BTreeSet<u32>,
+) -> Result<BTreeSet<Route>, RequestError> {
+    if devices.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let mut routes = of_present(ours(socket, only(devices)).await)?;
+    routes.retain(|route| match route.next_hop {
+        NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => devices.contains(&ifindex),
+        NextHop::Unreachable => false,
+    });
+    Ok(routes)
 }
 
 async fn ours(socket: &mut Socket, device: Option<u32>) -> Result<BTreeSet<Route>, RequestError> {

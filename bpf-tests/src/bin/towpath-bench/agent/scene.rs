@@ -13,6 +13,7 @@ use bpf_tests::fabric::{Fabric, Pod, Spec};
 use datapath_common::abi;
 use ipnet::{IpNet, Ipv4Net};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// How much is measured.
 pub(super) struct Size {
@@ -68,15 +69,25 @@ pub(super) struct Scene {
     pub(super) fabric: Fabric,
     /// Namespaces of pods.
     pub(super) pods: Vec<Arc<Pod>>,
+    /// The agent's records. They lie in memory, as what is in `/run` does on a node.
+    _records: TempDir,
 }
+
+/// Where files lie in memory (`file-hierarchy(7)`).
+const IN_MEMORY: &str = "/dev/shm";
 
 impl Scene {
     /// Makes the node with an agent that is ready, and namespaces for its pods.
     pub(super) fn set(size: &Size) -> Result<Self> {
+        let records = tempfile::tempdir_in(IN_MEMORY).context(IN_MEMORY)?;
         let mut fabric = Fabric::create(&Spec {
             addressing: Addressing::Prefixes,
             // As the manifests have it; and a line for each step of each pod is for tests.
-            ..Spec::with_world(json!({"log-level": "info", "datapath": {"attach": "mixed"}}))
+            ..Spec::with_world(json!({
+                "log-level": "info",
+                "datapath": {"attach": "mixed"},
+                "state-dir": records.path(),
+            }))
         })?;
         let blocks = |number: u8| -> Result<(u8, Vec<IpNet>)> {
             let v6 = fabric.eni(number)?.blocks.iter().copied();
@@ -93,6 +104,7 @@ impl Scene {
         let mut scene = Self {
             fabric,
             pods: Vec::new(),
+            _records: records,
         };
         for index in 0..size.endpoints {
             // Both ENIs have their share; some addresses of each are a pool's that skips masquerade.
