@@ -133,7 +133,8 @@ extern "C" fn transport(skb: *mut __sk_buff) -> u32 {
     }
 }
 
-/// [`read`] for a function that is one of its own already, and has no stack left for another.
+/// [`read`] for a function that is one of its own already, and whose chain of calls has no stack left for
+/// another.
 #[inline(always)]
 pub(crate) fn read_here(packet: &Packet, ip: &Ip) -> Result<Transport, DropReason> {
     let protocol = ip.protocol;

@@ -1,5 +1,5 @@
-//! Loads every program of the eBPF object given as argument and prints what the kernel says about
-//! it, and what the agent finds the kernel to lack, as one JSON object in one line. `cargo xtask`
+//! Loads every program of the eBPF object given as argument, as it is and as a release has it, and
+//! prints what the kernel says about it, and what the agent finds the kernel to lack, as one JSON object in one line. `cargo xtask`
 //! calls it, here and in the guests of the kernel matrix. Needs root.
 
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use bpf_tests::verifier::{self, Cost};
+use datapath_build::{Lines, strip};
 use serde::Serialize;
 use towpath::bpf::{AttachMode, Features};
 
@@ -27,9 +28,12 @@ fn main() -> Result<()> {
     let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let features = Features::probe(AttachMode::Auto)?;
     let missing = features.missing().into_iter();
+    // The verifier's log of a program that is refused names lines, of which a release has none.
+    verifier::verify(&object)?;
+    let shipped = strip(&object, Lines::Forgotten)?;
     let report = Report {
         missing_features: missing.map(|feature| feature.name).collect(),
-        programs: verifier::verify(&object)?,
+        programs: verifier::verify(&shipped)?,
         kernel: features.kernel,
     };
     println!("{}", serde_json::to_string(&report)?);

@@ -92,7 +92,8 @@ async fn one(
     }
 }
 
-/// Asks for no statistics, for which the kernel adds up those of each CPU.
+/// Asks for no statistics, for which the kernel adds up those of each CPU (IPv6's only, before it knew to
+/// leave out the others).
 pub(in crate::netlink) fn without_statistics() -> LinkAttribute {
     LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])
 }

@@ -44,7 +44,8 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     Ok(())
 }
 
-/// Reads devices by their names, and what is on them; nothing of those that are not there.
+/// Reads devices by their names, and what is on them. Of one that goes meanwhile there may be a part: the
+/// next look tells.
 pub(super) async fn devices(
     socket: &mut Socket,
     names: &[String],
@@ -71,13 +72,20 @@ pub(super) async fn devices(
     Ok(())
 }
 
-/// The device to ask the kernel for alone, which goes through all of a table in any case: the table is
-/// read once for several.
-fn only(devices: &BTreeSet<u32>) -> Option<u32> {
-    devices.first().copied().filter(|_| devices.len() == 1)
+/// So many devices are asked for one by one. The kernel goes through all of a table for each of them; a
+/// table that is read for more has what is on all other devices, too.
+const FEW: usize = 8;
+
+/// The devices to ask a table for one by one; no device stands for all of it.
+fn each(devices: &BTreeSet<u32>) -> Vec<Option<u32>> {
+    if devices.len() <= FEW {
+        devices.iter().copied().map(Some).collect()
+    } else {
+        vec![None]
+    }
 }
 
-/// What a table has of a device that it was asked for alone: nothing, if that has gone meanwhile.
+/// What a table has of a device: nothing, if that has gone meanwhile.
 fn of_present<T: Default>(found: Result<T, RequestError>) -> Result<T, RequestError> {
     match found {
         Err(error) if error.is_gone() => Ok(T::default()),

@@ -10,7 +10,7 @@ use netlink_packet_route::neighbour::{
 
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
-use super::{of_present, only};
+use super::{each, of_present};
 use crate::kernel::Neighbour;
 use crate::types::MacAddr;
 
@@ -26,13 +26,13 @@ pub(super) async fn on(
     socket: &mut Socket,
     devices: &BTreeSet<u32>,
 ) -> Result<BTreeSet<Neighbour>, RequestError> {
-    if devices.is_empty() {
-        return Ok(BTreeSet::new());
+    let mut neighbours = BTreeSet::new();
+    for device in each(devices) {
+        let mut request = NeighbourMessage::default();
+        let filter = device.map(NeighbourAttribute::IfIndex);
+        request.attributes.extend(filter);
+        neighbours.extend(of_present(dump(socket, request).await)?);
     }
-    let mut request = NeighbourMessage::default();
-    let filter = only(devices).map(NeighbourAttribute::IfIndex);
-    request.attributes.extend(filter);
-    let mut neighbours = of_present(dump(socket, request).await)?;
     neighbours.retain(|neighbour| devices.contains(&neighbour.ifindex));
     Ok(neighbours)
 }

@@ -12,7 +12,7 @@ use netlink_packet_route::route::{
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
-use super::{of_present, only};
+use super::{each, of_present};
 use crate::intent::Family;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
@@ -30,10 +30,10 @@ pub(super) async fn on(
     socket: &mut Socket,
     devices: &BTreeSet<u32>,
 ) -> Result<BTreeSet<Route>, RequestError> {
-    if devices.is_empty() {
-        return Ok(BTreeSet::new());
+    let mut routes = BTreeSet::new();
+    for device in each(devices) {
+        routes.extend(of_present(ours(socket, device).await)?);
     }
-    let mut routes = of_present(ours(socket, only(devices)).await)?;
     routes.retain(|route| match route.next_hop {
         NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => devices.contains(&ifindex),
         NextHop::Unreachable => false,
