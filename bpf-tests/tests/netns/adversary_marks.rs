@@ -41,7 +41,7 @@ fn a_mark_can_be_moved_under_what_the_stack_forwards() {
     let report = stream.finish().unwrap();
     println!("{TIMES} masks: {report}");
     assert!(report.lost.is_empty(), "{report}");
-    assert!(count(&fabric, "from_endpoint", "ip-options") > RATE);
+    assert!(count(&fabric, "from_endpoint", "ip-options") >= report.sent);
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     fabric.finish().unwrap();
 }
