@@ -91,6 +91,8 @@ faults! {
     QuotaNotCounted,
     /// Flows off their first port are not found.
     MovedIgnored,
+    /// A note is not counted.
+    NoteNotCounted,
     /// A flow is any tuple's that gets its port.
     AnybodysFlow,
     /// Flows of the former pod with an address are taken for those of the next one.

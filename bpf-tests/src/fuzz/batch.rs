@@ -125,8 +125,7 @@ impl Fuzzer {
     /// # Errors
     /// When something fails that is not under test.
     pub fn run(&mut self, seed: u64) -> Result<Option<Failure>> {
-        let count = self.loaded.len();
-        let index = usize::try_from(seed / IN_A_ROW % count as u64)?;
+        let index = usize::try_from(seed / IN_A_ROW % self.loaded.len() as u64)?;
         let slot = &mut self.loaded[index];
         let loaded = match slot {
             Some(loaded) => loaded,
@@ -179,7 +178,7 @@ impl Loaded {
         for program in Program::ALL {
             runners.insert(program, programs.runner(program)?);
         }
-        let tables = Tables::of(&programs)?;
+        let tables = Tables::of(&programs, variant.is_counted)?;
         let clock = Clock::read(&runners, &tables)?;
         let counted = programs.counters()?;
         Ok(Self {
@@ -233,6 +232,7 @@ impl<'a> Batch<'a> {
             now: begin,
         };
         let state = planter.plant(&loaded.programs)?;
+        loaded.tables.count_notes()?;
         let noted = stack_counts(&loaded.programs)?;
         Ok(Self {
             noted,
@@ -289,7 +289,7 @@ impl<'a> Batch<'a> {
         }
         // What began with the batch is no stream yet, unless another process had the processor.
         let is_slow = self.started.elapsed() > Duration::from_secs(1);
-        let tables = &self.loaded.tables;
+        let tables = &mut self.loaded.tables;
         let mut differences = tables.compare(&self.state, self.begin, is_slow)?;
         differences.extend(self.compare_counters()?);
         differences.extend(self.compare_noted()?);

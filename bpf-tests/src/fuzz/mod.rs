@@ -10,6 +10,7 @@ mod aim_stack;
 mod batch;
 mod clock;
 mod frame;
+mod groups;
 mod node;
 mod packet;
 mod plant;

@@ -10,6 +10,7 @@ use datapath_common::abi::{
     inbound_quota, map,
 };
 
+use super::groups::Groups;
 use super::plant::{LONG_AGO, datagram_key};
 use crate::model::stack::OfStack;
 use crate::model::state::{Inside, Noted, Outside, State, Told, shown};
@@ -25,11 +26,13 @@ pub(super) struct Tables {
     pub(super) inbound: Table<PodTuple, Note>,
     pub(super) stack: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
+    /// None where notes are not counted.
+    groups: Option<Groups>,
 }
 
 impl Tables {
     /// Those of loaded programs.
-    pub(super) fn of(programs: &Programs) -> Result<Self> {
+    pub(super) fn of(programs: &Programs, is_counted: bool) -> Result<Self> {
         Ok(Self {
             flows: [
                 programs.table(map::FLOWS_V4)?,
@@ -44,6 +47,7 @@ impl Tables {
             inbound: programs.table(map::INBOUND)?,
             stack: programs.table(map::STACK)?,
             fragments: programs.table(map::FRAGMENTS)?,
+            groups: is_counted.then(|| Groups::of(programs)).transpose()?,
         })
     }
 
@@ -63,6 +67,27 @@ impl Tables {
         Ok(flows.first().map(|(_, flow)| flow.last_seen))
     }
 
+    /// The tuple of every note.
+    fn notes(&self) -> Result<Vec<PodTuple>> {
+        let mut notes = Vec::new();
+        for table in &self.moved {
+            notes.extend(table.entries()?.into_iter().map(|(tuple, _)| tuple));
+        }
+        for table in [&self.inbound, &self.stack] {
+            notes.extend(table.entries()?.into_iter().map(|(tuple, _)| tuple));
+        }
+        Ok(notes)
+    }
+
+    /// Counts the notes that have been planted.
+    pub(super) fn count_notes(&mut self) -> Result<()> {
+        let notes = self.notes()?;
+        match &mut self.groups {
+            Some(groups) => groups.set(&notes),
+            None => Ok(()),
+        }
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&self) -> Result<()> {
         for family in 0..2 {
@@ -78,7 +103,12 @@ impl Tables {
 
     /// Compares what is remembered with what should be; says what differs. `begin` is when the
     /// batch began, in jiffies; where it took long, what has become a stream is no difference.
-    pub(super) fn compare(&self, state: &State, begin: u64, is_slow: bool) -> Result<Vec<String>> {
+    pub(super) fn compare(
+        &mut self,
+        state: &State,
+        begin: u64,
+        is_slow: bool,
+    ) -> Result<Vec<String>> {
         let mut differences = Vec::new();
         // The kernel's clock may lag behind ours.
         let long_ago = begin - LONG_AGO / 2;
@@ -109,6 +139,10 @@ impl Tables {
         let ignored = if is_slow { shown::STREAM } else { 0 };
         self.compare_notes(state, long_ago, ignored, &mut differences)?;
         self.compare_rest(state, &mut differences)?;
+        let notes = self.notes()?;
+        if let Some(groups) = &mut self.groups {
+            groups.compare(&notes, &mut differences)?;
+        }
         Ok(differences)
     }
 

@@ -22,6 +22,8 @@ pub struct Variant {
     flows_per_endpoint: u32,
     flows_of_host: u32,
     mask: u32,
+    /// Whether notes have been counted since the maps were made.
+    pub(super) is_counted: bool,
 }
 
 impl Variant {
@@ -39,6 +41,7 @@ impl Variant {
             flows_per_endpoint: 1024,
             flows_of_host: 1024,
             mask: MarkLayout::DEFAULT.mask(),
+            is_counted: true,
         },
         Self {
             masquerade_v6: false,
@@ -52,6 +55,7 @@ impl Variant {
             flows_per_endpoint: 10,
             flows_of_host: 1024,
             mask: 0x00ff_0000,
+            is_counted: false,
         },
         Self {
             masquerade_v6: true,
@@ -65,6 +69,7 @@ impl Variant {
             flows_per_endpoint: 6,
             flows_of_host: 2,
             mask: u32::MAX,
+            is_counted: true,
         },
         Self {
             masquerade_v6: true,
@@ -78,6 +83,7 @@ impl Variant {
             flows_per_endpoint: 1024,
             flows_of_host: 1024,
             mask: MarkLayout::DEFAULT.mask(),
+            is_counted: true,
         },
         Self {
             masquerade_v6: true,
@@ -91,6 +97,7 @@ impl Variant {
             flows_per_endpoint: 1024,
             flows_of_host: 1024,
             mask: MarkLayout::DEFAULT.mask(),
+            is_counted: true,
         },
     ];
 

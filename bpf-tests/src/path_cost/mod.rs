@@ -50,6 +50,7 @@ pub fn measure() -> Result<Vec<Row>> {
             ..DatapathSettings::default()
         })?;
         node::fill(&mut programs)?;
+        programs.count_notes()?;
         let machine = Machine::beside(&programs, &node::DEVICES)?;
         let service_nat = path == bpf::Path::ServiceNat;
         for path in path::all() {
@@ -57,6 +58,7 @@ pub fn measure() -> Result<Vec<Row>> {
                 continue;
             }
             programs.forget_flows()?;
+            programs.count_notes()?;
             let mut node = Node {
                 programs: &mut programs,
                 machine: machine.clone(),

@@ -156,8 +156,8 @@ impl Paths<'_> {
         self.add(name, before, step, Outcome::Passed(verdict))
     }
 
-    /// A packet of a flow that the cache takes: looked at for the second time in a row after what
-    /// was `before`, which puts it there, and once more.
+    /// A packet that the cache keeps after what was `before`, and once more. Of a connection that is the first
+    /// one that goes on, of other flows the second one in a row.
     fn repeats(&mut self, name: &str, before: &[Step], step: &Step, verdict: Verdict) {
         self.passes(
             &format!("{name}, not cached"),
@@ -186,11 +186,20 @@ impl Paths<'_> {
             };
             let to_a = Frame::new((ROUTER, ENI_1.1), net.peer, net.a, body).tcp(ACK, 1);
             let exempt = Step::of_pod(&from_a(net.peer));
-            self.begins(&format!("exempt out, {name}"), &exempt, Verdict::Eni);
             let local = Step::of_pod(&from_a(net.b));
-            self.begins(&format!("local delivery, {name}"), &local, Verdict::Local);
             let delivered = Step::of_network(&to_a);
-            self.begins(&format!("ENI to pod, {name}"), &delivered, Verdict::Local);
+            for (what, step, verdict) in [
+                ("exempt out", exempt, Verdict::Eni),
+                ("local delivery", local, Verdict::Local),
+                ("ENI to pod", delivered, Verdict::Local),
+            ] {
+                let name = format!("{what}, {name}");
+                if matches!(body, Body::Tcp(_)) {
+                    self.repeats(&name, &[], &step, verdict);
+                } else {
+                    self.begins(&name, &step, verdict);
+                }
+            }
         }
         let from_a = |to| Frame::new((POD_A, VETH_A.1), net.a, to, UDP);
         for (name, to, verdict) in [
@@ -229,19 +238,20 @@ impl Paths<'_> {
                 let translated = Verdict::Translated;
                 let text = |what: &str| format!("{what}, {name}, {how}");
                 self.passes(&text("new flow"), &before, first.clone(), translated);
-                // What opens a connection is none for the cache.
-                let opening = match asks {
-                    Body::Tcp(_) => vec![first.clone(), next.clone()],
-                    _ => vec![first.clone()],
-                };
-                let opened = [before, opening].concat();
+                let opened = [before, vec![first.clone()]].concat();
                 let late = Step {
                     is_late: true,
                     ..next.clone()
                 };
                 let what = text("masqueraded out after a second");
                 self.passes(&what, &opened, late, translated);
-                let answered = [opened.clone(), vec![answer.clone()]].concat();
+                // Both sides of a connection speak before an answer is kept, and of another flow two answers
+                // do.
+                let spoken = match asks {
+                    Body::Tcp(_) => next.clone(),
+                    _ => answer.clone(),
+                };
+                let answered = [opened.clone(), vec![spoken]].concat();
                 let (out, back) = (text("masqueraded out"), text("masqueraded back"));
                 if matches!(asks, Body::Echo { .. }) {
                     self.passes(&out, &opened, next.clone(), translated);

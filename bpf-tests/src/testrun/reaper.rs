@@ -5,8 +5,8 @@ use std::os::fd::AsFd as _;
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
-    REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
+    CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, GROUP_COUNTED, Moved, Note, PodTuple,
+    PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::config;
 use towpath::bpf::NatTables;
@@ -119,6 +119,16 @@ impl Programs {
             program.load().with_context(|| format!("program {name}"))?;
         }
         Ok(program)
+    }
+
+    /// Says that every note of a flow is counted from now on, as an agent does that has made the maps. There
+    /// must be no note.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn count_notes(&self) -> Result<()> {
+        let words = self.table::<u32, u64>(map::CACHE_EPOCHS)?;
+        (0..CACHE_GROUPS).try_for_each(|group| words.put(&group, &GROUP_COUNTED))
     }
 
     /// Empties every map in which translation keeps what it has seen. No packet may pass meanwhile.

@@ -16,7 +16,10 @@ mod reap;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
-pub use cache::{CACHE_GROUPS, CacheControl, DEFAULT_CACHE};
+pub use cache::{
+    CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, group, group_of,
+    may_be_noted,
+};
 pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;
 pub use eni::{EniAddresses, EniEntry};

@@ -96,8 +96,10 @@ fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
         };
     }
     // A flow gets the slot with its second packet in a row that would have it: those with a single
-    // packet drive nobody out, nor do two that would have it by turns.
-    if entry.candidate == seen.hash {
+    // packet drive nobody out, nor do two that would have it by turns. A connection, which has more
+    // than one, gets a slot at once that is nobody's.
+    let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
+    if entry.candidate == seen.hash || (is_connection && clock::now() >= entry.until) {
         keep::expect(entry, &seen);
         Served::Awaited
     } else {

@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use datapath_common::abi::{AddressEntry, EniEntry, PodTuple};
+use datapath_common::abi::{AddressEntry, EniEntry, PodTuple, group_of};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
@@ -80,7 +80,7 @@ pub(crate) fn rests_on(tuple: &PodTuple) {
     let Some(entry) = awaited() else {
         return;
     };
-    let group = epoch::group_of(tuple);
+    let group = group_of(tuple);
     entry.stamp.group = group;
     entry.stamp.epoch = epoch::of(group);
 }

@@ -3,10 +3,10 @@
 //! Such a packet goes on within its flow: whole, without options or extension headers, UDP or a TCP
 //! segment with ACK that neither opens nor ends its connection. All else is looked at closely.
 
+use datapath_common::abi::group;
 use datapath_common::headers::{Be16, lanes, udp};
 
 use super::entry::Key;
-use super::epoch;
 use super::plain::{MULTIPLIER, Plain, V4_TRANSPORT, words};
 use crate::packet::{Front, IP_OFFSET, Packet};
 
@@ -55,7 +55,7 @@ pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
         ttl: header.ttl,
         largest,
         hash: mix(F::digest(&header.addresses), header.ports),
-        group: group(&header.addresses, header.ports),
+        group: group_of_words(&header.addresses, header.ports),
     })
 }
 
@@ -68,8 +68,8 @@ fn mix(digest: u64, ports: u32) -> u32 {
 
 /// The group of a flow, from the words of a packet of it.
 #[inline(always)]
-fn group([a, b, c, d]: &[u64; 4], ports: u32) -> u32 {
+fn group_of_words([a, b, c, d]: &[u64; 4], ports: u32) -> u32 {
     let [first, second] = words(a ^ b ^ c ^ d);
     let [source_port, destination_port] = lanes(ports);
-    epoch::group(first ^ second, source_port ^ destination_port)
+    group(first ^ second, source_port ^ destination_port)
 }

@@ -1,6 +1,6 @@
 //! Claiming a port: putting the flow in.
 
-use core::hint;
+use core::{hint, mem};
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
@@ -30,6 +30,8 @@ pub(crate) struct Attempt {
     pub(super) tries: u32,
     pod_port: u16,
     is_host: bool,
+    /// Whether the port has been looked for already, and no flow had it.
+    is_vacant: bool,
     /// Of the search: which block comes next, and how many in a row had no port.
     pub(super) next_look: u32,
     pub(super) looks_in_vain: u32,
@@ -69,6 +71,7 @@ impl Attempt {
         attempt.tries = 0;
         attempt.pod_port = tuple.pod_port;
         attempt.is_host = request.endpoint == HOST;
+        attempt.is_vacant = request.vacant != 0;
         attempt.has_no_room = false;
         Some(())
     }
@@ -111,7 +114,8 @@ fn at(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
     attempt.key.port = port;
     attempt.flow().set_port(port);
     // A look-up costs half of what an insertion in vain does.
-    if FLOWS.find(&attempt.key).is_some() {
+    let is_vacant = mem::replace(&mut attempt.is_vacant, false);
+    if !is_vacant && FLOWS.find(&attempt.key).is_some() {
         return Refusal::EXISTS;
     }
     // A packet of the host comes from the socket that has its own port.

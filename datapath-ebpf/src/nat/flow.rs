@@ -20,15 +20,20 @@ use crate::work::{self, work};
 /// The flow of a packet from the inside at the port that it gets first, which keeps it alive: one
 /// look-up, which most packets need no more than.
 #[inline(always)]
-pub(super) fn known(request: &Request) -> Option<Mapping> {
+pub(super) fn known(request: &mut Request) -> Option<Mapping> {
+    let first = first(&request.tuple, request.eni);
+    let key = key(&request.tuple, first);
+    let Some(flow) = FLOWS.find(&key) else {
+        request.vacant = 1;
+        return None;
+    };
     let Request {
         tuple,
         endpoint,
         tcp_flags,
         ..
     } = request;
-    let first = first(tuple, request.eni);
-    let stack = refreshed(tuple, *endpoint, first, *tcp_flags)?;
+    let stack = refreshed(flow, &key, tuple, *endpoint, *tcp_flags)?;
     Some(Mapping { stack, ..first })
 }
 
@@ -70,7 +75,8 @@ pub(super) extern "C" fn nat_refresh(mapping: u32) -> u32 {
             tcp_flags,
             ..
         } = request;
-        let stack = refreshed(tuple, *endpoint, mapping, *tcp_flags)?;
+        let key = key(tuple, mapping);
+        let stack = refreshed(FLOWS.find(&key)?, &key, tuple, *endpoint, *tcp_flags)?;
         Some(Mapping { stack, ..mapping })
     });
     Mapping::to_register(found)
@@ -146,14 +152,18 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     )
 }
 
-/// Whether there is an endpoint's flow of this tuple behind a mapping; keeps it alive. Some(true) for one
-/// whose packets take the stack.
+/// Whether a flow is an endpoint's with this tuple; keeps it alive. Some(true) for one whose packets take
+/// the stack.
 #[inline(always)]
-fn refreshed(tuple: &PodTuple, endpoint: u32, mapping: Mapping, tcp_flags: u8) -> Option<bool> {
-    let key = key(tuple, mapping);
-    let flow = FLOWS.find(&key)?;
+fn refreshed(
+    flow: *mut Flow,
+    key: &FlowKey,
+    tuple: &PodTuple,
+    endpoint: u32,
+    tcp_flags: u8,
+) -> Option<bool> {
     let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
-    let is_it = is_owned_by(flow, tuple, endpoint) && refresh(flow, &key, after);
+    let is_it = is_owned_by(flow, tuple, endpoint) && refresh(flow, key, after);
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
     is_it.then(|| unsafe { ptr::read_volatile(&raw const (*flow).stack) != 0 })
 }
@@ -263,7 +273,11 @@ fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8
         if inward_after != inward {
             ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
         }
-        if (out_after, inward_after) != (out, inward) {
+        // A cached packet shows nothing but DATA, and one like it has shown that before: whether the
+        // other direction has makes no difference.
+        if (out_after & !progress::DATA, inward_after & !progress::DATA)
+            != (out & !progress::DATA, inward & !progress::DATA)
+        {
             cache::epoch::advance(&tuple_of(flow, key));
         }
     }

@@ -8,7 +8,7 @@ use datapath_common::progress;
 
 use super::note::{self, Side};
 use super::tables::{Refusal, Table as _};
-use super::{quota, stats};
+use super::{noted, quota, stats};
 use crate::clock;
 use crate::maps::INBOUND;
 
@@ -16,8 +16,7 @@ use crate::maps::INBOUND;
 #[inline(always)]
 pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
     let shown = progress::of_packet(tuple.protocol, tcp_flags);
-    INBOUND
-        .find(tuple)
+    noted::find(&INBOUND, tuple)
         .is_some_and(|found| note::refresh(found, tuple, endpoint, (Side::Pod, shown)))
 }
 
@@ -25,7 +24,7 @@ pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
 /// notes what it shows.
 #[inline(always)]
 pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
-    if let Some(found) = INBOUND.find(tuple) {
+    if let Some(found) = noted::find(&INBOUND, tuple) {
         let shown = progress::of_packet(protocol::TCP, tcp_flags) & !progress::SYN;
         note::refresh(found, tuple, endpoint, (Side::Outside, shown));
     }
@@ -34,8 +33,7 @@ pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
 /// Whether an endpoint has an inbound flow; leaves it as it is.
 #[inline(always)]
 pub(super) fn peek(tuple: &PodTuple, endpoint: u32) -> bool {
-    INBOUND
-        .find(tuple)
+    noted::find(&INBOUND, tuple)
         .is_some_and(|found| note::is_alive(found, tuple) && note::is_owned_by(found, endpoint))
 }
 
@@ -77,7 +75,7 @@ fn anew(
         quota::give_back_inbound(former);
         return Ok(());
     }
-    let put = INBOUND.claim(tuple, &value);
+    let put = noted::claim(&INBOUND, tuple, &value);
     if put.is_err() {
         quota::give_back_inbound(endpoint);
     }

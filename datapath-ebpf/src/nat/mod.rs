@@ -15,6 +15,7 @@ pub(crate) mod inbound;
 mod lock;
 mod moved;
 mod note;
+mod noted;
 pub(crate) mod ports;
 mod quota;
 mod request;

@@ -7,6 +7,7 @@ use datapath_common::outcome::DropReason;
 
 use super::Mapping;
 use super::flow;
+use super::noted;
 use super::request::Request;
 use super::tables::{FLOWS, MOVED, Refusal, Table as _};
 
@@ -16,14 +17,18 @@ pub(super) fn find(tuple: &PodTuple) -> Option<Mapping> {
     if fault::has(Fault::MovedIgnored) {
         return None;
     }
-    let moved = MOVED.find(tuple)?;
+    noted::find(&MOVED, tuple).map(mapping)
+}
+
+#[inline(always)]
+fn mapping(moved: *mut Moved) -> Mapping {
     // SAFETY: a map's value stays readable while the program runs, and nobody writes it in place.
     let moved = unsafe { *moved };
-    Some(Mapping {
+    Mapping {
         eni: moved.eni,
         port: moved.port,
         stack: false,
-    })
+    }
 }
 
 /// Notes where a tuple's new flow is. Where another CPU was faster, gives that one's flow.
@@ -32,17 +37,17 @@ pub(super) fn find(tuple: &PodTuple) -> Option<Mapping> {
 /// together with it ([`super::retire`]), and would take the replacement with it; the packet is
 /// lost then, for it belongs to a flow that is no more. Its repetition will not be.
 #[inline(always)]
-pub(super) fn note(request: &Request, mapping: Mapping) -> Result<Mapping, DropReason> {
+pub(super) fn note(request: &Request, at: Mapping) -> Result<Mapping, DropReason> {
     let Request {
         tuple, endpoint, ..
     } = request;
-    let moved = Moved::new(mapping.eni, mapping.port);
-    match MOVED.claim(tuple, &moved) {
-        Ok(()) => return Ok(mapping),
+    let moved = Moved::new(at.eni, at.port);
+    match noted::claim(&MOVED, tuple, &moved) {
+        Ok(()) => return Ok(at),
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
-    let Some(there) = find(tuple) else {
+    let Some(there) = MOVED.find(tuple).map(mapping) else {
         return Err(DropReason::NoFlow);
     };
     let key = flow::key(tuple, there);
@@ -59,14 +64,15 @@ pub(super) fn note(request: &Request, mapping: Mapping) -> Result<Mapping, DropR
     }
     MOVED
         .replace(tuple, &moved)
-        .map(|()| mapping)
+        .map(|()| at)
         .map_err(|refusal| refusal.reason(DropReason::FlowsFull))
 }
 
 /// Removes the note of a flow, unless it is of another one by now.
 #[inline(always)]
-pub(super) fn forget(tuple: &PodTuple, mapping: Mapping) {
-    if find(tuple).is_some_and(|at| at.port == mapping.port && at.eni == mapping.eni) {
-        MOVED.forget(tuple);
+pub(super) fn forget(tuple: &PodTuple, of: Mapping) {
+    let at = MOVED.find(tuple).map(mapping);
+    if at.is_some_and(|at| at.port == of.port && at.eni == of.eni) {
+        noted::forget(&MOVED, tuple);
     }
 }

@@ -8,6 +8,7 @@ use datapath_common::fault::Fault;
 use datapath_common::progress;
 
 use super::lock::{lock, unlock};
+use super::noted;
 use super::tables::Table;
 use crate::clock;
 use crate::fault;
@@ -100,7 +101,7 @@ pub(super) fn retire(
         (is_mine, endpoint)
     };
     is_mine.then(|| {
-        table.forget(tuple);
+        noted::forget(table, tuple);
         endpoint
     })
 }

@@ -28,6 +28,8 @@ pub(crate) struct Request {
     pub(super) tcp_flags: u8,
     /// Not 0 for a flow whose packets get no mark in the stack.
     pub(super) unmarked: u8,
+    /// Not 0 where no flow has been found at the first candidate port.
+    pub(super) vacant: u8,
 }
 
 impl Request {
@@ -53,6 +55,7 @@ pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
     request.owner = sender.owner;
     request.tcp_flags = tcp_flags;
     request.unmarked = 0;
+    request.vacant = 0;
 }
 
 /// The flow that was asked for, of a packet from the inside; keeps it alive.
@@ -277,10 +280,11 @@ fn eni_from_register(register: u32) -> Option<Came> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_known() -> u32 {
-    let found = work()
-        .ok()
-        .map(|work| work::read(work.request()))
-        .and_then(|request| flow::known(request).or_else(|| flow::known_elsewhere(request)));
+    let found = work().ok().and_then(|work| {
+        // SAFETY: as in `ask`.
+        let request = unsafe { &mut *work.request() };
+        flow::known(request).or_else(|| flow::known_elsewhere(request))
+    });
     Mapping::to_register(found)
 }
 

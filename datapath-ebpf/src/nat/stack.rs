@@ -15,8 +15,8 @@ use datapath_common::progress;
 use super::Came;
 use super::note::{self, Side};
 use super::request::Request;
-use super::stats;
 use super::tables::{Refusal, Table as _};
+use super::{noted, stats};
 use crate::cache;
 use crate::clock;
 use crate::fault;
@@ -29,7 +29,7 @@ const STREAM_AFTER: u32 = 2;
 #[inline(always)]
 pub(super) fn known(request: &Request, side: Side) -> Option<Came> {
     let tuple = &request.tuple;
-    let found = STACK.find(tuple)?;
+    let found = noted::find(&STACK, tuple)?;
     let shown = shown(found, tuple, request.tcp_flags);
     note::refresh(found, tuple, request.endpoint, (side, shown)).then(|| mark(found))
 }
@@ -38,7 +38,7 @@ pub(super) fn known(request: &Request, side: Side) -> Option<Came> {
 #[inline(always)]
 pub(super) fn peek(request: &Request) -> Option<Came> {
     let tuple = &request.tuple;
-    let found = STACK.find(tuple)?;
+    let found = noted::find(&STACK, tuple)?;
     let is_own = note::is_alive(found, tuple) && note::is_owned_by(found, request.endpoint);
     is_own.then(|| mark(found))
 }
@@ -83,7 +83,7 @@ fn anew(found: Option<*mut Note>, request: &Request, side: Side) -> Result<(), D
         cache::epoch::advance(tuple);
         return Ok(());
     }
-    match STACK.claim(tuple, &value) {
+    match noted::claim(&STACK, tuple, &value) {
         Ok(()) => {
             cache::epoch::advance(tuple);
             stats::count(NatStat::StackNoted, tuple.pod.is_v4());

@@ -1,6 +1,6 @@
 //! The maps of each family.
 
-use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
+use aya_ebpf::bindings::{BPF_EXIST, BPF_NOEXIST};
 use aya_ebpf::btf_maps::HashMap;
 use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple};
 use datapath_common::outcome::DropReason;
@@ -64,11 +64,11 @@ pub(crate) trait Table<K, V> {
         Refusal::of(self.put(key, value))
     }
 
-    /// Puts in an entry, in place of one with this key if there is one.
+    /// Puts in an entry in place of the one with this key.
     fn replace(&self, key: &K, value: &V) -> Result<(), Refusal>;
 
-    /// Removes an entry, if it is there.
-    fn forget(&self, key: &K);
+    /// Removes an entry, if it is there; tells whether it was.
+    fn forget(&self, key: &K) -> bool;
 }
 
 impl<K, V, const CAPACITY: usize, const FLAGS: usize> Table<K, V>
@@ -88,14 +88,14 @@ impl<K, V, const CAPACITY: usize, const FLAGS: usize> Table<K, V>
 
     #[inline(always)]
     fn replace(&self, key: &K, value: &V) -> Result<(), Refusal> {
-        let result = self.insert(key, value, u64::from(BPF_ANY));
+        let result = self.insert(key, value, u64::from(BPF_EXIST));
         Refusal::of(result.err().unwrap_or(0))
     }
 
     #[inline(always)]
-    fn forget(&self, key: &K) {
+    fn forget(&self, key: &K) -> bool {
         // That it is not there is the one thing that can go wrong.
-        let _gone = self.remove(key);
+        self.remove(key).is_ok()
     }
 }
 
@@ -143,11 +143,11 @@ macro_rules! by_family {
             }
 
             #[inline(always)]
-            fn forget(&self, key: &$key) {
+            fn forget(&self, key: &$key) -> bool {
                 if key.$address.is_v4() {
-                    $v4.forget(key);
+                    $v4.forget(key)
                 } else {
-                    $v6.forget(key);
+                    $v6.forget(key)
                 }
             }
         }

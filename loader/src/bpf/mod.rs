@@ -15,6 +15,7 @@ mod debug_log;
 mod detour;
 mod features;
 mod foreign;
+mod groups;
 mod jiffies;
 mod maps;
 mod nat;
@@ -51,6 +52,7 @@ pub use untyped::loader;
 
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::recognise::endpoint_device;
+use groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
@@ -127,7 +129,11 @@ impl Datapath {
         let pins = pins::Pins::new(&options.pin_root);
         pins.create()?;
         object::check_adoption(OBJECT, &pins, settings)?;
+        let is_new = Groups::will_be_new(&pins);
         let mut ebpf = object::load(OBJECT, &pins, settings)?;
+        if is_new {
+            Groups::new(&ebpf)?.count()?;
+        }
         #[cfg(feature = "debug-log")]
         let log = debug_log::DebugLog::open(&mut ebpf);
         let programs = object::Programs::load(&mut ebpf)?;

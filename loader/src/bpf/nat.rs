@@ -14,6 +14,7 @@ use zerocopy::{Immutable, IntoBytes};
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::cache::Cache;
+use super::groups::Groups;
 use super::jiffies::Jiffies;
 use super::stack::{SharedStack, Stack};
 use super::sys::run::test_run;
@@ -46,6 +47,7 @@ pub struct NatTables {
     quotas: Table<u32, Quota>,
     addresses: Table<Addr, AddressEntry>,
     enis: Table<u32, EniEntry>,
+    groups: Groups,
     counters: PerCpuArray<MapData, u64>,
     capacities: Capacities,
     clock: Jiffies,
@@ -147,6 +149,7 @@ impl NatTables {
             quotas: table(ebpf, map::QUOTA)?,
             addresses: table(ebpf, map::ADDRESSES)?,
             enis: table(ebpf, map::ENIS)?,
+            groups: Groups::new(ebpf)?,
             counters: PerCpuArray::try_from(counters)
                 .with_context(|| format!("the map {} has another type", map::NAT_STATS))?,
             capacities: Capacities {
@@ -255,6 +258,7 @@ impl Tables for NatTables {
     }
 
     fn note_moved(&self, family: Family, tuple: &PodTuple, moved: &Moved) -> Result<()> {
+        self.groups.give_up(tuple)?;
         let noted = self.moved.of(family).put(tuple, moved, BPF_NOEXIST.into());
         match noted {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),

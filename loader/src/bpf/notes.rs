@@ -8,6 +8,7 @@ use aya_obj::generated::BPF_NOEXIST;
 use datapath_common::abi::{Addr, AddressEntry, Note, PodTuple, map};
 
 use super::cache::Cache;
+use super::groups::Groups;
 use super::jiffies::Jiffies;
 use super::nat::table;
 use super::stack::SharedStack;
@@ -20,6 +21,7 @@ pub struct StackNotes {
     addresses: Table<Addr, AddressEntry>,
     clock: Jiffies,
     cache: Cache,
+    groups: Groups,
 }
 
 impl StackNotes {
@@ -32,6 +34,7 @@ impl StackNotes {
             stack,
             addresses: table(ebpf, map::ADDRESSES)?,
             cache: Cache::new(ebpf)?,
+            groups: Groups::new(ebpf)?,
             clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
         })
     }
@@ -49,6 +52,7 @@ impl Notes for StackNotes {
     }
 
     fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
+        self.groups.give_up(tuple)?;
         match self.stack.get().table.put(tuple, note, BPF_NOEXIST.into()) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
             other => other.context("cannot write the map STACK")?,

@@ -1,12 +1,17 @@
 //! Which pinned maps are adopted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use aya::maps::MapInfo;
-use datapath_common::abi::{DestinationClass, map};
+use aya::maps::{Array, Map, MapData, MapInfo};
+use datapath_common::abi::{
+    Addr, CACHE_GROUPS, DestinationClass, GROUP_COUNTED, Moved, Note, PodTuple, group_of, map,
+};
 use datapath_common::counter::Program;
 use towpath::bpf::{AttachMode, Datapath, DatapathSettings};
+use towpath::intent::Family;
 use towpath::kernel::{Attachment, MapEntry, MapKey, StepKind};
+use towpath::nat::Tables as _;
+use towpath::service_nat::Notes as _;
 
 use crate::world::{World, at, attach, hook, in_world, observe, run, veth};
 
@@ -148,6 +153,77 @@ fn where_flows_go_what_is_about_them_goes_with_them() {
         for (name, id) in ids(world) {
             let gone = [map::FLOWS_V6, map::MOVED_V6].contains(&name);
             assert_eq!(gone, before[name] != id, "{name}");
+        }
+    });
+}
+
+/// The words of the groups of flows.
+fn words(world: &World) -> Vec<u64> {
+    let words = Map::Array(MapData::from_pin(world.map_pin(map::CACHE_EPOCHS)).unwrap());
+    let words: Array<_, u64> = words.try_into().unwrap();
+    (0..CACHE_GROUPS)
+        .map(|group| words.get(&group, 0).unwrap())
+        .collect()
+}
+
+/// Whether every group's word says that notes are counted; none may say something else than the others.
+fn counts_notes(world: &World) -> bool {
+    let words: Vec<_> = BTreeSet::from_iter(words(world)).into_iter().collect();
+    match words[..] {
+        [0] => false,
+        [GROUP_COUNTED] => true,
+        ref others => panic!("{others:x?}"),
+    }
+}
+
+#[test]
+fn notes_are_counted_where_none_has_been_made_before() {
+    in_world(|world| {
+        drop(world.load(AttachMode::Auto));
+        assert!(counts_notes(world));
+        // What is in the other maps is in the counts, and what was in this one does no harm there.
+        std::fs::remove_file(world.map_pin(map::INBOUND)).unwrap();
+        drop(world.load(AttachMode::Auto));
+        assert!(counts_notes(world));
+    });
+    for kept in [map::MOVED_V4, map::MOVED_V6, map::INBOUND, map::STACK] {
+        in_world(move |world| {
+            drop(world.load(AttachMode::Auto));
+            for name in map::PINNED {
+                // Flows and where they are go together.
+                let is_about_kept = [map::FLOWS_V4, map::FLOWS_V6].contains(&name);
+                if name != kept && !is_about_kept {
+                    std::fs::remove_file(world.map_pin(name)).unwrap();
+                }
+            }
+            drop(world.load(AttachMode::Auto));
+            assert!(!counts_notes(world), "{kept} may have notes");
+        });
+    }
+}
+
+#[test]
+fn notes_that_user_space_makes_are_looked_for() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Auto);
+        let nat = datapath.take_nat().unwrap();
+        let (pod, remote) = (
+            Addr::from_v4_word(0x0a00_0001),
+            Addr::from_v4_word(0x0101_0101),
+        );
+        let of = |port: u16| PodTuple::new(6, pod, port.to_be(), remote, 80_u16.to_be());
+        let (stack, moved) = (of(1000), of(1001));
+        assert_ne!(group_of(&stack), group_of(&moved));
+        let note = Note::new(&stack, 1, 7, 0);
+        let to = Moved::new(1, 5000);
+        for _again in 0..2 {
+            nat.notes.note(&stack, &note).unwrap();
+            nat.tables.note_moved(Family::V4, &moved, &to).unwrap();
+        }
+        for (group, word) in (0..).zip(words(world)) {
+            let is_noted = [group_of(&stack), group_of(&moved)].contains(&group);
+            let expected = if is_noted { 0 } else { GROUP_COUNTED };
+            assert_eq!(word, expected, "group {group}");
         }
     });
 }

@@ -1,5 +1,5 @@
-//! A hash map or array of the kernel by its descriptor, with whole dumps in batches
-//! (`BPF_MAP_LOOKUP_BATCH`, Linux 5.6), which aya lacks.
+//! A hash map or array of the kernel by its descriptor, with whole dumps and many writes in batches
+//! (`BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_UPDATE_BATCH`, Linux 5.6), which aya lacks.
 
 use std::io;
 use std::marker::PhantomData;
@@ -88,6 +88,21 @@ impl<K: Plain, V: Plain> Table<K, V> {
     pub(in crate::bpf) fn put(&self, key: &K, value: &V, flags: u64) -> io::Result<()> {
         let mut element = self.element(key, std::ptr::from_ref(value) as u64, flags);
         bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut element).map(|_zero| ())
+    }
+
+    /// Writes these entries, each key's value at the same place.
+    pub(in crate::bpf) fn put_all(&self, keys: &[K], values: &[V]) -> io::Result<()> {
+        let mut batch = Batch {
+            from: 0,
+            to: 0,
+            keys: keys.as_ptr() as u64,
+            values: values.as_ptr() as u64,
+            count: u32::try_from(keys.len().min(values.len())).map_err(io::Error::other)?,
+            map: raw(self.fd.as_fd()),
+            element_flags: 0,
+            flags: 0,
+        };
+        bpf(bpf_cmd::BPF_MAP_UPDATE_BATCH, &mut batch).map(|_zero| ())
     }
 
     /// Removes an entry; one that is not there is success.

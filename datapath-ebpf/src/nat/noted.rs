@@ -1,0 +1,43 @@
+//! Notes of flows in the tables that are asked for flows without one, too: for each new flow, and for most in
+//! vain. Whether a flow may have a note is counted by groups of flows; the counts are more likely in the
+//! processor's caches than the place in a table where no note is. User space makes notes too, and gives up the
+//! count of their group before.
+
+use datapath_common::abi::PodTuple;
+
+use super::tables::{Refusal, Table};
+use crate::cache::epoch;
+
+/// The note of a tuple.
+#[inline(always)]
+pub(super) fn find<V>(table: &impl Table<PodTuple, V>, tuple: &PodTuple) -> Option<*mut V> {
+    if epoch::has_notes(tuple) {
+        table.find(tuple)
+    } else {
+        None
+    }
+}
+
+/// Puts in a new note.
+#[inline(always)]
+pub(super) fn claim<V>(
+    table: &impl Table<PodTuple, V>,
+    tuple: &PodTuple,
+    note: &V,
+) -> Result<(), Refusal> {
+    // Counted first: whoever finds that there is none is right.
+    epoch::note_comes(tuple);
+    let claimed = table.claim(tuple, note);
+    if claimed.is_err() {
+        epoch::note_is_gone(tuple);
+    }
+    claimed
+}
+
+/// Removes the note of a tuple, if it is there.
+#[inline(always)]
+pub(super) fn forget<V>(table: &impl Table<PodTuple, V>, tuple: &PodTuple) {
+    if table.forget(tuple) {
+        epoch::note_is_gone(tuple);
+    }
+}

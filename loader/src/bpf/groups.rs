@@ -1,0 +1,67 @@
+//! The groups of flows, by which the programs count notes: in a group without notes they look for none.
+
+use anyhow::{Context as _, Result};
+use aya::Ebpf;
+use datapath_common::abi::{CACHE_GROUPS, GROUP_COUNTED, PodTuple, group_of, map};
+
+use super::nat::table;
+use super::pins::Pins;
+use super::sys::table::Table;
+
+/// Maps that hold notes of flows, and the one that counts them.
+const NOTED: [&str; 5] = [
+    map::MOVED_V4,
+    map::MOVED_V6,
+    map::INBOUND,
+    map::STACK,
+    map::CACHE_EPOCHS,
+];
+
+/// The groups' words.
+pub(super) struct Groups(Table<u32, u64>);
+
+impl Groups {
+    /// Those of an object.
+    ///
+    /// # Errors
+    /// When the map is missing or cannot be examined.
+    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+        table(ebpf, map::CACHE_EPOCHS).map(Self)
+    }
+
+    /// Whether loading is going to make all maps of notes, so that none has an entry that is not counted.
+    pub(super) fn will_be_new(pins: &Pins) -> bool {
+        NOTED.iter().all(|name| !pins.map(name).exists())
+    }
+
+    /// Tells the programs that from now on every note is counted. To be called when there is none, and
+    /// before a program is attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn count(&self) -> Result<()> {
+        let groups: Vec<u32> = (0..CACHE_GROUPS).collect();
+        let words = vec![GROUP_COUNTED; groups.len()];
+        let counted = self.0.put_all(&groups, &words);
+        counted.context("cannot write the map CACHE_EPOCHS")
+    }
+
+    /// Has the programs look for notes in the group of a tuple from now on, whatever they have counted. To
+    /// be called before user space makes a note: it cannot add to what programs add to.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then there must be no note.
+    pub(super) fn give_up(&self, tuple: &PodTuple) -> Result<()> {
+        let group = group_of(tuple);
+        let word = self.0.get(&group, 0);
+        let word = word.context("cannot read the map CACHE_EPOCHS")?;
+        match word {
+            // What programs add meanwhile is lost. Nothing rests on it: no word with the bit is the same.
+            Some(word) if word & GROUP_COUNTED != 0 => self
+                .0
+                .put(&group, &(word & !GROUP_COUNTED), 0)
+                .context("cannot write the map CACHE_EPOCHS"),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
