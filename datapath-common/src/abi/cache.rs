@@ -23,13 +23,29 @@ pub const CACHE_GROUPS: u32 = 4096;
 
 const _: () = assert!(CACHE_GROUPS.is_power_of_two());
 
-/// One note of a flow in a group's word. Changes that run over say that there is one too many: then it is
-/// looked for in vain.
+/// One note of a flow in a group's word. There may be one too many: of changes that have run over, of a note
+/// that user space has removed, or of one in a map that has been made anew since. It is looked for in
+/// vain then.
 pub const GROUP_NOTE: u64 = 1 << 40;
 
-/// In a group's word, that every note has been counted. Whoever has made the maps says so, before
-/// anything uses them; a map from before notes were counted does not have it.
+/// A group's word that has not changed and has no note. Whoever has made the maps writes it, before anything
+/// uses them: a word that is 0 says that nobody has counted.
 pub const GROUP_COUNTED: u64 = 1 << 63;
+
+/// Where a group's notes are counted from that are not to be believed: so far from [`GROUP_COUNTED`]
+/// that no number of notes that come or go leads there.
+const GROUP_GIVEN_UP: u64 = 1 << 62;
+
+/// What a group's word is to be before somebody makes a note who cannot count it; none where it is that
+/// already.
+#[inline(always)]
+#[must_use]
+pub const fn given_up(word: u64) -> Option<u64> {
+    if word & GROUP_COUNTED == 0 {
+        return None;
+    }
+    Some(GROUP_GIVEN_UP + word % GROUP_NOTE)
+}
 
 /// Whether a flow of a group may have a note, by the group's word.
 #[inline(always)]
@@ -75,5 +91,38 @@ mod tests {
         assert!(may_be_noted(one));
         assert!(may_be_noted(one + 4000 * GROUP_NOTE));
         assert!(!may_be_noted(one.wrapping_add(GROUP_NOTE.wrapping_neg())));
+    }
+
+    /// Adds notes, or takes them away.
+    fn noted(word: u64, notes: i64) -> u64 {
+        word.wrapping_add(notes.cast_unsigned().wrapping_mul(GROUP_NOTE))
+    }
+
+    #[test]
+    fn a_count_that_was_given_up_is_never_believed_again() {
+        for start in [0, 7, GROUP_COUNTED, noted(GROUP_COUNTED, 5) + 7] {
+            // Notes that nobody has counted go, and others come.
+            for first in -70_000..70_000 {
+                let word = noted(given_up(start).unwrap_or(start), first);
+                assert!(may_be_noted(word), "{start:x} {first}");
+                let again = given_up(word).unwrap_or(word);
+                for second in [-70_000, -2, -1, 0, 1, 2, 70_000, -first, 1 - first] {
+                    assert!(
+                        may_be_noted(noted(again, second)),
+                        "{start:x} {first} {second}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn giving_up_keeps_how_often_a_group_has_changed() {
+        assert_eq!(
+            given_up(GROUP_COUNTED + 3 * GROUP_NOTE + 7),
+            Some(GROUP_GIVEN_UP + 7)
+        );
+        assert_eq!(given_up(GROUP_GIVEN_UP + GROUP_NOTE + 8), None);
+        assert_eq!(given_up(8), None, "nobody has counted");
     }
 }

@@ -17,8 +17,8 @@ mod reap;
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
 pub use cache::{
-    CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, group, group_of,
-    may_be_noted,
+    CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, given_up, group,
+    group_of, may_be_noted,
 };
 pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;
@@ -33,7 +33,7 @@ pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Names of the maps in the ELF object and below the pin folder.
 pub mod map {
@@ -73,8 +73,8 @@ pub mod map {
     pub const NAT_STATS: &str = "NAT_STATS";
     /// One slot, [`super::CacheControl`]. Written by user space.
     pub const CACHE_CONTROL: &str = "CACHE_CONTROL";
-    /// How often a flow of a group has changed (`u64`), for [`super::CACHE_GROUPS`] groups. Written by
-    /// the programs only.
+    /// The words (`u64`) of [`super::CACHE_GROUPS`] groups of flows. Added to by the programs; user space
+    /// writes where it begins to count notes, and where it gives that up.
     pub const CACHE_EPOCHS: &str = "CACHE_EPOCHS";
     /// What was decided a moment ago, for each CPU. Every load of the programs has its own.
     pub const CACHE: &str = "CACHE";

@@ -99,11 +99,12 @@ fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
     // packet drive nobody out, nor do two that would have it by turns. A connection, which has more
     // than one, gets a slot at once that is nobody's.
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
-    if entry.candidate == seen.hash || (is_connection && clock::now() >= entry.until) {
+    let is_second = entry.candidate == seen.hash;
+    entry.candidate = seen.hash;
+    if is_second || (is_connection && clock::now() >= entry.until) {
         keep::expect(entry, &seen);
         Served::Awaited
     } else {
-        entry.candidate = seen.hash;
         Served::Not
     }
 }

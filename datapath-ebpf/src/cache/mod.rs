@@ -5,7 +5,7 @@
 //! soon as anything that it rests on has changed:
 //!
 //! * what user space says of addresses, destinations and ENIs: [`generation`] changes with each write;
-//! * what is known of the flow itself (how far it has come, its removal, a note of the host's stack):
+//! * what is known of the flow itself (its opening and its end, its removal, a note of the host's stack):
 //!   whoever changes that calls [`epoch::advance`].
 //!
 //! Both are read before anything is looked up for an entry, so one that a change has overtaken is

@@ -13,6 +13,8 @@ use crate::maps::{FLOWS_V4, FLOWS_V6, MOVED_V4, MOVED_V6};
 pub(crate) enum Refusal {
     /// There is one with this key.
     Exists,
+    /// There is none with this key to take the place of.
+    Gone,
     /// The map has as many entries as it can hold.
     Full,
     /// The kernel had no memory at hand, or the map's lock was held by whom this program
@@ -25,6 +27,8 @@ impl Refusal {
     pub(super) const EXISTS: i32 = -17;
     /// Anything else, for what fails before the kernel is asked.
     pub(super) const FAILED: i32 = -1;
+    /// `ENOENT`.
+    const MISSING: i32 = -2;
     /// `E2BIG`.
     const TOO_BIG: i32 = -7;
 
@@ -34,6 +38,7 @@ impl Refusal {
         match result {
             0 => Ok(()),
             Self::EXISTS => Err(Self::Exists),
+            Self::MISSING => Err(Self::Gone),
             Self::TOO_BIG => Err(Self::Full),
             _ => Err(Self::Failed),
         }
@@ -45,6 +50,8 @@ impl Refusal {
     pub(super) fn reason(self, full: DropReason) -> DropReason {
         match self {
             Self::Full => full,
+            // Whose it was has been removed this moment.
+            Self::Gone => DropReason::NoFlow,
             Self::Exists | Self::Failed => DropReason::HelperFailed,
         }
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use aya::Ebpf;
-use datapath_common::abi::{CACHE_GROUPS, GROUP_COUNTED, PodTuple, group_of, map};
+use datapath_common::abi::{CACHE_GROUPS, GROUP_COUNTED, PodTuple, given_up, group_of, map};
 
 use super::nat::table;
 use super::pins::Pins;
@@ -55,13 +55,14 @@ impl Groups {
         let group = group_of(tuple);
         let word = self.0.get(&group, 0);
         let word = word.context("cannot read the map CACHE_EPOCHS")?;
-        match word {
-            // What programs add meanwhile is lost. Nothing rests on it: no word with the bit is the same.
-            Some(word) if word & GROUP_COUNTED != 0 => self
+        match word.and_then(given_up) {
+            // What programs add meanwhile is lost. Nothing rests on it: the word is none that an entry of
+            // the flow cache can have been made with.
+            Some(word) => self
                 .0
-                .put(&group, &(word & !GROUP_COUNTED), 0)
+                .put(&group, &word, 0)
                 .context("cannot write the map CACHE_EPOCHS"),
-            Some(_) | None => Ok(()),
+            None => Ok(()),
         }
     }
 }

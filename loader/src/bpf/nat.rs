@@ -258,8 +258,13 @@ impl Tables for NatTables {
     }
 
     fn note_moved(&self, family: Family, tuple: &PodTuple, moved: &Moved) -> Result<()> {
+        let table = self.moved.of(family);
+        let there = table.get(tuple, 0);
+        if there.with_context(reading(moved_name(family)))?.is_some() {
+            return Ok(());
+        }
         self.groups.give_up(tuple)?;
-        let noted = self.moved.of(family).put(tuple, moved, BPF_NOEXIST.into());
+        let noted = table.put(tuple, moved, BPF_NOEXIST.into());
         match noted {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
             other => other.with_context(writing(moved_name(family))),

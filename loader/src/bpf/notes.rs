@@ -52,8 +52,13 @@ impl Notes for StackNotes {
     }
 
     fn note(&self, tuple: &PodTuple, note: &Note) -> Result<()> {
+        let stack = self.stack.get();
+        let there = stack.table.get(tuple, 0);
+        if there.context("cannot read the map STACK")?.is_some() {
+            return Ok(());
+        }
         self.groups.give_up(tuple)?;
-        match self.stack.get().table.put(tuple, note, BPF_NOEXIST.into()) {
+        match stack.table.put(tuple, note, BPF_NOEXIST.into()) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => return Ok(()),
             other => other.context("cannot write the map STACK")?,
         }
