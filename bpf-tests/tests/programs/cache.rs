@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use bpf_tests::packet::{Body, Frame};
+use bpf_tests::testrun::scene::received;
 use bpf_tests::testrun::{Input, PASS, Programs, REDIRECT};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::Program;
@@ -78,6 +79,58 @@ fn a_flow_is_served_until_something_is_written() {
         programs.put_address(net.b, other).unwrap();
         send(&mut programs, &segment(&net, tcp::ACK));
         assert_eq!(flows(&programs, &net).len(), 1, "it was served");
+    }
+}
+
+#[test]
+fn a_connection_is_served_behind_its_first_segment_that_goes_on() {
+    for net in [V4, V6] {
+        let mut programs = node();
+        send(&mut programs, &segment(&net, tcp::SYN));
+        let became = send(&mut programs, &segment(&net, tcp::ACK));
+        lose_flows(&programs, &net);
+        assert_eq!(send(&mut programs, &segment(&net, tcp::ACK)), became);
+        assert_eq!(flows(&programs, &net), [], "it was looked at");
+    }
+}
+
+#[test]
+fn a_slot_that_is_anothers_goes_to_no_single_segment() {
+    let one_slot = towpath::bpf::DatapathSettings {
+        cache: 1,
+        ..settings()
+    };
+    let mut programs = node_with(&one_slot);
+    let became = open(&mut programs, &V4);
+    let other = segment(&V4, tcp::ACK).ports(50_001, 80);
+    send(&mut programs, &segment(&V4, tcp::SYN).ports(50_001, 80));
+    send(&mut programs, &other);
+    lose_flows(&programs, &V4);
+    assert_eq!(send(&mut programs, &segment(&V4, tcp::ACK)), became);
+    assert_eq!(flows(&programs, &V4), [], "it was driven out");
+}
+
+#[test]
+fn what_the_other_side_says_first_drops_nothing_and_its_end_does() {
+    for net in [V4, V6] {
+        for (flags, is_served) in [(tcp::ACK, true), (tcp::ACK | tcp::FIN, false)] {
+            let mut programs = node();
+            open(&mut programs, &net);
+            let answer = received(ENI_1, net.outside, net.snat[1], Body::Tcp(10));
+            let input = Input {
+                frame: answer.ports(80, 50_000).tcp(flags, 1).bytes(),
+                ifindex: ENI_1.ifindex,
+                ingress_ifindex: ENI_1.ifindex,
+                mark: 0,
+                gso_size: 0,
+            };
+            let output = programs.run(Program::FromNetwork, &input).unwrap();
+            assert_eq!(output.code, REDIRECT);
+            assert_ne!(flows(&programs, &net)[0].1.progress_in, 0);
+            lose_flows(&programs, &net);
+            send(&mut programs, &segment(&net, tcp::ACK));
+            assert_eq!(flows(&programs, &net).is_empty(), is_served, "{flags:#x}");
+        }
     }
 }
 

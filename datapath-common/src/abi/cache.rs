@@ -111,6 +111,11 @@ mod tests {
                         may_be_noted(noted(again, second)),
                         "{start:x} {first} {second}"
                     );
+                    // Nor is it a word that an entry of the flow cache was made with while it was
+                    // believed.
+                    let once =
+                        start & GROUP_COUNTED == 0 || given_up(noted(again, second)).is_none();
+                    assert!(once, "{start:x} {first} {second}");
                 }
             }
         }
