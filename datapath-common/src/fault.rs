@@ -143,6 +143,8 @@ faults! {
     StackErrorPassed,
     /// A change of a flow leaves what is cached of it.
     StaleFlow,
+    /// A flow is not told of what a cached segment shows.
+    NotTold,
     /// A change of addresses, destinations or ENIs leaves what is cached.
     StalePolicy,
     /// What is shaped in the stack goes past it.

@@ -74,6 +74,16 @@ pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) 
     (out | shown, inward)
 }
 
+/// Whether a flow has taken a turn, by what both directions have shown before and after a packet: something
+/// has been taken back, or it has been reset. What a direction shows first behind a turn counts anew.
+#[inline(always)]
+#[must_use]
+pub const fn is_turned((out, inward): (u8, u8), (out_after, inward_after): (u8, u8)) -> bool {
+    let taken_back = (out & !out_after) | (inward & !inward_after);
+    let shown = (out_after & !out) | (inward_after & !inward);
+    taken_back | (shown & RST) != 0
+}
+
 /// How far a flow has come.
 #[inline(always)]
 #[must_use]
@@ -168,6 +178,25 @@ mod tests {
         assert_eq!(after(&open), Phase::Established);
         let own = [Out(S), In(S | ACK), Out(ACK), Out(R), Out(ACK)];
         assert_eq!(after(&own), Phase::Closed);
+    }
+
+    #[test]
+    fn a_turn_is_what_takes_back_and_what_resets() {
+        let (begun, spoken, ended) = (SYN, SYN | DATA, SYN | DATA | FIN);
+        for (before, after, is_it) in [
+            ((0, 0), (begun, 0), false),
+            ((begun, 0), (begun, begun), false),
+            ((begun, begun), (spoken, begun), false),
+            ((spoken, spoken), (ended, spoken), false),
+            ((ended, spoken), (ended, ended), false),
+            ((spoken, spoken), (spoken | RST, spoken), true),
+            ((spoken, spoken), (spoken, spoken | RST), true),
+            ((spoken, spoken | RST), (spoken, spoken), true),
+            ((ended, ended), (begun, 0), true),
+            ((DATA | FIN, 0), (SYN, 0), true),
+        ] {
+            assert_eq!(is_turned(before, after), is_it, "{before:?} to {after:?}");
+        }
     }
 
     #[test]

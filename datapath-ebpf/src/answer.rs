@@ -6,6 +6,7 @@ use datapath_common::abi::{Addr, AddressEntry, FlowKey};
 use datapath_common::fault::Fault;
 use datapath_common::outcome::{DropReason, Verdict};
 
+use crate::cache;
 use crate::deliver::{self, Arrival};
 use crate::family::Piece;
 use crate::fault;
@@ -72,6 +73,7 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
         return Ok(Verdict::HostReturned);
     }
     let pod = endpoint(inside)?;
+    cache::translates(work, eni);
     let outer = Some(Side::Destination);
     edit(packet, &found.answer, inside.pod, inside.port, outer)?;
     deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))

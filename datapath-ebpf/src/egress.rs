@@ -136,13 +136,14 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
     let (exit, verdict) = match action(packet, work, leaving, origin)? {
         Action::Keep(verdict) => (eni(owner)?, verdict),
         Action::Translate(ports, mapping) => {
-            let (exit, snat) = exit(version, mapping.eni)?;
-            rewrite(packet, &ports, Place::Source, snat, mapping.port)?;
+            let (exit, snat) = exit(version, mapping.eni())?;
+            cache::translates(work, mapping.eni());
+            rewrite(packet, &ports, Place::Source, snat, mapping.port())?;
             (exit, Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
-            let (exit, snat) = exit(version, mapping.eni)?;
-            let (side, port, outer) = (Place::Destination, mapping.port, Some(Place::Source));
+            let (exit, snat) = exit(version, mapping.eni())?;
+            let (side, port, outer) = (Place::Destination, mapping.port(), Some(Place::Source));
             icmp_error::rewrite_error(packet, side, snat, port, outer)?;
             (exit, Verdict::Translated)
         }
@@ -295,7 +296,8 @@ fn of_flow(
         && let Some(mapping) = nat::known()
     {
         // Conntrack, which has seen this flow, is to see all of it.
-        let goes_up = mapping.stack && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
+        let goes_up =
+            mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
         return Ok(if goes_up {
             Action::Take(Way::Stack(Came::Eni(sender.owner)))
         } else {

@@ -114,10 +114,10 @@ fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Ver
             Err(reason) => return Err(reason),
         },
     };
-    if mapping.port == ports.source || fault::has(Fault::HostPortKept) {
+    if mapping.port() == ports.source || fault::has(Fault::HostPortKept) {
         return Ok(Verdict::HostClaimed);
     }
-    rewrite(packet, ports, Side::Source, ip.source, mapping.port)?;
+    rewrite(packet, ports, Side::Source, ip.source, mapping.port())?;
     Ok(Verdict::HostTranslated)
 }
 
@@ -144,8 +144,8 @@ fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     let Some(mapping) = nat::peek() else {
         return Ok(Verdict::FromHost);
     };
-    let (_, snat) = egress::exit(ip.version, mapping.eni)?;
-    let (side, port) = (Side::Destination, mapping.port);
+    let (_, snat) = egress::exit(ip.version, mapping.eni())?;
+    let (side, port) = (Side::Destination, mapping.port());
     icmp_error::rewrite_error(packet, side, snat, port, None)?;
     Ok(Verdict::HostTranslated)
 }

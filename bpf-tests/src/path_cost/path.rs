@@ -10,6 +10,7 @@ use crate::testrun::Input;
 
 /// A port of ours, which a flow keeps.
 const PORT: u16 = 50_000;
+const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
@@ -157,7 +158,7 @@ impl Paths<'_> {
     }
 
     /// A packet that the cache keeps after what was `before`, and once more. Of a connection that is the first
-    /// one that goes on, of other flows the second one in a row.
+    /// one, of other flows the second one in a row.
     fn repeats(&mut self, name: &str, before: &[Step], step: &Step, verdict: Verdict) {
         self.passes(
             &format!("{name}, not cached"),
@@ -227,13 +228,16 @@ impl Paths<'_> {
                 let frame = Frame::new((POD_A, VETH_A.1), source, net.outside, asks);
                 frame.ports(PORT, remote)
             };
+            let sent = |flags| Step::of_pod(&sends(net.a).tcp(flags, 2));
             let first = Step::of_pod(&sends(net.a).tcp(SYN, 1));
             // The host has the port: it sends from the address that pods are translated to.
             let taken = Step::of_stack(&sends(net.snat).tcp(SYN, 1), 0);
-            let next = Step::of_pod(&sends(net.a).tcp(ACK, 2));
-            let answer = Frame::new((ROUTER, ENI_1.1), net.outside, net.snat, answers);
-            let answer = answer.ports(remote, PORT).tcp(ACK, 1);
-            let answer = Step::of_network(&answer).answering();
+            let next = sent(ACK);
+            let answered = |flags| {
+                let frame = Frame::new((ROUTER, ENI_1.1), net.outside, net.snat, answers);
+                Step::of_network(&frame.ports(remote, PORT).tcp(flags, 1)).answering()
+            };
+            let answer = answered(ACK);
             for (before, how) in [(vec![], "port kept"), (vec![taken], "port changed")] {
                 let translated = Verdict::Translated;
                 let text = |what: &str| format!("{what}, {name}, {how}");
@@ -245,23 +249,44 @@ impl Paths<'_> {
                 };
                 let what = text("masqueraded out after a second");
                 self.passes(&what, &opened, late, translated);
-                // Both sides of a connection speak before an answer is kept, and of another flow two answers
-                // do.
-                let spoken = match asks {
-                    Body::Tcp(_) => next.clone(),
-                    _ => answer.clone(),
-                };
-                let answered = [opened.clone(), vec![spoken]].concat();
                 let (out, back) = (text("masqueraded out"), text("masqueraded back"));
-                if matches!(asks, Body::Echo { .. }) {
-                    self.passes(&out, &opened, next.clone(), translated);
-                    self.passes(&back, &opened, answer.clone(), Verdict::Returned);
-                } else {
-                    self.repeats(&out, &opened, &next, translated);
-                    self.repeats(&back, &answered, &answer, Verdict::Returned);
+                let returned = Verdict::Returned;
+                match asks {
+                    Body::Tcp(_) => {
+                        let spoken = [opened.clone(), vec![next.clone()]].concat();
+                        self.repeats(&back, &spoken, &answer, returned);
+                        self.goes_on(&out, &opened, &sent, translated);
+                        let accepted = [opened, vec![answered(SYN | ACK)]].concat();
+                        self.goes_on(&back, &accepted, &answered, returned);
+                    }
+                    Body::Udp(_) => {
+                        self.repeats(&out, &opened, &next, translated);
+                        let spoken = [opened, vec![answer.clone()]].concat();
+                        self.repeats(&back, &spoken, &answer, returned);
+                    }
+                    _ => {
+                        self.passes(&out, &opened, next.clone(), translated);
+                        self.passes(&back, &opened, answer.clone(), returned);
+                    }
                 }
             }
         }
+    }
+
+    /// One side of a connection that the cache knows from its SYN on.
+    fn goes_on(
+        &mut self,
+        name: &str,
+        opened: &[Step],
+        with: &impl Fn(u8) -> Step,
+        verdict: Verdict,
+    ) {
+        let text = |what: &str| format!("{name}, cached, {what}");
+        let next = with(ACK);
+        self.passes(&text("behind its SYN"), opened, next.clone(), verdict);
+        let known = [opened, std::slice::from_ref(&next)].concat();
+        self.passes(&text("next"), &known, next, verdict);
+        self.passes(&text("FIN"), &known, with(FIN | ACK), verdict);
     }
 
     /// Flows from the outside to the pod's own address.

@@ -4,7 +4,9 @@
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
+use std::time::Duration;
 
+use bpf_tests::fabric::eventually::eventually;
 use bpf_tests::packet::{Body, ETHERNET};
 use bpf_tests::testrun::{PASS, Programs, REDIRECT, ip};
 use datapath_common::counter::Program;
@@ -27,7 +29,7 @@ fn port_of_flow(programs: &mut Programs, net: &Net, body: Body, port: u16, remot
     u16::from_be_bytes([output.frame[at], output.frame[at + 1]])
 }
 
-/// Adds an address of the host's.
+/// Adds an address of the host's, and waits until it has its route: that of IPv6 is made behind our back.
 fn add(address: IpAddr) {
     let (length, nodad) = if address.is_ipv4() {
         (32, "")
@@ -35,6 +37,8 @@ fn add(address: IpAddr) {
         (128, "nodad")
     };
     ip(&format!("address add {address}/{length} dev lo {nodad}")).unwrap();
+    let look = || Ok(UdpSocket::bind((address, 0))?.connect((address, 9))?);
+    eventually(Duration::from_secs(5), "the address has its route", look).unwrap();
 }
 
 /// A connection from an address.

@@ -28,6 +28,10 @@ pub(super) struct Entry {
     pub(super) growth: u32,
     /// By how much it does together with the TTL.
     pub(super) header_growth: u16,
+    /// TCP flags of which the next segment is to be told to the flow that a translation is of.
+    pub(super) watched: u8,
+    /// The ENI of that flow.
+    pub(super) eni: u8,
     /// Of which hash the last packet was that would have had the slot.
     pub(super) candidate: u32,
     /// The gateway, or both MACs as they lie in a frame.

@@ -6,11 +6,12 @@ use datapath_common::counter::Program;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Tcp, ether_type, lanes, protocol, udp};
 use datapath_common::outcome::DropReason;
+use datapath_common::progress::tcp;
 
 use super::entry::{Entry, FAMILY, edit, exit};
 use super::plain::Plain;
 use super::seen::{self, Seen};
-use super::{epoch, generation, is_on, keep, slot};
+use super::{epoch, generation, is_on, keep, slot, tell};
 use crate::clock;
 use crate::count;
 use crate::family::{Side, V4, V6};
@@ -86,22 +87,25 @@ fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
     if is_for::<F>(entry, &seen) && is_good(entry) {
-        return if seen.ttl > 1 && seen.largest <= usize::from(entry.mtu) {
-            match act::<F>(packet, &seen, entry) {
+        if seen.ttl <= 1 || seen.largest > usize::from(entry.mtu) {
+            return Served::Not;
+        }
+        if entry.watched & seen.tcp_flags == 0 || tell::is_told(&seen) {
+            return match act::<F>(packet, &seen, entry) {
                 Ok(()) => Served::Done(u32::from(entry.counter)),
                 Err(_refused) => Served::Refused,
-            }
-        } else {
-            Served::Not
-        };
+            };
+        }
     }
     // A flow gets the slot with its second packet in a row that would have it: those with a single
     // packet drive nobody out, nor do two that would have it by turns. A connection, which has more
-    // than one, gets a slot at once that is nobody's.
+    // than one, gets a slot at once that is nobody's or worthless, and no other with what opens it.
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
     let is_second = entry.candidate == seen.hash;
-    entry.candidate = seen.hash;
-    if is_second || (is_connection && clock::now() >= entry.until) {
+    if seen.tcp_flags & tcp::SYN == 0 {
+        entry.candidate = seen.hash;
+    }
+    if is_second || (is_connection && !is_good(entry)) {
         keep::expect(entry, &seen);
         Served::Awaited
     } else {

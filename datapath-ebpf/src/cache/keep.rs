@@ -7,6 +7,7 @@ use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
+use datapath_common::progress::tcp;
 use zerocopy::transmute;
 
 use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
@@ -19,7 +20,7 @@ use crate::family::{V4, V6};
 use crate::redirect::NextHop;
 use crate::settings;
 use crate::verdict::Code;
-use crate::work::{self, work};
+use crate::work::{self, Parts, work};
 
 /// The packet that is being looked at, if its outcome may be kept.
 pub(crate) struct Pending {
@@ -27,6 +28,9 @@ pub(crate) struct Pending {
     is_wanted: u32,
     hash: u32,
     now: u64,
+    tcp_flags: u8,
+    /// The ENI of the flow that the packet is translated by.
+    eni: u8,
 }
 
 /// Where a packet was redirected to.
@@ -69,6 +73,8 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
         is_wanted: 1,
         hash: seen.hash,
         now: clock::now(),
+        tcp_flags: seen.tcp_flags,
+        eni: 0,
     };
     work::write(work.pending(), pending);
 }
@@ -83,6 +89,13 @@ pub(crate) fn rests_on(tuple: &PodTuple) {
     let group = group_of(tuple);
     entry.stamp.group = group;
     entry.stamp.epoch = epoch::of(group);
+}
+
+/// Notes of which ENI the flow is that a packet is translated by.
+#[inline(always)]
+pub(crate) fn translates(work: Parts, eni: u8) {
+    // SAFETY: as in `forget`.
+    unsafe { (*work.pending()).eni = eni };
 }
 
 /// The entry of the packet that is being looked at.
@@ -186,6 +199,9 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         V6::HOP_GROWTH
     };
     entry.header_growth = checksum::fold(hop_growth);
+    let pending = work::read(work.pending());
+    // What opens a connection is looked at.
+    entry.watched = tcp::SYN | if is_opened_outside == 0 { 0 } else { tcp::FIN };
     if edit != u32::from(edit::NONE) {
         let from = if edit == u32::from(edit::SOURCE) {
             source
@@ -195,10 +211,14 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         let edit = work::read(work.edit());
         put(&mut entry.to, &edit.to.words());
         entry.to_port = edit.to_port;
+        entry.eni = pending.eni;
+        // Of what a SYN opens, the flow knows no acknowledgement yet.
+        let opens = pending.tcp_flags & tcp::SYN != 0;
+        entry.watched |= tcp::FIN | if opens { tcp::ACK } else { 0 };
         entry.growth = checksum::growth(from.words(), edit.to.words());
         entry.header_growth = checksum::fold(checksum::add(hop_growth, entry.growth));
     }
-    entry.until = work::read(work.pending()).now + clock::seconds(1) / 2;
+    entry.until = pending.now + clock::seconds(1) / 2;
     1
 }
 

@@ -5,12 +5,13 @@
 //! soon as anything that it rests on has changed:
 //!
 //! * what user space says of addresses, destinations and ENIs: [`generation`] changes with each write;
-//! * what is known of the flow itself (its opening and its end, its removal, a note of the host's stack):
+//! * what is known of the flow itself (a turn of its connection, its removal, a note of the host's stack):
 //!   whoever changes that calls [`epoch::advance`].
 //!
 //! Both are read before anything is looked up for an entry, so one that a change has overtaken is
-//! never valid. A packet that is to be looked at, since it opens or ends a connection, is a fragment,
-//! or has to take the stack, is none for the cache: [`seen`] tells.
+//! never valid. A packet that is to be looked at, since it resets a connection, is a fragment, or has to
+//! take the stack, is none for the cache: [`seen`] tells. What opens a connection is looked at too, and may
+//! be kept. What a segment behind that shows of it for the first time, the flow is told ([`tell`]).
 
 mod entry;
 pub(crate) mod epoch;
@@ -18,6 +19,7 @@ mod hit;
 mod keep;
 mod plain;
 mod seen;
+mod tell;
 
 use aya_ebpf::Global;
 use aya_ebpf::btf_maps::{Array, PerCpuArray};
@@ -27,7 +29,7 @@ use datapath_common::abi::{CacheControl, DEFAULT_CACHE};
 use entry::Entry;
 
 pub(crate) use hit::{Answer, serve};
-pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays};
+pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays, translates};
 
 /// Entries for each CPU: a power of two, or 0 for none.
 #[unsafe(no_mangle)]

@@ -48,8 +48,15 @@ pub(super) struct Header {
     pub(super) ports: u32,
     pub(super) protocol: u8,
     pub(super) ttl: u8,
-    /// Length of the transport header.
-    pub(super) transport: usize,
+    pub(super) transport: TransportHeader,
+}
+
+/// What a transport header says.
+#[derive(Clone, Copy)]
+pub(super) struct TransportHeader {
+    pub(super) length: usize,
+    /// 0 for UDP.
+    pub(super) tcp_flags: u8,
 }
 
 /// The ports and what else the cache needs of a transport header at an offset.
@@ -58,14 +65,17 @@ macro_rules! transport {
         match $protocol {
             protocol::TCP if $payload >= Tcp::MIN_LENGTH => {
                 let front = $packet.front::<{ $at + Tcp::MIN_LENGTH }>()?;
-                goes_on(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
+                segment(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
             }
             // Without a checksum, the sum that the kernel may have of the packet has to follow what is
             // written.
             protocol::UDP
                 if $payload >= udp::LENGTH && $front.u16::<{ $at + udp::CHECKSUM }>() != 0 =>
             {
-                udp::LENGTH
+                TransportHeader {
+                    length: udp::LENGTH,
+                    tcp_flags: 0,
+                }
             }
             _ => return None,
         }
@@ -225,12 +235,34 @@ impl Plain for V6 {
     }
 }
 
-/// Length of the header of a TCP segment that neither opens nor ends its connection.
+/// The header of a TCP segment, if it is one of [`KNOWN`].
 #[inline(always)]
-fn goes_on(flags: u8, offset: u8) -> Option<usize> {
-    let decisive = flags & (tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK);
-    (decisive == tcp::ACK).then_some(usize::from(offset >> 4) * 4)
+fn segment(tcp_flags: u8, offset: u8) -> Option<TransportHeader> {
+    let is_known = KNOWN >> (tcp_flags & DECISIVE) & 1 != 0;
+    is_known.then_some(TransportHeader {
+        length: usize::from(offset >> 4) * 4,
+        tcp_flags,
+    })
 }
+
+/// The flags that have a bit in [`KNOWN`].
+const DECISIVE: u8 = 0x1f;
+
+/// A bit for each set of flags whose segments the cache knows: those of a connection that goes on, and those
+/// that open or end it in an orderly way.
+const KNOWN: u32 = {
+    let (mut known, mut flags) = (0, 0);
+    while flags <= DECISIVE {
+        let decisive = flags & (tcp::SYN | tcp::FIN | tcp::RST | tcp::ACK);
+        let (goes_on, ends) = (tcp::ACK, tcp::ACK | tcp::FIN);
+        let (opens, accepts) = (tcp::SYN, tcp::SYN | tcp::ACK);
+        if decisive == goes_on || decisive == ends || decisive == opens || decisive == accepts {
+            known |= 1 << flags;
+        }
+        flags += 1;
+    }
+    known
+};
 
 /// 2^64 divided by the golden ratio, as in [`super::epoch`].
 pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,7 +1,7 @@
 //! What the cache needs of a packet, and whether it is one for the cache.
 //!
-//! Such a packet goes on within its flow: whole, without options or extension headers, UDP or a TCP
-//! segment with ACK that neither opens nor ends its connection. All else is looked at closely.
+//! Such a packet is whole, without options or extension headers, and UDP or a TCP segment that does not reset
+//! its connection. All else is looked at closely.
 
 use datapath_common::abi::group;
 use datapath_common::headers::{Be16, lanes, udp};
@@ -10,7 +10,7 @@ use super::entry::Key;
 use super::plain::{MULTIPLIER, Plain, V4_TRANSPORT, words};
 use crate::packet::{Front, IP_OFFSET, Packet};
 
-/// A packet that goes on within its flow.
+/// A packet that the cache knows.
 pub(super) struct Seen {
     pub(super) front: Front,
     pub(super) key: Key,
@@ -18,6 +18,8 @@ pub(super) struct Seen {
     pub(super) kind: u64,
     /// TTL or hop limit.
     pub(super) ttl: u8,
+    /// 0 for UDP.
+    pub(super) tcp_flags: u8,
     /// The largest IP packet that goes on the wire for this one, in bytes.
     pub(super) largest: usize,
     /// Slot of its entry, to be cut to the size of the cache.
@@ -43,7 +45,7 @@ pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
     let largest = if segment == 0 {
         room
     } else {
-        F::TRANSPORT - IP_OFFSET + header.transport + segment
+        F::TRANSPORT - IP_OFFSET + header.transport.length + segment
     };
     Some(Seen {
         front: header.front,
@@ -53,6 +55,7 @@ pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
         },
         kind: u64::from(header.protocol) | u64::from(F::FAMILY),
         ttl: header.ttl,
+        tcp_flags: header.transport.tcp_flags,
         largest,
         hash: mix(F::digest(&header.addresses), header.ports),
         group: group_of_words(&header.addresses, header.ports),

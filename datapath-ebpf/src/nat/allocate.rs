@@ -74,7 +74,7 @@ pub(super) fn settle(request: &Request, result: i32) -> Result<Mapping, DropReas
     let mapping = request.at(port);
     let noted = moved::note(request, mapping);
     match noted {
-        Ok(at) if at.port == mapping.port && at.eni == mapping.eni => {
+        Ok(at) if at.port() == mapping.port() && at.eni() == mapping.eni() => {
             count(request, port);
             noted
         }

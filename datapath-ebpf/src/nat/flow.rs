@@ -11,7 +11,7 @@ use super::moved;
 use super::ports;
 use super::request::Request;
 use super::tables::{FLOWS, Table as _};
-use super::{Inside, Mapping, PRIMARY};
+use super::{Inside, Mapping, PRIMARY, Side};
 use crate::cache;
 use crate::clock;
 use crate::fault;
@@ -34,7 +34,7 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
         ..
     } = request;
     let stack = refreshed(flow, &key, tuple, *endpoint, *tcp_flags)?;
-    Some(Mapping { stack, ..first })
+    Some(first.with_stack(stack))
 }
 
 /// The same for flows off their first candidate port, or at the ENI of a policy that is no more.
@@ -77,7 +77,7 @@ pub(super) extern "C" fn nat_refresh(mapping: u32) -> u32 {
         } = request;
         let key = key(tuple, mapping);
         let stack = refreshed(FLOWS.find(&key)?, &key, tuple, *endpoint, *tcp_flags)?;
-        Some(Mapping { stack, ..mapping })
+        Some(mapping.with_stack(stack))
     });
     Mapping::to_register(found)
 }
@@ -94,11 +94,7 @@ extern "C" fn nat_alive(mapping: u32) -> u32 {
 /// How a tuple's flow looks at the port that it gets first.
 #[inline(always)]
 fn first(tuple: &PodTuple, eni: u8) -> Mapping {
-    Mapping {
-        eni,
-        port: ports::candidate(tuple),
-        stack: false,
-    }
+    Mapping::new(eni, ports::candidate(tuple))
 }
 
 /// The flow of a packet from the outside, which keeps it alive.
@@ -108,6 +104,18 @@ pub(crate) fn answered(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
     cache::rests_on(&tuple_of(flow, key));
     let after = |out, inward| (out, inward | progress::of_packet(key.protocol, tcp_flags));
     refresh(flow, key, after).then(|| inside(flow))
+}
+
+/// Tells the flow behind a tuple, with this key, what a segment shows; whether it is there.
+#[inline(always)]
+pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -> bool {
+    let after = |out, inward| match from {
+        Side::Pod => progress::outbound(key.protocol, tcp_flags, out, inward),
+        Side::Outside => (out, inward | progress::of_packet(key.protocol, tcp_flags)),
+    };
+    FLOWS
+        .find(key)
+        .is_some_and(|flow| has_inside(flow, tuple) && refresh(flow, key, after))
 }
 
 /// The flow of a packet from the outside, left as it is.
@@ -144,11 +152,11 @@ fn other_first(request: &Request) -> Option<Mapping> {
 #[inline(always)]
 pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     FlowKey::new(
-        mapping.eni,
+        mapping.eni(),
         tuple.protocol,
         tuple.remote,
         tuple.remote_port,
-        mapping.port,
+        mapping.port(),
     )
 }
 
@@ -273,11 +281,8 @@ fn refresh(flow: *mut Flow, key: &FlowKey, after: impl FnOnce(u8, u8) -> (u8, u8
         if inward_after != inward {
             ptr::write_volatile(&raw mut (*flow).progress_in, inward_after);
         }
-        // A cached packet shows nothing but DATA, and one like it has shown that before: whether the
-        // other direction has makes no difference.
-        if (out_after & !progress::DATA, inward_after & !progress::DATA)
-            != (out & !progress::DATA, inward & !progress::DATA)
-        {
+        // The cache has a flow told of what each direction shows for the first time.
+        if progress::is_turned((out, inward), (out_after, inward_after)) {
             cache::epoch::advance(&tuple_of(flow, key));
         }
     }

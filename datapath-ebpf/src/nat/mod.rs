@@ -25,9 +25,11 @@ pub(crate) mod stack;
 pub(crate) mod stats;
 mod tables;
 
+use core::num::NonZeroU32;
+
 use datapath_common::abi::{Addr, HOST};
 
-pub(crate) use flow::{answered, peek_answered};
+pub(crate) use flow::{answered, peek_answered, tell};
 pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
@@ -41,40 +43,58 @@ use crate::maps;
 /// Number of the primary ENI.
 pub(crate) const PRIMARY: u8 = 0;
 
-/// What a flow looks like from the outside.
+/// What a flow looks like from the outside, in one register, and none is 0: of anything else, the compiler
+/// leaves parts unwritten where there is none, which the verifier does not take.
 #[derive(Clone, Copy)]
-pub(crate) struct Mapping {
-    /// Number of the ENI by which it leaves, and whose translation address it has.
-    pub(crate) eni: u8,
-    /// Its port, as it lies in a packet.
-    pub(crate) port: u16,
-    /// Whether its packets take the host's stack.
-    pub(crate) stack: bool,
-}
+pub(crate) struct Mapping(NonZeroU32);
 
 impl Mapping {
     const IS_SOME: u32 = 1 << 24;
+    const SOME: NonZeroU32 = NonZeroU32::new(Self::IS_SOME).expect("one bit is set");
     const IS_OF_STACK: u32 = 1 << 25;
 
-    /// A mapping, or none, as one register: what a subprogram can return, and the compiler leaves
-    /// the padding of anything else unwritten, which the verifier does not take.
+    /// That of a flow that leaves by the ENI with this number, with this port as it lies in a packet.
     #[inline(always)]
-    fn to_register(mapping: Option<Self>) -> u32 {
-        mapping.map_or(0, |Self { eni, port, stack }| {
-            let stack = if stack { Self::IS_OF_STACK } else { 0 };
-            Self::IS_SOME | stack | u32::from(eni) << 16 | u32::from(port)
-        })
+    fn new(eni: u8, port: u16) -> Self {
+        Self(Self::SOME | (u32::from(eni) << 16 | u32::from(port)))
     }
 
-    /// What [`Self::to_register`] was given.
+    /// The same of a flow whose packets take the host's stack, or do not.
+    #[inline(always)]
+    fn with_stack(self, takes_stack: bool) -> Self {
+        Self(self.0 | if takes_stack { Self::IS_OF_STACK } else { 0 })
+    }
+
+    /// Number of the ENI by which it leaves, and whose translation address it has.
+    #[inline(always)]
+    pub(crate) fn eni(self) -> u8 {
+        self.0.get().to_le_bytes()[2]
+    }
+
+    /// Its port, as it lies in a packet.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is taken")]
+    pub(crate) fn port(self) -> u16 {
+        self.0.get() as u16
+    }
+
+    /// Whether its packets take the host's stack.
+    #[inline(always)]
+    pub(crate) fn takes_stack(self) -> bool {
+        self.0.get() & Self::IS_OF_STACK != 0
+    }
+
+    /// What a global function answers: 0 for none.
+    #[inline(always)]
+    fn to_register(mapping: Option<Self>) -> u32 {
+        mapping.map_or(0, |mapping| mapping.0.get())
+    }
+
+    /// What [`Self::to_register`] was given; none for any other number.
     #[inline(always)]
     fn from_register(register: u32) -> Option<Self> {
-        let [port_low, port_high, eni, _flags] = register.to_le_bytes();
-        (register & Self::IS_SOME != 0).then(|| Self {
-            eni,
-            port: u16::from_le_bytes([port_low, port_high]),
-            stack: register & Self::IS_OF_STACK != 0,
-        })
+        let is_some = |register: &NonZeroU32| register.get() & Self::IS_SOME != 0;
+        NonZeroU32::new(register).filter(is_some).map(Self)
     }
 }
 

@@ -24,11 +24,7 @@ pub(super) fn find(tuple: &PodTuple) -> Option<Mapping> {
 fn mapping(moved: *mut Moved) -> Mapping {
     // SAFETY: a map's value stays readable while the program runs, and nobody writes it in place.
     let moved = unsafe { *moved };
-    Mapping {
-        eni: moved.eni,
-        port: moved.port,
-        stack: false,
-    }
+    Mapping::new(moved.eni, moved.port)
 }
 
 /// Notes where a tuple's new flow is. Where another CPU was faster, gives that one's flow.
@@ -41,7 +37,7 @@ pub(super) fn note(request: &Request, at: Mapping) -> Result<Mapping, DropReason
     let Request {
         tuple, endpoint, ..
     } = request;
-    let moved = Moved::new(at.eni, at.port);
+    let moved = Moved::new(at.eni(), at.port());
     match noted::claim(&MOVED, tuple, &moved) {
         Ok(()) => return Ok(at),
         Err(Refusal::Exists) => {}
@@ -72,7 +68,7 @@ pub(super) fn note(request: &Request, at: Mapping) -> Result<Mapping, DropReason
 #[inline(always)]
 pub(super) fn forget(tuple: &PodTuple, of: Mapping) {
     let at = MOVED.find(tuple).map(mapping);
-    if at.is_some_and(|at| at.port == of.port && at.eni == of.eni) {
+    if at.is_some_and(|at| at.port() == of.port() && at.eni() == of.eni()) {
         noted::forget(&MOVED, tuple);
     }
 }

@@ -36,11 +36,7 @@ impl Request {
     /// The mapping with this port, as it lies in a packet.
     #[inline(always)]
     pub(super) fn at(&self, port: u16) -> Mapping {
-        Mapping {
-            eni: self.eni,
-            port,
-            stack: false,
-        }
+        Mapping::new(self.eni, port)
     }
 }
 

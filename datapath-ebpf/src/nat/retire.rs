@@ -41,12 +41,7 @@ pub(crate) fn retire(key: &FlowKey, last_seen: u64) -> bool {
         let endpoint = (*found).endpoint;
         (flow::tuple_of(found, key), endpoint)
     };
-    let mapping = Mapping {
-        eni: key.eni,
-        port: key.port,
-        stack: false,
-    };
-    moved::forget(&tuple, mapping);
+    moved::forget(&tuple, Mapping::new(key.eni, key.port));
     FLOWS.forget(key);
     cache::epoch::advance(&tuple);
     blocks::give_back(key);

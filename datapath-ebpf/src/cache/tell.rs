@@ -1,0 +1,71 @@
+//! Telling the flow of a translation what a cached segment shows of its connection.
+
+use datapath_common::abi::{Addr, FlowKey, PodTuple};
+use datapath_common::fault::Fault;
+use datapath_common::headers::lanes;
+use datapath_common::progress::tcp;
+
+use super::entry::{Entry, FAMILY, FAMILY_V4, edit};
+use super::plain::Plain as _;
+use super::seen::Seen;
+use super::slot;
+use crate::family::{V4, V6};
+use crate::fault;
+use crate::nat::{self, Side};
+use crate::work::{self, work};
+
+/// Whether the flow has been told of a segment whose entry is good. If not, the segment is to be looked at.
+#[inline(always)]
+pub(super) fn is_told(seen: &Seen) -> bool {
+    cache_tell(seen.hash, seen.tcp_flags.into()) != 0
+}
+
+/// 1, or 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "`is_told` gives a byte")]
+extern "C" fn cache_tell(hash: u32, tcp_flags: u32) -> u32 {
+    let Some(entry) = slot(hash) else {
+        return 0;
+    };
+    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
+    let entry = unsafe { &mut *entry };
+    let tcp_flags = tcp_flags as u8;
+    let is_told = tcp_flags & tcp::SYN == 0
+        && (fault::has(Fault::NotTold) || tell(entry, tcp_flags).is_some());
+    if is_told {
+        entry.watched &= !tcp_flags;
+    }
+    is_told.into()
+}
+
+#[inline(always)]
+fn tell(entry: &Entry, tcp_flags: u8) -> Option<()> {
+    let work = work().ok()?;
+    let (source, destination) = if entry.kind & FAMILY == FAMILY_V4 {
+        V4::ends(&entry.key.addresses)
+    } else {
+        V6::ends(&entry.key.addresses)
+    };
+    let [source_port, destination_port] = lanes(entry.key.ports());
+    let [protocol, ..] = entry.kind.to_le_bytes();
+    let (side, pod, remote, port) = match entry.edit {
+        edit::SOURCE => (
+            Side::Pod,
+            (source, source_port),
+            (destination, destination_port),
+            entry.to_port,
+        ),
+        edit::DESTINATION => (
+            Side::Outside,
+            (Addr::from_words(entry.to), entry.to_port),
+            (source, source_port),
+            destination_port,
+        ),
+        _ => return None,
+    };
+    let key = FlowKey::new(entry.eni, protocol, remote.0, remote.1, port);
+    work::write(work.flow(), key);
+    let tuple = PodTuple::new(protocol, pod.0, pod.1, remote.0, remote.1);
+    nat::tell(work::read(work.flow()), &tuple, side, tcp_flags).then_some(())
+}
