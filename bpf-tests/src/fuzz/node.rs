@@ -337,7 +337,7 @@ fn put_enis(programs: &mut Programs, world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Chooses by which ENIs the outside is reached, and whether all flows are looked up.
+/// Chooses by which ENIs the outside is reached, and where flows are looked up.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -347,6 +347,7 @@ pub(super) fn choose_policy(
     random: &mut Random,
 ) -> Result<()> {
     world.settings.may_be_exempt = random.below(2) == 0;
+    world.settings.may_be_elsewhere = random.below(2) == 0;
     let own = random.below(2) == 0;
     for (number, eni) in &mut world.enis {
         let external = if own { *number } else { 0 };

@@ -15,6 +15,7 @@ use super::node::{ENIS, pod_addresses, remotes, translation_addresses};
 use super::packet::{WITH_PORTS, once_in, pick};
 use super::remembered::Tables;
 use crate::model::parse::{ICMP, ICMPV6};
+use crate::model::policy::{Policy, policy};
 use crate::model::stack::OfStack;
 use crate::model::state::{self, Inside, Outside, State, Told};
 use crate::model::world::{Address, World};
@@ -64,6 +65,7 @@ impl Planter<'_> {
     pub(super) fn plant(mut self, programs: &Programs) -> Result<State> {
         let control = NatControl {
             may_be_exempt: self.world.settings.may_be_exempt.into(),
+            may_be_elsewhere: self.world.settings.may_be_elsewhere.into(),
         };
         programs
             .table::<u32, NatControl>(map::NAT_CONTROL)?
@@ -124,7 +126,7 @@ impl Planter<'_> {
     }
 
     /// A flow: at its first port, which is its own, or anywhere else with a note; at the ENI of its
-    /// owner or at the primary.
+    /// owner or at the primary. Where nobody looks elsewhere, all without a note are where policy has them.
     fn flow(&mut self) -> Result<()> {
         let by_host = once_in(self.random, 5).then(|| pick(self.random, &ENIS).0);
         let inside = self.inside(by_host);
@@ -141,6 +143,17 @@ impl Planter<'_> {
         let any = first + u16::try_from(self.random.below(usize::from(last - first) + 1))?;
         let port = if is_first { inside.pod_port } else { any };
         let keeps = port == inside.pod_port;
+        let eni = if keeps && !world.settings.may_be_elsewhere {
+            match (policy(world, inside.pod, inside.remote), endpoint) {
+                (Policy::Translate(exit) | Policy::TranslateAll(exit), _) => exit,
+                (Policy::Keep | Policy::Block | Policy::Hide, Some((_, owner))) => {
+                    world.enis[&owner].of(inside.pod).external
+                }
+                (Policy::Keep | Policy::Block | Policy::Hide, None) => eni,
+            }
+        } else {
+            eni
+        };
         let outside = Outside {
             eni,
             protocol: inside.protocol,

@@ -156,6 +156,7 @@ impl Variant {
             stack_capacity: self.stack as usize,
             ports: self.ports.to_vec(),
             may_be_exempt: false,
+            may_be_elsewhere: false,
             inbound_capacity: self.inbound as usize,
             flow_capacity: self.capacity as usize,
         })

@@ -157,6 +157,8 @@ pub struct Settings {
     pub ports: Vec<(u16, u16)>,
     /// Whether flows are looked up for packets that policy does not translate.
     pub may_be_exempt: bool,
+    /// Whether flows are looked for at the ENI that another policy gave them.
+    pub may_be_elsewhere: bool,
     /// Most inbound flows.
     pub inbound_capacity: usize,
     /// Most inbound flows of one endpoint.

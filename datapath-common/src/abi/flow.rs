@@ -299,6 +299,9 @@ pub struct NatControl {
     /// Not 0 while there may be a translated flow to a destination that is exempt by now, or from
     /// a pool that skips masquerade by now. Only then are flows looked up for such packets.
     pub may_be_exempt: u32,
+    /// Not 0 while there may be a translated flow at the ENI that another policy gave it. Only then are flows
+    /// looked for there.
+    pub may_be_elsewhere: u32,
 }
 
 const _: () = assert!(size_of::<FlowKey>() == 24);

@@ -144,7 +144,8 @@ fn other_first(request: &Request) -> Option<Mapping> {
     } else {
         request.owner
     };
-    let is_other = eni != request.eni && !fault::has(Fault::PolicyChangeIgnored);
+    let is_other =
+        eni != request.eni && super::may_be_elsewhere() && !fault::has(Fault::PolicyChangeIgnored);
     is_other.then(|| first(&request.tuple, eni))
 }
 

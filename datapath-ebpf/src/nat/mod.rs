@@ -147,3 +147,11 @@ pub(crate) fn may_be_exempt() -> bool {
         .get(0)
         .is_some_and(|control| control.may_be_exempt != 0)
 }
+
+/// Whether flows may be at the ENI that another policy gave them.
+#[inline(always)]
+fn may_be_elsewhere() -> bool {
+    maps::NAT_CONTROL
+        .get(0)
+        .is_some_and(|control| control.may_be_elsewhere != 0)
+}

@@ -138,8 +138,8 @@ impl PolicyWatch {
     }
 
     /// Tells it, if what is to be in the maps comes to another policy than before. To be called
-    /// before the maps change: from then on the programs look flows up also for packets that policy
-    /// exempts, so that those that are translated stay so.
+    /// before the maps change: from then on the programs look for flows everywhere, so that those
+    /// that are translated stay as they are.
     pub(super) fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
         self.tell(Judge::new(objects, &self.settings))
     }
@@ -155,7 +155,7 @@ impl PolicyWatch {
     fn tell(&mut self, judge: Judge) -> Result<()> {
         if self.told.as_deref() != Some(&judge) {
             let judge = Arc::new(judge);
-            let told: Arc<dyn nat::Exemptions> = Arc::<Judge>::clone(&judge);
+            let told: Arc<dyn nat::FlowPolicy> = Arc::<Judge>::clone(&judge);
             self.nat
                 .policy_changes(told)
                 .context("have translated flows outlive a change of policy")?;
@@ -177,8 +177,8 @@ mod tests {
     struct Count(Arc<AtomicUsize>);
 
     impl nat::Switch for Count {
-        fn set(&self, may_be_exempt: bool) -> Result<()> {
-            assert!(may_be_exempt);
+        fn set(&self, lookups: nat::Lookups) -> Result<()> {
+            assert_eq!(lookups, nat::Lookups::ALL);
             self.0.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }

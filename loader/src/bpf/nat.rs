@@ -20,7 +20,7 @@ use super::stack::{SharedStack, Stack};
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
 use crate::intent::Family;
-use crate::nat::{Capacities, NatCounters, NoteKind, Switch, Tables};
+use crate::nat::{Capacities, Lookups, NatCounters, NoteKind, Switch, Tables};
 
 /// One table for each family.
 struct PerFamily<T> {
@@ -106,10 +106,13 @@ impl NatSwitch {
 }
 
 impl Switch for NatSwitch {
-    fn set(&self, may_be_exempt: bool) -> Result<()> {
-        let may_be_exempt = may_be_exempt.into();
+    fn set(&self, lookups: Lookups) -> Result<()> {
+        let control = NatControl {
+            may_be_exempt: lookups.exempt.into(),
+            may_be_elsewhere: lookups.elsewhere.into(),
+        };
         self.control
-            .put(&0, &NatControl { may_be_exempt }, 0)
+            .put(&0, &control, 0)
             .context("cannot write the map NAT_CONTROL")?;
         self.cache.invalidate()
     }

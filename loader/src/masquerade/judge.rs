@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use datapath_common::abi::DestinationClass;
-use datapath_common::masquerade::{KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
+use datapath_common::masquerade::{Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
 use ipnet::IpNet;
 
 use super::MasqueradeSettings;
 use crate::intent::Family;
 use crate::kernel::MapEntry;
-use crate::nat::Exemptions;
+use crate::nat::FlowPolicy;
 use crate::object::Object;
+use crate::types::EniNumber;
 
 /// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
 /// so it is ahead of them while they change.
@@ -21,6 +22,8 @@ pub struct Judge {
     destinations: BTreeMap<IpNet, DestinationClass>,
     /// What the pools of pods' addresses say, where they say anything.
     pools: BTreeMap<IpAddr, PoolPolicy>,
+    /// By which ENI what leaves the VPC does from each, over IPv4 and over IPv6.
+    exits: BTreeMap<u8, (u8, u8)>,
 }
 
 impl Judge {
@@ -33,6 +36,7 @@ impl Judge {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
             pools: BTreeMap::new(),
+            exits: BTreeMap::new(),
         };
         judge.with(objects)
     }
@@ -49,6 +53,10 @@ impl Judge {
                     PoolPolicy::Masquerade => {}
                     other => drop(self.pools.insert(*address, other)),
                 },
+                Object::MapEntry(MapEntry::Eni(number, entry)) => {
+                    let exits = (entry.v4().external, entry.v6().external);
+                    self.exits.insert(number.0, exits);
+                }
                 _ => {}
             }
         }
@@ -56,9 +64,8 @@ impl Judge {
     }
 }
 
-impl Exemptions for Judge {
-    /// Also where packets would be dropped.
-    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
+impl Judge {
+    fn rule(&self, pod: IpAddr, remote: IpAddr) -> Ruling {
         let class = longest(remote, |net| self.destinations.get(&net).copied());
         let question = Question {
             flow: KnownFlow::None,
@@ -68,9 +75,29 @@ impl Exemptions for Judge {
             metadata: self.settings.metadata,
             opening: Opening::Opens,
         };
-        match rule(&question) {
+        rule(&question)
+    }
+}
+
+impl FlowPolicy for Judge {
+    /// Also where packets would be dropped.
+    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
+        match self.rule(pod, remote) {
             Ruling::Untranslated(_) | Ruling::Drop(_) => true,
             Ruling::Translated(_) => false,
+        }
+    }
+
+    fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8 {
+        match self.rule(pod, remote) {
+            Ruling::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
+            Ruling::Translated(Exit::External) | Ruling::Untranslated(_) | Ruling::Drop(_) => {
+                let exits = self.exits.get(&owner);
+                exits.map_or(owner, |(v4, v6)| match Family::of(remote) {
+                    Family::V4 => *v4,
+                    Family::V6 => *v6,
+                })
+            }
         }
     }
 
@@ -93,6 +120,7 @@ pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> O
 mod tests {
     use super::*;
     use crate::fixture::{host, intent, plug, pod_link};
+    use crate::masquerade::ExternalPolicy;
     use crate::plan::plan;
 
     #[test]
@@ -152,5 +180,26 @@ mod tests {
         assert_ne!(after, before);
         assert!(of(&after, "10.0.1.65", "1.1.1.1"));
         assert!(!of(&after, "10.0.2.66", "1.1.1.1"));
+    }
+
+    #[test]
+    fn where_a_flow_is_looked_for_first_is_told() {
+        let mut intent = intent();
+        intent.settings.masquerade.ipv4 = true;
+        let judge = |intent: &crate::intent::Intent| {
+            Judge::new(&plan(intent, &host()).objects, &intent.settings.masquerade)
+        };
+        let of = |judge: &Judge, remote: &str| {
+            judge.exit("10.0.1.65".parse().unwrap(), remote.parse().unwrap(), 1)
+        };
+        intent.settings.masquerade.external = ExternalPolicy::PrimaryEni;
+        let by_primary = judge(&intent);
+        assert_eq!(of(&by_primary, "1.1.1.1"), 0);
+        intent.settings.masquerade.external = ExternalPolicy::OwnEni;
+        let by_owner = judge(&intent);
+        assert_ne!(by_owner, by_primary);
+        for (remote, eni) in [("1.1.1.1", 1), ("10.0.9.9", 1), ("169.254.169.254", 0)] {
+            assert_eq!(of(&by_owner, remote), eni, "{remote}");
+        }
     }
 }

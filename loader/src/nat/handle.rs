@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::report::Report;
-use super::sweep::{Exemptions, Surroundings};
+use super::sweep::{FlowPolicy, Surroundings};
 use crate::api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
 
 /// Where the sweeper's answer goes. One that is dropped was not answered.
@@ -24,13 +24,36 @@ pub(super) enum Request {
     Stats(Answer<NatStats>),
 }
 
-/// Tells the programs whether there may be translated flows that policy exempts.
+/// Where the programs look for flows that were made under another policy. A look that finds nothing costs
+/// each new flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// For packets that policy exempts.
+    pub exempt: bool,
+    /// At the ENI that another policy gave.
+    pub elsewhere: bool,
+}
+
+impl Lookups {
+    /// Everywhere.
+    pub const ALL: Self = Self {
+        exempt: true,
+        elsewhere: true,
+    };
+    /// Nowhere.
+    pub const NONE: Self = Self {
+        exempt: false,
+        elsewhere: false,
+    };
+}
+
+/// Tells the programs where to look for flows.
 pub trait Switch: Send + Sync {
     /// Tells them.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn set(&self, may_be_exempt: bool) -> Result<()>;
+    fn set(&self, lookups: Lookups) -> Result<()>;
 }
 
 /// What the two sides share.
@@ -50,8 +73,8 @@ struct Policy {
     changes: u64,
     /// Whether the maps hold it.
     is_applied: bool,
-    /// Whether the programs look flows up for exempt packets.
-    is_looked_up: bool,
+    /// Where the programs look for flows of another policy.
+    lookups: Lookups,
 }
 
 /// A way to tell and ask the sweeper. Clones are of the same one.
@@ -72,15 +95,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handle {
-    /// A handle. The programs look flows up for exempt packets until a sweep finds no reason to.
+    /// A handle. The programs look for flows everywhere until a sweep finds no reason to.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn new(switch: Arc<dyn Switch>) -> Result<Self> {
-        switch.set(true)?;
+        switch.set(Lookups::ALL)?;
         let state = State {
             policy: Policy {
-                is_looked_up: true,
+                lookups: Lookups::ALL,
                 ..Policy::default()
             },
             ..State::default()
@@ -92,20 +115,20 @@ impl Handle {
         })
     }
 
-    /// Says that policy is about to change, before any map says so: from now on the programs look
-    /// flows up for exempt packets too, so that those that are translated stay so.
+    /// Says that policy is about to change, before any map says so: from now on the programs look for flows
+    /// everywhere, so that those that are translated stay so, and leave by the ENI by which they did.
     ///
     /// # Errors
     /// When the kernel refuses; then policy must not change.
-    pub fn policy_changes(&self, exemptions: Arc<dyn Exemptions>) -> Result<()> {
+    pub fn policy_changes(&self, policy: Arc<dyn FlowPolicy>) -> Result<()> {
         let mut state = lock(&self.state.0);
-        self.switch.set(true)?;
+        self.switch.set(Lookups::ALL)?;
         state.policy = Policy {
             changes: state.policy.changes + 1,
             is_applied: false,
-            is_looked_up: true,
+            lookups: Lookups::ALL,
         };
-        state.around.exemptions = Some(exemptions);
+        state.around.policy = Some(policy);
         Ok(())
     }
 
@@ -193,27 +216,31 @@ impl Handle {
         let mut state = lock(&self.state.0);
         state.nudged = false;
         let mut around = state.around.clone();
-        if !state.policy.is_looked_up {
-            around.exemptions = None;
+        if state.policy.lookups == Lookups::NONE {
+            around.policy = None;
         }
-        let counts = state.policy.is_applied && around.exemptions.is_some();
+        let counts = state.policy.is_applied && around.policy.is_some();
         (around, PolicyMark(counts.then_some(state.policy.changes)))
     }
 
-    /// Says that a sweep found no translated flow that policy exempts. The programs need not look
-    /// for any more, if all of the sweep was under the policy that holds now: new ones cannot come.
+    /// Says for which look-ups a sweep found translated flows. The programs need no others, if all of the
+    /// sweep was under the policy that holds now: new ones cannot come.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn none_is_exempt(&self, PolicyMark(mark): PolicyMark) -> Result<()> {
+    pub(super) fn needs(&self, PolicyMark(mark): PolicyMark, found: Lookups) -> Result<()> {
         let mut state = lock(&self.state.0);
-        let exemptions = state.around.exemptions.as_ref();
-        if exemptions.is_some_and(|exemptions| exemptions.hides_pods()) {
-            return Ok(());
-        }
-        if state.policy.is_applied && mark == Some(state.policy.changes) {
-            self.switch.set(false)?;
-            state.policy.is_looked_up = false;
+        let policy = state.around.policy.as_ref();
+        let hides_pods = policy.is_some_and(|policy| policy.hides_pods());
+        let before = state.policy.lookups;
+        let needed = Lookups {
+            exempt: before.exempt && (found.exempt || hides_pods),
+            elsewhere: before.elsewhere && found.elsewhere,
+        };
+        let counts = state.policy.is_applied && mark == Some(state.policy.changes);
+        if counts && needed != before {
+            self.switch.set(needed)?;
+            state.policy.lookups = needed;
         }
         Ok(())
     }
@@ -228,25 +255,27 @@ pub(super) struct Woken {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
 
     #[derive(Default)]
-    struct Lamp(AtomicBool);
+    struct Lamp(Mutex<Lookups>);
 
     impl Switch for Lamp {
-        fn set(&self, may_be_exempt: bool) -> Result<()> {
-            self.0.store(may_be_exempt, Ordering::Relaxed);
+        fn set(&self, lookups: Lookups) -> Result<()> {
+            *lock(&self.0) = lookups;
             Ok(())
         }
     }
 
     struct Nothing;
 
-    impl Exemptions for Nothing {
+    impl FlowPolicy for Nothing {
         fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
             false
+        }
+
+        fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
+            owner
         }
     }
 
@@ -257,12 +286,16 @@ mod tests {
     }
 
     fn is_on(lamp: &Lamp) -> bool {
-        lamp.0.load(Ordering::Relaxed)
+        lookups(lamp) != Lookups::NONE
+    }
+
+    fn lookups(lamp: &Lamp) -> Lookups {
+        *lock(&lamp.0)
     }
 
     fn sweep(handle: &Handle) {
         let (_, mark) = handle.begin();
-        handle.none_is_exempt(mark).unwrap();
+        handle.needs(mark, Lookups::NONE).unwrap();
     }
 
     #[test]
@@ -286,7 +319,7 @@ mod tests {
         let (_, mark) = handle.begin();
         handle.policy_changes(Arc::new(Nothing)).unwrap();
         handle.passed(BTreeSet::new(), true);
-        handle.none_is_exempt(mark).unwrap();
+        handle.needs(mark, Lookups::NONE).unwrap();
         assert!(is_on(&lamp), "that sweep began under another policy");
         sweep(&handle);
         assert!(!is_on(&lamp));
@@ -295,9 +328,13 @@ mod tests {
     #[test]
     fn where_pods_are_hidden_flows_are_looked_up_for_ever() {
         struct Hiding;
-        impl Exemptions for Hiding {
+        impl FlowPolicy for Hiding {
             fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
                 false
+            }
+
+            fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
+                owner
             }
 
             fn hides_pods(&self) -> bool {
@@ -308,11 +345,39 @@ mod tests {
         handle.policy_changes(Arc::new(Hiding)).unwrap();
         handle.passed(BTreeSet::new(), true);
         sweep(&handle);
-        assert!(is_on(&lamp));
+        let exempt = Lookups {
+            exempt: true,
+            elsewhere: false,
+        };
+        assert_eq!(lookups(&lamp), exempt);
         handle.policy_changes(Arc::new(Nothing)).unwrap();
         handle.passed(BTreeSet::new(), true);
         sweep(&handle);
         assert!(!is_on(&lamp));
+    }
+
+    #[test]
+    fn each_look_up_ends_when_no_flow_needs_it_any_more() {
+        let (lamp, handle) = handle();
+        handle.policy_changes(Arc::new(Nothing)).unwrap();
+        handle.passed(BTreeSet::new(), true);
+        let elsewhere = Lookups {
+            exempt: false,
+            elsewhere: true,
+        };
+        for (found, left) in [
+            (Lookups::ALL, Lookups::ALL),
+            (elsewhere, elsewhere),
+            // It does not come back without a change of policy.
+            (Lookups::ALL, elsewhere),
+            (Lookups::NONE, Lookups::NONE),
+        ] {
+            let (around, mark) = handle.begin();
+            assert!(around.policy.is_some());
+            handle.needs(mark, found).unwrap();
+            assert_eq!(lookups(&lamp), left);
+        }
+        assert!(handle.begin().0.policy.is_none());
     }
 
     #[test]
@@ -321,7 +386,7 @@ mod tests {
         handle.policy_changes(Arc::new(Nothing)).unwrap();
         let (_, mark) = handle.begin();
         handle.passed(BTreeSet::new(), true);
-        handle.none_is_exempt(mark).unwrap();
+        handle.needs(mark, Lookups::NONE).unwrap();
         assert!(is_on(&lamp));
     }
 

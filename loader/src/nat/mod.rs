@@ -27,7 +27,7 @@ mod tables;
 mod tracker;
 
 pub use census::{Census, FlowKind, Used};
-pub use handle::{Answer, Handle, Switch};
+pub use handle::{Answer, Handle, Lookups, Switch};
 pub use lifetimes::Lifetimes;
 pub use pace::{EARLY, LONGEST, POLL, PRESSED, SHORTEST};
 pub use ports::{Renewed, renew};
@@ -36,6 +36,6 @@ pub use quota::Limits;
 pub use report::Report;
 pub use runner::{Running, start};
 pub use stats::status;
-pub use sweep::{Exemptions, Surroundings, Sweep, Sweeper};
+pub use sweep::{FlowPolicy, Surroundings, Sweep, Sweeper};
 pub use tables::{Capacities, NatCounters, NoteKind, Tables};
 pub use tracker::{StackLifetimes, Tracker};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use datapath_common::counter::NatStat;
 
 use super::census::Used;
-use super::handle::{Handle, Request};
+use super::handle::{Handle, Lookups, Request};
 use super::lifetimes::Lifetimes;
 use super::pace::{POLL, Watch};
 use super::quota::Limits;
@@ -131,9 +131,11 @@ impl<T: Tables> Runner<T> {
             is_doubtful: swept.as_ref().is_ok_and(|sweep| sweep.is_doubtful),
         });
         let sweep = swept?;
-        if sweep.exempt == 0 {
-            self.handle.none_is_exempt(mark)?;
-        }
+        let found = Lookups {
+            exempt: sweep.exempt != 0,
+            elsewhere: sweep.elsewhere != 0,
+        };
+        self.handle.needs(mark, found)?;
         tracing::debug!(
             reaped = sweep.reaped,
             gone = sweep.gone,

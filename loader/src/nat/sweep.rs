@@ -19,10 +19,14 @@ use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
 
 /// What policy says now of flows that were made under another one.
-pub trait Exemptions: Send + Sync {
+pub trait FlowPolicy: Send + Sync {
     /// Whether packets of the pod to the remote would keep their source, were they the first of a
     /// flow.
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
+
+    /// Number of the ENI at which the programs look for a flow of the pod first, whose address is this
+    /// ENI's.
+    fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8;
 
     /// Whether some pod's flows are translated to where others' keep their source: then the programs
     /// always have to look.
@@ -37,7 +41,7 @@ pub struct Surroundings {
     /// The addresses of the endpoints that there are to be; unknown before the first pass.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Policy, where it is to be asked.
-    pub exemptions: Option<Arc<dyn Exemptions>>,
+    pub policy: Option<Arc<dyn FlowPolicy>>,
 }
 
 impl Surroundings {
@@ -74,6 +78,8 @@ pub struct Sweep {
     pub gone: u64,
     /// Flows that policy would not translate any more.
     pub exempt: u64,
+    /// Flows of pods that the programs do not find where policy has them look first.
+    pub elsewhere: u64,
     /// Quotas that were corrected.
     pub corrected: u64,
     /// How much of its quota the endpoint has that has most of it, from 0 to 1.
@@ -224,13 +230,20 @@ impl<T: Tables> Sweeper<T> {
             let kind = FlowKind::of(flow.endpoint);
             sweep.census.count(family, kind, flow_phase(key, flow));
             blocks.see(key);
+            let Some(policy) = &around.policy else {
+                return;
+            };
+            let (pod, remote) = (flow.pod.into(), key.remote.into());
             // The host's flow at its own port needs no look-up to go on.
             let is_changed = kind == FlowKind::Pod || key.port != flow.pod_port;
-            if is_changed
-                && let Some(exemptions) = &around.exemptions
-                && exemptions.is_exempt(flow.pod.into(), key.remote.into())
-            {
+            if is_changed && policy.is_exempt(pod, remote) {
                 sweep.exempt += 1;
+            }
+            if kind == FlowKind::Pod {
+                // Where nobody knows whose the address is, it may be.
+                let owner = pods.owner(flow.pod, flow.endpoint);
+                let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
+                sweep.elsewhere += u64::from(!owner.is_some_and(is_there));
             }
         })?;
         pods.finish()?;
@@ -314,12 +327,21 @@ impl<I> Default for Ends<I> {
     }
 }
 
-/// Which endpoints are gone. Each is looked up when its first flow is met, and so after the flow
+/// What is known of an endpoint.
+#[derive(Clone, Copy)]
+enum Known {
+    /// It is gone.
+    Lost,
+    /// It is there, and its address is the ENI's with this number; the datapath may not have been told yet.
+    There(Option<u8>),
+}
+
+/// Which endpoints are gone, and whose the addresses of the others are. Each is looked up when its first flow is met, and so after the flow
 /// was made: an endpoint that has come since is never taken for one that is gone.
 struct Pods<'a, T> {
     tables: &'a T,
     endpoints: Option<&'a BTreeSet<IpAddr>>,
-    known: HashMap<(Addr, u32), bool>,
+    known: HashMap<(Addr, u32), Known>,
     error: Option<anyhow::Error>,
 }
 
@@ -336,28 +358,37 @@ impl<'a, T: Tables> Pods<'a, T> {
     /// Whether the endpoint is gone that had this address and this identity. The host's flows have
     /// none.
     fn has_lost(&mut self, pod: Addr, endpoint: u32) -> bool {
-        if endpoint == 0 {
-            return false;
-        }
-        if let Some(lost) = self.known.get(&(pod, endpoint)) {
-            return *lost;
-        }
-        let lost = self.look(pod, endpoint).unwrap_or_else(|error| {
-            self.error.get_or_insert(error);
-            false
-        });
-        self.known.insert((pod, endpoint), lost);
-        lost
+        endpoint != 0 && matches!(self.known(pod, endpoint), Known::Lost)
     }
 
-    fn look(&self, pod: Addr, endpoint: u32) -> Result<bool> {
+    /// The number of the ENI whose the address is of an endpoint that is there.
+    fn owner(&mut self, pod: Addr, endpoint: u32) -> Option<u8> {
+        match self.known(pod, endpoint) {
+            Known::Lost => None,
+            Known::There(owner) => owner,
+        }
+    }
+
+    fn known(&mut self, pod: Addr, endpoint: u32) -> Known {
+        if let Some(known) = self.known.get(&(pod, endpoint)) {
+            return *known;
+        }
+        let known = self.look(pod, endpoint).unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            Known::There(None)
+        });
+        self.known.insert((pod, endpoint), known);
+        known
+    }
+
+    fn look(&self, pod: Addr, endpoint: u32) -> Result<Known> {
         let entry = self.tables.address(pod)?;
+        let is_known = |endpoints: &BTreeSet<IpAddr>| endpoints.contains(&pod.into());
         Ok(match entry.filter(AddressEntry::is_endpoint) {
-            Some(entry) => entry.identity() != endpoint,
-            // The datapath may not have been told of it yet.
-            None => self
-                .endpoints
-                .is_some_and(|endpoints| !endpoints.contains(&pod.into())),
+            Some(entry) if entry.identity() == endpoint => Known::There(Some(entry.eni())),
+            Some(_other) => Known::Lost,
+            None if self.endpoints.is_none_or(is_known) => Known::There(None),
+            None => Known::Lost,
         })
     }
 

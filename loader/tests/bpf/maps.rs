@@ -10,7 +10,7 @@ use datapath_common::abi::{
 use datapath_common::masquerade::PoolPolicy;
 use towpath::bpf::AttachMode;
 use towpath::kernel::{MapEntry, MapKey, StepKind};
-use towpath::nat::Switch as _;
+use towpath::nat::{Lookups, Switch as _};
 use towpath::types::EniNumber;
 
 use crate::world::{in_world, observe};
@@ -86,7 +86,7 @@ fn every_write_makes_the_flow_cache_worthless() {
             assert!(seen.insert(generation()), "{step:?}");
         }
         let nat = datapath.take_nat().unwrap();
-        nat.switch.set(true).unwrap();
+        nat.switch.set(Lookups::ALL).unwrap();
         assert!(seen.insert(generation()), "the switch for exempt packets");
     });
 }

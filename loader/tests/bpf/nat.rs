@@ -19,7 +19,7 @@ use towpath::api::types::FlowFilter;
 use towpath::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
 use towpath::intent::Family;
 use towpath::kernel::{MapEntry, StepKind};
-use towpath::nat::{self, Exemptions, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
+use towpath::nat::{self, FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
 use towpath::service_nat::KernelTracker;
 
 use crate::world::{World, in_world};
@@ -111,7 +111,7 @@ fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
 fn around() -> Surroundings {
     Surroundings {
         endpoints: Some(Arc::new(BTreeSet::from([IpAddr::from(pod())]))),
-        exemptions: None,
+        policy: None,
     }
 }
 
@@ -210,7 +210,7 @@ fn cpu_time() -> Duration {
 struct NoSwitch;
 
 impl nat::Switch for NoSwitch {
-    fn set(&self, _may_be_exempt: bool) -> Result<()> {
+    fn set(&self, _lookups: nat::Lookups) -> Result<()> {
         Ok(())
     }
 }
@@ -292,9 +292,13 @@ fn a_count_that_is_off_is_corrected() {
 /// Nothing is exempt.
 struct Nothing;
 
-impl Exemptions for Nothing {
+impl FlowPolicy for Nothing {
     fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
         false
+    }
+
+    fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
+        owner
     }
 }
 

@@ -122,7 +122,7 @@ impl Host for ModelHost {
 struct NoSwitch;
 
 impl nat::Switch for NoSwitch {
-    fn set(&self, _may_be_exempt: bool) -> Result<()> {
+    fn set(&self, _lookups: nat::Lookups) -> Result<()> {
         Ok(())
     }
 }

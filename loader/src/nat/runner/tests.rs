@@ -10,7 +10,7 @@ use datapath_common::headers::protocol;
 
 use super::*;
 use crate::api::types::{FlowFilter, FlowKind};
-use crate::nat::handle::Switch;
+use crate::nat::handle::{Lookups, Switch};
 use crate::nat::model::Model;
 use crate::nat::pace::LONGEST;
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 struct NoSwitch;
 
 impl Switch for NoSwitch {
-    fn set(&self, _may_be_exempt: bool) -> Result<()> {
+    fn set(&self, _lookups: Lookups) -> Result<()> {
         Ok(())
     }
 }

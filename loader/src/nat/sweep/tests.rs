@@ -38,7 +38,7 @@ fn around(endpoints: &[Addr]) -> Surroundings {
     let endpoints = endpoints.iter().map(|pod| IpAddr::from(*pod)).collect();
     Surroundings {
         endpoints: Some(Arc::new(endpoints)),
-        exemptions: None,
+        policy: None,
     }
 }
 
@@ -218,10 +218,14 @@ fn notes_of_moved_flows_that_lead_nowhere_go_at_the_second_look() {
 
 struct ExemptRemote;
 
-impl Exemptions for ExemptRemote {
+impl FlowPolicy for ExemptRemote {
     fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool {
-        assert!([POD, REMOTE].map(IpAddr::from).contains(&pod));
+        assert!([POD, OTHER, REMOTE].map(IpAddr::from).contains(&pod));
         remote == IpAddr::from(REMOTE)
+    }
+
+    fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
+        owner
     }
 }
 
@@ -241,8 +245,32 @@ fn flows_that_policy_exempts_by_now_are_counted() {
     }
     let mut around = around(&[POD]);
     assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 0);
-    around.exemptions = Some(Arc::new(ExemptRemote));
+    around.policy = Some(Arc::new(ExemptRemote));
     assert_eq!(sweeper.sweep(&around, false).unwrap().exempt, 2);
+}
+
+#[test]
+fn flows_that_are_not_where_policy_has_them_are_counted() {
+    let mut sweeper = sweeper();
+    {
+        let mut maps = sweeper.tables.maps();
+        // The pod's address is the primary's.
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+        maps.open(FlowKey::new(0, 17, REMOTE, 1, 2), POD, ENDPOINT, 0);
+        // The datapath has not been told yet whose this one is.
+        maps.open(key(50_001), OTHER, ENDPOINT + 1, 0);
+        maps.open(key(50_002), REMOTE, 0, 0);
+        maps.open(key(50_003), POD, ENDPOINT + 2, 0);
+    }
+    let mut around = around(&[POD, OTHER]);
+    assert_eq!(sweeper.sweep(&around, false).unwrap().elsewhere, 0);
+    around.policy = Some(Arc::new(ExemptRemote));
+    {
+        let mut maps = sweeper.tables.maps();
+        maps.open(key(50_003), POD, ENDPOINT + 2, 0);
+    }
+    let sweep = sweeper.sweep(&around, false).unwrap();
+    assert_eq!((sweep.elsewhere, sweep.gone), (2, 1));
 }
 
 /// A flow of the host's stack.
