@@ -8,6 +8,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
 use datapath_common::masquerade::PoolPolicy;
+use towpath::nat::Lookups;
 
 use super::packet::{Load, Spec, framed};
 use super::variant::Variant;
@@ -346,8 +347,10 @@ pub(super) fn choose_policy(
     world: &mut World,
     random: &mut Random,
 ) -> Result<()> {
-    world.settings.may_be_exempt = random.below(2) == 0;
-    world.settings.may_be_elsewhere = random.below(2) == 0;
+    world.settings.lookups = Lookups {
+        exempt: random.below(2) == 0,
+        elsewhere: random.below(2) == 0,
+    };
     let own = random.below(2) == 0;
     for (number, eni) in &mut world.enis {
         let external = if own { *number } else { 0 };

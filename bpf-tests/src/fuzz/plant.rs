@@ -64,8 +64,8 @@ impl Planter<'_> {
     /// Plants everything.
     pub(super) fn plant(mut self, programs: &Programs) -> Result<State> {
         let control = NatControl {
-            may_be_exempt: self.world.settings.may_be_exempt.into(),
-            may_be_elsewhere: self.world.settings.may_be_elsewhere.into(),
+            may_be_exempt: self.world.settings.lookups.exempt.into(),
+            may_be_elsewhere: self.world.settings.lookups.elsewhere.into(),
         };
         programs
             .table::<u32, NatControl>(map::NAT_CONTROL)?
@@ -143,16 +143,16 @@ impl Planter<'_> {
         let any = first + u16::try_from(self.random.below(usize::from(last - first) + 1))?;
         let port = if is_first { inside.pod_port } else { any };
         let keeps = port == inside.pod_port;
-        let eni = if keeps && !world.settings.may_be_elsewhere {
-            match (policy(world, inside.pod, inside.remote), endpoint) {
-                (Policy::Translate(exit) | Policy::TranslateAll(exit), _) => exit,
-                (Policy::Keep | Policy::Block | Policy::Hide, Some((_, owner))) => {
-                    world.enis[&owner].of(inside.pod).external
+        let eni = match endpoint {
+            Some((_, owner)) if keeps && !world.settings.lookups.elsewhere => {
+                match policy(world, inside.pod, inside.remote) {
+                    Policy::Translate(exit) | Policy::TranslateAll(exit) => exit,
+                    Policy::Keep | Policy::Block | Policy::Hide => {
+                        world.enis[&owner].of(inside.pod).external
+                    }
                 }
-                (Policy::Keep | Policy::Block | Policy::Hide, None) => eni,
             }
-        } else {
-            eni
+            Some(_) | None => eni,
         };
         let outside = Outside {
             eni,

@@ -5,6 +5,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use towpath::bpf::{DatapathSettings, Path};
+use towpath::nat::Lookups;
 
 use crate::model::world::{Marks, Metadata, Settings};
 
@@ -155,8 +156,7 @@ impl Variant {
             service_nat: self.path == Path::ServiceNat,
             stack_capacity: self.stack as usize,
             ports: self.ports.to_vec(),
-            may_be_exempt: false,
-            may_be_elsewhere: false,
+            lookups: Lookups::NONE,
             inbound_capacity: self.inbound as usize,
             flow_capacity: self.capacity as usize,
         })

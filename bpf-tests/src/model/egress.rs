@@ -60,7 +60,7 @@ impl Passage<'_> {
         let settings = &self.world.settings;
         // What the stack sends it has carried.
         let by_notes = settings.service_nat && origin == Origin::Pod;
-        let looks_up = policy != Policy::Keep || settings.may_be_exempt;
+        let looks_up = policy != Policy::Keep || settings.lookups.exempt;
         match policy {
             Policy::Block => return Err(DropReason::MetadataBlocked.into()),
             Policy::Hide => return Err(DropReason::NoTranslationAddress.into()),

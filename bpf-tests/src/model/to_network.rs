@@ -72,7 +72,7 @@ impl Passage<'_> {
         let is_ours = |ports: &Ports| self.world.settings.has_port(ports.source);
         // Where pods have no flows, the host's ports are in nobody's way.
         let eni = eni.filter(|_| {
-            self.world.settings.may_be_exempt || is_translated(self.world, ip.destination)
+            self.world.settings.lookups.exempt || is_translated(self.world, ip.destination)
         });
         match (ports.filter(|(_, ports)| is_ours(ports)), eni) {
             (Some((protocol, ports)), Some(eni)) => self.claim(ip, eni, protocol, ports),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use towpath::nat::Lookups;
 
 /// An address of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,10 +156,8 @@ pub struct Settings {
     pub stack_capacity: usize,
     /// Our ports: first and last of each range.
     pub ports: Vec<(u16, u16)>,
-    /// Whether flows are looked up for packets that policy does not translate.
-    pub may_be_exempt: bool,
-    /// Whether flows are looked for at the ENI that another policy gave them.
-    pub may_be_elsewhere: bool,
+    /// Where flows are looked for that another policy may have made.
+    pub lookups: Lookups,
     /// Most inbound flows.
     pub inbound_capacity: usize,
     /// Most inbound flows of one endpoint.

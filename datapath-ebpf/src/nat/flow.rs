@@ -45,13 +45,15 @@ pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
         let found = nat_refresh(Mapping::to_register(Some(mapping)));
         Mapping::from_register(found)
     };
-    moved::find(tuple)
-        .and_then(at)
-        .or_else(|| other_first(request).and_then(at))
+    let found = moved::find(tuple).and_then(at);
+    if found.is_some() || !super::may_be_elsewhere() {
+        return found;
+    }
+    other_first(request).and_then(at)
 }
 
 /// The flow of a packet from the inside wherever it is, left as it is: an ICMP error keeps nothing
-/// alive (RFC 5508 REQ-4).
+/// alive (RFC 5508 REQ-4). The error may be for somebody to whom policy gives another ENI.
 #[inline(always)]
 pub(super) fn peek_anywhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
@@ -144,8 +146,7 @@ fn other_first(request: &Request) -> Option<Mapping> {
     } else {
         request.owner
     };
-    let is_other =
-        eni != request.eni && super::may_be_elsewhere() && !fault::has(Fault::PolicyChangeIgnored);
+    let is_other = eni != request.eni && !fault::has(Fault::PolicyChangeIgnored);
     is_other.then(|| first(&request.tuple, eni))
 }
 
