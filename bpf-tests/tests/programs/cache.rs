@@ -167,6 +167,25 @@ fn a_connections_end_is_told_and_what_comes_behind_it_is_served() {
 }
 
 #[test]
+fn a_slot_whose_connection_has_ended_goes_to_the_next_one_with_its_syn() {
+    let one_slot = towpath::bpf::DatapathSettings {
+        cache: 1,
+        ..settings()
+    };
+    for (end, is_served) in [(tcp::ACK, false), (END, true)] {
+        let mut programs = pinned(node_with(&one_slot));
+        open(&mut programs, &V4);
+        send(&mut programs, &segment(&V4, end));
+        let next = |flags| segment(&V4, flags).ports(50_001, 80);
+        send(&mut programs, &next(tcp::SYN));
+        let became = send(&mut programs, &next(tcp::ACK));
+        lose_flows(&programs, &V4);
+        assert_eq!(send(&mut programs, &next(tcp::ACK)), became);
+        assert_eq!(flows(&programs, &V4).is_empty(), is_served, "{end:#x}");
+    }
+}
+
+#[test]
 fn the_end_of_the_next_connection_on_the_same_ports_is_told_too() {
     let mut programs = pinned(node());
     for _ in 0..2 {

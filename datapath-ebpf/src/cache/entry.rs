@@ -28,9 +28,10 @@ pub(super) struct Entry {
     pub(super) growth: u32,
     /// By how much it does together with the TTL.
     pub(super) header_growth: u16,
-    /// TCP flags of which the next segment is to be told to the flow that a translation is of.
+    /// TCP flags of which the next segment is not served before the flow knows. Without FIN, this side of the
+    /// connection has ended.
     pub(super) watched: u8,
-    /// The ENI of that flow.
+    /// The ENI of the flow that a translation is of.
     pub(super) eni: u8,
     /// Of which hash the last packet was that would have had the slot.
     pub(super) candidate: u32,

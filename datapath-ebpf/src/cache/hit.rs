@@ -70,14 +70,14 @@ fn serve_frame(program: Program, packet: &mut Packet) -> Served {
         return Served::Not;
     }
     match seen::begin(packet) {
-        Some((front, ether_type::IPV4)) => serve_ip::<V4>(packet, front),
-        Some((front, ether_type::IPV6)) => serve_ip::<V6>(packet, front),
+        Some((front, ether_type::IPV4)) => serve_ip::<V4>(program, packet, front),
+        Some((front, ether_type::IPV6)) => serve_ip::<V6>(program, packet, front),
         Some(_) | None => Served::Not,
     }
 }
 
 #[inline(always)]
-fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
+fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Served {
     let Some(seen) = seen::look::<F>(packet, front) else {
         return Served::Not;
     };
@@ -86,11 +86,12 @@ fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
     };
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
-    if is_for::<F>(entry, &seen) && is_good(entry) {
+    let is_own = is_for::<F>(entry, &seen) && is_good(entry);
+    if is_own {
         if seen.ttl <= 1 || seen.largest > usize::from(entry.mtu) {
             return Served::Not;
         }
-        if entry.watched & seen.tcp_flags == 0 || tell::is_told(&seen) {
+        if entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen) {
             return match act::<F>(packet, &seen, entry) {
                 Ok(()) => Served::Done(u32::from(entry.counter)),
                 Err(_refused) => Served::Refused,
@@ -99,13 +100,13 @@ fn serve_ip<F: Plain>(packet: &mut Packet, front: Front) -> Served {
     }
     // A flow gets the slot with its second packet in a row that would have it: those with a single
     // packet drive nobody out, nor do two that would have it by turns. A connection, which has more
-    // than one, gets a slot at once that is nobody's or worthless, and no other with what opens it.
+    // than one, gets a slot at once that nobody needs, and no other with what opens it.
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
     let is_second = entry.candidate == seen.hash;
     if seen.tcp_flags & tcp::SYN == 0 {
         entry.candidate = seen.hash;
     }
-    if is_second || (is_connection && !is_good(entry)) {
+    if is_own || is_second || (is_connection && is_free(entry)) {
         keep::expect(entry, &seen);
         Served::Awaited
     } else {
@@ -127,6 +128,12 @@ fn is_good(entry: &Entry) -> bool {
     clock::now() < entry.until
         && (entry.stamp.generation == generation() || fault::has(Fault::StalePolicy))
         && entry.stamp.epoch == epoch::of(entry.stamp.group)
+}
+
+/// Whether nobody needs an entry any more.
+#[inline(always)]
+fn is_free(entry: &Entry) -> bool {
+    entry.watched & tcp::FIN == 0 || !is_good(entry)
 }
 
 /// Does to a packet what was done to those before it.

@@ -200,8 +200,8 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     };
     entry.header_growth = checksum::fold(hop_growth);
     let pending = work::read(work.pending());
-    // What opens a connection is looked at.
-    entry.watched = tcp::SYN | if is_opened_outside == 0 { 0 } else { tcp::FIN };
+    // What opens a connection is looked at. What this packet has shown itself, the flow knows.
+    entry.watched = tcp::SYN | (tcp::FIN & !pending.tcp_flags);
     if edit != u32::from(edit::NONE) {
         let from = if edit == u32::from(edit::SOURCE) {
             source
@@ -212,9 +212,9 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         put(&mut entry.to, &edit.to.words());
         entry.to_port = edit.to_port;
         entry.eni = pending.eni;
-        // Of what a SYN opens, the flow knows no acknowledgement yet.
+        // Of what a SYN opens, it knows no acknowledgement yet.
         let opens = pending.tcp_flags & tcp::SYN != 0;
-        entry.watched |= tcp::FIN | if opens { tcp::ACK } else { 0 };
+        entry.watched |= if opens { tcp::ACK } else { 0 };
         entry.growth = checksum::growth(from.words(), edit.to.words());
         entry.header_growth = checksum::fold(checksum::add(hop_growth, entry.growth));
     }

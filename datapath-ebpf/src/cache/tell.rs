@@ -1,6 +1,7 @@
-//! Telling the flow of a translation what a cached segment shows of its connection.
+//! Telling a flow what a cached segment shows of its connection.
 
 use datapath_common::abi::{Addr, FlowKey, PodTuple};
+use datapath_common::counter::Program;
 use datapath_common::fault::Fault;
 use datapath_common::headers::lanes;
 use datapath_common::progress::tcp;
@@ -16,15 +17,16 @@ use crate::work::{self, work};
 
 /// Whether the flow has been told of a segment whose entry is good. If not, the segment is to be looked at.
 #[inline(always)]
-pub(super) fn is_told(seen: &Seen) -> bool {
-    cache_tell(seen.hash, seen.tcp_flags.into()) != 0
+pub(super) fn is_told(program: Program, seen: &Seen) -> bool {
+    let is_from_outside = matches!(program, Program::FromNetwork);
+    cache_tell(seen.hash, seen.tcp_flags.into(), is_from_outside.into()) != 0
 }
 
 /// 1, or 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`is_told` gives a byte")]
-extern "C" fn cache_tell(hash: u32, tcp_flags: u32) -> u32 {
+extern "C" fn cache_tell(hash: u32, tcp_flags: u32, is_from_outside: u32) -> u32 {
     let Some(entry) = slot(hash) else {
         return 0;
     };
@@ -32,7 +34,7 @@ extern "C" fn cache_tell(hash: u32, tcp_flags: u32) -> u32 {
     let entry = unsafe { &mut *entry };
     let tcp_flags = tcp_flags as u8;
     let is_told = tcp_flags & tcp::SYN == 0
-        && (fault::has(Fault::NotTold) || tell(entry, tcp_flags).is_some());
+        && (fault::has(Fault::NotTold) || tell(entry, tcp_flags, is_from_outside).is_some());
     if is_told {
         entry.watched &= !tcp_flags;
     }
@@ -40,7 +42,7 @@ extern "C" fn cache_tell(hash: u32, tcp_flags: u32) -> u32 {
 }
 
 #[inline(always)]
-fn tell(entry: &Entry, tcp_flags: u8) -> Option<()> {
+fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
     let work = work().ok()?;
     let (source, destination) = if entry.kind & FAMILY == FAMILY_V4 {
         V4::ends(&entry.key.addresses)
@@ -62,7 +64,8 @@ fn tell(entry: &Entry, tcp_flags: u8) -> Option<()> {
             (source, source_port),
             destination_port,
         ),
-        _ => return None,
+        // What a pod sends untranslated is noted nowhere; what comes to its own address may be.
+        _ => return (is_from_outside == 0).then_some(()),
     };
     let key = FlowKey::new(entry.eni, protocol, remote.0, remote.1, port);
     work::write(work.flow(), key);
