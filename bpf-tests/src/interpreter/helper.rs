@@ -18,6 +18,7 @@ pub(super) enum Helper {
     MapUpdate,
     MapDelete,
     Random,
+    Cpu,
     StoreBytes,
     L4ChecksumReplace,
     LoadBytes,
@@ -34,11 +35,12 @@ pub(super) enum Helper {
 }
 
 /// All of them, by number.
-const HELPERS: [(i32, Helper, &str); 17] = [
+const HELPERS: [(i32, Helper, &str); 18] = [
     (1, Helper::MapLookup, "map_lookup_elem"),
     (2, Helper::MapUpdate, "map_update_elem"),
     (3, Helper::MapDelete, "map_delete_elem"),
     (7, Helper::Random, "get_prandom_u32"),
+    (8, Helper::Cpu, "get_smp_processor_id"),
     (9, Helper::StoreBytes, "skb_store_bytes"),
     (11, Helper::L4ChecksumReplace, "l4_csum_replace"),
     (26, Helper::LoadBytes, "skb_load_bytes"),
@@ -125,6 +127,7 @@ pub(super) fn call(
             removed.map_or_else(super::map::Refusal::code, |()| 0)
         }
         Helper::Random => return Ok(host.draw()),
+        Helper::Cpu => return Ok(0),
         Helper::Jiffies => return Ok(host.jiffies),
         // Nothing runs beside the program.
         Helper::Lock | Helper::Unlock => {

@@ -22,7 +22,9 @@ mod seen;
 mod tell;
 
 use aya_ebpf::Global;
-use aya_ebpf::btf_maps::{Array, PerCpuArray};
+use aya_ebpf::bindings::BPF_F_MMAPABLE;
+use aya_ebpf::btf_maps::Array;
+use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{CacheControl, DEFAULT_CACHE};
 
@@ -35,8 +37,13 @@ pub(crate) use keep::{Pending, Target, keep, leaves, rests_on, stays, translates
 #[unsafe(no_mangle)]
 static CACHE_ENTRIES: Global<u32> = Global::new(DEFAULT_CACHE);
 
+/// Memory that begins with a page, so that an entry lies in two lines of the processor's caches.
+const IN_PAGES: usize = BPF_F_MMAPABLE as usize;
+
+/// The entries of all CPUs, one CPU's behind another's. In an array of each CPU the kernel would look up first
+/// where an entry lies: a line of the processor's caches more, which the next one has to wait for.
 #[btf_map]
-static CACHE: PerCpuArray<Entry, { DEFAULT_CACHE as usize }> = PerCpuArray::new();
+static CACHE: Array<Entry, { DEFAULT_CACHE as usize }, IN_PAGES> = Array::new();
 
 #[btf_map]
 static CACHE_CONTROL: Array<CacheControl, 1> = Array::new();
@@ -53,8 +60,12 @@ fn is_on() -> bool {
     CACHE_ENTRIES.load() != 0
 }
 
-/// The slot of a hash.
+/// This CPU's slot of a hash.
 #[inline(always)]
 fn slot(hash: u32) -> Option<*mut Entry> {
-    CACHE.get_ptr_mut(hash & CACHE_ENTRIES.load().wrapping_sub(1))
+    let entries = CACHE_ENTRIES.load();
+    // SAFETY: the helper takes nothing.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let first = cpu.wrapping_mul(entries);
+    CACHE.get_ptr_mut(first.wrapping_add(hash & entries.wrapping_sub(1)))
 }

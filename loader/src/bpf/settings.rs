@@ -90,9 +90,15 @@ impl DatapathSettings {
             (map::INBOUND, self.inbound),
             (map::STACK, self.stack),
             // A map has an entry at least.
-            (map::CACHE, self.cache.max(1)),
+            (map::CACHE, self.cache.saturating_mul(cpus()).max(1)),
         ]
     }
+}
+
+/// CPUs that the node may have. Where nobody knows, the first one alone has a flow cache.
+fn cpus() -> u32 {
+    let cpus = aya::util::nr_cpus().ok();
+    cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1)
 }
 
 impl Default for DatapathSettings {
