@@ -78,9 +78,11 @@ pub(super) fn settle(request: &Request, result: i32) -> Result<Mapping, DropReas
             count(request, port);
             noted
         }
-        Ok(_faster) => {
+        Ok(faster) => {
             undo();
             quota::give_back(request.endpoint);
+            // It is to know of this packet, too.
+            let _is_there = flow::nat_refresh(Mapping::to_register(Some(faster)));
             noted
         }
         Err(reason) => {

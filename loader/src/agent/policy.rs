@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::cluster::{ServicesSource, Unenforced};
 use crate::follow::Followed;
 use crate::intent::ClusterServices;
+use crate::kernel::MapEntry;
 use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
 use crate::nat;
 use crate::object::Object;
@@ -146,21 +147,26 @@ impl PolicyWatch {
 
     /// The same for what is to be in the maps beside what was announced.
     pub(super) fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        // What else there is the endpoints' own objects do not tell for good.
+        let is_address =
+            |object: &&Object| matches!(object, Object::MapEntry(MapEntry::Address(..)));
+        let addresses = objects.iter().filter(is_address);
         match &self.told {
-            Some(told) => self.tell(Judge::clone(told).with(objects)),
+            Some(told) => self.tell(Judge::clone(told).with(addresses)),
             None => self.announce(objects),
         }
     }
 
     fn tell(&mut self, judge: Judge) -> Result<()> {
-        if self.told.as_deref() != Some(&judge) {
-            let judge = Arc::new(judge);
-            let told: Arc<dyn nat::FlowPolicy> = Arc::<Judge>::clone(&judge);
+        let judge = Arc::new(judge);
+        let told = self.told.as_deref();
+        if told.is_none_or(|told| judge.differs_from(told)) {
+            let policy: Arc<dyn nat::FlowPolicy> = Arc::<Judge>::clone(&judge);
             self.nat
-                .policy_changes(told)
+                .policy_changes(policy)
                 .context("have translated flows outlive a change of policy")?;
-            self.told = Some(judge);
         }
+        self.told = Some(judge);
         Ok(())
     }
 }
@@ -169,10 +175,10 @@ impl PolicyWatch {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use datapath_common::abi::DestinationClass;
+    use datapath_common::abi::{AddressEntry, DestinationClass, EndpointAddress};
+    use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
-    use crate::kernel::MapEntry;
 
     struct Count(Arc<AtomicUsize>);
 
@@ -207,6 +213,40 @@ mod tests {
         ] {
             watch.announce(objects).unwrap();
             assert_eq!(count.load(Ordering::Relaxed), told);
+        }
+    }
+
+    #[test]
+    fn of_an_endpoints_own_objects_only_a_change_of_its_address_is_told() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let nat = nat::Handle::new(Arc::new(Count(Arc::clone(&count)))).unwrap();
+        let mut watch = PolicyWatch::new(nat, MasqueradeSettings::default());
+        watch.announce(&BTreeSet::new()).unwrap();
+        let address = |eni, pool| {
+            let entry = AddressEntry::endpoint(EndpointAddress {
+                eni,
+                eni_ifindex: 2,
+                pool,
+                via_stack: false,
+                ifindex: 100,
+                mtu: 1500,
+                pod_mac: [0; 6],
+                host_mac: [0; 6],
+            });
+            Object::MapEntry(MapEntry::Address("10.0.1.65".parse().unwrap(), entry))
+        };
+        let net = "10.0.0.0/8".parse().unwrap();
+        let other = Object::MapEntry(MapEntry::Destination(net, DestinationClass::VPC));
+        let (masquerade, skip) = (PoolPolicy::Masquerade, PoolPolicy::Skip);
+        for (object, told) in [
+            (other, 2),
+            (address(0, masquerade), 2),
+            (address(0, masquerade), 2),
+            (address(2, masquerade), 3),
+            (address(2, skip), 4),
+        ] {
+            watch.announce_more(&BTreeSet::from([object])).unwrap();
+            assert_eq!(count.load(Ordering::Relaxed), told, "{object:?}");
         }
     }
 }

@@ -18,6 +18,14 @@ use crate::types::EniNumber;
 /// so it is ahead of them while they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judge {
+    rules: Rules,
+    /// Whose ENI's each endpoint's address is.
+    owners: BTreeMap<IpAddr, u8>,
+}
+
+/// What it goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rules {
     settings: MasqueradeSettings,
     destinations: BTreeMap<IpNet, DestinationClass>,
     /// What the pools of pods' addresses say, where they say anything.
@@ -32,30 +40,37 @@ impl Judge {
         objects: impl IntoIterator<Item = &'a Object>,
         settings: &MasqueradeSettings,
     ) -> Self {
-        let judge = Self {
+        let rules = Rules {
             settings: settings.clone(),
             destinations: BTreeMap::new(),
             pools: BTreeMap::new(),
             exits: BTreeMap::new(),
         };
-        judge.with(objects)
+        let owners = BTreeMap::new();
+        Self { rules, owners }.with(objects)
     }
 
     /// The judge of a node that is to have these objects as well.
     #[must_use]
     pub fn with<'a>(mut self, objects: impl IntoIterator<Item = &'a Object>) -> Self {
+        let rules = &mut self.rules;
         for object in objects {
             match object {
                 Object::MapEntry(MapEntry::Destination(net, class)) => {
-                    self.destinations.insert(*net, *class);
+                    rules.destinations.insert(*net, *class);
                 }
-                Object::MapEntry(MapEntry::Address(address, entry)) => match entry.pool() {
-                    PoolPolicy::Masquerade => {}
-                    other => drop(self.pools.insert(*address, other)),
-                },
+                Object::MapEntry(MapEntry::Address(address, entry)) => {
+                    if entry.is_endpoint() {
+                        self.owners.insert(*address, entry.eni());
+                    }
+                    match entry.pool() {
+                        PoolPolicy::Masquerade => {}
+                        other => drop(rules.pools.insert(*address, other)),
+                    }
+                }
                 Object::MapEntry(MapEntry::Eni(number, entry)) => {
                     let exits = (entry.v4().external, entry.v6().external);
-                    self.exits.insert(number.0, exits);
+                    rules.exits.insert(number.0, exits);
                 }
                 _ => {}
             }
@@ -65,14 +80,23 @@ impl Judge {
 }
 
 impl Judge {
+    /// Whether flows that were made while another judge was right may not be what this one has them be: by
+    /// other rules, or since the address of an endpoint is another ENI's.
+    pub fn differs_from(&self, other: &Self) -> bool {
+        let mut owners = self.owners.iter();
+        let is_moved = |(address, owner)| other.owners.get(address).is_some_and(|was| was != owner);
+        self.rules != other.rules || owners.any(is_moved)
+    }
+
     fn rule(&self, pod: IpAddr, remote: IpAddr) -> Ruling {
-        let class = longest(remote, |net| self.destinations.get(&net).copied());
+        let rules = &self.rules;
+        let class = longest(remote, |net| rules.destinations.get(&net).copied());
         let question = Question {
             flow: KnownFlow::None,
             destination: class.map_or(DestinationClass::NONE, |(_, class)| class),
-            pool: self.pools.get(&pod).copied().unwrap_or_default(),
-            is_on: self.settings.is_on(Family::of(remote)),
-            metadata: self.settings.metadata,
+            pool: rules.pools.get(&pod).copied().unwrap_or_default(),
+            is_on: rules.settings.is_on(Family::of(remote)),
+            metadata: rules.settings.metadata,
             opening: Opening::Opens,
         };
         rule(&question)
@@ -92,7 +116,7 @@ impl FlowPolicy for Judge {
         match self.rule(pod, remote) {
             Ruling::Translated(Exit::Primary) => EniNumber::PRIMARY.0,
             Ruling::Translated(Exit::External) | Ruling::Untranslated(_) | Ruling::Drop(_) => {
-                let exits = self.exits.get(&owner);
+                let exits = self.rules.exits.get(&owner);
                 exits.map_or(owner, |(v4, v6)| match Family::of(remote) {
                     Family::V4 => *v4,
                     Family::V6 => *v6,
@@ -102,7 +126,7 @@ impl FlowPolicy for Judge {
     }
 
     fn hides_pods(&self) -> bool {
-        self.pools.values().any(|pool| pool.is_always())
+        self.rules.pools.values().any(|pool| pool.is_always())
     }
 }
 
@@ -119,6 +143,8 @@ pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use datapath_common::abi::{AddressEntry, EndpointAddress};
+
     use crate::fixture::{host, intent, plug, pod_link};
     use crate::masquerade::ExternalPolicy;
     use crate::plan::plan;
@@ -180,6 +206,37 @@ mod tests {
         assert_ne!(after, before);
         assert!(of(&after, "10.0.1.65", "1.1.1.1"));
         assert!(!of(&after, "10.0.2.66", "1.1.1.1"));
+    }
+
+    #[test]
+    fn an_address_that_becomes_another_enis_differs_and_one_that_comes_or_goes_does_not() {
+        let entry = |eni| {
+            AddressEntry::endpoint(EndpointAddress {
+                eni,
+                eni_ifindex: 2,
+                pool: PoolPolicy::Masquerade,
+                via_stack: false,
+                ifindex: 100,
+                mtu: 1500,
+                pod_mac: [0; 6],
+                host_mac: [0; 6],
+            })
+        };
+        let judge = |eni: Option<u8>| {
+            let address = "10.0.1.65".parse().unwrap();
+            let object = |eni| Object::MapEntry(MapEntry::Address(address, entry(eni)));
+            let objects: Vec<_> = eni.map(object).into_iter().collect();
+            Judge::new(&objects, &MasqueradeSettings::default())
+        };
+        for (before, after, differs) in [
+            (Some(0), Some(2), true),
+            (Some(0), Some(0), false),
+            (Some(0), None, false),
+            (None, Some(0), false),
+        ] {
+            let is_it = judge(after).differs_from(&judge(before));
+            assert_eq!(is_it, differs, "{before:?} to {after:?}");
+        }
     }
 
     #[test]

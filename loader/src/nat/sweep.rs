@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use datapath_common::abi::{Addr, AddressEntry, PodTuple, ReapFlow, ReapNote, inbound_quota};
+use datapath_common::abi::{
+    Addr, AddressEntry, Flow, FlowKey, PodTuple, ReapFlow, ReapNote, inbound_quota,
+};
 
 use super::blocks::Blocks;
 use super::census::{Census, FlowKind};
@@ -96,6 +98,33 @@ pub struct Sweep {
     pub error: Option<String>,
     /// How long it took.
     pub took: Duration,
+}
+
+impl Sweep {
+    /// Counts a flow that policy would not make, or not so.
+    fn count_by_policy<T: Tables>(
+        &mut self,
+        around: &Surroundings,
+        pods: &mut Pods<'_, T>,
+        key: &FlowKey,
+        flow: &Flow,
+    ) {
+        let Some(policy) = &around.policy else {
+            return;
+        };
+        let (pod, remote) = (flow.pod.into(), key.remote.into());
+        let is_pods = FlowKind::of(flow.endpoint) == FlowKind::Pod;
+        // The host's flow at its own port needs no look-up to go on.
+        if (is_pods || key.port != flow.pod_port) && policy.is_exempt(pod, remote) {
+            self.exempt += 1;
+        }
+        if is_pods {
+            // Where nobody knows whose the address is, it may be elsewhere.
+            let owner = pods.owner(flow.pod, flow.endpoint);
+            let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
+            self.elsewhere += u64::from(!owner.is_some_and(is_there));
+        }
+    }
 }
 
 /// Sweeps, and what it keeps from one sweep to the next.
@@ -209,6 +238,9 @@ impl<T: Tables> Sweeper<T> {
             let is_lost = pods.has_lost(flow.pod, flow.endpoint);
             if is_lost {
                 sweep.lost.insert(flow.pod.into());
+            } else {
+                // A packet may come yet for one that is over.
+                sweep.count_by_policy(around, &mut pods, key, flow);
             }
             if judge.is_over(key, flow) {
                 let item = ReapFlow {
@@ -230,21 +262,6 @@ impl<T: Tables> Sweeper<T> {
             let kind = FlowKind::of(flow.endpoint);
             sweep.census.count(family, kind, flow_phase(key, flow));
             blocks.see(key);
-            let Some(policy) = &around.policy else {
-                return;
-            };
-            let (pod, remote) = (flow.pod.into(), key.remote.into());
-            // The host's flow at its own port needs no look-up to go on.
-            let is_changed = kind == FlowKind::Pod || key.port != flow.pod_port;
-            if is_changed && policy.is_exempt(pod, remote) {
-                sweep.exempt += 1;
-            }
-            if kind == FlowKind::Pod {
-                // Where nobody knows whose the address is, it may be.
-                let owner = pods.owner(flow.pod, flow.endpoint);
-                let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
-                sweep.elsewhere += u64::from(!owner.is_some_and(is_there));
-            }
         })?;
         pods.finish()?;
         Ok(ends)

@@ -160,12 +160,13 @@ impl<K: Kernel> Reconciler<K> {
                     Err(error) => return self.blind(progress, READING, &error),
                 },
             };
+            // Also where nothing is to be done: what was announced before may never have come about.
+            if let Err(error) = self.kernel.announce(&plan.objects) {
+                return self.blind(progress, "prepare a change", &error);
+            }
             let due = self.due(&plan, &mut progress);
             if due.is_empty() {
                 return self.finish(intent, plan, observed, progress);
-            }
-            if let Err(error) = self.kernel.announce(&plan.objects) {
-                return self.blind(progress, "prepare a change", &error);
             }
             self.apply(due, &observed, &mut progress).await;
         }

@@ -185,6 +185,15 @@ fn nothing_changes_before_it_could_be_announced() {
 }
 
 #[test]
+fn what_is_to_be_is_announced_where_nothing_is_to_be_done_too() {
+    let mut bench = Bench::settled();
+    bench.kernel().forbid = true;
+    let pass = bench.pass();
+    assert_eq!(pass.failures.len(), 1, "{:?}", pass.failures);
+    assert_eq!(pass.failures[0].step, "prepare a change");
+}
+
+#[test]
 fn what_others_undo_is_put_back_and_counted() {
     let mut bench = Bench::settled();
     let state = &mut bench.kernel().state;
