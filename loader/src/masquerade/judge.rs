@@ -82,6 +82,7 @@ impl Judge {
 impl Judge {
     /// Whether flows that were made while another judge was right may not be what this one has them be: by
     /// other rules, or since the address of an endpoint is another ENI's.
+    #[must_use]
     pub fn differs_from(&self, other: &Self) -> bool {
         let mut owners = self.owners.iter();
         let is_moved = |(address, owner)| other.owners.get(address).is_some_and(|was| was != owner);
