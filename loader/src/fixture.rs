@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
+use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 
 use crate::intent::{
@@ -102,6 +104,20 @@ pub(crate) fn intent() -> Intent {
         },
         policy: Policy::default(),
     }
+}
+
+/// What the datapath knows of an endpoint's address of an ENI.
+pub(crate) fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
+    AddressEntry::endpoint(EndpointAddress {
+        eni,
+        eni_ifindex: 2,
+        pool,
+        via_stack: false,
+        ifindex: 7,
+        mtu: 1500,
+        pod_mac: [2; 6],
+        host_mac: [2; 6],
+    })
 }
 
 pub(crate) fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {

@@ -127,6 +127,7 @@ pub(super) fn call(
             removed.map_or_else(super::map::Refusal::code, |()| 0)
         }
         Helper::Random => return Ok(host.draw()),
+        // Nothing runs on another one.
         Helper::Cpu => return Ok(0),
         Helper::Jiffies => return Ok(host.jiffies),
         // Nothing runs beside the program.

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::scene::received;
-use bpf_tests::testrun::{Input, PASS, Programs, REDIRECT};
+use bpf_tests::testrun::{Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::Program;
 use datapath_common::progress::{self, tcp};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
+use towpath::bpf::DatapathSettings;
 
 use crate::world::*;
 
@@ -31,6 +32,14 @@ fn pinned<T>(programs: T) -> T {
     programs
 }
 
+/// Settings with so many slots.
+fn with_cache(cache: u32) -> DatapathSettings {
+    DatapathSettings {
+        cache,
+        ..settings()
+    }
+}
+
 /// A segment of a pod's connection to the outside.
 fn segment(net: &Net, flags: u8) -> Frame {
     from_a(net, net.outside, Body::Tcp(10))
@@ -38,15 +47,21 @@ fn segment(net: &Net, flags: u8) -> Frame {
         .tcp(flags, 1)
 }
 
-fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
+/// What a program makes of a frame that a device has received.
+fn run(programs: &mut Programs, program: Program, device: Device, frame: &Frame) -> Output {
     let input = Input {
         frame: frame.bytes(),
-        ifindex: VETH_A.ifindex,
-        ingress_ifindex: VETH_A.ifindex,
+        ifindex: device.ifindex,
+        ingress_ifindex: device.ifindex,
         mark: 0,
         gso_size: 0,
     };
-    let output = programs.run(Program::FromEndpoint, &input).unwrap();
+    programs.run(program, &input).unwrap()
+}
+
+/// Has the pod send; what it becomes.
+fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
+    let output = run(programs, Program::FromEndpoint, VETH_A, frame);
     assert_eq!(output.code, REDIRECT);
     output.frame
 }
@@ -54,14 +69,8 @@ fn send(programs: &mut Programs, frame: &Frame) -> Vec<u8> {
 /// Sends what the outside answers with; what it becomes.
 fn receive(programs: &mut Programs, net: &Net, flags: u8) -> Vec<u8> {
     let frame = received(ENI_1, net.outside, net.snat[1], Body::Tcp(10));
-    let input = Input {
-        frame: frame.ports(80, 50_000).tcp(flags, 1).bytes(),
-        ifindex: ENI_1.ifindex,
-        ingress_ifindex: ENI_1.ifindex,
-        mark: 0,
-        gso_size: 0,
-    };
-    let output = programs.run(Program::FromNetwork, &input).unwrap();
+    let frame = frame.ports(80, 50_000).tcp(flags, 1);
+    let output = run(programs, Program::FromNetwork, ENI_1, &frame);
     assert_eq!(output.code, REDIRECT);
     output.frame
 }
@@ -168,12 +177,8 @@ fn a_connections_end_is_told_and_what_comes_behind_it_is_served() {
 
 #[test]
 fn a_slot_whose_connection_has_ended_goes_to_the_next_one_with_its_syn() {
-    let one_slot = towpath::bpf::DatapathSettings {
-        cache: 1,
-        ..settings()
-    };
     for (end, is_served) in [(tcp::ACK, false), (END, true)] {
-        let mut programs = pinned(node_with(&one_slot));
+        let mut programs = pinned(node_with(&with_cache(1)));
         open(&mut programs, &V4);
         send(&mut programs, &segment(&V4, end));
         let next = |flags| segment(&V4, flags).ports(50_001, 80);
@@ -202,11 +207,7 @@ fn the_end_of_the_next_connection_on_the_same_ports_is_told_too() {
 
 #[test]
 fn a_slot_that_is_anothers_goes_to_no_single_segment() {
-    let one_slot = towpath::bpf::DatapathSettings {
-        cache: 1,
-        ..settings()
-    };
-    let mut programs = pinned(node_with(&one_slot));
+    let mut programs = pinned(node_with(&with_cache(1)));
     let became = open(&mut programs, &V4);
     let other = segment(&V4, tcp::ACK).ports(50_001, 80);
     send(&mut programs, &segment(&V4, tcp::SYN).ports(50_001, 80));
@@ -254,21 +255,15 @@ fn what_is_too_big_for_the_owner_is_so_whichever_eni_the_flow_leaves_by() {
             frame.tcp(tcp::ACK, 1)
         };
         send(&mut programs, &large(OWNER_MTU as usize));
-        let input = Input {
-            frame: large(OWNER_MTU as usize + 1).bytes(),
-            ifindex: VETH_A.ifindex,
-            ingress_ifindex: VETH_A.ifindex,
-            mark: 0,
-            gso_size: 0,
-        };
-        let output = programs.run(Program::FromEndpoint, &input).unwrap();
+        let larger = large(OWNER_MTU as usize + 1);
+        let output = run(&mut programs, Program::FromEndpoint, VETH_A, &larger);
         assert_eq!(output.code, PASS, "it was served");
     }
 }
 
 #[test]
 fn what_opens_or_ends_a_connection_is_looked_at() {
-    for flags in [tcp::SYN, tcp::ACK | tcp::FIN, tcp::ACK | tcp::SYN] {
+    for flags in [tcp::SYN, END, tcp::ACK | tcp::SYN] {
         let mut programs = pinned(node());
         open(&mut programs, &V4);
         lose_flows(&programs, &V4);
@@ -300,10 +295,7 @@ fn what_is_cached_does_not_keep_a_flow_from_being_refreshed() {
 
 #[test]
 fn without_a_cache_every_packet_is_looked_at() {
-    let mut programs = node_with(&towpath::bpf::DatapathSettings {
-        cache: 0,
-        ..settings()
-    });
+    let mut programs = node_with(&with_cache(0));
     open(&mut programs, &V4);
     lose_flows(&programs, &V4);
     send(&mut programs, &segment(&V4, tcp::ACK));

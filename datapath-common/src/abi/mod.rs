@@ -76,7 +76,8 @@ pub mod map {
     /// The words (`u64`) of [`super::CACHE_GROUPS`] groups of flows. Added to by the programs; user space
     /// writes where it begins to count notes, and where it gives that up.
     pub const CACHE_EPOCHS: &str = "CACHE_EPOCHS";
-    /// What was decided a moment ago, for each CPU. Every load of the programs has its own.
+    /// What was decided a moment ago: the entries of one CPU behind another's. Every load of the programs has
+    /// its own.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
     pub const PINNED: [&str; 18] = [

@@ -245,7 +245,8 @@ fn segment(tcp_flags: u8, offset: u8) -> Option<TransportHeader> {
     })
 }
 
-/// The flags that have a bit in [`KNOWN`].
+/// The lowest flags, by which [`KNOWN`] goes: those that it asks for, and PSH among them, which makes no
+/// difference.
 const DECISIVE: u8 = 0x1f;
 
 /// A bit for each set of flags whose segments the cache knows: those of a connection that goes on, and those

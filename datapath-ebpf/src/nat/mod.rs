@@ -27,7 +27,7 @@ mod tables;
 
 use core::num::NonZeroU32;
 
-use datapath_common::abi::{Addr, HOST};
+use datapath_common::abi::{Addr, HOST, NatControl};
 
 pub(crate) use flow::{answered, peek_answered, tell};
 pub(crate) use note::Side;
@@ -43,8 +43,8 @@ use crate::maps;
 /// Number of the primary ENI.
 pub(crate) const PRIMARY: u8 = 0;
 
-/// What a flow looks like from the outside, in one register, and none is 0: of anything else, the compiler
-/// leaves parts unwritten where there is none, which the verifier does not take.
+/// What a flow looks like from the outside: one register, which is 0 where there is none. Of an option of
+/// several parts, the compiler leaves those of none unwritten, and the verifier refuses to have them copied.
 #[derive(Clone, Copy)]
 pub(crate) struct Mapping(NonZeroU32);
 
@@ -143,15 +143,16 @@ impl Inside {
 /// Whether packets that policy exempts may belong to translated flows.
 #[inline(always)]
 pub(crate) fn may_be_exempt() -> bool {
-    maps::NAT_CONTROL
-        .get(0)
-        .is_some_and(|control| control.may_be_exempt != 0)
+    control().is_some_and(|control| control.may_be_exempt != 0)
 }
 
 /// Whether flows may be at the ENI that another policy gave them.
 #[inline(always)]
 fn may_be_elsewhere() -> bool {
-    maps::NAT_CONTROL
-        .get(0)
-        .is_some_and(|control| control.may_be_elsewhere != 0)
+    control().is_some_and(|control| control.may_be_elsewhere != 0)
+}
+
+#[inline(always)]
+fn control() -> Option<&'static NatControl> {
+    maps::NAT_CONTROL.get(0)
 }

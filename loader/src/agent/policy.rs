@@ -147,7 +147,7 @@ impl PolicyWatch {
 
     /// The same for what is to be in the maps beside what was announced.
     pub(super) fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
-        // What else there is the endpoints' own objects do not tell for good.
+        // A plan of some endpoints does not know all of what else is to be.
         let is_address =
             |object: &&Object| matches!(object, Object::MapEntry(MapEntry::Address(..)));
         let addresses = objects.iter().filter(is_address);
@@ -175,10 +175,11 @@ impl PolicyWatch {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use datapath_common::abi::{AddressEntry, DestinationClass, EndpointAddress};
+    use datapath_common::abi::DestinationClass;
     use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
+    use crate::fixture::address_entry;
 
     struct Count(Arc<AtomicUsize>);
 
@@ -223,16 +224,7 @@ mod tests {
         let mut watch = PolicyWatch::new(nat, MasqueradeSettings::default());
         watch.announce(&BTreeSet::new()).unwrap();
         let address = |eni, pool| {
-            let entry = AddressEntry::endpoint(EndpointAddress {
-                eni,
-                eni_ifindex: 2,
-                pool,
-                via_stack: false,
-                ifindex: 100,
-                mtu: 1500,
-                pod_mac: [0; 6],
-                host_mac: [0; 6],
-            });
+            let entry = address_entry(eni, pool);
             Object::MapEntry(MapEntry::Address("10.0.1.65".parse().unwrap(), entry))
         };
         let net = "10.0.0.0/8".parse().unwrap();

@@ -144,9 +144,7 @@ pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datapath_common::abi::{AddressEntry, EndpointAddress};
-
-    use crate::fixture::{host, intent, plug, pod_link};
+    use crate::fixture::{address_entry, host, intent, plug, pod_link};
     use crate::masquerade::ExternalPolicy;
     use crate::plan::plan;
 
@@ -211,18 +209,7 @@ mod tests {
 
     #[test]
     fn an_address_that_becomes_another_enis_differs_and_one_that_comes_or_goes_does_not() {
-        let entry = |eni| {
-            AddressEntry::endpoint(EndpointAddress {
-                eni,
-                eni_ifindex: 2,
-                pool: PoolPolicy::Masquerade,
-                via_stack: false,
-                ifindex: 100,
-                mtu: 1500,
-                pod_mac: [0; 6],
-                host_mac: [0; 6],
-            })
-        };
+        let entry = |eni| address_entry(eni, PoolPolicy::Masquerade);
         let judge = |eni: Option<u8>| {
             let address = "10.0.1.65".parse().unwrap();
             let object = |eni| Object::MapEntry(MapEntry::Address(address, entry(eni)));

@@ -353,8 +353,8 @@ enum Known {
     There(Option<u8>),
 }
 
-/// Which endpoints are gone, and whose the addresses of the others are. Each is looked up when its first flow is met, and so after the flow
-/// was made: an endpoint that has come since is never taken for one that is gone.
+/// Which endpoints are gone, and whose the addresses of the others are. Each is looked up when its first flow
+/// is met, and so after the flow was made: an endpoint that has come since is never taken for one that is gone.
 struct Pods<'a, T> {
     tables: &'a T,
     endpoints: Option<&'a BTreeSet<IpAddr>>,

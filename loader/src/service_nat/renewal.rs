@@ -93,14 +93,14 @@ fn put(notes: &impl Notes, now: u64, entry: &Entry) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use datapath_common::masquerade::PoolPolicy;
     use std::cell::RefCell;
     use std::collections::{BTreeMap, BTreeSet};
 
-    use datapath_common::abi::EndpointAddress;
+    use datapath_common::masquerade::PoolPolicy;
 
     use super::*;
     use crate::conntrack::Tuple;
+    use crate::fixture::address_entry;
 
     #[derive(Default)]
     struct Maps {
@@ -114,16 +114,7 @@ mod tests {
         }
 
         fn address(&self, address: IpAddr) -> Result<Option<AddressEntry>> {
-            let entry = AddressEntry::endpoint(EndpointAddress {
-                eni: 0,
-                eni_ifindex: 2,
-                pool: PoolPolicy::Masquerade,
-                via_stack: false,
-                ifindex: 7,
-                mtu: 1500,
-                pod_mac: [2; 6],
-                host_mac: [2; 6],
-            });
+            let entry = address_entry(0, PoolPolicy::Masquerade);
             Ok(self.pods.borrow().contains(&address).then_some(entry))
         }
 
