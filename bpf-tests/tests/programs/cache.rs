@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::scene::received;
 use bpf_tests::testrun::{Input, Output, PASS, Programs, REDIRECT};
-use datapath_common::abi::{Addr, EniAddresses, EniEntry, Flow, FlowKey, map};
+use datapath_common::abi::{Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::Program;
 use datapath_common::progress::{self, tcp};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -140,6 +140,28 @@ fn a_connection_is_served_once_its_flow_knows_that_it_goes_on() {
         assert_eq!(send(&mut programs, &segment(&net, tcp::ACK)), out);
         assert_eq!(receive(&mut programs, &net, tcp::ACK), back);
         assert_eq!(flows(&programs, &net), [], "it was looked at");
+    }
+}
+
+/// Without what is known of the pod's address, a segment that is looked at is dropped.
+#[test]
+fn all_of_a_connection_but_what_opens_it_is_served() {
+    for net in [V4, V6] {
+        let mut programs = pinned(node());
+        send(&mut programs, &segment(&net, tcp::SYN));
+        receive(&mut programs, &net, tcp::SYN | tcp::ACK);
+        let addresses = programs.table::<Addr, AddressEntry>(map::ADDRESSES);
+        let addresses = addresses.unwrap();
+        let entry = addresses.get(&net.a.into()).unwrap().unwrap();
+        // Behind the cache's back.
+        addresses.lose(&net.a.into()).unwrap();
+        for flags in [tcp::ACK, tcp::ACK, END, tcp::ACK] {
+            send(&mut programs, &segment(&net, flags));
+            receive(&mut programs, &net, flags);
+        }
+        addresses.put(&net.a.into(), &entry).unwrap();
+        let ended = GOES_ON | progress::FIN;
+        assert_eq!(shown(&programs, &net), (ended, ended));
     }
 }
 
