@@ -57,7 +57,8 @@ pub enum Deed {
 
 impl Deed {
     /// The program: instructions as include/uapi/linux/bpf.h has them.
-    fn instructions(self) -> Vec<u64> {
+    #[must_use]
+    pub fn instructions(self) -> Vec<u64> {
         // `r0 = verdict; exit`. What passes on is TCX_NEXT, which is TC_ACT_UNSPEC too.
         let end = |verdict: u32| [u64::from(verdict) << 32 | 0xb7, 0x95];
         match self {
@@ -219,19 +220,24 @@ impl ForeignProgram {
             kind: BPF_STATS_RUN_TIME,
         };
         let stats = bpf_fd(BPF_ENABLE_STATS, &stats)?;
-        Self::load_with(name, folder, deed, Some(stats))
+        Self::load_with(name, folder, &deed.instructions(), Some(stats))
     }
 
-    /// The same without having its runs counted, which would slow every program down.
+    /// The same with instructions of the caller's, and without having its runs counted, which would slow
+    /// every program down.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn load_uncounted(name: &str, folder: &Path, deed: Deed) -> Result<Self> {
-        Self::load_with(name, folder, deed, None)
+    pub fn load_uncounted(name: &str, folder: &Path, instructions: &[u64]) -> Result<Self> {
+        Self::load_with(name, folder, instructions, None)
     }
 
-    fn load_with(name: &str, folder: &Path, deed: Deed, stats: Option<OwnedFd>) -> Result<Self> {
-        let instructions = deed.instructions();
+    fn load_with(
+        name: &str,
+        folder: &Path,
+        instructions: &[u64],
+        stats: Option<OwnedFd>,
+    ) -> Result<Self> {
         let license = CString::new("GPL")?;
         let mut prog_name = [0; 16];
         for (slot, byte) in prog_name.iter_mut().take(15).zip(name.bytes()) {

@@ -1,14 +1,22 @@
-//! A node whose programs do nothing but redirect: what is left of the cost is the kernel's.
+//! Nodes whose programs do the least that any could: what is left of the cost is the kernel's.
 //!
-//! The pod has the ENI's MAC, so that what comes for it needs no rewriting, and its gateway is a
-//! permanent neighbour. Nothing is looked at: the programs are right for the one pod's IPv4 alone.
+//! One only redirects, the other masquerades, too. The pod has the ENI's MAC, so that what comes for it needs
+//! no rewriting, and its gateway is a permanent neighbour. Nothing is looked at: the programs are right for the
+//! one pod's IPv4 alone.
 
-use anyhow::{Context as _, Result};
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, bail};
 use towpath::intent::Family;
 
+use super::by_hand::{self, Ends};
 use super::kernel;
 use super::site::{ENI, Expected, Site, Traffic};
 use crate::fabric::program::{Deed, ForeignProgram, Hook, Position};
+use crate::testrun::assembled::{Kind, OwnMap};
+
+/// Room for as many flows as our table has by default.
+const FLOWS: usize = datapath_common::abi::DEFAULT_FLOWS_V4 as usize;
 
 /// The node; its programs go with it.
 #[derive(Debug)]
@@ -18,14 +26,49 @@ pub struct Floor {
     _programs: Vec<ForeignProgram>,
 }
 
+/// What programs make of what the pod sends, and of what the ENI receives.
+struct Both {
+    out: Vec<u64>,
+    back: Vec<u64>,
+}
+
 /// A node that only redirects.
 ///
 /// # Errors
 /// When something cannot be set up, or packets do not leave as they should.
 pub fn floor() -> Result<Floor> {
+    let make = |out: Deed, back: Deed, _ends| {
+        Ok(Both {
+            out: out.instructions(),
+            back: back.instructions(),
+        })
+    };
+    let floor = node(Traffic::Exempt, make);
+    floor.context("a floor that redirects")
+}
+
+/// A node that masquerades what the pod sends beyond the VPC, and no more: a flow is an entry in a table like
+/// ours, found by both directions. Its port is free by assumption; nothing is counted, no state kept.
+///
+/// # Errors
+/// As [`floor`].
+pub fn masquerading() -> Result<Floor> {
+    // The programs hold it once they are loaded.
+    let flows = OwnMap::new(Kind::Hash, (by_hand::KEY_SIZE, by_hand::VALUE_SIZE), FLOWS)?;
+    let make = |out, back, ends| {
+        Ok(Both {
+            out: by_hand::out(&flows, ends, out),
+            back: by_hand::back(&flows, ends, back),
+        })
+    };
+    node(Traffic::Masqueraded, make).context("a floor that masquerades")
+}
+
+fn node(traffic: Traffic, make: impl FnOnce(Deed, Deed, Ends) -> Result<Both>) -> Result<Floor> {
     let (fabric, pod) = kernel::bare()?;
     let eni = fabric.eni(ENI)?;
     let (device, gateway) = (eni.device(), eni.gateway_v4());
+    let own = eni.own_address(Family::V4);
     let host = kernel::connect(&fabric, &pod, Some(eni.mac.to_string()))?;
     let links = fabric.vpc.router.ip_json("link show dev eni1")?;
     let router = links[0]["address"].as_str().context("the router's MAC")?;
@@ -40,27 +83,36 @@ pub fn floor() -> Result<Floor> {
         ifindex: index(&device)?,
         gateway,
     };
+    let to_pod = Deed::RedirectPeer(index(&host)?);
+    let (IpAddr::V4(inside), Some(IpAddr::V4(outside))) = (pod.address(Family::V4), own) else {
+        bail!("the pod and the ENI have IPv4 addresses");
+    };
+    let Both { out, back } = make(to_network, to_pod, Ends { inside, outside })?;
     let folder = fabric.pin_root();
     let folder = folder.parent().context("the fabric's bpffs")?;
     let mut programs = Vec::new();
-    for (name, deed, at) in [
-        ("floor_out", to_network, (host.as_str(), Hook::Ingress)),
+    for (name, instructions, at) in [
+        ("floor_out", out, (host.as_str(), Hook::Ingress)),
         // Ours has a program there too, for what the host sends.
-        ("floor_pass", Deed::Pass, (device.as_str(), Hook::Egress)),
         (
-            "floor_in",
-            Deed::RedirectPeer(index(&host)?),
-            (device.as_str(), Hook::Ingress),
+            "floor_pass",
+            Deed::Pass.instructions(),
+            (device.as_str(), Hook::Egress),
         ),
+        ("floor_in", back, (device.as_str(), Hook::Ingress)),
     ] {
-        let mut program = ForeignProgram::load_uncounted(name, folder, deed)?;
+        let mut program = ForeignProgram::load_uncounted(name, folder, &instructions)?;
         program.attach_tcx_at(&fabric.node, at, Position::Last)?;
         programs.push(program);
     }
     let mut site = Site::new(fabric, pod)?;
+    let source = match traffic {
+        Traffic::Exempt => inside,
+        Traffic::Masqueraded => outside,
+    };
     let expected = Expected {
-        traffic: Traffic::Exempt,
-        source: site.pod.address(Family::V4),
+        traffic,
+        source: source.into(),
         eni: ENI,
     };
     site.prove(&[expected])?;

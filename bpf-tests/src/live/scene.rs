@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::floor::{Floor, floor};
+use super::floor::{floor, masquerading};
 use super::kernel::{self, Population};
 use super::lane::Lane;
 use super::ours::{self, Size};
@@ -27,6 +27,8 @@ pub enum Way {
     },
     /// Programs that only redirect; nothing is translated.
     Floor,
+    /// Programs that masquerade in as few steps as there can be.
+    MasqueradingFloor,
     /// A process on the node itself.
     Direct,
 }
@@ -74,10 +76,14 @@ fn compare_once(populations: &[usize], effort: Effort, pass: usize) -> Result<Sa
         interrupt::check()?;
         ours.push((service_nat, ours::site(OURS, service_nat)?));
     }
-    let Floor { site: floor, .. } = &floor().context("the floor")?;
+    let (floor, masquerading) = (floor()?, masquerading()?);
     let mut lanes = vec![
-        (Way::Floor, floor.lane(Traffic::Exempt)),
-        (Way::Direct, floor.direct()?),
+        (Way::Floor, floor.site.lane(Traffic::Exempt)),
+        (
+            Way::MasqueradingFloor,
+            masquerading.site.lane(Traffic::Masqueraded),
+        ),
+        (Way::Direct, floor.site.direct()?),
     ];
     for (pods, site) in &kernels {
         lanes.push((Way::Kernel(*pods), site.lane(Traffic::Exempt)));

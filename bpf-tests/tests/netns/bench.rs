@@ -16,7 +16,12 @@ const EFFORT: Effort = Effort {
 fn every_way_does_every_operation() {
     let pods = 5;
     let samples = compare(&[pods], EFFORT).unwrap();
-    let mut ways = vec![Way::Floor, Way::Direct, Way::Kernel(pods)];
+    let mut ways = vec![
+        Way::Floor,
+        Way::MasqueradingFloor,
+        Way::Direct,
+        Way::Kernel(pods),
+    ];
     for traffic in Traffic::ALL {
         ways.push(Way::VpcCni(pods, traffic));
         ways.extend([false, true].map(|service_nat| Way::Ours {

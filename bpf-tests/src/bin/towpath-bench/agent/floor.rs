@@ -30,8 +30,11 @@ pub(super) fn measure(size: &Size) -> Result<Vec<Row>> {
             "link add host{number} type veth peer name pod{number} netns {peer}"
         ))?;
         made.push(millis(start.elapsed()));
-        let mut program =
-            ForeignProgram::load_uncounted(&format!("floor{number}"), &folder, Deed::Pass)?;
+        let mut program = ForeignProgram::load_uncounted(
+            &format!("floor{number}"),
+            &folder,
+            &Deed::Pass.instructions(),
+        )?;
         let start = Instant::now();
         program.attach_tcx(&host, &format!("host{number}"), Position::Last)?;
         attached.push(millis(start.elapsed()));

@@ -79,9 +79,13 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
         let cost = samples.cost(Way::Floor, operation);
         rows.put(name, Unit::Nanoseconds, cost, None);
     }
-    for operation in Operation::ALL {
-        let of = (Way::Direct, Way::Floor);
-        rows.ratio("direct / floor", of, operation, None);
+    for (name, way) in [
+        ("direct / floor", Way::Direct),
+        ("masquerading floor / floor", Way::MasqueradingFloor),
+    ] {
+        for operation in Operation::ALL {
+            rows.ratio(name, (way, Way::Floor), operation, None);
+        }
     }
     // The targets are for nodes without service NAT, as everything is that they are compared with.
     for (service_nat, suffix, target) in [
@@ -114,14 +118,15 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
                 rows.ratio(&name, of, operation, target);
             }
         }
-        // The same with service NAT, and what no datapath is better than: the floor translates
-        // nothing. Only where there is a target.
+        // The same with service NAT, and what no datapath is better than, which translates nothing, or
+        // nothing but addresses. Only where there is a target.
         for (name, way) in [
             (
                 "masqueraded, service NAT on",
                 ours(true, Traffic::Masqueraded),
             ),
             ("floor", Way::Floor),
+            ("masquerading floor", Way::MasqueradingFloor),
         ] {
             let name = format!("{name} / VPC CNI's masqueraded with {with}");
             for operation in [Operation::UdpOneWay, Operation::TcpConnection] {
