@@ -1,7 +1,10 @@
 //! Loading: which pinned maps may be adopted, and the programs.
 
 use std::collections::BTreeMap;
+use std::iter;
+use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -94,16 +97,18 @@ pub(super) fn check_adoption(
     pins: &Pins,
     settings: &DatapathSettings,
 ) -> Result<()> {
+    let pinned = |name: &&str| pins.map(name).exists();
+    // To parse the object takes a millisecond or two of a cold start.
+    if !map::PINNED.iter().any(pinned) {
+        return Ok(());
+    }
     let object = aya_obj::Object::parse(object).context("cannot parse the eBPF object")?;
-    for name in map::PINNED {
+    for name in map::PINNED.into_iter().filter(pinned) {
         let path = pins.map(name);
         let wanted = object
             .maps
             .get(name)
             .with_context(|| format!("the eBPF object has no map {name}"))?;
-        if !path.exists() {
-            continue;
-        }
         let mut wanted = Shape::of_object(wanted, settings.capacity(name));
         let differences = match MapInfo::from_pin(&path) {
             Ok(info) => {
@@ -183,6 +188,16 @@ impl Loaded {
     }
 }
 
+/// The programs in the order of what it takes to verify them, so that none of the long ones comes last, when the
+/// other CPUs have nothing more to do.
+const DEAREST_FIRST: [&str; 5] = [
+    Program::FromEndpoint.name(),
+    Program::ToNetwork.name(),
+    Program::FromNetwork.name(),
+    Program::ToEndpoint.name(),
+    config::program::REAPER,
+];
+
 /// The programs that this agent loaded.
 pub(super) struct Programs {
     attached: BTreeMap<Program, Loaded>,
@@ -190,19 +205,25 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Hands every program to the kernel, all at the same time: it verifies each on the CPU of who
-    /// asks, and that is what loading takes its time for. An error carries the verifier's log.
+    /// Hands every program to the kernel, one on each CPU at a time: it verifies each on the CPU of who asks,
+    /// and that is what loading takes its time for. An error carries the verifier's log.
     pub(super) fn load(ebpf: &mut Ebpf) -> Result<Self> {
+        let programs = ebpf.programs_mut();
+        let mut programs: Vec<_> = programs.map(|(name, p)| (name.to_owned(), p)).collect();
+        programs.sort_by_key(|(name, _)| DEAREST_FIRST.iter().position(|dear| dear == name));
+        let workers = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers = workers.min(programs.len());
+        let queue = Mutex::new(programs.into_iter());
+        let next = || queue.lock().ok()?.next();
+        let work = || -> Vec<_> {
+            let programs = iter::from_fn(next);
+            let loaded = programs.map(|(name, p)| (Loaded::load(p, &name), name));
+            loaded.map(|(loaded, name)| (name, loaded)).collect()
+        };
         let mut loaded: BTreeMap<String, Result<Loaded>> = thread::scope(|scope| {
-            let threads: Vec<_> = ebpf
-                .programs_mut()
-                .map(|(name, program)| {
-                    let name = name.to_owned();
-                    scope.spawn(move || (Loaded::load(program, &name), name))
-                })
-                .collect();
-            let ended = threads.into_iter().map(|thread| match thread.join() {
-                Ok((loaded, name)) => (name, loaded),
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let ended = threads.into_iter().flat_map(|thread| match thread.join() {
+                Ok(loaded) => loaded,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
             ended.collect()
