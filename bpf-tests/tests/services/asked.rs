@@ -56,7 +56,7 @@ impl Asked {
 
     /// Opens a connection, and sees that the right server has the right client.
     pub(crate) fn open(&self, scene: &Scene) -> Result<Session> {
-        let session = Session::open(scene.place(self.client, self.family())?, 0, self.to)?;
+        let session = Session::open(scene.place(self.client, self.family())?, scene.client_port(), self.to)?;
         self.check(scene, session.own()?, session.seen())?;
         Ok(session)
     }
@@ -74,7 +74,7 @@ impl Asked {
             }
             Transport::Udp => {
                 let place = scene.place(self.client, self.family())?;
-                let asker = Asker::open(place, 0, self.to)?;
+                let asker = Asker::open(place, scene.client_port(), self.to)?;
                 let own = asker.socket().local_addr()?;
                 for bytes in [SMALL, LARGE, SMALL] {
                     let seen = asker.ask(bytes).with_context(label)?;

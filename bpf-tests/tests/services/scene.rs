@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -29,6 +30,8 @@ pub(crate) const MTU: u32 = 1500;
 const PODS: usize = 2;
 /// The first of the host ports.
 const FIRST_HOST_PORT: u16 = 7000;
+/// The first of the clients' ports: above all servers' and host ports, below node ports.
+const FIRST_CLIENT_PORT: u16 = 10_000;
 /// How long the agent may take to see rules, and to load other programs for them.
 const SEEN: Duration = Duration::from_secs(30);
 /// A TTL of the metadata service's answers that reaches pods, as a hop limit of 2 has it.
@@ -125,6 +128,7 @@ pub(crate) struct Scene {
     servers: BTreeMap<(Site, Family), Echo>,
     services: BTreeMap<(Which, Policy, Family), Service>,
     pods: Vec<((u8, usize), Arc<Pod>)>,
+    clients: AtomicU16,
     pub(crate) fabric: Fabric,
 }
 
@@ -206,6 +210,7 @@ impl Scene {
             servers: BTreeMap::new(),
             services: BTreeMap::new(),
             pods,
+            clients: AtomicU16::new(FIRST_CLIENT_PORT),
             fabric,
         };
         let added = [Site::LocalDns, Site::ClusterDns, Site::Identity];
@@ -343,6 +348,13 @@ impl Scene {
         let found = self.pods.iter().find(|(at, _)| *at == (eni, index));
         let (_, pod) = found.with_context(|| format!("no pod {index} of ENI {eni}"))?;
         Ok(pod)
+    }
+
+    /// A port that no client has had. The kernel gives a flow another port where one of another
+    /// destination, which is long over, had the same way back: what a server has to see would depend on
+    /// which ports sockets happen to get.
+    pub(crate) fn client_port(&self) -> u16 {
+        self.clients.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A site's end of a flow.

@@ -37,8 +37,8 @@ fn ask_once(
 ) -> Result<SocketAddr> {
     let place = scene.place(client, Family::of(to.ip()))?;
     match transport {
-        Transport::Tcp => Ok(Session::open(place, 0, to)?.seen()),
-        Transport::Udp => Asker::open(place, 0, to)?.ask(1),
+        Transport::Tcp => Ok(Session::open(place, scene.client_port(), to)?.seen()),
+        Transport::Udp => Asker::open(place, scene.client_port(), to)?.ask(1),
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn narrow(scene: &Scene, family: Family, transport: Transport) -> Res
                 asked.carry(scene, Transport::Tcp)?;
                 scene.forget_pods_routes()?;
                 let place = scene.place(asked.client, family)?;
-                let asker = Asker::open(place, 0, asked.to)?;
+                let asker = Asker::open(place, scene.client_port(), asked.to)?;
                 asker.ask(usize::try_from(NARROW)? + 20)?;
             }
             asked.carry(scene, transport)
