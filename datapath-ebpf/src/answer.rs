@@ -68,14 +68,26 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
     // which of them it is.
     if inside.is_host() {
         if inside.port != found.port {
-            edit(packet, &found.answer, ip.destination, inside.port, None)?;
+            edit(
+                packet,
+                work,
+                &found.answer,
+                (ip.destination, inside.port),
+                None,
+            )?;
         }
         return Ok(Verdict::HostReturned);
     }
     let pod = endpoint(inside)?;
     cache::translates(work, eni);
     let outer = Some(Side::Destination);
-    edit(packet, &found.answer, inside.pod, inside.port, outer)?;
+    edit(
+        packet,
+        work,
+        &found.answer,
+        (inside.pod, inside.port),
+        outer,
+    )?;
     deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
 }
 
@@ -84,14 +96,14 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
 #[inline(always)]
 fn edit(
     packet: &mut Packet,
+    work: Parts,
     answer: &Answer,
-    to: Addr,
-    to_port: u16,
+    to: (Addr, u16),
     outer: Option<Side>,
 ) -> Result<(), DropReason> {
     match answer {
-        Answer::Packet(ports) => rewrite(packet, ports, Side::Destination, to, to_port),
-        Answer::Quoted => icmp_error::rewrite_error(packet, Side::Source, to, to_port, outer),
+        Answer::Packet(ports) => rewrite(packet, work, ports, Side::Destination, to),
+        Answer::Quoted => icmp_error::rewrite_error(packet, work, Side::Source, to, outer),
     }
 }
 
@@ -100,7 +112,7 @@ fn edit(
 fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, DropReason> {
     let ip = work::read(work.ip());
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet, work) {
             Ok(Transport::Ports(ports)) => ports,
             Ok(Transport::Error) => return Ok(quoted(packet, work, eni)),
             Ok(Transport::None) | Err(_) => return Ok(None),
@@ -131,7 +143,7 @@ fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, Drop
 #[inline(always)]
 fn quoted(packet: &Packet, work: Parts, eni: u8) -> Option<Found> {
     let ip = work::read(work.ip());
-    let inner = icmp_error::inner(packet).ok().flatten()?;
+    let inner = icmp_error::inner(packet, work).ok().flatten()?;
     let port = inner.source_port;
     if inner.source != ip.destination || !nat::in_range(port) {
         return None;

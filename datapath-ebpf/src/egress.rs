@@ -138,13 +138,13 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
         Action::Translate(ports, mapping) => {
             let (exit, snat) = exit(version, mapping.eni())?;
             cache::translates(work, mapping.eni());
-            rewrite(packet, &ports, Place::Source, snat, mapping.port())?;
+            rewrite(packet, work, &ports, Place::Source, (snat, mapping.port()))?;
             (exit, Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
             let (exit, snat) = exit(version, mapping.eni())?;
             let (side, port, outer) = (Place::Destination, mapping.port(), Some(Place::Source));
-            icmp_error::rewrite_error(packet, side, snat, port, outer)?;
+            icmp_error::rewrite_error(packet, work, side, (snat, port), outer)?;
             (exit, Verdict::Translated)
         }
         Action::Take(way) => {
@@ -153,7 +153,8 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
             return verdict.ok_or(DropReason::HelperFailed);
         }
     };
-    out(packet, version, exit, eni(owner)?.mtu(), (origin, verdict))
+    let limit = eni(owner)?.mtu();
+    out(packet, work, exit, limit, (origin, verdict))
 }
 
 /// An ENI by its number.
@@ -210,7 +211,7 @@ fn action(
     }
     let ports = match ip.fragment {
         Piece::Whole | Piece::First => {
-            let read = transport::read(packet);
+            let read = transport::read(packet, work);
             if goes_by_notes(origin) && !matches!(read, Ok(Transport::Ports(_))) {
                 fragment::note_portless(ip)?;
             }
@@ -346,7 +347,7 @@ fn error(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     leaving.question.opening = Opening::Belongs;
-    let inner = match (icmp_error::inner(packet), ruling) {
+    let inner = match (icmp_error::inner(packet, work), ruling) {
         (Ok(inner), _) => inner,
         // A cut quote is like a cut packet.
         (Err(_), Ruling::Untranslated(_)) => None,
@@ -405,11 +406,12 @@ pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, A
 #[inline(always)]
 fn out(
     packet: &mut Packet,
-    version: Version,
+    work: Parts,
     eni: &EniEntry,
     limit: u32,
     (origin, verdict): (Origin, Verdict),
 ) -> Result<Verdict, DropReason> {
+    let version = work::read(work.ip()).version;
     match origin {
         Origin::Pod => version.decrement_ttl(packet)?,
         Origin::Stack if packet.ifindex() == eni.ifindex() => {
@@ -425,7 +427,7 @@ fn out(
         packet.set_mark(Mark::done());
     }
     let hop = version.next_hop(eni);
-    cache::leaves(eni, hop, limit);
+    cache::leaves(work, eni, hop, limit);
     redirect::to_neighbour(eni.ifindex(), &hop)?;
     Ok(verdict)
 }

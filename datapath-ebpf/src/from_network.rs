@@ -21,7 +21,7 @@ use crate::packet::Packet;
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::way::{self, Way};
-use crate::work::{Step, work};
+use crate::work::{Parts, Step, work};
 
 /// Decides on a frame from an ENI.
 #[inline(always)]
@@ -121,11 +121,12 @@ fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), 
     if !ip.version.is_masqueraded() || !matches!(endpoint.pool(), PoolPolicy::Masquerade) {
         return Ok(());
     }
+    let work = work()?;
     let is_tcp = ip.protocol == protocol::TCP;
     let ports = if is_tcp {
         last_word(packet, ip)
     } else {
-        opening(packet, ip)
+        opening(packet, work, ip)
     };
     let Some(ports) = ports else {
         return Ok(());
@@ -143,7 +144,7 @@ fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), 
         policy: endpoint.eni(),
         owner: endpoint.eni(),
     };
-    nat::ask(work()?, tuple, sender, ports.tcp_flags);
+    nat::ask(work, tuple, sender, ports.tcp_flags);
     if is_tcp {
         nat::see_inbound();
         Ok(())
@@ -154,14 +155,14 @@ fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), 
 
 /// The ports of a packet from the outside that opens a flow.
 #[inline(always)]
-fn opening(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn opening(packet: &mut Packet, work: Parts, ip: &Ip) -> Option<Ports> {
     let may_open = !fault::has(Fault::InboundIgnored)
         && matches!(ip.fragment, Piece::Whole | Piece::First)
         && egress::is_translated(ip.source);
     if !may_open {
         return None;
     }
-    match transport::read(packet) {
+    match transport::read(packet, work) {
         Ok(Transport::Ports(ports)) if matches!(ports.opening, Opening::Opens) => Some(ports),
         _ => None,
     }

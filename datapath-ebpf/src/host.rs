@@ -55,7 +55,7 @@ fn decide(packet: &mut Packet) -> Result<Verdict, DropReason> {
 #[inline(always)]
 fn with_ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
     let ports = match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet, work) {
             Ok(Transport::Ports(ports)) => ports,
             Ok(Transport::Error) => return host_error(packet, work, ip),
             Ok(Transport::None) | Err(_) => return Ok(Verdict::FromHost),
@@ -117,7 +117,13 @@ fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Ver
     if mapping.port() == ports.source || fault::has(Fault::HostPortKept) {
         return Ok(Verdict::HostClaimed);
     }
-    rewrite(packet, ports, Side::Source, ip.source, mapping.port())?;
+    rewrite(
+        packet,
+        work,
+        ports,
+        Side::Source,
+        (ip.source, mapping.port()),
+    )?;
     Ok(Verdict::HostTranslated)
 }
 
@@ -125,7 +131,7 @@ fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Ver
 /// translated back; the receiver knows the flow by its translation.
 #[inline(always)]
 fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, DropReason> {
-    let Ok(Some(inner)) = icmp_error::inner(packet) else {
+    let Ok(Some(inner)) = icmp_error::inner(packet, work) else {
         return Ok(Verdict::FromHost);
     };
     let Some(pod) = maps::address(inner.destination).filter(|entry| entry.is_endpoint()) else {
@@ -146,7 +152,7 @@ fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     };
     let (_, snat) = egress::exit(ip.version, mapping.eni())?;
     let (side, port) = (Side::Destination, mapping.port());
-    icmp_error::rewrite_error(packet, side, snat, port, None)?;
+    icmp_error::rewrite_error(packet, work, side, (snat, port), None)?;
     Ok(Verdict::HostTranslated)
 }
 

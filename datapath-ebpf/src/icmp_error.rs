@@ -81,9 +81,9 @@ impl Inner {
 /// Reads what an ICMP error quotes; `None` when that has no ports, or is a later fragment. The IP
 /// header of the error is the one that is kept.
 #[inline(always)]
-pub(crate) fn inner(packet: &Packet) -> Result<Option<&'static Inner>, DropReason> {
+pub(crate) fn inner(packet: &Packet, work: Parts) -> Result<Option<&'static Inner>, DropReason> {
     match error_read(packet.skb()) {
-        IS_SOME => Ok(Some(work::read(work()?.inner()))),
+        IS_SOME => Ok(Some(work::read(work.inner()))),
         0 => Ok(None),
         number => Err(reason(number)),
     }
@@ -94,9 +94,9 @@ pub(crate) fn inner(packet: &Packet) -> Result<Option<&'static Inner>, DropReaso
 #[inline(always)]
 pub(crate) fn rewrite_error(
     packet: &mut Packet,
+    work: Parts,
     side: Side,
-    to: Addr,
-    to_port: u16,
+    (to, to_port): (Addr, u16),
     outer: Option<Side>,
 ) -> Result<(), DropReason> {
     let edit = Edit {
@@ -105,7 +105,7 @@ pub(crate) fn rewrite_error(
         to_port,
         outer,
     };
-    work::write(work()?.edit(), edit);
+    work::write(work.edit(), edit);
     from_number(error_rewrite(packet.skb()))
 }
 

@@ -25,12 +25,11 @@ pub(crate) use crate::family::Side;
 #[inline(always)]
 pub(crate) fn rewrite(
     packet: &mut Packet,
+    work: Parts,
     ports: &Ports,
     side: Side,
-    to: Addr,
-    to_port: u16,
+    (to, to_port): (Addr, u16),
 ) -> Result<(), DropReason> {
-    let work = work()?;
     work::write(work.ports(), *ports);
     let edit = Edit {
         side,

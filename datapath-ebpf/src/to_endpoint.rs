@@ -14,7 +14,7 @@ use crate::packet::Packet;
 use crate::settings;
 use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
-use crate::work::work;
+use crate::work::{Parts, work};
 
 /// Decides on a frame to a pod.
 #[inline(always)]
@@ -49,7 +49,8 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     if maps::destination(ip.source).contains(DestinationClass::SERVICE) {
         return Ok(Verdict::ToPod);
     }
-    let Some(ports) = ports(packet, ip) else {
+    let work = work()?;
+    let Some(ports) = ports(packet, work, ip) else {
         return Ok(Verdict::ToPod);
     };
     let tuple = PodTuple::new(
@@ -64,7 +65,6 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
         policy: pod.eni(),
         owner: pod.eni(),
     };
-    let work = work()?;
     nat::ask(work, tuple, sender, ports.tcp_flags);
     nat::note_stack(work, Side::Outside, ingress(packet))?;
     Ok(Verdict::Noted)
@@ -78,9 +78,9 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 
 /// The ports of a packet of a flow. A later fragment's flow has been noted with the first.
 #[inline(always)]
-fn ports(packet: &mut Packet, ip: &Ip) -> Option<Ports> {
+fn ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Option<Ports> {
     match ip.fragment {
-        Piece::Whole | Piece::First => match transport::read(packet) {
+        Piece::Whole | Piece::First => match transport::read(packet, work) {
             Ok(Transport::Ports(ports)) => Some(ports),
             Ok(Transport::Error | Transport::None) | Err(_) => None,
         },

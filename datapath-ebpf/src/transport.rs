@@ -96,11 +96,11 @@ impl Ports {
 /// Reads the transport header of a packet that is no later fragment, and whose IP header is the one
 /// that is kept.
 #[inline(always)]
-pub(crate) fn read(packet: &Packet) -> Result<Transport, DropReason> {
+pub(crate) fn read(packet: &Packet, work: Parts) -> Result<Transport, DropReason> {
     match transport(packet.skb()) {
         NONE => Ok(Transport::None),
         ERROR => Ok(Transport::Error),
-        PORTS => Ok(Transport::Ports(*work::read(work()?.ports()))),
+        PORTS => Ok(Transport::Ports(*work::read(work.ports()))),
         number => Err(reason(number)),
     }
 }

@@ -115,7 +115,7 @@ fn is_reused(ip: &Ip, ports: &Ports) -> bool {
 /// The way of an ICMP error: that of the flow that it quotes.
 #[inline(always)]
 fn of_error(packet: &Packet, side: Side) -> Way {
-    let Ok(Some(_inner)) = icmp_error::inner(packet) else {
+    let Ok(Some(_inner)) = work().and_then(|work| icmp_error::inner(packet, work)) else {
         return Way::Direct;
     };
     match nat::stack_quoted(side) {

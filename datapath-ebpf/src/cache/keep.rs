@@ -83,7 +83,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
 /// ports. To be called before the flow is looked at.
 #[inline(always)]
 pub(crate) fn rests_on(tuple: &PodTuple) {
-    let Some(entry) = awaited() else {
+    let Some(entry) = work().ok().and_then(awaited) else {
         return;
     };
     let group = group_of(tuple);
@@ -100,8 +100,8 @@ pub(crate) fn translates(work: Parts, eni: u8) {
 
 /// The entry of the packet that is being looked at.
 #[inline(always)]
-fn awaited() -> Option<&'static mut Entry> {
-    let pending = work::read(work().ok()?.pending());
+fn awaited(work: Parts) -> Option<&'static mut Entry> {
+    let pending = work::read(work.pending());
     if pending.is_wanted == 0 {
         return None;
     }
@@ -111,31 +111,28 @@ fn awaited() -> Option<&'static mut Entry> {
 
 /// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
-pub(crate) fn leaves(eni: &EniEntry, hop: NextHop, limit: u32) {
-    target(Target {
+pub(crate) fn leaves(work: Parts, eni: &EniEntry, hop: NextHop, limit: u32) {
+    let target = Target {
         exit: exit::GATEWAY,
         skips_masquerade: false,
         device: eni.ifindex(),
         mtu: limit,
         hop,
-    });
+    };
+    work::write(work.target(), target);
 }
 
 /// Notes that a packet goes into the namespace of an endpoint.
 #[inline(always)]
 pub(crate) fn stays(endpoint: &AddressEntry) {
     let [first, second, third]: [u32; 3] = transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
-    target(Target {
+    let target = Target {
         exit: exit::PEER,
         skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
         device: endpoint.ifindex(),
         mtu: endpoint.mtu(),
         hop: [first, second, third, 0, 0],
-    });
-}
-
-#[inline(always)]
-fn target(target: Target) {
+    };
     if let Ok(work) = work() {
         work::write(work.target(), target);
     }
@@ -169,7 +166,7 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     let Ok(work) = work() else {
         return 0;
     };
-    let Some(entry) = awaited() else {
+    let Some(entry) = awaited(work) else {
         return 0;
     };
     let target = work::read(work.target());

@@ -4,7 +4,6 @@
 //! would take more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::abi::HOST;
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
@@ -26,7 +25,7 @@ pub(super) enum First {
 #[inline(always)]
 pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     if let Err(reason) = quota::take(request.endpoint) {
-        stats::count(NatStat::Failed, request.tuple.remote.is_v4());
+        count_failed(request);
         return Err(reason);
     }
     claim_first(skb, request).map_err(|reason| refuse(request, reason))
@@ -45,7 +44,7 @@ fn claim_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReas
     let mapping = request.at(candidate);
     match Refusal::of(claim(skb, candidate)) {
         Ok(()) => {
-            count(request, candidate);
+            let _done = nat_opened();
             return Ok(First::Open(mapping));
         }
         Err(Refusal::Exists) => {}
@@ -75,7 +74,7 @@ pub(super) fn settle(request: &Request, result: i32) -> Result<Mapping, DropReas
     let noted = moved::note(request, mapping);
     match noted {
         Ok(at) if at.port() == mapping.port() && at.eni() == mapping.eni() => {
-            count(request, port);
+            let _done = nat_opened();
             noted
         }
         Ok(faster) => {
@@ -106,23 +105,42 @@ fn undo() {
 #[inline(always)]
 fn refuse(request: &Request, reason: DropReason) -> DropReason {
     quota::give_back(request.endpoint);
-    stats::count(NatStat::Failed, request.tuple.remote.is_v4());
+    count_failed(request);
     reason
 }
 
-/// Counts a flow that got a port.
 #[inline(always)]
-fn count(request: &Request, port: u16) {
-    let is_v4 = request.tuple.remote.is_v4();
+fn count_failed(request: &Request) {
+    let _done = nat_failed(request.tuple.remote.is_v4().into());
+}
+
+// What counts are functions, since it is done in several places: the time that the kernel takes to load a
+// program grows with its calls for an array's entry.
+
+/// Counts a flow that could not be opened; gives 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_failed(is_v4: u32) -> u32 {
+    stats::count(NatStat::Failed, is_v4 != 0);
+    0
+}
+
+/// Counts the flow of the attempt, which got its port; gives 0.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn nat_opened() -> u32 {
+    let Some(attempt) = attempt() else {
+        return 0;
+    };
+    let is_v4 = attempt.key.remote.is_v4();
     stats::count(NatStat::Allocated, is_v4);
-    if port == request.tuple.pod_port {
+    if attempt.has_own_port() {
         stats::count(NatStat::Kept, is_v4);
     }
-    if request.endpoint == HOST {
+    if attempt.is_host {
         stats::count(NatStat::Host, is_v4);
     }
-    let tries = attempt().map_or(0, |attempt| attempt.tries);
-    let needed = match tries {
+    let needed = match attempt.tries {
         0..=1 => NatStat::Tries1,
         2..=5 => NatStat::Tries5,
         6..=16 => NatStat::Tries16,
@@ -130,4 +148,5 @@ fn count(request: &Request, port: u16) {
         _ => NatStat::TriesMore,
     };
     stats::count(needed, is_v4);
+    0
 }

@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
     /// Ports tried.
     pub(super) tries: u32,
     pod_port: u16,
-    is_host: bool,
+    pub(super) is_host: bool,
     /// Whether the port has been looked for already, and no flow had it.
     is_vacant: bool,
     /// Of the search: which block comes next, and how many in a row had no port.
@@ -83,6 +83,12 @@ impl Attempt {
         unsafe { &mut *(&raw mut self.flow).cast::<Flow>() }
     }
 
+    /// Whether the port is the one on the inside.
+    #[inline(always)]
+    pub(super) fn has_own_port(&self) -> bool {
+        self.key.port == self.pod_port
+    }
+
     /// The key of a block of the destination.
     #[inline(always)]
     pub(super) fn block_key(&self, number: u8) -> PortBlockKey {
@@ -119,7 +125,7 @@ fn at(skb: *mut __sk_buff, attempt: &mut Attempt, port: u16) -> i32 {
         return Refusal::EXISTS;
     }
     // A packet of the host comes from the socket that has its own port.
-    let is_own = attempt.is_host && port == attempt.pod_port;
+    let is_own = attempt.is_host && attempt.has_own_port();
     let (key, snat) = (&attempt.key, attempt.snat);
     if !is_own && host_socket::has(skb, key, snat, &mut attempt.socket) {
         return Refusal::EXISTS;

@@ -54,37 +54,27 @@ fn make(number: u8) -> Option<()> {
     }
 }
 
-/// Ports at a time.
-const BYTE: u32 = 8;
+// The verifier follows each round of a loop: what it does is a function of its own, which it looks at once.
 
-// The verifier follows each round of a loop: two short ones, each a function of its own, have fewer than
-// one over all ports.
 /// A bit for each port that is used, of 32 from this one on.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_used(first: u32) -> u32 {
     let mut used = 0;
-    for byte in 0..u32::BITS / BYTE {
-        let shift = byte * BYTE;
-        used |= nat_used_byte(first.wrapping_add(shift)) << shift;
+    for index in 0..u32::BITS {
+        used |= (nat_is_used(first.wrapping_add(index)) & 1) << index;
     }
     used
 }
 
-/// The same for [`BYTE`] ports.
+/// 1 if a flow has the port, or 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`make` gives a port")]
-extern "C" fn nat_used_byte(first: u32) -> u32 {
-    let Some(attempt) = attempt() else {
-        return 0;
-    };
-    let mut used = 0;
-    for index in 0..BYTE {
-        attempt.key.port = (first.wrapping_add(index) as u16).to_be();
-        if FLOWS.find(&attempt.key).is_some() {
-            used |= 1 << index;
-        }
-    }
-    used
+extern "C" fn nat_is_used(port: u32) -> u32 {
+    let is_used = attempt().is_some_and(|attempt| {
+        attempt.key.port = (port as u16).to_be();
+        FLOWS.find(&attempt.key).is_some()
+    });
+    is_used.into()
 }
