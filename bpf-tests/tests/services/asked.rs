@@ -56,7 +56,11 @@ impl Asked {
 
     /// Opens a connection, and sees that the right server has the right client.
     pub(crate) fn open(&self, scene: &Scene) -> Result<Session> {
-        let session = Session::open(scene.place(self.client, self.family())?, scene.client_port(), self.to)?;
+        let session = Session::open(
+            scene.place(self.client, self.family())?,
+            scene.client_port(),
+            self.to,
+        )?;
         self.check(scene, session.own()?, session.seen())?;
         Ok(session)
     }
