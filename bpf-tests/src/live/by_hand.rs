@@ -1,6 +1,12 @@
 //! Masquerade in as few steps as there can be, by instructions: a look-up, for a new flow an insertion, an
-//! address, the TTL and the checksums. For whole IPv4 packets without options, of TCP and UDP, of one pod.
+//! address, the TTL and the checksums; and, if wanted, what has to be looked at in between. For whole IPv4
+//! packets without options, of TCP and UDP, of one pod.
 
+mod checks;
+#[cfg(test)]
+mod tests;
+
+use std::mem;
 use std::net::Ipv4Addr;
 
 use datapath_common::checksum;
@@ -9,6 +15,8 @@ use crate::fabric::program::Deed;
 use crate::testrun::asm::{self, STACK, helper};
 use crate::testrun::assembled::OwnMap;
 
+pub(super) use checks::Checks;
+
 /// Who is who.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
@@ -16,6 +24,8 @@ pub(super) struct Ends {
     pub(super) inside: Ipv4Addr,
     /// The one that takes its place.
     pub(super) outside: Ipv4Addr,
+    /// The pod's device on the host.
+    pub(super) device: u32,
 }
 
 /// The remote's address, its port, the pod's, the protocol.
@@ -55,19 +65,42 @@ const NEW: i16 = KEY - 48;
 const _: () = assert!(VALUE_SIZE == 48);
 
 /// What the pod sends: to be sent on by a deed.
-pub(super) fn out(flows: &OwnMap, ends: Ends, deed: Deed) -> Vec<u64> {
+pub(super) fn out(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Deed) -> Vec<u64> {
     let mut code = Code::new();
     code.look_up(flows, DESTINATION, [DESTINATION_PORT, SOURCE_PORT]);
-    code.insert_if_none(flows);
+    let known = code.jump_on(asm::jump_unless_equal(0, 0, 0));
+    match checks {
+        None => {
+            code.clear_new();
+            code.insert(flows);
+            code.land(known);
+        }
+        Some(checks) => {
+            checks.may_open(&mut code, ends);
+            code.clear_new();
+            checks.fill_new(&mut code, ends);
+            code.insert(flows);
+            let past = code.jump_on(asm::jump(0));
+            code.land(known);
+            Checks::is_senders(&mut code);
+            checks.see(&mut code);
+            code.land(past);
+            checks.count(&mut code);
+        }
+    }
     code.replace(SOURCE, ends.inside, ends.outside);
     code.finish(deed)
 }
 
 /// What answers it.
-pub(super) fn back(flows: &OwnMap, ends: Ends, deed: Deed) -> Vec<u64> {
+pub(super) fn back(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Deed) -> Vec<u64> {
     let mut code = Code::new();
     code.look_up(flows, SOURCE, [SOURCE_PORT, DESTINATION_PORT]);
     code.leave_if(asm::jump_if_equal(0, 0, 0));
+    if let Some(checks) = checks {
+        checks.see(&mut code);
+        checks.count(&mut code);
+    }
     code.replace(DESTINATION, ends.outside, ends.inside);
     code.finish(deed)
 }
@@ -75,17 +108,20 @@ pub(super) fn back(flows: &OwnMap, ends: Ends, deed: Deed) -> Vec<u64> {
 /// The context is in R6, the packet's start in R7, the place of its checksum in R8 and the flags for that
 /// in R9.
 struct Code {
-    code: Vec<u64>,
+    instructions: Vec<u64>,
     /// Jumps to the end, whose offset is not known yet.
     leaves: Vec<usize>,
+    /// The same to where the packet is dropped.
+    drops: Vec<usize>,
 }
 
 impl Code {
     /// Looks whether the packet is one for the program.
     fn new() -> Self {
         let mut code = Self {
-            code: Vec::new(),
+            instructions: Vec::new(),
             leaves: Vec::new(),
+            drops: Vec::new(),
         };
         code.add(&[
             asm::mov(6, 1),
@@ -113,12 +149,29 @@ impl Code {
     }
 
     fn add(&mut self, instructions: &[u64]) {
-        self.code.extend(instructions);
+        self.instructions.extend(instructions);
+    }
+
+    /// A jump whose offset is not known yet: its place, for [`Self::land`].
+    fn jump_on(&mut self, jump: u64) -> usize {
+        self.instructions.push(jump);
+        self.instructions.len() - 1
+    }
+
+    /// Has a jump lead to what comes next.
+    fn land(&mut self, at: usize) {
+        let offset = u64::try_from(self.instructions.len() - at - 1).unwrap_or_default();
+        self.instructions[at] |= offset << 16;
     }
 
     fn leave_if(&mut self, jump: u64) {
-        self.leaves.push(self.code.len());
-        self.code.push(jump);
+        let at = self.jump_on(jump);
+        self.leaves.push(at);
+    }
+
+    fn drop_if(&mut self, jump: u64) {
+        let at = self.jump_on(jump);
+        self.drops.push(at);
     }
 
     /// Looks the flow up: of a remote's address, its port and the pod's.
@@ -140,14 +193,17 @@ impl Code {
         ]);
     }
 
-    /// Puts the flow in where there is none.
-    fn insert_if_none(&mut self, flows: &OwnMap) {
+    /// Makes a value of zeros.
+    fn clear_new(&mut self) {
         let zeros = (NEW..KEY).step_by(8);
-        let mut insert: Vec<_> = zeros
-            .map(|at| asm::store_double_imm(STACK, at, 0))
-            .collect();
-        insert.extend(asm::map(1, flows.fd()));
-        insert.extend([
+        self.instructions
+            .extend(zeros.map(|at| asm::store_double_imm(STACK, at, 0)));
+    }
+
+    /// Puts the flow in, with that value.
+    fn insert(&mut self, flows: &OwnMap) {
+        self.add(&asm::map(1, flows.fd()));
+        self.add(&[
             asm::mov(2, STACK),
             asm::add_imm(2, KEY.into()),
             asm::mov(3, STACK),
@@ -155,9 +211,6 @@ impl Code {
             asm::mov_imm(4, NOEXIST),
             asm::call(helper::MAP_UPDATE),
         ]);
-        let past = i16::try_from(insert.len()).unwrap_or_default();
-        self.add(&[asm::jump_unless_equal(0, 0, past)]);
-        self.add(&insert);
     }
 
     /// Puts an address in another's place, and lowers the TTL.
@@ -190,13 +243,19 @@ impl Code {
 
     /// Ends with a deed. What the program is not for, it passes on.
     fn finish(mut self, deed: Deed) -> Vec<u64> {
-        self.code.extend(deed.instructions());
-        let end = self.code.len();
-        for at in self.leaves {
-            let offset = u64::try_from(end - at - 1).unwrap_or_default();
-            self.code[at] |= offset << 16;
+        self.instructions.extend(deed.instructions());
+        for (jumps, deed) in [
+            (mem::take(&mut self.leaves), Deed::Pass),
+            (mem::take(&mut self.drops), Deed::Drop),
+        ] {
+            // The verifier takes no instructions that nothing leads to.
+            if !jumps.is_empty() {
+                for at in jumps {
+                    self.land(at);
+                }
+                self.instructions.extend(deed.instructions());
+            }
         }
-        self.code.extend(Deed::Pass.instructions());
-        self.code
+        self.instructions
     }
 }

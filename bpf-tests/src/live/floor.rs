@@ -1,15 +1,15 @@
 //! Nodes whose programs do the least that any could: what is left of the cost is the kernel's.
 //!
-//! One only redirects, the other masquerades, too. The pod has the ENI's MAC, so that what comes for it needs
-//! no rewriting, and its gateway is a permanent neighbour. Nothing is looked at: the programs are right for the
-//! one pod's IPv4 alone.
+//! One only redirects, one masquerades, too, and one looks before that at what nobody may leave out. The pod has
+//! the ENI's MAC, so that what comes for it needs no rewriting, and its gateway is a permanent neighbour. The
+//! programs are right for the one pod's IPv4 alone.
 
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail};
 use towpath::intent::Family;
 
-use super::by_hand::{self, Ends};
+use super::by_hand::{self, Checks, Ends};
 use super::kernel;
 use super::site::{ENI, Expected, Site, Traffic};
 use crate::fabric::program::{Deed, ForeignProgram, Hook, Position};
@@ -27,9 +27,11 @@ pub struct Floor {
 }
 
 /// What programs make of what the pod sends, and of what the ENI receives.
-struct Both {
+struct Both<T> {
     out: Vec<u64>,
     back: Vec<u64>,
+    /// What has to be there until they are loaded.
+    tables: T,
 }
 
 /// A node that only redirects.
@@ -41,6 +43,7 @@ pub fn floor() -> Result<Floor> {
         Ok(Both {
             out: out.instructions(),
             back: back.instructions(),
+            tables: (),
         })
     };
     let floor = node(Traffic::Exempt, make);
@@ -53,18 +56,35 @@ pub fn floor() -> Result<Floor> {
 /// # Errors
 /// As [`floor`].
 pub fn masquerading() -> Result<Floor> {
-    // The programs hold it once they are loaded.
-    let flows = OwnMap::new(Kind::Hash, (by_hand::KEY_SIZE, by_hand::VALUE_SIZE), FLOWS)?;
-    let make = |out, back, ends| {
-        Ok(Both {
-            out: by_hand::out(&flows, ends, out),
-            back: by_hand::back(&flows, ends, back),
-        })
-    };
-    node(Traffic::Masqueraded, make).context("a floor that masquerades")
+    translating(|_ends| Ok(None)).context("a floor that masquerades")
 }
 
-fn node(traffic: Traffic, make: impl FnOnce(Deed, Deed, Ends) -> Result<Both>) -> Result<Floor> {
+/// The same with what nobody may leave out: whose packet it is, where to, whether its port is free, how many
+/// flows there may be, for how long, and how many packets there were.
+///
+/// # Errors
+/// As [`floor`].
+pub fn checking() -> Result<Floor> {
+    let checks = |ends| Checks::new(ends).map(Some);
+    translating(checks).context("a floor that masquerades and checks")
+}
+
+fn translating(checks: impl FnOnce(Ends) -> Result<Option<Checks>>) -> Result<Floor> {
+    node(Traffic::Masqueraded, |out, back, ends| {
+        let flows = OwnMap::new(Kind::Hash, (by_hand::KEY_SIZE, by_hand::VALUE_SIZE), FLOWS)?;
+        let checks = checks(ends)?;
+        Ok(Both {
+            out: by_hand::out(&flows, ends, checks.as_ref(), out),
+            back: by_hand::back(&flows, ends, checks.as_ref(), back),
+            tables: (flows, checks),
+        })
+    })
+}
+
+fn node<T>(
+    traffic: Traffic,
+    make: impl FnOnce(Deed, Deed, Ends) -> Result<Both<T>>,
+) -> Result<Floor> {
     let (fabric, pod) = kernel::bare()?;
     let eni = fabric.eni(ENI)?;
     let (device, gateway) = (eni.device(), eni.gateway_v4());
@@ -83,11 +103,21 @@ fn node(traffic: Traffic, make: impl FnOnce(Deed, Deed, Ends) -> Result<Both>) -
         ifindex: index(&device)?,
         gateway,
     };
-    let to_pod = Deed::RedirectPeer(index(&host)?);
+    let pods_device = index(&host)?;
+    let to_pod = Deed::RedirectPeer(pods_device);
     let (IpAddr::V4(inside), Some(IpAddr::V4(outside))) = (pod.address(Family::V4), own) else {
         bail!("the pod and the ENI have IPv4 addresses");
     };
-    let Both { out, back } = make(to_network, to_pod, Ends { inside, outside })?;
+    let ends = Ends {
+        inside,
+        outside,
+        device: pods_device,
+    };
+    let Both {
+        out,
+        back,
+        tables: _tables,
+    } = make(to_network, to_pod, ends)?;
     let folder = fabric.pin_root();
     let folder = folder.parent().context("the fabric's bpffs")?;
     let mut programs = Vec::new();

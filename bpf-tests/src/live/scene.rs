@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 
-use super::floor::{floor, masquerading};
+use super::floor::{checking, floor, masquerading};
 use super::kernel::{self, Population};
 use super::lane::Lane;
 use super::ours::{self, Size};
@@ -29,6 +29,8 @@ pub enum Way {
     Floor,
     /// Programs that masquerade in as few steps as there can be.
     MasqueradingFloor,
+    /// The same, with the checks that nobody may leave out.
+    CheckingFloor,
     /// A process on the node itself.
     Direct,
 }
@@ -76,13 +78,14 @@ fn compare_once(populations: &[usize], effort: Effort, pass: usize) -> Result<Sa
         interrupt::check()?;
         ours.push((service_nat, ours::site(OURS, service_nat)?));
     }
-    let (floor, masquerading) = (floor()?, masquerading()?);
+    let (floor, masquerading, checking) = (floor()?, masquerading()?, checking()?);
     let mut lanes = vec![
         (Way::Floor, floor.site.lane(Traffic::Exempt)),
         (
             Way::MasqueradingFloor,
             masquerading.site.lane(Traffic::Masqueraded),
         ),
+        (Way::CheckingFloor, checking.site.lane(Traffic::Masqueraded)),
         (Way::Direct, floor.site.direct()?),
     ];
     for (pods, site) in &kernels {

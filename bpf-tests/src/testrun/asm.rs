@@ -32,6 +32,8 @@ instructions! {
     add(dst: u8, src: u8) = 0x0f, dst, src, 0, 0;
     /// `dst += imm`.
     add_imm(dst: u8, imm: i32) = 0x07, dst, 0, 0, imm;
+    /// `dst -= src`.
+    subtract(dst: u8, src: u8) = 0x1f, dst, src, 0, 0;
     /// `dst *= imm`, of 32 bits.
     multiply_half(dst: u8, imm: i32) = 0x24, dst, 0, 0, imm;
     /// `dst ^= src`.
@@ -62,6 +64,10 @@ instructions! {
     store_word_imm(dst: u8, off: i16, imm: i32) = 0x62, dst, 0, off, imm;
     /// `*(u64 *)(dst + off) = imm`.
     store_double_imm(dst: u8, off: i16, imm: i32) = 0x7a, dst, 0, off, imm;
+    /// `*(u64 *)(dst + off) += src`, atomically.
+    atomic_add_double(dst: u8, src: u8, off: i16) = 0xdb, dst, src, off, 0;
+    /// `goto off`.
+    jump(off: i16) = 0x05, 0, 0, off, 0;
     /// `if dst > src goto off`.
     jump_if_above(dst: u8, src: u8, off: i16) = 0x2d, dst, src, off, 0;
     /// `if dst != src goto off`.
@@ -104,6 +110,14 @@ pub mod helper {
     pub const L4_CSUM_REPLACE: i32 = 11;
     /// Goes on with another program.
     pub const TAIL_CALL: i32 = 12;
+    /// Finds a socket of UDP.
+    pub const SK_LOOKUP_UDP: i32 = 85;
+    /// Lets go of a socket.
+    pub const SK_RELEASE: i32 = 86;
+    /// Finds a socket of TCP, or what stands for one.
+    pub const SKC_LOOKUP_TCP: i32 = 99;
+    /// Jiffies since the system started.
+    pub const JIFFIES64: i32 = 118;
     /// Redirects to a next hop.
     pub const REDIRECT_NEIGH: i32 = 152;
     /// Redirects into the namespace of a veth device's peer.

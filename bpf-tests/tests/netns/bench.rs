@@ -19,6 +19,7 @@ fn every_way_does_every_operation() {
     let mut ways = vec![
         Way::Floor,
         Way::MasqueradingFloor,
+        Way::CheckingFloor,
         Way::Direct,
         Way::Kernel(pods),
     ];

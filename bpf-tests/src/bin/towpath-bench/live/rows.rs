@@ -82,6 +82,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
     for (name, way) in [
         ("direct / floor", Way::Direct),
         ("masquerading floor / floor", Way::MasqueradingFloor),
+        ("checking floor / floor", Way::CheckingFloor),
     ] {
         for operation in Operation::ALL {
             rows.ratio(name, (way, Way::Floor), operation, None);
@@ -127,6 +128,7 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
             ),
             ("floor", Way::Floor),
             ("masquerading floor", Way::MasqueradingFloor),
+            ("checking floor", Way::CheckingFloor),
         ] {
             let name = format!("{name} / VPC CNI's masqueraded with {with}");
             for operation in [Operation::UdpOneWay, Operation::TcpConnection] {

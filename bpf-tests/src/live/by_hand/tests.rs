@@ -1,0 +1,177 @@
+//! What the programs that check make of packets.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+use datapath_common::abi::AddressEntry;
+
+use super::checks::mapped;
+use super::*;
+use crate::packet::{Body, Frame};
+use crate::testrun::assembled::{Kind, OwnProgram};
+use crate::testrun::tables::{Given, Made};
+
+/// The device that test runs are on by default: `lo`, as the kernel numbers it.
+const DEVICE: u32 = 1;
+const ACCEPT: i32 = 0;
+const DROP: i32 = 2;
+const PASS: i32 = -1;
+/// A datagram's and a connection's destination.
+const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const SYN: u8 = 2;
+const ENDS: Ends = Ends {
+    inside: Ipv4Addr::new(10, 0, 1, 10),
+    outside: Ipv4Addr::LOCALHOST,
+    device: DEVICE,
+};
+
+/// What is measured with, by the kernel's test run.
+struct Floor {
+    checks: Checks,
+    out: OwnProgram,
+    back: OwnProgram,
+}
+
+impl Floor {
+    fn new() -> Self {
+        let flows = OwnMap::new(Kind::Hash, (KEY_SIZE, VALUE_SIZE), 64).unwrap();
+        let checks = Checks::new(ENDS).unwrap();
+        let load = |code: Vec<u64>| OwnProgram::load(&code).unwrap();
+        Self {
+            out: load(out(&flows, ENDS, Some(&checks), Deed::Accept)),
+            back: load(back(&flows, ENDS, Some(&checks), Deed::Accept)),
+            checks,
+        }
+    }
+
+    fn sends(&self, frame: &Frame) -> Made {
+        run(&self.out, frame)
+    }
+
+    fn receives(&self, frame: &Frame) -> Made {
+        run(&self.back, frame)
+    }
+}
+
+fn run(program: &OwnProgram, frame: &Frame) -> Made {
+    let given = Given {
+        frame: &frame.bytes(),
+        ifindex: DEVICE,
+        ingress_ifindex: 0,
+        mark: 0,
+        gso_size: 0,
+        is_summed: false,
+    };
+    program.runner().run(&given).unwrap()
+}
+
+fn frame(from: Ipv4Addr, to: Ipv4Addr, body: Body) -> Frame {
+    let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    Frame::new(macs, from.into(), to.into(), body)
+}
+
+/// What opens a flow, of each protocol.
+fn openings() -> [Frame; 2] {
+    [
+        frame(ENDS.inside, REMOTE, Body::Tcp(0)).tcp(SYN, 1),
+        frame(ENDS.inside, REMOTE, Body::Udp(3)),
+    ]
+}
+
+/// The answer to what was sent, once it has been translated.
+fn answer(sent: &Frame) -> Frame {
+    let mut answer = sent.clone();
+    (answer.source, answer.destination) = (sent.destination, ENDS.outside.into());
+    answer.ports = (sent.ports.1, sent.ports.0);
+    answer
+}
+
+#[test]
+fn a_flow_is_translated_both_ways() {
+    let floor = Floor::new();
+    for sent in openings() {
+        let stray = floor.receives(&answer(&sent));
+        assert_eq!((stray.code, stray.frame), (PASS, answer(&sent).bytes()));
+        // The first one is new, the other one is known.
+        for _ in 0..2 {
+            let made = floor.sends(&sent);
+            let mut left = sent.clone().hop_limit(63);
+            left.source = ENDS.outside.into();
+            assert_eq!((made.code, made.frame), (ACCEPT, left.bytes()));
+            let made = floor.receives(&answer(&sent));
+            let mut delivered = answer(&sent).hop_limit(63);
+            delivered.destination = ENDS.inside.into();
+            assert_eq!((made.code, made.frame), (ACCEPT, delivered.bytes()));
+        }
+    }
+}
+
+#[test]
+fn what_fails_a_check_opens_nothing() {
+    for sent in openings() {
+        let to = |to: Ipv4Addr| sent.clone().to(to.into(), 80);
+        let other_source = sent
+            .clone()
+            .from(Ipv4Addr::new(10, 0, 1, 11).into(), 40_000);
+        let floor = Floor::new();
+        for (check, frame) in [
+            ("TTL", sent.clone().hop_limit(1)),
+            ("an address of nobody's", other_source),
+            ("an exempt destination", to(Ipv4Addr::new(10, 0, 9, 9))),
+        ] {
+            assert_eq!(floor.sends(&frame).code, DROP, "{check}");
+        }
+        assert_eq!(
+            floor.receives(&answer(&sent)).code,
+            PASS,
+            "a flow was opened"
+        );
+        assert_eq!(floor.sends(&sent).code, ACCEPT);
+
+        let floor = Floor::new();
+        let entry = [0; size_of::<AddressEntry>()];
+        floor.checks.addresses.put(&mapped(REMOTE), &entry).unwrap();
+        assert_eq!(floor.sends(&sent).code, DROP, "a destination on the node");
+
+        let floor = Floor::new();
+        let entry = [77; size_of::<AddressEntry>()];
+        let own = mapped(ENDS.inside);
+        floor.checks.addresses.put(&own, &entry).unwrap();
+        assert_eq!(floor.sends(&sent).code, DROP, "another pod's device");
+
+        let floor = Floor::new();
+        let many = u64::from(u32::MAX).to_ne_bytes();
+        floor.checks.quota.put(&[0; 4], &many).unwrap();
+        assert_eq!(floor.sends(&sent).code, DROP, "too many flows");
+    }
+}
+
+#[test]
+fn a_port_of_the_hosts_is_left_alone() {
+    let floor = Floor::new();
+    let [tcp, udp] = openings();
+    let listener = TcpListener::bind((ENDS.outside, 0)).unwrap();
+    let socket = UdpSocket::bind((ENDS.outside, 0)).unwrap();
+    let taken = listener.local_addr().unwrap().port();
+    assert_eq!(floor.sends(&tcp.clone().ports(taken, 80)).code, DROP);
+    let taken = socket.local_addr().unwrap().port();
+    assert_eq!(floor.sends(&udp.clone().ports(taken, 53)).code, DROP);
+    drop((listener, socket));
+    assert_eq!(floor.sends(&udp.ports(taken, 53)).code, ACCEPT);
+}
+
+#[test]
+fn a_known_flow_is_its_pods_and_as_old_as_the_rules() {
+    for sent in openings() {
+        let floor = Floor::new();
+        assert_eq!(floor.sends(&sent).code, ACCEPT);
+        let other = sent
+            .clone()
+            .from(Ipv4Addr::new(10, 0, 1, 11).into(), 40_000);
+        assert_eq!(floor.sends(&other).code, DROP, "another pod's flow");
+        assert_eq!(floor.sends(&sent.clone().hop_limit(1)).code, DROP, "TTL");
+        assert_eq!(floor.sends(&sent).code, ACCEPT);
+        floor.checks.generation.put(&[0; 4], &[1; 4]).unwrap();
+        assert_eq!(floor.sends(&sent).code, DROP, "rules changed");
+        assert_eq!(floor.receives(&answer(&sent)).code, DROP, "rules changed");
+    }
+}
