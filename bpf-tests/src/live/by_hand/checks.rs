@@ -18,7 +18,7 @@ const ENDPOINTS: usize = 1 << 10;
 const COUNTERS: usize = 64;
 /// An IPv4 address as we write it: mapped into IPv6 (RFC 4291, 2.5.5.2).
 const ADDRESS: usize = 16;
-const MAPPED: i32 = 0xffff_0000_u32.cast_signed();
+const MAPPED: i32 = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
 /// Bits of the prefix of all of these.
 const MAPPED_BITS: u32 = 96;
 
@@ -56,7 +56,7 @@ const _: () = assert!(SAVED % 8 == 0);
 /// The tables.
 #[derive(Debug)]
 pub(in super::super) struct Checks {
-    /// Addresses of the VPC's: whose they are.
+    /// Whose device each of the node's addresses is behind.
     pub(super) addresses: OwnMap,
     /// Destinations that nothing is translated for.
     pub(super) exempt: OwnMap,
