@@ -5,6 +5,7 @@
 
 pub mod asm;
 pub mod assembled;
+pub mod assembler;
 pub mod pool;
 pub mod reaper;
 pub mod repeat;

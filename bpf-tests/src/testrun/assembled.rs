@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
+use aya::util::nr_cpus;
 
 use super::asm;
 use super::tables::{Element, Runner, bpf, command, pointer};
@@ -54,6 +55,7 @@ struct Load {
 #[derive(Debug)]
 pub struct OwnMap {
     fd: OwnedFd,
+    kind: Kind,
     /// Bytes of a key and of a value.
     sizes: (usize, usize),
 }
@@ -84,7 +86,7 @@ impl OwnMap {
         };
         let fd = new_fd(command::CREATE, &mut attributes);
         let fd = fd.with_context(|| format!("a map of kind {kind:?}"))?;
-        Ok(Self { fd, sizes })
+        Ok(Self { fd, kind, sizes })
     }
 
     /// The descriptor, for [`asm::map`].
@@ -102,15 +104,47 @@ impl OwnMap {
     /// When key or value have another length than the map's.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         assert_eq!((key.len(), value.len()), self.sizes, "lengths of an entry");
-        let mut element = Element {
+        let mut element = self.element(key, value.as_ptr());
+        bpf(command::UPDATE, &mut element).context("an entry")?;
+        Ok(())
+    }
+
+    /// The values of a key: one, or one of each CPU that the system may have. Without such a key there are
+    /// none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    ///
+    /// # Panics
+    /// When the key has another length than the map's.
+    pub fn get(&self, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+        assert_eq!(key.len(), self.sizes.0, "length of a key");
+        // The kernel writes each CPU's value from a multiple of 8 on.
+        let (copies, step) = match self.kind {
+            Kind::PerCpuArray => {
+                let cpus = nr_cpus().map_err(|(file, error)| anyhow!("{file}: {error}"))?;
+                (cpus, self.sizes.1.next_multiple_of(8))
+            }
+            Kind::Hash | Kind::Array | Kind::Programs | Kind::Prefixes => (1, self.sizes.1),
+        };
+        let mut values = vec![0; copies * step];
+        match bpf(command::LOOKUP, &mut self.element(key, values.as_mut_ptr())) {
+            Ok(_) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
+            Err(error) => return Err(error).context("a look-up"),
+        }
+        let values = values.chunks_exact(step);
+        Ok(values.map(|value| value[..self.sizes.1].to_vec()).collect())
+    }
+
+    fn element(&self, key: &[u8], value: *const u8) -> Element {
+        Element {
             map: self.fd().cast_unsigned(),
             padding: 0,
             key: pointer(key.as_ptr()),
-            value: pointer(value.as_ptr()),
+            value: pointer(value),
             flags: 0,
-        };
-        bpf(command::UPDATE, &mut element).context("an entry")?;
-        Ok(())
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 
 use super::asm::{self, helper};
 use super::assembled::{Kind, OwnMap, OwnProgram};
+use super::assembler::context::{DATA, DATA_END, MARK};
 use super::context;
 use super::tables::{Runner, TestRun, bpf, command, pointer};
 
@@ -22,11 +23,6 @@ const SLOT: usize = 1 << SLOT_BITS;
 const SLOT_BITS: i32 = 7;
 /// Packets in a list at most: a power of two.
 pub const MAX_PACKETS: usize = 1 << 17;
-
-/// Offsets into `struct __sk_buff` besides those that test runs are told.
-const DATA: i16 = 76;
-const DATA_END: i16 = 80;
-const MARK: i16 = 8;
 
 /// A packet of a list.
 #[derive(Clone, Debug)]

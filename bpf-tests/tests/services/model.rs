@@ -12,7 +12,7 @@ pub(crate) const BACKEND_PORT: u16 = 8080;
 /// Port of DNS (RFC 1035 section 4.2).
 pub(crate) const DNS_PORT: u16 = 53;
 /// The first of the node ports; Kubernetes gives out 30000 to 32767.
-const FIRST_NODE_PORT: u16 = 30_000;
+pub(crate) const FIRST_NODE_PORT: u16 = 30_000;
 /// How long a client stays with its backend, in seconds: Kubernetes' default.
 pub(crate) const STICKY_SECONDS: u32 = 10_800;
 

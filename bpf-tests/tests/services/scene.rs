@@ -19,7 +19,8 @@ use towpath::intent::Family;
 
 use crate::kube_proxy::KubeProxy;
 use crate::model::{
-    BACKEND_PORT, Backend, DNS_PORT, HostPort, Policy, SERVICE_PORT, Served, Service,
+    BACKEND_PORT, Backend, DNS_PORT, FIRST_NODE_PORT, HostPort, Policy, SERVICE_PORT, Served,
+    Service,
 };
 use crate::nftables;
 use crate::rules::Kind;
@@ -354,7 +355,12 @@ impl Scene {
     /// destination, which is long over, had the same way back: what a server has to see would depend on
     /// which ports sockets happen to get.
     pub(crate) fn client_port(&self) -> u16 {
-        self.clients.fetch_add(1, Ordering::Relaxed)
+        let port = self.clients.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            port < FIRST_NODE_PORT,
+            "more clients than there are ports from {FIRST_CLIENT_PORT} to the first node port"
+        );
+        port
     }
 
     /// A site's end of a flow.

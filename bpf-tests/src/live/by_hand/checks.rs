@@ -7,9 +7,12 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use datapath_common::abi::AddressEntry;
 
-use super::{Code, DATA_END, DESTINATION, Ends, KEY, NEW, SOURCE, TCP_SUM, TTL, VALUE_SIZE};
+use super::{Ends, KEY, NEW, VALUE_SIZE};
 use crate::testrun::asm::{self, STACK, helper};
 use crate::testrun::assembled::{Kind, OwnMap};
+use crate::testrun::assembler::Assembler;
+use crate::testrun::assembler::context::{DEVICE, LENGTH};
+use crate::testrun::assembler::frame::{DESTINATION, SOURCE, TCP_END, TCP_FLAGS, TCP_SUM, TTL};
 
 /// Room as in our tables.
 const ADDRESSES: usize = 1 << 14;
@@ -18,18 +21,14 @@ const ENDPOINTS: usize = 1 << 10;
 const COUNTERS: usize = 64;
 /// An IPv4 address as we write it: mapped into IPv6 (RFC 4291, 2.5.5.2).
 const ADDRESS: usize = 16;
-const MAPPED: i32 = i32::from_ne_bytes([0, 0, 0xff, 0xff]);
 /// Bits of the prefix of all of these.
 const MAPPED_BITS: u32 = 96;
 
-/// Of `struct __sk_buff`.
-const LENGTH: i16 = 0;
-const DEVICE: i16 = 40;
-/// Of a TCP packet: its flags, and what it has of headers.
-const FLAGS: i16 = 47;
-const HEADERS: i32 = 54;
 /// Flows that an endpoint may have; nobody gives any back here.
 const QUOTA: i32 = i32::MAX;
+/// The endpoint, among the quotas, and where its packets are counted.
+pub(super) const ENDPOINT: i32 = 0;
+pub(super) const COUNTER: i32 = 1;
 /// FIN and RST.
 const ENDS: i32 = 5;
 /// Jiffies after which a flow's time is written again: a second, where they are 4 ms.
@@ -38,9 +37,9 @@ const SECOND: i32 = 250;
 // Of a flow's value.
 const POD: i16 = 0;
 const POD_DEVICE: i16 = 4;
-const SEEN: i16 = 8;
+pub(super) const SEEN: i16 = 8;
 const GENERATION: i16 = 16;
-const STATE: i16 = 20;
+pub(super) const STATE: i16 = 20;
 const _: () = assert!(STATE as usize <= VALUE_SIZE);
 
 // On the stack, below what is there already: a prefix's length and its address, a socket's addresses and
@@ -65,7 +64,7 @@ pub(in super::super) struct Checks {
     /// A number that changes with each change of the others.
     pub(super) generation: OwnMap,
     /// Packets and bytes.
-    counters: OwnMap,
+    pub(super) counters: OwnMap,
 }
 
 impl Checks {
@@ -100,17 +99,11 @@ impl Checks {
     }
 
     /// Whether a flow may be opened.
-    pub(super) fn may_open(&self, code: &mut Code, ends: Ends) {
+    pub(super) fn may_open(&self, code: &mut Assembler, ends: Ends) {
         Self::lives(code);
         // The source is the endpoint's, and the endpoint's device is the packet's.
-        code.add(&[
-            asm::store_word_imm(STACK, ADDRESS_KEY, 0),
-            asm::store_word_imm(STACK, ADDRESS_KEY + 4, 0),
-            asm::store_word_imm(STACK, ADDRESS_KEY + 8, MAPPED),
-            asm::load_word(1, 7, SOURCE),
-            asm::store_word(STACK, 1, ADDRESS_KEY + 12),
-        ]);
-        find(code, &self.addresses, ADDRESS_KEY);
+        code.store_mapped(ADDRESS_KEY, SOURCE);
+        code.find(&self.addresses, ADDRESS_KEY);
         code.drop_if(asm::jump_if_equal(0, 0, 0));
         code.add(&[asm::load_word(1, 0, 0), asm::load_word(2, 6, DEVICE)]);
         code.drop_if(asm::jump_if_different(1, 2, 0));
@@ -119,15 +112,15 @@ impl Checks {
             asm::load_word(1, 7, DESTINATION),
             asm::store_word(STACK, 1, ADDRESS_KEY + 12),
         ]);
-        find(code, &self.addresses, ADDRESS_KEY);
+        code.find(&self.addresses, ADDRESS_KEY);
         code.drop_if(asm::jump_unless_equal(0, 0, 0));
         let all = i32::try_from(MAPPED_BITS + 32).unwrap_or_default();
         code.add(&[asm::store_word_imm(STACK, PREFIX_KEY, all)]);
-        find(code, &self.exempt, PREFIX_KEY);
+        code.find(&self.exempt, PREFIX_KEY);
         code.drop_if(asm::jump_unless_equal(0, 0, 0));
         // The endpoint has not too many.
-        code.add(&[asm::store_word_imm(STACK, INDEX, 0)]);
-        find(code, &self.quota, INDEX);
+        code.add(&[asm::store_word_imm(STACK, INDEX, ENDPOINT)]);
+        code.find(&self.quota, INDEX);
         code.drop_if(asm::jump_if_equal(0, 0, 0));
         code.add(&[asm::load_double(1, 0, 0), asm::mov_imm(2, QUOTA)]);
         code.drop_if(asm::jump_if_above(1, 2, 0));
@@ -136,7 +129,7 @@ impl Checks {
     }
 
     /// Whether no socket of the host has the port.
-    fn is_free(code: &mut Code, ends: Ends) {
+    fn is_free(code: &mut Assembler, ends: Ends) {
         let outside = u32::from_ne_bytes(ends.outside.octets());
         code.add(&[
             asm::load_word(1, STACK, KEY),
@@ -164,7 +157,7 @@ impl Checks {
     }
 
     /// What is to be known of a flow.
-    pub(super) fn fill_new(&self, code: &mut Code, ends: Ends) {
+    pub(super) fn fill_new(&self, code: &mut Assembler, ends: Ends) {
         let pod = u32::from_ne_bytes(ends.inside.octets());
         code.add(&[
             asm::store_word_imm(STACK, NEW + POD, pod.cast_signed()),
@@ -181,7 +174,7 @@ impl Checks {
     }
 
     /// Whether the pod that sends is the flow's, whose value is in R0.
-    pub(super) fn is_senders(code: &mut Code) {
+    pub(super) fn is_senders(code: &mut Assembler) {
         for (of_flow, (register, of_packet)) in [(POD, (7, SOURCE)), (POD_DEVICE, (6, DEVICE))] {
             code.add(&[
                 asm::load_word(1, 0, of_flow),
@@ -192,20 +185,16 @@ impl Checks {
     }
 
     /// Whether a flow, whose value is in R0, is still as it was opened; that it lives, and whether it ends.
-    pub(super) fn see(&self, code: &mut Code) {
+    pub(super) fn see(&self, code: &mut Assembler) {
         Self::lives(code);
         code.add(&asm::map_value(1, self.generation.fd()));
         code.add(&[asm::load_word(1, 1, 0), asm::load_word(2, 0, GENERATION)]);
         code.drop_if(asm::jump_if_different(1, 2, 0));
         let no_tcp = code.jump_on(asm::jump_unless_equal(8, TCP_SUM, 0));
+        let short = code.is_shorter(TCP_END);
+        code.drop_if(short);
         code.add(&[
-            asm::load_word(3, 6, DATA_END),
-            asm::mov(4, 7),
-            asm::add_imm(4, HEADERS),
-        ]);
-        code.drop_if(asm::jump_if_above(4, 3, 0));
-        code.add(&[
-            asm::load_byte(1, 7, FLAGS),
+            asm::load_byte(1, 7, TCP_FLAGS),
             asm::and_imm(1, ENDS),
             asm::jump_if_equal(1, 0, 1),
             asm::store_byte(0, 1, STATE),
@@ -225,15 +214,15 @@ impl Checks {
     }
 
     /// Whether the packet may take another hop.
-    fn lives(code: &mut Code) {
+    fn lives(code: &mut Assembler) {
         code.add(&[asm::load_byte(1, 7, TTL), asm::mov_imm(2, 2)]);
         code.drop_if(asm::jump_if_above(2, 1, 0));
     }
 
     /// Counts the packet.
-    pub(super) fn count(&self, code: &mut Code) {
-        code.add(&[asm::store_word_imm(STACK, INDEX, 1)]);
-        find(code, &self.counters, INDEX);
+    pub(super) fn count(&self, code: &mut Assembler) {
+        code.add(&[asm::store_word_imm(STACK, INDEX, COUNTER)]);
+        code.find(&self.counters, INDEX);
         code.drop_if(asm::jump_if_equal(0, 0, 0));
         code.add(&[
             asm::load_double(1, 0, 0),
@@ -245,16 +234,6 @@ impl Checks {
             asm::store_double(0, 1, 8),
         ]);
     }
-}
-
-/// Looks up what is on the stack.
-fn find(code: &mut Code, map: &OwnMap, key: i16) {
-    code.add(&asm::map(1, map.fd()));
-    code.add(&[
-        asm::mov(2, STACK),
-        asm::add_imm(2, key.into()),
-        asm::call(helper::MAP_LOOKUP),
-    ]);
 }
 
 /// An address as we write it.

@@ -1,10 +1,10 @@
 //! What the programs that check make of packets.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
 
 use datapath_common::abi::AddressEntry;
 
-use super::checks::mapped;
+use super::checks::{COUNTER, ENDPOINT, SEEN, STATE, mapped};
 use super::*;
 use crate::packet::{Body, Frame};
 use crate::testrun::assembled::{Kind, OwnProgram};
@@ -18,6 +18,9 @@ const PASS: i32 = -1;
 /// A datagram's and a connection's destination.
 const REMOTE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const SYN: u8 = 2;
+const FIN: u8 = 1;
+const RST: u8 = 4;
+const ACK: u8 = 16;
 const ENDS: Ends = Ends {
     inside: Ipv4Addr::new(10, 0, 1, 10),
     outside: Ipv4Addr::LOCALHOST,
@@ -26,6 +29,7 @@ const ENDS: Ends = Ends {
 
 /// What is measured with, by the kernel's test run.
 struct Floor {
+    flows: OwnMap,
     checks: Checks,
     out: OwnProgram,
     back: OwnProgram,
@@ -40,6 +44,7 @@ impl Floor {
             out: load(out(&flows, ENDS, Some(&checks), Deed::Accept)),
             back: load(back(&flows, ENDS, Some(&checks), Deed::Accept)),
             checks,
+            flows,
         }
     }
 
@@ -50,6 +55,61 @@ impl Floor {
     fn receives(&self, frame: &Frame) -> Made {
         run(&self.back, frame)
     }
+
+    /// Has the pod send, which is let through, and what answers it.
+    fn exchanges(&self, sent: &Frame) {
+        assert_eq!(self.sends(sent).code, ACCEPT);
+        assert_eq!(self.receives(&answer(sent)).code, ACCEPT);
+    }
+
+    /// What is known of the flow of what is sent.
+    fn flow(&self, sent: &Frame) -> Vec<u8> {
+        let mut values = self.flows.get(&key(sent)).unwrap();
+        values.pop().expect("a flow")
+    }
+
+    /// Makes a part of it be something else.
+    fn set(&self, sent: &Frame, at: i16, part: &[u8]) {
+        let mut flow = self.flow(sent);
+        flow[place(at, part.len())].copy_from_slice(part);
+        self.flows.put(&key(sent), &flow).unwrap();
+    }
+
+    /// Packets and bytes that were let through, on all CPUs.
+    fn counted(&self) -> (u64, u64) {
+        let values = self.checks.counters.get(&COUNTER.to_ne_bytes()).unwrap();
+        let sum = |at| values.iter().map(|value| word(value, at)).sum();
+        (sum(0), sum(8))
+    }
+
+    /// Flows of the endpoint.
+    fn opened(&self) -> u64 {
+        let values = self.checks.quota.get(&ENDPOINT.to_ne_bytes()).unwrap();
+        word(values.first().expect("a quota"), 0)
+    }
+}
+
+/// The key of the flow of what is sent.
+fn key(sent: &Frame) -> Vec<u8> {
+    let protocol = match sent.body {
+        Body::Tcp(_) => libc::IPPROTO_TCP,
+        _ => libc::IPPROTO_UDP,
+    };
+    let IpAddr::V4(remote) = sent.destination else {
+        panic!("a packet of IPv4");
+    };
+    let ports = [sent.ports.1, sent.ports.0].map(u16::to_be_bytes);
+    let protocol = protocol.to_ne_bytes();
+    [&remote.octets()[..], &ports.concat(), &protocol].concat()
+}
+
+fn place(at: i16, length: usize) -> std::ops::Range<usize> {
+    let at = usize::from(at.unsigned_abs());
+    at..at + length
+}
+
+fn word(value: &[u8], at: i16) -> u64 {
+    u64::from_ne_bytes(value[place(at, 8)].try_into().unwrap())
 }
 
 fn run(program: &OwnProgram, frame: &Frame) -> Made {
@@ -173,5 +233,86 @@ fn a_known_flow_is_its_pods_and_as_old_as_the_rules() {
         floor.checks.generation.put(&[0; 4], &[1; 4]).unwrap();
         assert_eq!(floor.sends(&sent).code, DROP, "rules changed");
         assert_eq!(floor.receives(&answer(&sent)).code, DROP, "rules changed");
+    }
+}
+
+#[test]
+fn every_packet_that_is_let_through_is_counted_and_no_other() {
+    for sent in openings() {
+        let floor = Floor::new();
+        floor.exchanges(&sent);
+        floor.exchanges(&sent);
+        let bytes = 2 * (sent.bytes().len() + answer(&sent).bytes().len());
+        let counted = (4, u64::try_from(bytes).unwrap());
+        assert_eq!(floor.counted(), counted);
+        assert_eq!(floor.sends(&sent.clone().hop_limit(1)).code, DROP);
+        assert_eq!(floor.counted(), counted);
+    }
+}
+
+#[test]
+fn a_flow_is_counted_once() {
+    let floor = Floor::new();
+    for (count, sent) in (1..).zip(openings()) {
+        floor.exchanges(&sent);
+        floor.exchanges(&sent);
+        assert_eq!(floor.opened(), count);
+    }
+}
+
+#[test]
+fn a_flows_time_is_written_again_when_it_is_old() {
+    for sent in openings() {
+        for from_pod in [true, false] {
+            let sees = |floor: &Floor| {
+                let made = if from_pod {
+                    floor.sends(&sent)
+                } else {
+                    floor.receives(&answer(&sent))
+                };
+                assert_eq!(made.code, ACCEPT);
+            };
+            let floor = Floor::new();
+            floor.exchanges(&sent);
+            let opened = word(&floor.flow(&sent), SEEN);
+            assert_ne!(opened, 0);
+            floor.set(&sent, SEEN, &0_u64.to_ne_bytes());
+            sees(&floor);
+            let seen = word(&floor.flow(&sent), SEEN);
+            assert!(seen >= opened, "{seen} after {opened}");
+            // As if it had been a moment ago, from which the time would differ.
+            let recently = seen - 1;
+            floor.set(&sent, SEEN, &recently.to_ne_bytes());
+            sees(&floor);
+            assert_eq!(word(&floor.flow(&sent), SEEN), recently);
+        }
+    }
+}
+
+#[test]
+fn a_flow_knows_which_of_its_segments_end_it() {
+    let [opening, _] = openings();
+    for from_pod in [true, false] {
+        for end in [FIN, RST] {
+            let floor = Floor::new();
+            floor.exchanges(&opening);
+            let state = || floor.flow(&opening)[place(STATE, 1)].to_vec();
+            let sees = |flags| {
+                let segment = opening.clone().tcp(flags, 2);
+                let made = if from_pod {
+                    floor.sends(&segment)
+                } else {
+                    floor.receives(&answer(&segment))
+                };
+                assert_eq!(made.code, ACCEPT);
+            };
+            sees(ACK);
+            assert_eq!(state(), [0]);
+            sees(ACK | end);
+            assert_eq!(state(), [end]);
+            // What comes behind it takes nothing back.
+            sees(ACK);
+            assert_eq!(state(), [end]);
+        }
     }
 }

@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result};
 use bpf_tests::testrun::REDIRECT;
 use bpf_tests::testrun::assembled::{Kind, OwnMap, OwnProgram};
+use bpf_tests::testrun::assembler::frame::{DESTINATION, SOURCE, SOURCE_PORT as PORTS};
 use bpf_tests::testrun::repeat::Packet;
 
 use super::meter::Beside;
-use code::{CACHE, CACHED, Code, DESTINATION, NEW_VALUE, PORTS, SOURCE, VALUE};
+use code::{CACHE, CACHED, Code, NEW_VALUE, VALUE};
 
 /// A table as large as a node's.
 const ENTRIES: usize = 262_144;
@@ -145,8 +146,7 @@ impl Floor {
     pub(super) fn opening() -> Result<Built> {
         let lookup = Lookup::Flow(DESTINATION);
         let map = OwnMap::new(lookup.kind(), (lookup.size(), NEW_VALUE), ENTRIES)?;
-        let mut code = Code::default();
-        code.parse();
+        let mut code = Code::new();
         code.insert(lookup, &map);
         code.lower_ttl(None);
         code.redirect(To::NextHop);
@@ -177,8 +177,7 @@ impl Floor {
     }
 
     fn code(&self, maps: &[OwnMap]) -> Vec<u64> {
-        let mut code = Code::default();
-        code.parse();
+        let mut code = Code::new();
         for (lookup, map) in self.lookups.iter().zip(maps) {
             code.look_up(*lookup, map);
         }
