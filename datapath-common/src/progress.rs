@@ -53,6 +53,17 @@ pub const fn of_packet(protocol: u8, flags: u8) -> u8 {
     (syn * SYN) | (data * DATA) | (fin * FIN) | (rst * RST)
 }
 
+/// What a packet from the outside shows to a flow that was opened from the inside. A SYN that acknowledges
+/// one says all that a segment behind it would: it makes no difference to [`phase`], and such a segment
+/// shows nothing more.
+#[inline(always)]
+#[must_use]
+pub const fn inbound(protocol: u8, flags: u8) -> u8 {
+    let shown = of_packet(protocol, flags);
+    let acknowledged = flags >> 4 & 1 & (shown & SYN);
+    shown | (acknowledged * DATA)
+}
+
 /// What both directions have shown, out and in, after a packet from the inside.
 ///
 /// A SYN on a closed connection opens a new one on the same ports (RFC 5382 REQ-1, RFC 6191). A
@@ -127,7 +138,7 @@ mod tests {
         for packet in packets {
             match packet {
                 Out(flags) => (out, inward) = outbound(protocol::TCP, *flags, out, inward),
-                In(flags) => inward |= of_packet(protocol::TCP, *flags),
+                In(flags) => inward |= inbound(protocol::TCP, *flags),
             }
         }
         phase(protocol::TCP, out, inward)
@@ -141,6 +152,27 @@ mod tests {
             let expected = opening | has(F, FIN) | has(R, RST);
             assert_eq!(of_packet(protocol::TCP, flags), expected, "{flags:#x}");
             assert_eq!(of_packet(protocol::UDP, flags), DATA);
+        }
+    }
+
+    #[test]
+    fn an_answers_acknowledgement_says_no_more_than_its_syn() {
+        for flags in 0..=u8::MAX {
+            let accepts = flags & (S | ACK) == S | ACK;
+            let more = if accepts { DATA } else { 0 };
+            let tcp = protocol::TCP;
+            assert_eq!(inbound(tcp, flags), of_packet(tcp, flags) | more);
+            assert_eq!(inbound(protocol::UDP, flags), DATA);
+        }
+        for out in 0..16 {
+            for inward in (0..16).map(|inward| inward | SYN) {
+                let phase = |inward| phase(protocol::TCP, out, inward);
+                assert_eq!(
+                    phase(inward | DATA),
+                    phase(inward & !DATA),
+                    "{out} {inward}"
+                );
+            }
         }
     }
 

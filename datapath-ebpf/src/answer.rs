@@ -57,7 +57,7 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
     let work = work()?;
     let ip = work::read(work.ip());
     // The cloud delivers to the ENI that has the address.
-    if maps::eni(eni).is_none_or(|entry| entry.ifindex() != packet.ifindex()) {
+    if !is_by_eni(packet.ifindex(), eni) {
         return Ok(Verdict::NotForPod);
     }
     let Some(found) = find(packet, work, eni)? else {
@@ -89,6 +89,12 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
         outer,
     )?;
     deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
+}
+
+/// Whether a device is that of an ENI, by its number.
+#[inline(always)]
+pub(crate) fn is_by_eni(ifindex: u32, eni: u8) -> bool {
+    maps::eni(eni).is_some_and(|entry| entry.ifindex() == ifindex)
 }
 
 /// Gives the inside of the flow to an answer, or to what it quotes; `outer` is the side of an ICMP error
@@ -172,7 +178,7 @@ fn kept(work: Parts, key: FlowKey) -> &'static FlowKey {
 
 /// The endpoint whose flow it is. The next one with the address has no part in it.
 #[inline(always)]
-fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
+pub(crate) fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
     maps::address(inside.pod)
         .filter(|entry| entry.is_endpoint())
         .filter(|entry| entry.identity() == inside.endpoint || fault::has(Fault::FormerPodsFlow))

@@ -217,6 +217,9 @@ impl State {
     pub fn comes_in(&mut self, outside: &Outside, flags: u8) -> Option<Flow> {
         let flow = self.flows.get_mut(outside).filter(|flow| !flow.dead)?;
         flow.inward |= of_packet(outside.protocol, flags);
+        if outside.protocol == TCP && flags & SYN != 0 && flags & ACK != 0 {
+            flow.inward |= shown::DATA;
+        }
         flow.idle = false;
         Some(*flow)
     }

@@ -1,5 +1,9 @@
 //! An entry.
 
+use datapath_common::abi::Addr;
+
+use super::plain::Plain as _;
+use crate::family::{V4, V6};
 use crate::redirect::NextHop;
 
 /// What becomes of the packets of one direction of a flow.
@@ -44,6 +48,38 @@ const _: () = assert!(size_of::<Entry>() <= 128);
 impl Entry {
     /// [`Self::until`] of an entry that is being made.
     pub(super) const NEVER: u64 = 0;
+
+    /// Source and destination.
+    #[inline(always)]
+    pub(super) fn ends(&self) -> (Addr, Addr) {
+        if self.is_v4() {
+            V4::ends(&self.key.addresses)
+        } else {
+            V6::ends(&self.key.addresses)
+        }
+    }
+
+    /// The protocol.
+    #[inline(always)]
+    pub(super) fn protocol(&self) -> u8 {
+        let [protocol, ..] = self.kind.to_le_bytes();
+        protocol
+    }
+
+    /// By how much the header's sum grows with the hop that is taken.
+    #[inline(always)]
+    pub(super) fn hop_growth(&self) -> u32 {
+        if self.is_v4() {
+            V4::HOP_GROWTH
+        } else {
+            V6::HOP_GROWTH
+        }
+    }
+
+    #[inline(always)]
+    fn is_v4(&self) -> bool {
+        self.kind & FAMILY == FAMILY_V4
+    }
 }
 
 /// What the packets have in common.
@@ -61,6 +97,12 @@ impl Key {
     #[inline(always)]
     pub(super) fn place(ifindex: u32, ports: u32) -> u64 {
         u64::from(ifindex) << 32 | u64::from(ports)
+    }
+
+    /// The device.
+    #[inline(always)]
+    pub(super) fn device(&self) -> u32 {
+        (self.place >> 32) as u32
     }
 
     /// Source and destination port, as they lie in a packet.

@@ -11,7 +11,7 @@ use datapath_common::progress::tcp;
 use super::entry::{Entry, FAMILY, edit, exit};
 use super::plain::Plain;
 use super::seen::{self, Seen};
-use super::{epoch, generation, is_on, keep, slot, tell};
+use super::{answered, epoch, generation, is_on, keep, slot, tell};
 use crate::clock;
 use crate::count;
 use crate::family::{Side, V4, V6};
@@ -86,32 +86,44 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     };
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
     let entry = unsafe { &mut *entry };
-    let is_own = is_for::<F>(entry, &seen) && is_good(entry);
-    if is_own {
-        if seen.ttl <= 1 || seen.largest > usize::from(entry.mtu) {
+    'known: {
+        if seen.ttl <= 1 {
             return Served::Not;
         }
-        if entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen) {
-            return match act::<F>(packet, &seen, entry) {
-                Ok(()) => Served::Done(u32::from(entry.counter)),
-                Err(_refused) => Served::Refused,
-            };
+        if is_for::<F>(entry, &seen) && is_good(entry) {
+            if seen.largest > usize::from(entry.mtu) {
+                return Served::Not;
+            }
+            if entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen) {
+                break 'known;
+            }
+        } else if !gets_slot(entry, &seen) {
+            return Served::Not;
+        }
+        keep::expect(entry, &seen);
+        if !answered::is_made(program, &seen) {
+            return Served::Awaited;
         }
     }
-    // A flow gets the slot with its second packet in a row that would have it: those with a single
-    // packet drive nobody out, nor do two that would have it by turns. A connection, which has more
-    // than one, gets a slot at once that nobody needs, and no other with what opens it.
+    match act::<F>(packet, &seen, entry) {
+        Ok(()) => Served::Done(u32::from(entry.counter)),
+        Err(_refused) => Served::Refused,
+    }
+}
+
+/// Whether a packet may have a slot whose entry is not its own.
+///
+/// A flow gets the slot with its second packet in a row that would have it: those with a single packet drive
+/// nobody out, nor do two that would have it by turns. A connection, which has more than one, gets a slot at
+/// once that nobody needs, and no other with what opens it.
+#[inline(always)]
+fn gets_slot(entry: &mut Entry, seen: &Seen) -> bool {
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
     let is_second = entry.candidate == seen.hash;
     if seen.tcp_flags & tcp::SYN == 0 {
         entry.candidate = seen.hash;
     }
-    if is_own || is_second || (is_connection && is_free(entry)) {
-        keep::expect(entry, &seen);
-        Served::Awaited
-    } else {
-        Served::Not
-    }
+    is_second || (is_connection && is_free(entry))
 }
 
 /// Whether an entry is of this packet's direction of its flow.

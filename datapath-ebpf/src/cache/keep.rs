@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use datapath_common::abi::{AddressEntry, EniEntry, PodTuple, group_of};
+use datapath_common::abi::{Addr, AddressEntry, EniEntry, PodTuple, group_of};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
@@ -10,13 +10,11 @@ use datapath_common::outcome::Verdict;
 use datapath_common::progress::tcp;
 use zerocopy::transmute;
 
-use super::entry::{Entry, FAMILY, FAMILY_V4, Stamp, edit, exit};
-use super::plain::Plain;
+use super::entry::{Entry, Stamp, edit, exit};
 use super::seen::Seen;
 use super::{epoch, generation, is_on, slot};
 use crate::clock;
 use crate::egress;
-use crate::family::{V4, V6};
 use crate::redirect::NextHop;
 use crate::settings;
 use crate::verdict::Code;
@@ -41,6 +39,34 @@ pub(crate) struct Target {
     device: u32,
     mtu: u32,
     hop: NextHop,
+}
+
+impl Target {
+    /// The namespace of an endpoint.
+    #[inline(always)]
+    pub(super) fn of(endpoint: &AddressEntry) -> Self {
+        let [first, second, third]: [u32; 3] =
+            transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
+        Self {
+            exit: exit::PEER,
+            skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
+            device: endpoint.ifindex(),
+            mtu: endpoint.mtu(),
+            hop: [first, second, third, 0, 0],
+        }
+    }
+}
+
+/// What is written into a packet.
+pub(super) struct Translation {
+    /// A value of [`edit`] that is not [`edit::NONE`].
+    pub(super) edit: u8,
+    /// The address that another one takes the place of.
+    pub(super) from: Addr,
+    pub(super) to: Addr,
+    pub(super) to_port: u16,
+    /// The ENI of the flow.
+    pub(super) eni: u8,
 }
 
 /// Forgets the last packet.
@@ -125,16 +151,8 @@ pub(crate) fn leaves(work: Parts, eni: &EniEntry, hop: NextHop, limit: u32) {
 /// Notes that a packet goes into the namespace of an endpoint.
 #[inline(always)]
 pub(crate) fn stays(endpoint: &AddressEntry) {
-    let [first, second, third]: [u32; 3] = transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
-    let target = Target {
-        exit: exit::PEER,
-        skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
-        device: endpoint.ifindex(),
-        mtu: endpoint.mtu(),
-        hop: [first, second, third, 0, 0],
-    };
     if let Ok(work) = work() {
-        work::write(work.target(), target);
+        work::write(work.target(), Target::of(endpoint));
     }
 }
 
@@ -170,15 +188,35 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         return 0;
     };
     let target = work::read(work.target());
-    let is_v4 = entry.kind & FAMILY == FAMILY_V4;
-    let (source, destination) = if is_v4 {
-        V4::ends(&entry.key.addresses)
-    } else {
-        V6::ends(&entry.key.addresses)
-    };
+    let (source, destination) = entry.ends();
     if is_opened_outside != 0 && !target.skips_masquerade && egress::is_translated(source) {
         return 0;
     }
+    let tcp_flags = work::read(work.pending()).tcp_flags;
+    go(entry, counter, target, tcp_flags);
+    if edit != u32::from(edit::NONE) {
+        let from = if edit == u32::from(edit::SOURCE) {
+            source
+        } else {
+            destination
+        };
+        let written = work::read(work.edit());
+        let translation = Translation {
+            edit: (edit & 3) as u8,
+            from,
+            to: work::copied(&written.to),
+            to_port: written.to_port,
+            eni: work::read(work.pending()).eni,
+        };
+        translate(entry, &translation, tcp_flags);
+    }
+    begin(entry, work);
+    1
+}
+
+/// Says where the packets go, one with these flags first, and what else there is of them.
+#[inline(always)]
+pub(super) fn go(entry: &mut Entry, counter: u32, target: &Target, tcp_flags: u8) {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "there are some hundred counters"
@@ -188,35 +226,33 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
     entry.device = target.device;
     entry.mtu = u16::try_from(target.mtu).unwrap_or(u16::MAX);
     entry.exit = target.exit;
-    entry.edit = (edit & 3) as u8;
+    entry.edit = edit::NONE;
     put(&mut entry.hop, &target.hop);
-    let hop_growth = if is_v4 {
-        V4::HOP_GROWTH
-    } else {
-        V6::HOP_GROWTH
-    };
-    entry.header_growth = checksum::fold(hop_growth);
-    let pending = work::read(work.pending());
+    entry.header_growth = checksum::fold(entry.hop_growth());
     // What opens a connection is looked at. What this packet has shown itself, the flow knows.
-    entry.watched = tcp::SYN | (tcp::FIN & !pending.tcp_flags);
-    if edit != u32::from(edit::NONE) {
-        let from = if edit == u32::from(edit::SOURCE) {
-            source
-        } else {
-            destination
-        };
-        let edit = work::read(work.edit());
-        put(&mut entry.to, &edit.to.words());
-        entry.to_port = edit.to_port;
-        entry.eni = pending.eni;
-        // Of what a SYN opens, it knows no acknowledgement yet.
-        let opens = pending.tcp_flags & tcp::SYN != 0;
-        entry.watched |= if opens { tcp::ACK } else { 0 };
-        entry.growth = checksum::growth(from.words(), edit.to.words());
-        entry.header_growth = checksum::fold(checksum::add(hop_growth, entry.growth));
-    }
-    entry.until = pending.now + clock::seconds(1) / 2;
-    1
+    entry.watched = tcp::SYN | (tcp::FIN & !tcp_flags);
+}
+
+/// Says what is written into them.
+#[inline(always)]
+pub(super) fn translate(entry: &mut Entry, translation: &Translation, tcp_flags: u8) {
+    entry.edit = translation.edit;
+    let to = translation.to.words();
+    put(&mut entry.to, &to);
+    entry.to_port = translation.to_port;
+    entry.eni = translation.eni;
+    // Of what a SYN opens, it knows no acknowledgement yet, unless the SYN is one (`progress::inbound`).
+    let is_answer = translation.edit == edit::DESTINATION && tcp_flags & tcp::ACK != 0;
+    let opens = tcp_flags & tcp::SYN != 0 && !is_answer;
+    entry.watched |= if opens { tcp::ACK } else { 0 };
+    entry.growth = checksum::growth(translation.from.words(), to);
+    entry.header_growth = checksum::fold(checksum::add(entry.hop_growth(), entry.growth));
+}
+
+/// Makes the entry good.
+#[inline(always)]
+pub(super) fn begin(entry: &mut Entry, work: Parts) {
+    entry.until = work::read(work.pending()).now + clock::seconds(1) / 2;
 }
 
 /// Copies words one by one: an assignment would become a call to a byte loop.

@@ -13,6 +13,7 @@
 //! take the stack, is none for the cache: [`seen`] tells. What opens a connection is looked at too, and may
 //! be kept. What a segment behind that shows of it for the first time, the flow is told ([`tell`]).
 
+mod answered;
 mod entry;
 pub(crate) mod epoch;
 mod hit;

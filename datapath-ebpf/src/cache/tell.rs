@@ -6,11 +6,9 @@ use datapath_common::fault::Fault;
 use datapath_common::headers::lanes;
 use datapath_common::progress::tcp;
 
-use super::entry::{Entry, FAMILY, FAMILY_V4, edit};
-use super::plain::Plain as _;
+use super::entry::{Entry, edit};
 use super::seen::Seen;
 use super::slot;
-use crate::family::{V4, V6};
 use crate::fault;
 use crate::nat::{self, Side};
 use crate::work::{self, work};
@@ -44,13 +42,9 @@ extern "C" fn cache_tell(hash: u32, tcp_flags: u32, is_from_outside: u32) -> u32
 #[inline(always)]
 fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
     let work = work().ok()?;
-    let (source, destination) = if entry.kind & FAMILY == FAMILY_V4 {
-        V4::ends(&entry.key.addresses)
-    } else {
-        V6::ends(&entry.key.addresses)
-    };
+    let (source, destination) = entry.ends();
     let [source_port, destination_port] = lanes(entry.key.ports());
-    let [protocol, ..] = entry.kind.to_le_bytes();
+    let protocol = entry.protocol();
     let (side, pod, remote, port) = match entry.edit {
         edit::SOURCE => (
             Side::Pod,

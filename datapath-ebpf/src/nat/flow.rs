@@ -104,7 +104,7 @@ fn first(tuple: &PodTuple, eni: u8) -> Mapping {
 pub(crate) fn answered(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
     let flow = FLOWS.find(key)?;
     cache::rests_on(&tuple_of(flow, key));
-    let after = |out, inward| (out, inward | progress::of_packet(key.protocol, tcp_flags));
+    let after = |out, inward| (out, inward | progress::inbound(key.protocol, tcp_flags));
     refresh(flow, key, after).then(|| inside(flow))
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn answered(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
 pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -> bool {
     let after = |out, inward| match from {
         Side::Pod => progress::outbound(key.protocol, tcp_flags, out, inward),
-        Side::Outside => (out, inward | progress::of_packet(key.protocol, tcp_flags)),
+        Side::Outside => (out, inward | progress::inbound(key.protocol, tcp_flags)),
     };
     FLOWS
         .find(key)
