@@ -25,6 +25,8 @@ pub mod tcp {
     pub const RST: u8 = 0x04;
     /// The acknowledgement field counts.
     pub const ACK: u8 = 0x10;
+    /// What accepts a connection.
+    pub const SYN_ACK: u8 = SYN | ACK;
 }
 
 /// How far a flow has come; decides how long it may be idle.

@@ -199,12 +199,8 @@ fn action(
             }
             leaving.may_be_translated = false;
         }
-        Ruling::Translated(Exit::Primary) => {
-            if !fault::has(Fault::MetadataExit) {
-                leaving.sender.policy = PRIMARY;
-            }
-        }
-        Ruling::Untranslated(_) | Ruling::Translated(Exit::External) => {}
+        Ruling::Translated(exit) => leave_by(leaving, exit),
+        Ruling::Untranslated(_) => {}
     }
     if goes_by_notes(origin) && fragment::is_reordered(ip) {
         return Ok(Action::Take(Way::Reordered));
@@ -239,6 +235,81 @@ fn action(
     };
     fragment::note(ip, &ports)?;
     with_ports(packet, work, leaving, ports, origin)
+}
+
+/// Has a new flow leave by what policy says.
+#[inline(always)]
+fn leave_by(leaving: &mut Leaving, exit: Exit) {
+    match exit {
+        Exit::Primary if !fault::has(Fault::MetadataExit) => leaving.sender.policy = PRIMARY,
+        Exit::Primary | Exit::External => {}
+    }
+}
+
+/// What policy says of the flow of a packet.
+pub(crate) enum Asked {
+    /// It is not translated.
+    Exempt,
+    /// New ones are translated: it has been asked for.
+    Flow,
+}
+
+/// Asks for the flow of a packet that was prepared for, if that is the next thing to do. All else is for
+/// [`leave`].
+#[inline(always)]
+pub(crate) fn ask(work: Parts, tuple: PodTuple, tcp_flags: u8) -> Option<Asked> {
+    // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
+    let leaving = unsafe { &mut *work.leaving() };
+    match rule(&leaving.question) {
+        Ruling::Drop(_) => None,
+        Ruling::Untranslated(_) => (!nat::may_be_exempt()).then_some(Asked::Exempt),
+        Ruling::Translated(exit) => {
+            leave_by(leaving, exit);
+            nat::ask(work, tuple, leaving.sender, tcp_flags);
+            Some(Asked::Flow)
+        }
+    }
+}
+
+/// A flow that is translated.
+pub(crate) enum Flow {
+    /// It is there, and looks like this from the outside.
+    Known(Mapping),
+    /// It takes the host's stack.
+    OfStack,
+    /// It is to be opened.
+    New,
+}
+
+/// The flow that was asked for, of which nothing is noted, for a packet that can open one.
+#[inline(always)]
+pub(crate) fn flow() -> Flow {
+    match nat::known() {
+        Some(mapping) if goes_up(mapping, Origin::Pod) => Flow::OfStack,
+        Some(mapping) => Flow::Known(mapping),
+        None => Flow::New,
+    }
+}
+
+/// Opens it.
+#[inline(always)]
+pub(crate) fn open(packet: &Packet, work: Parts, version: Version) -> Result<Mapping, DropReason> {
+    let policy = work::read(work.leaving()).sender.policy;
+    let (_, snat) = exit(version, policy)?;
+    nat::open(work, packet, snat)
+}
+
+/// Whether a packet of a flow goes to conntrack, which is to see all of the flows that it has seen any of.
+#[inline(always)]
+fn goes_up(mapping: Mapping, origin: Origin) -> bool {
+    mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed)
+}
+
+/// What the owner ENI takes of the packet that was prepared for, in bytes.
+#[inline(always)]
+pub(crate) fn limit(work: Parts) -> Result<u32, DropReason> {
+    let leaving = work::read(work.leaving());
+    Ok(eni(leaving.sender.owner)?.mtu())
 }
 
 /// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind
@@ -296,10 +367,7 @@ fn of_flow(
     if leaving.may_be_translated
         && let Some(mapping) = nat::known()
     {
-        // Conntrack, which has seen this flow, is to see all of it.
-        let goes_up =
-            mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed);
-        return Ok(if goes_up {
+        return Ok(if goes_up(mapping, origin) {
             Action::Take(Way::Stack(Came::Eni(sender.owner)))
         } else {
             Action::Translate(ports, mapping)
@@ -326,8 +394,7 @@ fn of_flow(
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
-            let (_, snat) = exit(work::read(work.ip()).version, sender.policy)?;
-            let mapping = nat::open(work, packet, snat)?;
+            let mapping = open(packet, work, work::read(work.ip()).version)?;
             Ok(Action::Translate(ports, mapping))
         }
         // Its flow would have been found above.

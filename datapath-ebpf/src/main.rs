@@ -39,7 +39,6 @@ use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_UNSPEC};
 use aya_ebpf::macros::classifier;
 use aya_ebpf::programs::TcContext;
 use datapath_common::counter::Program;
-use datapath_common::outcome::DropReason;
 
 use crate::cache::Answer;
 use crate::packet::Packet;
@@ -51,7 +50,7 @@ fn from_endpoint(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let code = match cache::serve(Program::FromEndpoint, &mut packet) {
         Answer::Redirected => return TC_ACT_REDIRECT,
-        Answer::HelperFailed => DropReason::HelperFailed.into(),
+        Answer::Dropped(code) => code,
         Answer::NotServed => Code::of(from_endpoint::run(&mut packet)),
     };
     cache::keep(Program::FromEndpoint, code);
@@ -64,7 +63,7 @@ fn from_network(ctx: TcContext) -> i32 {
     let mut packet = Packet::new(ctx);
     let code = match cache::serve(Program::FromNetwork, &mut packet) {
         Answer::Redirected => return TC_ACT_REDIRECT,
-        Answer::HelperFailed => DropReason::HelperFailed.into(),
+        Answer::Dropped(code) => code,
         Answer::NotServed => Code::of(from_network::run(&mut packet)),
     };
     cache::keep(Program::FromNetwork, code);

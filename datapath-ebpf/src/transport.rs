@@ -210,7 +210,7 @@ fn opening(header: &Tcp) -> Opening {
         } else {
             Opening::Belongs
         }
-    } else if has(tcp::SYN | tcp::ACK) && !fault::has(Fault::AcceptanceOpens) {
+    } else if has(tcp::SYN_ACK) && !fault::has(Fault::AcceptanceOpens) {
         Opening::Accepts
     } else {
         Opening::Opens

@@ -6,10 +6,8 @@ use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::Verdict;
 
-use super::entry::{Entry, edit};
-use super::keep::{self, Target, Translation};
-use super::seen::Seen;
-use super::slot;
+use super::entry::edit;
+use super::keep::{self, Pending, Target, Translation};
 use crate::answer;
 use crate::deliver;
 use crate::maps;
@@ -17,29 +15,22 @@ use crate::nat;
 use crate::verdict::Code;
 use crate::work::{self, work};
 
-/// Whether the entry that waits for a packet is made. If not, the packet is to be looked at.
-#[inline(always)]
-pub(super) fn is_made(program: Program, seen: &Seen) -> bool {
-    matches!(program, Program::FromNetwork)
-        && cache_answered(seen.hash, seen.tcp_flags.into(), seen.largest as u64) != 0
-}
-
-/// 1, or 0.
+/// Makes the entry that waits for a packet, if that is all there is to do: 1, or 0 for a packet that is to be
+/// looked at.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(clippy::cast_possible_truncation, reason = "`is_made` gives a byte")]
-extern "C" fn cache_answered(hash: u32, tcp_flags: u32, largest: u64) -> u32 {
-    let Some(entry) = slot(hash) else {
-        return 0;
-    };
-    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
-    let entry = unsafe { &mut *entry };
-    make(entry, tcp_flags as u8, largest).is_some().into()
+pub(super) extern "C" fn cache_answered() -> u32 {
+    make().is_some().into()
 }
 
 #[inline(always)]
-fn make(entry: &mut Entry, tcp_flags: u8, largest: u64) -> Option<()> {
-    let (source, destination) = entry.ends();
+fn make() -> Option<()> {
+    let work = work().ok()?;
+    let entry = keep::awaited(work)?;
+    let &Pending {
+        largest, tcp_flags, ..
+    } = work::read(work.pending());
+    let (source, destination) = entry.unchecked_ends()?;
     let address = maps::address(destination).filter(|entry| entry.is_translation())?;
     let eni = address.eni();
     if !answer::is_by_eni(entry.key.device(), eni) {
@@ -49,7 +40,6 @@ fn make(entry: &mut Entry, tcp_flags: u8, largest: u64) -> Option<()> {
     if !nat::in_range(destination_port) {
         return None;
     }
-    let work = work().ok()?;
     let key = FlowKey::new(eni, entry.protocol(), source, source_port, destination_port);
     work::write(work.flow(), key);
     let inside = nat::answered(work::read(work.flow()), tcp_flags)?;
@@ -57,7 +47,7 @@ fn make(entry: &mut Entry, tcp_flags: u8, largest: u64) -> Option<()> {
         return None;
     }
     let pod = answer::endpoint(inside).ok()?;
-    if deliver::is_via_stack(pod) || largest > u64::from(pod.mtu()) {
+    if deliver::is_via_stack(pod) || largest > pod.mtu() {
         return None;
     }
     let translation = Translation {

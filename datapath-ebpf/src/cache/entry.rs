@@ -3,7 +3,7 @@
 use datapath_common::abi::Addr;
 
 use super::plain::Plain as _;
-use crate::family::{V4, V6};
+use crate::family::{V4, V6, Version};
 use crate::redirect::NextHop;
 
 /// What becomes of the packets of one direction of a flow.
@@ -46,8 +46,9 @@ pub(super) struct Entry {
 const _: () = assert!(size_of::<Entry>() <= 128);
 
 impl Entry {
-    /// [`Self::until`] of an entry that is being made.
-    pub(super) const NEVER: u64 = 0;
+    /// [`Self::until`] of an entry that is being made: no time that is still to come, and none that a slot
+    /// has which nobody had yet.
+    pub(super) const AWAITED: u64 = 1;
 
     /// Source and destination.
     #[inline(always)]
@@ -56,6 +57,25 @@ impl Entry {
             V4::ends(&self.key.addresses)
         } else {
             V6::ends(&self.key.addresses)
+        }
+    }
+
+    /// The same of a packet that nobody has looked at: none for an IPv6 packet with an IPv4 address, which is
+    /// dropped.
+    #[inline(always)]
+    pub(super) fn unchecked_ends(&self) -> Option<(Addr, Addr)> {
+        let (source, destination) = self.ends();
+        let is_right = self.is_v4() || !(source.is_v4() || destination.is_v4());
+        is_right.then_some((source, destination))
+    }
+
+    /// The IP version.
+    #[inline(always)]
+    pub(super) fn version(&self) -> Version {
+        if self.is_v4() {
+            Version::V4
+        } else {
+            Version::V6
         }
     }
 

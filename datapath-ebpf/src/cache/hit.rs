@@ -8,10 +8,12 @@ use datapath_common::headers::{Tcp, ether_type, lanes, protocol, udp};
 use datapath_common::outcome::DropReason;
 use datapath_common::progress::tcp;
 
+use super::answered::cache_answered;
 use super::entry::{Entry, FAMILY, edit, exit};
 use super::plain::Plain;
 use super::seen::{self, Seen};
-use super::{answered, epoch, generation, is_on, keep, slot, tell};
+use super::sent::{self, cache_sent};
+use super::{epoch, generation, is_on, keep, slot, tell};
 use crate::clock;
 use crate::count;
 use crate::family::{Side, V4, V6};
@@ -20,6 +22,7 @@ use crate::mark::Mark;
 use crate::packet::{Front, Packet};
 use crate::redirect;
 use crate::settings;
+use crate::verdict::Code;
 
 /// What became of a packet.
 #[derive(Clone, Copy)]
@@ -28,8 +31,8 @@ pub(crate) enum Answer {
     Redirected,
     /// It is to be looked at; what is found then may be kept.
     NotServed,
-    /// A helper refused what has to be done to it.
-    HelperFailed,
+    /// It is dropped.
+    Dropped(Code),
 }
 
 /// Serves a packet.
@@ -43,7 +46,7 @@ pub(crate) fn serve(program: Program, packet: &mut Packet) -> Answer {
             count::slot(counter, packet.length());
             Answer::Redirected
         }
-        Served::Refused => Answer::HelperFailed,
+        Served::Refused(reason) => Answer::Dropped(Code::from_register(reason)),
         Served::Awaited => Answer::NotServed,
         Served::Not => {
             keep::forget();
@@ -60,8 +63,8 @@ enum Served {
     Awaited,
     /// It has not.
     Not,
-    /// A helper refused.
-    Refused,
+    /// It is dropped: the number of the reason.
+    Refused(u32),
 }
 
 #[inline(always)]
@@ -100,14 +103,26 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         } else if !gets_slot(entry, &seen) {
             return Served::Not;
         }
+        // Of a flow that is never kept, a way past the stack is not tried with each packet.
+        let is_in_vain = entry.until == Entry::AWAITED;
         keep::expect(entry, &seen);
-        if !answered::is_made(program, &seen) {
+        if is_in_vain {
             return Served::Awaited;
+        }
+        let made = if matches!(program, Program::FromNetwork) {
+            cache_answered()
+        } else {
+            cache_sent(packet.skb())
+        };
+        match made {
+            sent::MADE => {}
+            sent::LOOK => return Served::Awaited,
+            reason => return Served::Refused(reason),
         }
     }
     match act::<F>(packet, &seen, entry) {
         Ok(()) => Served::Done(u32::from(entry.counter)),
-        Err(_refused) => Served::Refused,
+        Err(reason) => Served::Refused(reason as u32),
     }
 }
 

@@ -26,7 +26,9 @@ pub(crate) struct Pending {
     is_wanted: u32,
     hash: u32,
     now: u64,
-    tcp_flags: u8,
+    /// The largest IP packet that goes on the wire for it, in bytes.
+    pub(super) largest: u32,
+    pub(super) tcp_flags: u8,
     /// The ENI of the flow that the packet is translated by.
     eni: u8,
 }
@@ -53,6 +55,18 @@ impl Target {
             device: endpoint.ifindex(),
             mtu: endpoint.mtu(),
             hop: [first, second, third, 0, 0],
+        }
+    }
+
+    /// The gateway of an ENI; packets that are larger than `limit`, in bytes, do not go there.
+    #[inline(always)]
+    pub(super) fn by(eni: &EniEntry, hop: NextHop, limit: u32) -> Self {
+        Self {
+            exit: exit::GATEWAY,
+            skips_masquerade: false,
+            device: eni.ifindex(),
+            mtu: limit,
+            hop,
         }
     }
 }
@@ -84,7 +98,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
     let Ok(work) = work() else {
         return;
     };
-    entry.until = Entry::NEVER;
+    entry.until = Entry::AWAITED;
     put(&mut entry.key.addresses, &seen.key.addresses);
     entry.key.place = seen.key.place;
     entry.stamp = Stamp {
@@ -99,6 +113,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
         is_wanted: 1,
         hash: seen.hash,
         now: clock::now(),
+        largest: u32::try_from(seen.largest).unwrap_or(u32::MAX),
         tcp_flags: seen.tcp_flags,
         eni: 0,
     };
@@ -126,7 +141,7 @@ pub(crate) fn translates(work: Parts, eni: u8) {
 
 /// The entry of the packet that is being looked at.
 #[inline(always)]
-fn awaited(work: Parts) -> Option<&'static mut Entry> {
+pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {
     let pending = work::read(work.pending());
     if pending.is_wanted == 0 {
         return None;
@@ -138,14 +153,7 @@ fn awaited(work: Parts) -> Option<&'static mut Entry> {
 /// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
 pub(crate) fn leaves(work: Parts, eni: &EniEntry, hop: NextHop, limit: u32) {
-    let target = Target {
-        exit: exit::GATEWAY,
-        skips_masquerade: false,
-        device: eni.ifindex(),
-        mtu: limit,
-        hop,
-    };
-    work::write(work.target(), target);
+    work::write(work.target(), Target::by(eni, hop, limit));
 }
 
 /// Notes that a packet goes into the namespace of an endpoint.

@@ -20,6 +20,7 @@ mod hit;
 mod keep;
 mod plain;
 mod seen;
+mod sent;
 mod tell;
 
 use aya_ebpf::Global;

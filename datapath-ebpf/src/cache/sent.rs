@@ -1,0 +1,157 @@
+//! Making the entry of what a pod sends before it is sent: what the cache has seen of the packet is all that
+//! the decision needs of it, where it does not take the host's stack.
+
+use aya_ebpf::bindings::__sk_buff;
+use aya_ebpf::programs::TcContext;
+use datapath_common::abi::{DestinationClass, PodTuple, may_be_noted};
+use datapath_common::counter::Program;
+use datapath_common::headers::lanes;
+use datapath_common::outcome::{DropReason, Verdict};
+use datapath_common::progress::tcp;
+
+use super::entry::{Entry, edit};
+use super::keep::{self, Pending, Target, Translation};
+use crate::deliver;
+use crate::egress::{self, Asked, Flow};
+use crate::maps;
+use crate::nat::Mapping;
+use crate::packet::Packet;
+use crate::verdict::Code;
+use crate::work::{self, Parts, work};
+
+/// The packet is to be looked at.
+pub(super) const LOOK: u32 = 0;
+/// The entry is made. All other numbers are those of drop reasons.
+pub(super) const MADE: u32 = 1;
+/// The packet's flow is to be asked for.
+const ASK: u32 = 2;
+
+/// Makes the entry that waits for a packet: [`LOOK`], [`MADE`], or the number of a drop reason.
+///
+/// Notes of flows are none of its business: a packet whose group has any is looked at, and one that accepts a
+/// connection, of which one may have to be made.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(super) extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
+    let Ok(work) = work() else {
+        return LOOK;
+    };
+    let Some(entry) = keep::awaited(work) else {
+        return LOOK;
+    };
+    let accepts = work::read(work.pending()).tcp_flags & tcp::SYN_ACK == tcp::SYN_ACK;
+    if accepts || may_be_noted(entry.stamp.epoch) {
+        return LOOK;
+    }
+    let answer = cache_decided();
+    if answer != ASK {
+        return answer;
+    }
+    let mapping = match egress::flow() {
+        Flow::OfStack => return LOOK,
+        Flow::Known(mapping) => Ok(mapping),
+        Flow::New => {
+            let packet = Packet::new(TcContext::new(skb));
+            egress::open(&packet, work, entry.version())
+        }
+    };
+    match mapping.and_then(|mapping| translate(entry, work, mapping)) {
+        Ok(()) => MADE,
+        Err(reason) => reason as u32,
+    }
+}
+
+/// [`LOOK`], [`MADE`] or [`ASK`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn cache_decided() -> u32 {
+    work().ok().and_then(decide).unwrap_or(LOOK)
+}
+
+/// Makes the entry for a packet that is not translated, or asks for the flow of one that is.
+#[inline(always)]
+fn decide(work: Parts) -> Option<u32> {
+    let entry = keep::awaited(work)?;
+    let &Pending {
+        largest, tcp_flags, ..
+    } = work::read(work.pending());
+    let (source, destination) = entry.unchecked_ends()?;
+    let device = entry.key.device();
+    let pod = maps::address(source).filter(|pod| pod.ifindex() == device)?;
+    if destination.is_multicast_or_broadcast()
+        || destination.is_v6_link_local()
+        || deliver::is_via_stack(pod)
+    {
+        return None;
+    }
+    if let Some(receiver) = maps::address(destination) {
+        let is_direct = receiver.is_endpoint() && !deliver::is_via_stack(receiver);
+        if !is_direct || largest > receiver.mtu() {
+            return None;
+        }
+        return Some(keep_as_it_is(
+            entry,
+            work,
+            Verdict::Local,
+            &Target::of(receiver),
+        ));
+    }
+    let class = maps::destination(destination);
+    if class.intersects(DestinationClass::SERVICE) || class.intersects(DestinationClass::BLOCK) {
+        return None;
+    }
+    let owner = maps::eni(pod.eni())?;
+    let limit = owner.mtu();
+    if largest > limit {
+        return None;
+    }
+    let version = entry.version();
+    egress::prepare(version, pod, owner, class).ok()?;
+    let [source_port, destination_port] = lanes(entry.key.ports());
+    let tuple = PodTuple::new(
+        entry.protocol(),
+        source,
+        source_port,
+        destination,
+        destination_port,
+    );
+    match egress::ask(work, tuple, tcp_flags)? {
+        Asked::Exempt => {
+            let target = Target::by(owner, version.next_hop(owner), limit);
+            Some(keep_as_it_is(entry, work, Verdict::Eni, &target))
+        }
+        Asked::Flow => Some(ASK),
+    }
+}
+
+/// Has an entry say that packets are not translated.
+#[inline(always)]
+fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Target) -> u32 {
+    let counter = Code::from(verdict).slot(Program::FromEndpoint);
+    let tcp_flags = work::read(work.pending()).tcp_flags;
+    keep::go(entry, counter, target, tcp_flags);
+    keep::begin(entry, work);
+    MADE
+}
+
+/// Has an entry say how a flow looks from the outside.
+#[inline(always)]
+fn translate(entry: &mut Entry, work: Parts, mapping: Mapping) -> Result<(), DropReason> {
+    let tcp_flags = work::read(work.pending()).tcp_flags;
+    let version = entry.version();
+    let (exit, snat) = egress::exit(version, mapping.eni())?;
+    let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
+    let limit = egress::limit(work)?;
+    let target = Target::by(exit, version.next_hop(exit), limit);
+    keep::go(entry, counter, &target, tcp_flags);
+    let translation = Translation {
+        edit: edit::SOURCE,
+        from: entry.ends().0,
+        to: snat,
+        to_port: mapping.port(),
+        eni: mapping.eni(),
+    };
+    keep::translate(entry, &translation, tcp_flags);
+    keep::begin(entry, work);
+    Ok(())
+}
