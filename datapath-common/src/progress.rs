@@ -4,7 +4,8 @@ use crate::headers::protocol;
 
 /// A TCP SYN has passed.
 pub const SYN: u8 = 1;
-/// Anything else than a SYN has passed: of TCP a segment with ACK, of other protocols any packet.
+/// Anything else than a SYN has passed: of TCP a segment with ACK, of other protocols any packet. An answer's
+/// SYN, which acknowledges the pod's, shows it too ([`inbound`]).
 pub const DATA: u8 = 1 << 1;
 /// A TCP FIN has passed.
 pub const FIN: u8 = 1 << 2;

@@ -128,13 +128,19 @@ pub(crate) fn to_endpoint(
     ip.version.decrement_ttl(packet)?;
     let header: &mut Ethernet = packet.header_mut(0)?;
     header.destination = lanes(endpoint.pod_mac());
-    header.source = lanes(if fault::has(Fault::DeliveryMac) {
-        endpoint.pod_mac()
-    } else {
-        endpoint.host_mac()
-    });
+    header.source = lanes(&source_mac(endpoint));
     cache::stays(endpoint);
     redirect::to_peer(packet, endpoint.ifindex())
+}
+
+/// The MAC that a packet to a pod comes from.
+#[inline(always)]
+pub(crate) fn source_mac(endpoint: &AddressEntry) -> [u8; 6] {
+    if fault::has(Fault::DeliveryMac) {
+        *endpoint.pod_mac()
+    } else {
+        *endpoint.host_mac()
+    }
 }
 
 /// A MAC as 16-bit lanes: an assignment of six bytes becomes a call to a byte loop.

@@ -16,7 +16,6 @@ use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
-use crate::mark::Mark;
 use crate::nat::{self, Came, Mapping, PRIMARY, Sender, Side};
 use crate::packet::Packet;
 use crate::redirect;
@@ -58,7 +57,7 @@ enum Action {
     Take(Way),
 }
 
-/// Says what [`leave`] has to know of a pod's packet that leaves the node.
+/// Says what [`leave`] and [`ask`] have to know of a pod's packet that leaves the node.
 #[inline(always)]
 pub(crate) fn prepare(
     version: Version,
@@ -83,7 +82,11 @@ pub(crate) fn prepare(
             } else {
                 class
             },
-            pool: source.pool(),
+            pool: if fault::has(Fault::SkipIgnored) {
+                PoolPolicy::Masquerade
+            } else {
+                source.pool()
+            },
             is_on: version.is_masqueraded(),
             metadata: settings::metadata_policy(),
             opening: Opening::Portless,
@@ -186,9 +189,6 @@ fn action(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     let ip = work::read(work.ip());
-    if fault::has(Fault::SkipIgnored) {
-        leaving.question.pool = PoolPolicy::Masquerade;
-    }
     let ruling = rule(&leaving.question);
     match ruling {
         Ruling::Drop(reason) => return Err(reason),
@@ -277,24 +277,28 @@ pub(crate) enum Flow {
     Known(Mapping),
     /// It takes the host's stack.
     OfStack,
-    /// It is to be opened.
-    New,
+    /// It is to be opened, at the ENI with this number.
+    New(u8),
 }
 
 /// The flow that was asked for, of which nothing is noted, for a packet that can open one.
 #[inline(always)]
-pub(crate) fn flow() -> Flow {
+pub(crate) fn flow(work: Parts) -> Flow {
     match nat::known() {
         Some(mapping) if goes_up(mapping, Origin::Pod) => Flow::OfStack,
         Some(mapping) => Flow::Known(mapping),
-        None => Flow::New,
+        None => Flow::New(work::read(work.leaving()).sender.policy),
     }
 }
 
-/// Opens it.
+/// Opens the flow that was asked for at the ENI that policy gives.
 #[inline(always)]
-pub(crate) fn open(packet: &Packet, work: Parts, version: Version) -> Result<Mapping, DropReason> {
-    let policy = work::read(work.leaving()).sender.policy;
+pub(crate) fn open(
+    packet: &Packet,
+    work: Parts,
+    version: Version,
+    policy: u8,
+) -> Result<Mapping, DropReason> {
     let (_, snat) = exit(version, policy)?;
     nat::open(work, packet, snat)
 }
@@ -394,7 +398,8 @@ fn of_flow(
             Ok(Action::Keep(Verdict::Inbound))
         }
         Decision::Translate(_) => {
-            let mapping = open(packet, work, work::read(work.ip()).version)?;
+            let version = work::read(work.ip()).version;
+            let mapping = open(packet, work, version, sender.policy)?;
             Ok(Action::Translate(ports, mapping))
         }
         // Its flow would have been found above.
@@ -490,9 +495,7 @@ fn out(
         }
         Origin::Stack => {}
     }
-    if !fault::has(Fault::DoneForgotten) {
-        packet.set_mark(Mark::done());
-    }
+    redirect::mark_done(packet);
     let hop = version.next_hop(eni);
     cache::leaves(work, eni, hop, limit);
     redirect::to_neighbour(eni.ifindex(), &hop)?;

@@ -5,8 +5,11 @@ use core::ptr;
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
 use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer};
+use datapath_common::fault::Fault;
 use datapath_common::outcome::DropReason;
 
+use crate::fault;
+use crate::mark::Mark;
 use crate::packet::Packet;
 
 /// A next hop as the helper takes it: the address family, and an address, of which IPv4 has the first
@@ -24,6 +27,14 @@ pub(crate) fn to_peer(packet: &mut Packet, ifindex: u32) -> Result<(), DropReaso
     packet.clear_mark();
     // SAFETY: the helper takes numbers only.
     noted(unsafe { bpf_redirect_peer(ifindex, 0) })
+}
+
+/// Has the program at the ENI know a packet that is sent there.
+#[inline(always)]
+pub(crate) fn mark_done(packet: &mut Packet) {
+    if !fault::has(Fault::DoneForgotten) {
+        packet.set_mark(Mark::done());
+    }
 }
 
 /// Sends the packet out of a device to a next hop; the kernel resolves and writes the MACs.

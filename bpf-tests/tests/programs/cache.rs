@@ -2,8 +2,8 @@
 //! packet's outcome, the comparison with the model shows, with changes in between of what is known of
 //! addresses and of flows (`fuzz`, and `faults` for the comparison).
 //!
-//! Who has served a packet is told by losing its flow behind the cache's back: what is looked at opens
-//! it anew.
+//! Whether an entry that was there has served a packet is told by losing its flow behind the cache's back:
+//! what no entry serves opens it anew.
 
 use std::time::{Duration, Instant};
 
@@ -280,6 +280,25 @@ fn what_is_too_big_for_the_owner_is_so_whichever_eni_the_flow_leaves_by() {
         let larger = large(OWNER_MTU as usize + 1);
         let output = run(&mut programs, Program::FromEndpoint, VETH_A, &larger);
         assert_eq!(output.code, PASS, "it was served");
+    }
+}
+
+#[test]
+fn what_is_too_big_for_another_pod_is_so_from_its_first_packet_on() {
+    for net in [V4, V6] {
+        let mut programs = pinned(node());
+        let segment = |payload| {
+            let body = Body::Tcp(payload);
+            from_a(&net, net.b, body).ports(50_000, 80).tcp(tcp::ACK, 1)
+        };
+        let headers = segment(0).bytes().len() - 14;
+        let largest = POD_B_MTU - headers;
+        let mut sent = |port, payload| {
+            let frame = segment(payload).ports(port, 80);
+            run(&mut programs, Program::FromEndpoint, VETH_A, &frame).code
+        };
+        assert_eq!(sent(50_000, largest), REDIRECT);
+        assert_eq!(sent(50_001, largest + 1), PASS);
     }
 }
 

@@ -6,6 +6,7 @@ use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
+use datapath_common::progress::tcp;
 use towpath::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table, to_eni};
@@ -84,12 +85,18 @@ fn beside_a_shaped_pod(net: &Net) -> Vec<Case> {
         let program = Program::FromEndpoint;
         Case::new(program, name(what), VETH_B, frame.bytes(), expect)
     };
-    let from_b = |to| bpf_tests::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, UDP);
-    let exempt = from_b(net.peer);
+    let from_b = |to, body| bpf_tests::packet::Frame::new((POD_B, VETH_B.mac), net.b, to, body);
+    let exempt = from_b(net.peer, UDP);
     vec![
+        // Which has a slot of the cache from its beginning on.
+        b(
+            "another pod's connection to it",
+            &from_b(net.a, Body::Tcp(0)).tcp(tcp::SYN, 1),
+            Expect::Stack(Verdict::Stack, marked(0)),
+        ),
         b(
             "another pod to it",
-            &from_b(net.a),
+            &from_b(net.a, UDP),
             Expect::Stack(Verdict::Stack, marked(0)),
         ),
         b("another pod to the VPC", &exempt, to_eni(&exempt)),

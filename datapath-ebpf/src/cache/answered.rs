@@ -9,7 +9,7 @@ use datapath_common::outcome::Verdict;
 use super::entry::edit;
 use super::keep::{self, Pending, Target, Translation};
 use crate::answer;
-use crate::deliver;
+use crate::deliver::{self, Arrival};
 use crate::maps;
 use crate::nat;
 use crate::verdict::Code;
@@ -43,11 +43,10 @@ fn make() -> Option<()> {
     let key = FlowKey::new(eni, entry.protocol(), source, source_port, destination_port);
     work::write(work.flow(), key);
     let inside = nat::answered(work::read(work.flow()), tcp_flags)?;
-    if inside.is_host() || inside.stack {
-        return None;
-    }
+    // The host is no endpoint.
     let pod = answer::endpoint(inside).ok()?;
-    if deliver::is_via_stack(pod) || largest > pod.mtu() {
+    let is_of_stack = matches!(Arrival::of(inside), Arrival::OfStack);
+    if is_of_stack || deliver::is_via_stack(pod) || largest > pod.mtu() {
         return None;
     }
     let translation = Translation {

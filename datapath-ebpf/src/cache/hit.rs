@@ -18,7 +18,6 @@ use crate::clock;
 use crate::count;
 use crate::family::{Side, V4, V6};
 use crate::fault;
-use crate::mark::Mark;
 use crate::packet::{Front, Packet};
 use crate::redirect;
 use crate::settings;
@@ -84,12 +83,13 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     let Some(seen) = seen::look::<F>(packet, front) else {
         return Served::Not;
     };
-    let Some(entry) = slot(seen.hash) else {
+    let Some(at) = slot(seen.hash) else {
         return Served::Not;
     };
-    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
-    let entry = unsafe { &mut *entry };
     'known: {
+        // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whom this calls
+        // has a reference of its own, when this one is not used any more.
+        let entry = unsafe { &mut *at };
         if seen.ttl <= 1 {
             return Served::Not;
         }
@@ -103,7 +103,7 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         } else if !gets_slot(entry, &seen) {
             return Served::Not;
         }
-        // Of a flow that is never kept, a way past the stack is not tried with each packet.
+        // What is never kept is not tried with each packet.
         let is_in_vain = entry.until == Entry::AWAITED;
         keep::expect(entry, &seen);
         if is_in_vain {
@@ -120,6 +120,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
             reason => return Served::Refused(reason),
         }
     }
+    // SAFETY: as above.
+    let entry = unsafe { &*at };
     match act::<F>(packet, &seen, entry) {
         Ok(()) => Served::Done(u32::from(entry.counter)),
         Err(reason) => Served::Refused(reason as u32),
@@ -178,7 +180,7 @@ fn act<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), 
     if entry.exit == exit::PEER {
         redirect::to_peer(packet, entry.device)
     } else {
-        packet.set_mark(Mark::done());
+        redirect::mark_done(packet);
         redirect::to_neighbour(entry.device, &entry.hop)
     }
 }

@@ -14,6 +14,7 @@ use super::entry::{Entry, Stamp, edit, exit};
 use super::seen::Seen;
 use super::{epoch, generation, is_on, slot};
 use crate::clock;
+use crate::deliver;
 use crate::egress;
 use crate::redirect::NextHop;
 use crate::settings;
@@ -48,7 +49,7 @@ impl Target {
     #[inline(always)]
     pub(super) fn of(endpoint: &AddressEntry) -> Self {
         let [first, second, third]: [u32; 3] =
-            transmute!([*endpoint.pod_mac(), *endpoint.host_mac()]);
+            transmute!([*endpoint.pod_mac(), deliver::source_mac(endpoint)]);
         Self {
             exit: exit::PEER,
             skips_masquerade: matches!(endpoint.pool(), PoolPolicy::Skip),
@@ -237,7 +238,8 @@ pub(super) fn go(entry: &mut Entry, counter: u32, target: &Target, tcp_flags: u8
     entry.edit = edit::NONE;
     put(&mut entry.hop, &target.hop);
     entry.header_growth = checksum::fold(entry.hop_growth());
-    // What opens a connection is looked at. What this packet has shown itself, the flow knows.
+    // What opens a connection is served by no entry that is there. What this packet has shown itself, the flow
+    // knows.
     entry.watched = tcp::SYN | (tcp::FIN & !tcp_flags);
 }
 

@@ -36,23 +36,19 @@ pub(super) extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     let Ok(work) = work() else {
         return LOOK;
     };
-    let Some(entry) = keep::awaited(work) else {
-        return LOOK;
-    };
-    let accepts = work::read(work.pending()).tcp_flags & tcp::SYN_ACK == tcp::SYN_ACK;
-    if accepts || may_be_noted(entry.stamp.epoch) {
-        return LOOK;
-    }
     let answer = cache_decided();
     if answer != ASK {
         return answer;
     }
-    let mapping = match egress::flow() {
+    let Some(entry) = keep::awaited(work) else {
+        return LOOK;
+    };
+    let mapping = match egress::flow(work) {
         Flow::OfStack => return LOOK,
         Flow::Known(mapping) => Ok(mapping),
-        Flow::New => {
+        Flow::New(policy) => {
             let packet = Packet::new(TcContext::new(skb));
-            egress::open(&packet, work, entry.version())
+            egress::open(&packet, work, entry.version(), policy)
         }
     };
     match mapping.and_then(|mapping| translate(entry, work, mapping)) {
@@ -75,6 +71,10 @@ fn decide(work: Parts) -> Option<u32> {
     let &Pending {
         largest, tcp_flags, ..
     } = work::read(work.pending());
+    let accepts = tcp_flags & tcp::SYN_ACK == tcp::SYN_ACK;
+    if accepts || may_be_noted(entry.stamp.epoch) {
+        return None;
+    }
     let (source, destination) = entry.unchecked_ends()?;
     let device = entry.key.device();
     let pod = maps::address(source).filter(|pod| pod.ifindex() == device)?;
@@ -97,7 +97,7 @@ fn decide(work: Parts) -> Option<u32> {
         ));
     }
     let class = maps::destination(destination);
-    if class.intersects(DestinationClass::SERVICE) || class.intersects(DestinationClass::BLOCK) {
+    if class.contains(DestinationClass::SERVICE) || class.contains(DestinationClass::BLOCK) {
         return None;
     }
     let owner = maps::eni(pod.eni())?;

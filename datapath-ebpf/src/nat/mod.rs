@@ -86,13 +86,13 @@ impl Mapping {
 
     /// What a global function answers: 0 for none.
     #[inline(always)]
-    pub(crate) fn to_register(mapping: Option<Self>) -> u32 {
+    fn to_register(mapping: Option<Self>) -> u32 {
         mapping.map_or(0, |mapping| mapping.0.get())
     }
 
     /// What [`Self::to_register`] was given; none for any other number.
     #[inline(always)]
-    pub(crate) fn from_register(register: u32) -> Option<Self> {
+    fn from_register(register: u32) -> Option<Self> {
         let is_some = |register: &NonZeroU32| register.get() & Self::IS_SOME != 0;
         NonZeroU32::new(register).filter(is_some).map(Self)
     }
