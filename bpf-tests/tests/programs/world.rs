@@ -40,7 +40,7 @@ pub(crate) fn node() -> Lease<Programs> {
     node_with(&settings())
 }
 
-/// The programs with this node's maps and no flow. Their counters go on.
+/// The programs with this node's maps, no flow, and notes that are counted. Their counters go on.
 pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
     static POOL: Pool<Programs> = Pool::new();
     let make_fresh = |programs: Programs| {
@@ -50,6 +50,7 @@ pub(crate) fn programs(settings: &DatapathSettings) -> Lease<Programs> {
     let programs = POOL.lease(settings, Programs::load_with, make_fresh);
     let mut programs = programs.unwrap();
     fill(&mut programs).unwrap();
+    programs.count_notes().unwrap();
     programs
 }
 
