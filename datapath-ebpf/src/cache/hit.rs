@@ -87,8 +87,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         return Served::Not;
     };
     'known: {
-        // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whom this calls
-        // has a reference of its own, when this one is not used any more.
+        // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whoever is called
+        // from here on has a reference of its own, and this one is not used any more then.
         let entry = unsafe { &mut *at };
         if seen.ttl <= 1 {
             return Served::Not;
@@ -103,6 +103,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         } else if !gets_slot(entry, &seen) {
             return Served::Not;
         }
+        // SAFETY: as above.
+        let entry = unsafe { &mut *at };
         // What is never kept is not tried with each packet.
         let is_in_vain = entry.until == Entry::AWAITED;
         keep::expect(entry, &seen);
