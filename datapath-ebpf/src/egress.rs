@@ -9,6 +9,7 @@ use datapath_common::masquerade::{
     Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
+use datapath_common::progress::tcp;
 
 use crate::cache;
 use crate::family::{Piece, Version};
@@ -277,17 +278,30 @@ pub(crate) enum Flow {
     Known(Mapping),
     /// It takes the host's stack.
     OfStack,
-    /// It is to be opened, at the ENI with this number.
-    New(u8),
+    /// It is to be opened.
+    New {
+        /// The number of the ENI at which.
+        policy: u8,
+        /// Whether nobody has looked for it: it may be there, and no failure is final.
+        is_supposed: bool,
+    },
 }
 
-/// The flow that was asked for, of which nothing is noted, for a packet that can open one.
+/// The flow that was asked for, of which nothing is noted, for a packet that can open one. What opens a
+/// connection is hardly ever of a flow that is there, and need not be looked for first.
 #[inline(always)]
-pub(crate) fn flow(work: Parts) -> Flow {
-    match nat::known() {
-        Some(mapping) if goes_up(mapping, Origin::Pod) => Flow::OfStack,
-        Some(mapping) => Flow::Known(mapping),
-        None => Flow::New(work::read(work.leaving()).sender.policy),
+pub(crate) fn flow(work: Parts, tcp_flags: u8) -> Flow {
+    let is_supposed = tcp_flags & tcp::SYN != 0 && nat::suppose_new(work);
+    if !is_supposed && let Some(mapping) = nat::known() {
+        return if goes_up(mapping, Origin::Pod) {
+            Flow::OfStack
+        } else {
+            Flow::Known(mapping)
+        };
+    }
+    Flow::New {
+        policy: work::read(work.leaving()).sender.policy,
+        is_supposed,
     }
 }
 
@@ -305,7 +319,7 @@ pub(crate) fn open(
 
 /// Whether a packet of a flow goes to conntrack, which is to see all of the flows that it has seen any of.
 #[inline(always)]
-fn goes_up(mapping: Mapping, origin: Origin) -> bool {
+pub(crate) fn goes_up(mapping: Mapping, origin: Origin) -> bool {
     mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed)
 }
 

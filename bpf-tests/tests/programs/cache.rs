@@ -5,17 +5,19 @@
 //! Whether an entry that was there has served a packet is told by losing its flow behind the cache's back:
 //! what no entry serves opens it anew.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::scene::received;
-use bpf_tests::testrun::{Input, Output, PASS, Programs, REDIRECT};
+use bpf_tests::testrun::tables::Table;
+use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::abi::{Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, map};
-use datapath_common::counter::Program;
+use datapath_common::counter::{NatStat, Program};
 use datapath_common::progress::{self, tcp};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
-use towpath::bpf::DatapathSettings;
+use towpath::bpf::{DatapathSettings, Path};
 
 use crate::world::*;
 
@@ -81,14 +83,17 @@ fn shown(programs: &Programs, net: &Net) -> (u8, u8) {
     (flow.progress_out, flow.progress_in)
 }
 
-fn flows(programs: &Programs, net: &Net) -> Vec<(FlowKey, Flow)> {
+fn table(programs: &Programs, net: &Net) -> Table<FlowKey, Flow> {
     let name = if net.a.is_ipv4() {
         map::FLOWS_V4
     } else {
         map::FLOWS_V6
     };
-    let table = programs.table::<FlowKey, Flow>(name).unwrap();
-    table.entries().unwrap()
+    programs.table(name).unwrap()
+}
+
+fn flows(programs: &Programs, net: &Net) -> Vec<(FlowKey, Flow)> {
+    table(programs, net).entries().unwrap()
 }
 
 fn lose_flows(programs: &Programs, net: &Net) {
@@ -316,6 +321,76 @@ fn what_opens_or_ends_a_connection_is_looked_at() {
             is_opened,
             flags & (tcp::SYN | tcp::ACK) != tcp::SYN | tcp::ACK
         );
+    }
+}
+
+/// A SYN's flow is opened without a look for it first: it is most likely a new one.
+#[test]
+fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away() {
+    // The pod has as many as it may have; and a socket of the host has the port by now.
+    for flows_per_endpoint in [1, 2] {
+        for net in [V4, V6] {
+            let mut programs = pinned(node_with(&DatapathSettings {
+                flows_per_endpoint,
+                ..settings()
+            }));
+            let (became, opened) = opened(&mut programs, &net);
+            let any = if net.a.is_ipv4() { "0.0.0.0" } else { "::" };
+            let listener = TcpListener::bind((any, 50_000)).unwrap();
+            for _ in 0..3 {
+                assert_eq!(send(&mut programs, &segment(&net, tcp::SYN)), became);
+            }
+            drop(listener);
+            assert_eq!(counted(&programs, &net), opened);
+        }
+    }
+}
+
+#[test]
+fn a_connection_for_which_there_is_no_room_is_counted_once() {
+    for net in [V4, V6] {
+        let mut programs = pinned(node_with(&DatapathSettings {
+            flows_per_endpoint: 1,
+            ..settings()
+        }));
+        let (_, (keys, allocated, failed)) = opened(&mut programs, &net);
+        let other = segment(&net, tcp::SYN).ports(50_001, 80);
+        let output = run(&mut programs, Program::FromEndpoint, VETH_A, &other);
+        assert_eq!(output.code, DROP);
+        assert_eq!(counted(&programs, &net), (keys, allocated, failed + 1));
+    }
+}
+
+/// Has the pod open the connection; what its SYN became, and what is counted then.
+fn opened(programs: &mut Programs, net: &Net) -> (Vec<u8>, (Vec<FlowKey>, u64, u64)) {
+    let became = send(programs, &segment(net, tcp::SYN));
+    (became, counted(programs, net))
+}
+
+/// The flows, and how many have been opened and could not be opened so far.
+fn counted(programs: &Programs, net: &Net) -> (Vec<FlowKey>, u64, u64) {
+    let keys = flows(programs, net).into_iter().map(|(key, _)| key);
+    let count = |stat| programs.nat_stat(stat, net.a.is_ipv4()).unwrap();
+    let (allocated, failed) = (count(NatStat::Allocated), count(NatStat::Failed));
+    (keys.collect(), allocated, failed)
+}
+
+#[test]
+fn a_connection_that_the_stack_carries_is_opened_again_through_the_stack() {
+    for net in [V4, V6] {
+        let mut programs = pinned(node_with(&DatapathSettings {
+            path: Path::ServiceNat,
+            ..settings()
+        }));
+        send(&mut programs, &segment(&net, tcp::SYN));
+        let [(key, mut flow)] = flows(&programs, &net)[..] else {
+            panic!("one flow");
+        };
+        flow.stack = 1;
+        table(&programs, &net).put(&key, &flow).unwrap();
+        let again = segment(&net, tcp::SYN);
+        let output = run(&mut programs, Program::FromEndpoint, VETH_A, &again);
+        assert_eq!(output.code, PASS, "it went past the stack");
     }
 }
 

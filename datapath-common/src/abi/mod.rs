@@ -17,8 +17,8 @@ mod reap;
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
 pub use cache::{
-    CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, given_up, group,
-    group_of, may_be_noted,
+    CACHE_GROUPS, CacheControl, DEFAULT_CACHE, GROUP_COUNTED, GROUP_NOTE, cache_digest, cache_hash,
+    cache_slot, given_up, group, group_of, may_be_noted,
 };
 pub use datagram::{Datagram, DatagramKey};
 pub use destination::DestinationClass;

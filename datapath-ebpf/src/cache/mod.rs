@@ -30,7 +30,7 @@ use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use aya_ebpf::macros::btf_map;
-use datapath_common::abi::{CacheControl, DEFAULT_CACHE};
+use datapath_common::abi::{CacheControl, DEFAULT_CACHE, cache_slot};
 
 use entry::Entry;
 
@@ -71,5 +71,5 @@ fn slot(hash: u32) -> Option<*mut Entry> {
     // SAFETY: the helper takes nothing.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let first = cpu.wrapping_mul(entries);
-    CACHE.get_ptr_mut(first.wrapping_add(hash & entries.wrapping_sub(1)))
+    CACHE.get_ptr_mut(first.wrapping_add(cache_slot(hash, entries)))
 }

@@ -1,7 +1,7 @@
 //! The headers that the cache knows, of either family: an IP header without options or extensions, and the
 //! TCP or UDP header behind it.
 
-use datapath_common::abi::Addr;
+use datapath_common::abi::{Addr, cache_digest};
 use datapath_common::checksum;
 use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, protocol, udp};
 use datapath_common::progress::tcp;
@@ -186,8 +186,8 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn digest([a, b, c, d]: &[u64; 4]) -> u64 {
-        (a ^ b).wrapping_mul(MULTIPLIER) ^ c ^ d
+    fn digest(words: &[u64; 4]) -> u64 {
+        cache_digest(words)
     }
 
     #[inline(always)]
@@ -264,9 +264,6 @@ const KNOWN: u32 = {
     }
     known
 };
-
-/// 2^64 divided by the golden ratio, as in [`super::epoch`].
-pub(super) const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The two words of a double one, as they lie in a packet.
 #[inline(always)]

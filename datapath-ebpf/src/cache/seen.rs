@@ -3,11 +3,11 @@
 //! Such a packet is whole, without options or extension headers, and UDP or a TCP segment that does not reset
 //! its connection. All else is looked at closely.
 
-use datapath_common::abi::group;
+use datapath_common::abi::{cache_hash, group};
 use datapath_common::headers::{Be16, lanes, udp};
 
 use super::entry::Key;
-use super::plain::{MULTIPLIER, Plain, V4_TRANSPORT, words};
+use super::plain::{Plain, V4_TRANSPORT, words};
 use crate::packet::{Front, IP_OFFSET, Packet};
 
 /// A packet that the cache knows.
@@ -22,7 +22,7 @@ pub(super) struct Seen {
     pub(super) tcp_flags: u8,
     /// The largest IP packet that goes on the wire for this one, in bytes.
     pub(super) largest: usize,
-    /// Slot of its entry, to be cut to the size of the cache.
+    /// What chooses the slot of its entry.
     pub(super) hash: u32,
     /// The group of its addresses and ports.
     pub(super) group: u32,
@@ -57,16 +57,9 @@ pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
         ttl: header.ttl,
         tcp_flags: header.transport.tcp_flags,
         largest,
-        hash: mix(F::digest(&header.addresses), header.ports),
+        hash: cache_hash(F::digest(&header.addresses), header.ports),
         group: group_of_words(&header.addresses, header.ports),
     })
-}
-
-/// The slot of a direction of a flow.
-#[inline(always)]
-fn mix(digest: u64, ports: u32) -> u32 {
-    let mixed = (digest ^ u64::from(ports).wrapping_mul(MULTIPLIER)).wrapping_mul(MULTIPLIER);
-    (mixed >> 32) as u32
 }
 
 /// The group of a flow, from the words of a packet of it.

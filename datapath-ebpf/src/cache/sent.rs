@@ -12,7 +12,7 @@ use datapath_common::progress::tcp;
 use super::entry::{Entry, edit};
 use super::keep::{self, Pending, Target, Translation};
 use crate::deliver;
-use crate::egress::{self, Asked, Flow};
+use crate::egress::{self, Asked, Flow, Origin};
 use crate::maps;
 use crate::nat::Mapping;
 use crate::packet::Packet;
@@ -43,12 +43,21 @@ pub(super) extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     let Some(entry) = keep::awaited(work) else {
         return LOOK;
     };
-    let mapping = match egress::flow(work) {
+    let tcp_flags = work::read(work.pending()).tcp_flags;
+    let mapping = match egress::flow(work, tcp_flags) {
         Flow::OfStack => return LOOK,
         Flow::Known(mapping) => Ok(mapping),
-        Flow::New(policy) => {
+        Flow::New {
+            policy,
+            is_supposed,
+        } => {
             let packet = Packet::new(TcContext::new(skb));
-            egress::open(&packet, work, entry.version(), policy)
+            let opened = egress::open(&packet, work, entry.version(), policy);
+            match opened {
+                Ok(mapping) if egress::goes_up(mapping, Origin::Pod) => return LOOK,
+                Err(_) if is_supposed => return LOOK,
+                Ok(_) | Err(_) => opened,
+            }
         }
     };
     match mapping.and_then(|mapping| translate(entry, work, mapping)) {

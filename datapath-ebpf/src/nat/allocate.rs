@@ -50,8 +50,9 @@ fn claim_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReas
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
-    // Another CPU was faster.
-    if flow::nat_refresh(Mapping::to_register(Some(mapping))) != 0 {
+    // Another CPU was faster, or nobody has looked.
+    let found = flow::nat_refresh(Mapping::to_register(Some(mapping)));
+    if let Some(mapping) = Mapping::from_register(found) {
         quota::give_back(request.endpoint);
         return Ok(First::Open(mapping));
     }
@@ -111,7 +112,9 @@ fn refuse(request: &Request, reason: DropReason) -> DropReason {
 
 #[inline(always)]
 fn count_failed(request: &Request) {
-    let _done = nat_failed(request.tuple.remote.is_v4().into());
+    if request.supposed == 0 {
+        let _done = nat_failed(request.tuple.remote.is_v4().into());
+    }
 }
 
 // What counts are functions, since it is done in several places: the time that the kernel takes to load a

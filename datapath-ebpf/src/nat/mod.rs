@@ -35,7 +35,7 @@ pub(crate) use ports::in_range;
 pub(crate) use request::{
     Request, ask, ask_for, is_inbound, is_own_port_free, known, note_inbound, note_stack, open,
     peek, peek_inbound, peek_stack, see_inbound, stack_asked, stack_known, stack_of_receiver,
-    stack_quoted, take_stack,
+    stack_quoted, suppose_new, take_stack,
 };
 
 use crate::maps;

@@ -28,8 +28,10 @@ pub(crate) struct Request {
     pub(super) tcp_flags: u8,
     /// Not 0 for a flow whose packets get no mark in the stack.
     pub(super) unmarked: u8,
-    /// Not 0 where no flow has been found at the first candidate port.
+    /// Not 0 where no flow has been found at the first candidate port, or none is supposed to be there.
     pub(super) vacant: u8,
+    /// Not 0 where the flow is only supposed to be new.
+    pub(super) supposed: u8,
 }
 
 impl Request {
@@ -52,6 +54,22 @@ pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
     request.tcp_flags = tcp_flags;
     request.unmarked = 0;
     request.vacant = 0;
+    request.supposed = 0;
+}
+
+/// Supposes that the flow that was asked for is a new one, so that [`open`] may be tried without a look for
+/// it: if it is there, the port says so, and it is taken for opened. What stands in the way of a new flow may
+/// not stand in the way of one that is there, so a failure says nothing then, and is not counted.
+///
+/// Only for a flow of which nothing is noted; `false` if it may be elsewhere.
+#[inline(always)]
+pub(crate) fn suppose_new(work: Parts) -> bool {
+    let is_it = !super::may_be_elsewhere();
+    // SAFETY: as in `ask`.
+    let request = unsafe { &mut *work.request() };
+    request.vacant = is_it.into();
+    request.supposed = is_it.into();
+    is_it
 }
 
 /// The flow that was asked for, of a packet from the inside; keeps it alive.
