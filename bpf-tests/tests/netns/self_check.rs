@@ -74,6 +74,35 @@ fn neighbour_discovery_and_mld_are_not_foreign() {
     fabric.finish().unwrap();
 }
 
+/// A host whose address went while the router still sends there answers by its link-local one.
+#[test]
+fn errors_between_link_local_addresses_are_not_foreign() {
+    let fabric = Fabric::create(&Spec::default()).unwrap();
+    let router = &fabric.vpc.router;
+    let address = fabric.node_at(Family::V6).unwrap().address;
+    let mac = fabric.eni(0).unwrap().mac;
+    fabric
+        .node
+        .sysctls(&[("ipv6/conf/all/forwarding", "1")])
+        .unwrap();
+    fabric
+        .node
+        .ip(&format!("addr del {address}/128 dev eth0"))
+        .unwrap();
+    router
+        .ip(&format!(
+            "neigh replace {address} lladdr {mac} dev eni0 nud permanent"
+        ))
+        .unwrap();
+    let seen = || source_check::discovery(router).unwrap()[&0];
+    let before = seen();
+    // The hops end at the node.
+    let ping = format!("ping -n -c 1 -W 1 -t 1 -I fe80:ec2::1%eni0 {address}");
+    router.run(&ping).unwrap_err();
+    assert!(seen() > before, "nothing answered");
+    fabric.finish().unwrap();
+}
+
 #[test]
 fn a_program_of_somebody_else_sees_packets_at_every_place() {
     let fabric = Fabric::create(&Spec::default()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::Output;
 use std::thread;
@@ -124,18 +124,28 @@ pub fn tcp(from: Place, to: SocketAddr) -> Result<()> {
     tcp_bulk(from, to, 7)
 }
 
-/// One TCP connection with so many bytes each way.
+/// One TCP connection with so many bytes each way. When it returns, the server has closed it too: nothing of
+/// it is under way any more that a change of addresses could have come back.
 ///
 /// # Errors
 /// As [`tcp`].
 pub fn tcp_bulk(from: Place, to: SocketAddr, bytes: usize) -> Result<()> {
     let stream = connect_from(from, to)?;
-    there_and_back(stream.try_clone()?, stream, bytes).with_context(|| {
+    let exchanged = there_and_back(stream.try_clone()?, &stream, bytes);
+    exchanged.and_then(|()| close(&stream)).with_context(|| {
         format!(
             "tcp from {} to {to}: {bytes} bytes there and back",
             from.address
         )
     })
+}
+
+/// Closes a connection, and waits until the other side has done so.
+fn close(mut stream: &TcpStream) -> Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let more = stream.read(&mut [0]).context("the server does not close")?;
+    ensure!(more == 0, "more bytes came back");
+    Ok(())
 }
 
 /// Sends so many bytes and takes them back at the same time.
