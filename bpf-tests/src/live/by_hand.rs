@@ -1,6 +1,8 @@
 //! Masquerade in as few steps as there can be, by instructions: a look-up, for a new flow an insertion, an
 //! address, the TTL and the checksums; and, if wanted, what has to be looked at in between. For whole IPv4
 //! packets without options, of TCP and UDP, of one pod.
+//!
+//! Real traffic goes through it (`floor`), and the kernel's test run times it ([`Opening`]).
 
 mod checks;
 #[cfg(test)]
@@ -8,11 +10,13 @@ mod tests;
 
 use std::net::Ipv4Addr;
 
+use anyhow::Result;
+use datapath_common::abi::DEFAULT_FLOWS_V4;
 use datapath_common::checksum;
 
 use crate::fabric::program::Deed;
 use crate::testrun::asm::{self, STACK, helper};
-use crate::testrun::assembled::OwnMap;
+use crate::testrun::assembled::{Kind, OwnMap, OwnProgram};
 use crate::testrun::assembler::frame::{
     DESTINATION, DESTINATION_PORT, IP_SUM, PROTOCOL, SOURCE, SOURCE_PORT, TCP_SUM, UDP_END, UDP_SUM,
 };
@@ -44,6 +48,48 @@ const KEY: i16 = -16;
 const NEW: i16 = KEY - NEW_SIZE;
 const NEW_SIZE: i16 = 48;
 const _: () = assert!(VALUE_SIZE == NEW_SIZE as usize);
+
+/// Room for as many flows as our table has by default.
+const FLOWS: usize = DEFAULT_FLOWS_V4 as usize;
+
+/// A table of flows that has none yet.
+pub(super) fn table() -> Result<OwnMap> {
+    OwnMap::new(Kind::Hash, (KEY_SIZE, VALUE_SIZE), FLOWS)
+}
+
+/// What opens a pod's flows, with all that has to be looked at before that, and no flow yet.
+#[derive(Debug)]
+pub struct Opening {
+    program: OwnProgram,
+    /// Referred to by the program, which holds them as well.
+    _tables: (OwnMap, Checks),
+}
+
+impl Opening {
+    /// For the pod with an address, behind a device, whose packets get another address and are sent on by a
+    /// deed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new((inside, outside): (Ipv4Addr, Ipv4Addr), device: u32, deed: Deed) -> Result<Self> {
+        let ends = Ends {
+            inside,
+            outside,
+            device,
+        };
+        let (flows, checks) = (table()?, Checks::new(ends)?);
+        Ok(Self {
+            program: OwnProgram::load(&out(&flows, ends, Some(&checks), deed))?,
+            _tables: (flows, checks),
+        })
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &OwnProgram {
+        &self.program
+    }
+}
 
 /// What the pod sends: to be sent on by a deed.
 pub(super) fn out(flows: &OwnMap, ends: Ends, checks: Option<&Checks>, deed: Deed) -> Vec<u64> {

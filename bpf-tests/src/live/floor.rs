@@ -13,10 +13,6 @@ use super::by_hand::{self, Checks, Ends};
 use super::kernel;
 use super::site::{ENI, Expected, Site, Traffic};
 use crate::fabric::program::{Deed, ForeignProgram, Hook, Position};
-use crate::testrun::assembled::{Kind, OwnMap};
-
-/// Room for as many flows as our table has by default.
-const FLOWS: usize = datapath_common::abi::DEFAULT_FLOWS_V4 as usize;
 
 /// The node; its programs go with it.
 #[derive(Debug)]
@@ -71,7 +67,7 @@ pub fn checking() -> Result<Floor> {
 
 fn translating(checks: impl FnOnce(Ends) -> Result<Option<Checks>>) -> Result<Floor> {
     node(Traffic::Masqueraded, |out, back, ends| {
-        let flows = OwnMap::new(Kind::Hash, (by_hand::KEY_SIZE, by_hand::VALUE_SIZE), FLOWS)?;
+        let flows = by_hand::table()?;
         let checks = checks(ends)?;
         Ok(Both {
             out: by_hand::out(&flows, ends, checks.as_ref(), out),

@@ -7,7 +7,6 @@ use datapath_common::abi::AddressEntry;
 use super::checks::{COUNTER, ENDPOINT, SEEN, STATE, mapped};
 use super::*;
 use crate::packet::{Body, Frame};
-use crate::testrun::assembled::{Kind, OwnProgram};
 use crate::testrun::tables::{Given, Made};
 
 /// The device that test runs are on by default: `lo`, as the kernel numbers it.

@@ -1,10 +1,12 @@
 //! Flows that are opened: once for each packet, and forgotten in between.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use bpf_tests::fabric::program::Deed;
+use bpf_tests::live::by_hand;
 use bpf_tests::testrun::scene::{ENI_1, V4, VETH_A, from_a};
-use bpf_tests::testrun::{DROP, Programs};
+use bpf_tests::testrun::{DROP, Programs, REDIRECT};
 use datapath_common::abi::{Addr, FlowKey, ReapFlow};
 use datapath_common::counter::NatStat;
 use datapath_common::outcome::{DropReason, Outcome};
@@ -12,7 +14,7 @@ use datapath_common::ports::Ports;
 
 use super::floor::Floor;
 use super::flows::{Carries, Flows, Gets, flows_of, plant};
-use super::meter::{Expected, Meter, Path, packet};
+use super::meter::{Beside, Expected, Meter, Path, packet};
 use super::paths::{SYN, TCP, numbered, on};
 use super::variant::{ROOM, Variant, Variants};
 
@@ -45,7 +47,7 @@ pub(super) fn measure(meter: &mut Meter, variants: &mut Variants) -> Result<()> 
             }
             open(meter, variants, &path, &flows)?;
             if is_empty && gets == Gets::Own {
-                floor(meter, &path)?;
+                floors(meter, &path)?;
             }
         }
     }
@@ -92,24 +94,40 @@ fn open(meter: &mut Meter, variants: &mut Variants, path: &Path, flows: &Flows) 
     Ok(())
 }
 
-/// Rounds of the least that has to be done for such packets.
-fn floor(meter: &mut Meter, path: &Path) -> Result<()> {
+/// Rounds of the least that has to be done for such packets: an entry, and what has to be looked at
+/// before there may be one.
+fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
+    let (IpAddr::V4(inside), IpAddr::V4(outside)) = (V4.a, V4.snat[1]) else {
+        bail!("addresses of IPv4");
+    };
     let count = u32::try_from(path.packets.len())?;
+    meter.repeater.set(&path.packets)?;
     for round in 0..=meter.plan.long_rounds {
         let noop = meter.noop(path.on)?;
         meter.repeater.rewind()?;
         let empty = meter.repeater.run(meter.repeater.noop(), path.on, count)?;
-        // Its table is a new one each time.
-        let built = Floor::opening()?;
-        let beside = built.beside("");
-        meter.repeater.rewind()?;
-        let timed = meter
-            .repeater
-            .run(beside.program.runner(), path.on, count)?;
-        let code = timed.code;
-        ensure!(code == beside.code, "{} returned {code}", beside.name);
-        if round > 0 {
-            meter.keep(&beside.name, timed.each - empty.each, noop);
+        // Their tables are new ones each time.
+        let one = Floor::opening()?;
+        let to_gateway = Deed::RedirectNeighbour {
+            ifindex: ENI_1.ifindex,
+            gateway: Ipv4Addr::new(10, 0, 0, 1),
+        };
+        let checked = by_hand::Opening::new((inside, outside), VETH_A.ifindex, to_gateway)?;
+        let checked = Beside {
+            name: "floor: new flow, with checks".to_owned(),
+            program: checked.program(),
+            code: REDIRECT,
+        };
+        for beside in [one.beside(""), checked] {
+            meter.repeater.rewind()?;
+            let timed = meter
+                .repeater
+                .run(beside.program.runner(), path.on, count)?;
+            let code = timed.code;
+            ensure!(code == beside.code, "{} returned {code}", beside.name);
+            if round > 0 {
+                meter.keep(&beside.name, timed.each - empty.each, noop);
+            }
         }
     }
     Ok(())
