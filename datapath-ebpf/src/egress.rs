@@ -9,7 +9,6 @@ use datapath_common::masquerade::{
     Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
-use datapath_common::progress::tcp;
 
 use crate::cache;
 use crate::family::{Piece, Version};
@@ -287,11 +286,11 @@ pub(crate) enum Flow {
     },
 }
 
-/// The flow that was asked for, of which nothing is noted, for a packet that can open one. What opens a
-/// connection is hardly ever of a flow that is there, and need not be looked for first.
+/// The flow that was asked for, of which nothing is noted, for a packet that can open one. One that is
+/// most likely new is not looked for.
 #[inline(always)]
-pub(crate) fn flow(work: Parts, tcp_flags: u8) -> Flow {
-    let is_supposed = tcp_flags & tcp::SYN != 0 && nat::suppose_new(work);
+pub(crate) fn flow(work: Parts, is_new: bool) -> Flow {
+    let is_supposed = is_new && nat::suppose_new(work);
     if !is_supposed && let Some(mapping) = nat::known() {
         return if goes_up(mapping, Origin::Pod) {
             Flow::OfStack

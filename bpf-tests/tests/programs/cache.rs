@@ -324,7 +324,8 @@ fn what_opens_or_ends_a_connection_is_looked_at() {
     }
 }
 
-/// A SYN's flow is opened without a look for it first: it is most likely a new one.
+/// The flow of a SYN that the cache does not know is opened without a look for it first: it is most likely
+/// a new one.
 #[test]
 fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away() {
     // The pod has as many as it may have; and a socket of the host has the port by now.
@@ -332,17 +333,31 @@ fn a_connection_that_is_opened_again_keeps_its_flow_whatever_keeps_new_ones_away
         for net in [V4, V6] {
             let mut programs = pinned(node_with(&DatapathSettings {
                 flows_per_endpoint,
-                ..settings()
+                ..with_cache(1)
             }));
             let (became, opened) = opened(&mut programs, &net);
             let any = if net.a.is_ipv4() { "0.0.0.0" } else { "::" };
             let listener = TcpListener::bind((any, 50_000)).unwrap();
-            for _ in 0..3 {
+            for is_forgotten in [false, true, false] {
+                if is_forgotten {
+                    give_slot_away(&mut programs, &net);
+                }
                 assert_eq!(send(&mut programs, &segment(&net, tcp::SYN)), became);
             }
             drop(listener);
             assert_eq!(counted(&programs, &net), opened);
         }
+    }
+}
+
+/// Has the one slot be another flow's, which does not need it any more.
+fn give_slot_away(programs: &mut Programs, net: &Net) {
+    for _ in 0..2 {
+        let local = from_a(net, net.b, Body::Tcp(10)).ports(50_000, 80);
+        send(programs, &local.tcp(tcp::SYN, 1));
+        // All entries are worthless now.
+        let other = endpoint(0, ENI_0.ifindex, VETH_B, POD_B, POD_B_MTU);
+        programs.put_address(net.b, other).unwrap();
     }
 }
 
@@ -380,7 +395,7 @@ fn a_connection_that_the_stack_carries_is_opened_again_through_the_stack() {
     for net in [V4, V6] {
         let mut programs = pinned(node_with(&DatapathSettings {
             path: Path::ServiceNat,
-            ..settings()
+            ..with_cache(1)
         }));
         send(&mut programs, &segment(&net, tcp::SYN));
         let [(key, mut flow)] = flows(&programs, &net)[..] else {
@@ -389,8 +404,13 @@ fn a_connection_that_the_stack_carries_is_opened_again_through_the_stack() {
         flow.stack = 1;
         table(&programs, &net).put(&key, &flow).unwrap();
         let again = segment(&net, tcp::SYN);
-        let output = run(&mut programs, Program::FromEndpoint, VETH_A, &again);
-        assert_eq!(output.code, PASS, "it went past the stack");
+        for is_forgotten in [false, true] {
+            if is_forgotten {
+                give_slot_away(&mut programs, &net);
+            }
+            let output = run(&mut programs, Program::FromEndpoint, VETH_A, &again);
+            assert_eq!(output.code, PASS, "it went past the stack");
+        }
     }
 }
 

@@ -93,7 +93,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         if seen.ttl <= 1 {
             return Served::Not;
         }
-        if is_for::<F>(entry, &seen) && is_good(entry) {
+        let is_own = is_for::<F>(entry, &seen);
+        if is_own && is_good(entry) {
             if seen.largest > usize::from(entry.mtu) {
                 return Served::Not;
             }
@@ -107,7 +108,7 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         let entry = unsafe { &mut *at };
         // What is never kept is not tried with each packet.
         let is_in_vain = entry.until == Entry::AWAITED;
-        keep::expect(entry, &seen);
+        keep::expect(entry, &seen, is_own);
         if is_in_vain {
             return Served::Awaited;
         }

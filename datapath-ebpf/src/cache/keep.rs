@@ -32,6 +32,8 @@ pub(crate) struct Pending {
     pub(super) tcp_flags: u8,
     /// The ENI of the flow that the packet is translated by.
     eni: u8,
+    /// Not 0 if it is of the flow that the slot had before.
+    pub(super) is_known: u8,
 }
 
 /// Where a packet was redirected to.
@@ -93,9 +95,10 @@ pub(super) fn forget() {
     }
 }
 
-/// Prepares the entry for a packet whose outcome may be kept.
+/// Prepares the entry for a packet whose outcome may be kept. `is_own` says that the slot was its flow's
+/// already.
 #[inline(always)]
-pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
+pub(super) fn expect(entry: &mut Entry, seen: &Seen, is_own: bool) {
     let Ok(work) = work() else {
         return;
     };
@@ -117,6 +120,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen) {
         largest: u32::try_from(seen.largest).unwrap_or(u32::MAX),
         tcp_flags: seen.tcp_flags,
         eni: 0,
+        is_known: is_own.into(),
     };
     work::write(work.pending(), pending);
 }

@@ -43,8 +43,10 @@ pub(super) extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     let Some(entry) = keep::awaited(work) else {
         return LOOK;
     };
-    let tcp_flags = work::read(work.pending()).tcp_flags;
-    let mapping = match egress::flow(work, tcp_flags) {
+    // What opens a connection that the slot does not know is hardly ever of a flow that is there.
+    let pending = work::read(work.pending());
+    let is_new = pending.tcp_flags & tcp::SYN != 0 && pending.is_known == 0;
+    let mapping = match egress::flow(work, is_new) {
         Flow::OfStack => return LOOK,
         Flow::Known(mapping) => Ok(mapping),
         Flow::New {

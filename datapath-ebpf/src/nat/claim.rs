@@ -30,7 +30,7 @@ pub(crate) struct Attempt {
     pub(super) tries: u32,
     pod_port: u16,
     pub(super) is_host: bool,
-    /// Whether the port has been looked for already, and no flow had it.
+    /// Whether the port has been looked for already and no flow had it, or none is supposed to have it.
     is_vacant: bool,
     /// Of the search: which block comes next, and how many in a row had no port.
     pub(super) next_look: u32,
