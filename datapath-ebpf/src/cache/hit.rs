@@ -93,8 +93,7 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         if seen.ttl <= 1 {
             return Served::Not;
         }
-        let is_own = is_for::<F>(entry, &seen);
-        if is_own && is_good(entry) {
+        if is_for::<F>(entry, &seen) && is_good(entry) {
             if seen.largest > usize::from(entry.mtu) {
                 return Served::Not;
             }
@@ -108,6 +107,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
         let entry = unsafe { &mut *at };
         // What is never kept is not tried with each packet.
         let is_in_vain = entry.until == Entry::AWAITED;
+        // The other program opens no flow that it could ask for, and has no stack left to remember this.
+        let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, &seen);
         keep::expect(entry, &seen, is_own);
         if is_in_vain {
             return Served::Awaited;
