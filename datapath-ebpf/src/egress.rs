@@ -1,6 +1,8 @@
 //! How a pod's packet leaves the node: by which ENI, and with which source. The same for what a pod
 //! sends and for what the stack sends on for it.
 
+mod asked;
+
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
@@ -25,6 +27,8 @@ use crate::transport::{self, Ports, Transport};
 use crate::verdict::Code;
 use crate::way::Way;
 use crate::work::{self, Parts, work};
+
+pub(crate) use asked::{Asked, Flow, ask, flow, limit, open};
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,87 +250,10 @@ fn leave_by(leaving: &mut Leaving, exit: Exit) {
     }
 }
 
-/// What policy says of the flow of a packet.
-pub(crate) enum Asked {
-    /// It is not translated.
-    Exempt,
-    /// New ones are translated: it has been asked for.
-    Flow,
-}
-
-/// Asks for the flow of a packet that was prepared for, if that is the next thing to do. All else is for
-/// [`leave`].
-#[inline(always)]
-pub(crate) fn ask(work: Parts, tuple: PodTuple, tcp_flags: u8) -> Option<Asked> {
-    // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
-    let leaving = unsafe { &mut *work.leaving() };
-    match rule(&leaving.question) {
-        Ruling::Drop(_) => None,
-        Ruling::Untranslated(_) => (!nat::may_be_exempt()).then_some(Asked::Exempt),
-        Ruling::Translated(exit) => {
-            leave_by(leaving, exit);
-            nat::ask(work, tuple, leaving.sender, tcp_flags);
-            Some(Asked::Flow)
-        }
-    }
-}
-
-/// A flow that is translated.
-pub(crate) enum Flow {
-    /// It is there, and looks like this from the outside.
-    Known(Mapping),
-    /// It takes the host's stack.
-    OfStack,
-    /// It is to be opened.
-    New {
-        /// The number of the ENI at which.
-        policy: u8,
-        /// Whether nobody has looked for it: it may be there, and no failure is final.
-        is_supposed: bool,
-    },
-}
-
-/// The flow that was asked for, of which nothing is noted, for a packet that can open one. One that is
-/// most likely new is not looked for.
-#[inline(always)]
-pub(crate) fn flow(work: Parts, is_new: bool) -> Flow {
-    let is_supposed = is_new && nat::suppose_new(work);
-    if !is_supposed && let Some(mapping) = nat::known() {
-        return if goes_up(mapping, Origin::Pod) {
-            Flow::OfStack
-        } else {
-            Flow::Known(mapping)
-        };
-    }
-    Flow::New {
-        policy: work::read(work.leaving()).sender.policy,
-        is_supposed,
-    }
-}
-
-/// Opens the flow that was asked for at the ENI that policy gives.
-#[inline(always)]
-pub(crate) fn open(
-    packet: &Packet,
-    work: Parts,
-    version: Version,
-    policy: u8,
-) -> Result<Mapping, DropReason> {
-    let (_, snat) = exit(version, policy)?;
-    nat::open(work, packet, snat)
-}
-
 /// Whether a packet of a flow goes to conntrack, which is to see all of the flows that it has seen any of.
 #[inline(always)]
 pub(crate) fn goes_up(mapping: Mapping, origin: Origin) -> bool {
     mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed)
-}
-
-/// What the owner ENI takes of the packet that was prepared for, in bytes.
-#[inline(always)]
-pub(crate) fn limit(work: Parts) -> Result<u32, DropReason> {
-    let leaving = work::read(work.leaving());
-    Ok(eni(leaving.sender.owner)?.mtu())
 }
 
 /// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind

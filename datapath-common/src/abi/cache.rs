@@ -163,9 +163,10 @@ mod tests {
 
     /// Source and destination as they lie in a packet, in one word.
     fn v4(source: [u8; 4], destination: [u8; 4]) -> u64 {
-        let [a, b, c, d] = source;
-        let [e, f, g, h] = destination;
-        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+        let mut both = [0; 8];
+        both[..4].copy_from_slice(&source);
+        both[4..].copy_from_slice(&destination);
+        u64::from_ne_bytes(both)
     }
 
     fn v6(source: u128, destination: u128) -> u64 {
