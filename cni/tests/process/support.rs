@@ -1,7 +1,7 @@
 //! A played agent, and the plugin as a runtime calls it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -317,8 +317,10 @@ impl<'a> Call<'a> {
 
     fn output(&self) -> Output {
         let program = self.world.path().join(self.name);
-        if !program.exists() {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towpath-cni"), &program).unwrap();
+        match std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_towpath-cni"), &program) {
+            // An earlier call has made it, or one at the same time.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.unwrap(),
         }
         let mut child = Command::new(program)
             .env_clear()
