@@ -41,14 +41,20 @@ fn suffix(family: Family) -> &'static str {
     }
 }
 
+/// What is sent from `::` and link-local addresses as it should be.
+const DISCOVERY: &str = "{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, \
+     mld-listener-report, mld-listener-done, mld2-listener-report }";
+
 /// The ruleset of one ENI.
 ///
 /// Neighbour discovery and MLD come from `::` and `fe80::/10` (RFC 4861 section 4, RFC 3810 section
 /// 5.2.13): they end at the router and are not foreign. Nor are errors about these, from one link-local
-/// address to another: a host sends them whose address went while the router asked for it; nor what is for
-/// the link's groups, which nobody forwards (RFC 4291 section 2.7). An ARP packet with a foreign sender is:
-/// it would have the VPC learn a wrong address. A DHCP client has no address yet (RFC 2131 section 4.1).
-/// What was foreign is kept in `strange_…`, for a person.
+/// address to another: a host sends them whose address went while the router asked for it. An ARP packet
+/// with a foreign sender is: it would have the VPC learn a wrong address. A DHCP client has no address yet
+/// (RFC 2131 section 4.1). What was foreign is kept in `strange_…`, for a person.
+///
+/// These sources are told by prefix, not by a set: a set of intervals has, right after it was made, no
+/// element for a packet or two.
 #[must_use]
 pub fn ruleset(eni: &Eni) -> String {
     let table = eni.router_device();
@@ -84,12 +90,10 @@ pub fn ruleset(eni: &Eni) -> String {
         "  counter discovery {{}}
   chain ingress {{
     type filter hook ingress device \"{table}\" priority 0; policy accept;
-    ip6 saddr {{ ::, fe80::/10 }} icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, \
-         nd-neighbor-advert, mld-listener-report, mld-listener-done, mld2-listener-report }} \
-         counter name discovery accept
+    ip6 saddr :: icmpv6 type {DISCOVERY} counter name discovery accept
+    ip6 saddr fe80::/10 icmpv6 type {DISCOVERY} counter name discovery accept
     ip6 saddr fe80::/10 ip6 daddr fe80::/10 icmpv6 type {{ destination-unreachable, time-exceeded, \
          parameter-problem }} counter name discovery accept
-    ip6 saddr fe80::/10 ip6 daddr ff02::/16 counter name discovery accept
     arp saddr ip 0.0.0.0 accept
     ip saddr 0.0.0.0 udp sport 68 udp dport 67 accept
     arp operation {{ request, reply }} arp saddr ip != @own_v4 counter name foreign_v4 drop
