@@ -32,6 +32,8 @@ use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 use towpath::bpf::{DatapathSettings, Globals, loader};
 
+use crate::fabric::command;
+
 /// `TC_ACT_UNSPEC` of `include/uapi/linux/pkt_cls.h`: go on with the next program, then the stack.
 pub const PASS: i32 = -1;
 /// `TC_ACT_SHOT`: dropped.
@@ -237,6 +239,16 @@ impl Programs {
         let info = classifier(&mut self.ebpf, program)?.info()?;
         let bytes = info.size_translated();
         Ok(bytes.context("a program without a size")? / INSTRUCTION)
+    }
+
+    /// What the kernel made of a program's instructions, one in a line, as `bpftool` prints them.
+    ///
+    /// # Errors
+    /// Without `bpftool`.
+    pub fn translated(&mut self, program: Program) -> Result<String> {
+        let id = classifier(&mut self.ebpf, program)?.info()?.id();
+        let id = id.to_string();
+        command::run(Command::new("bpftool").args(["prog", "dump", "xlated", "id", &id]))
     }
 
     fn map(&mut self, name: &str) -> Result<&mut aya::maps::Map> {

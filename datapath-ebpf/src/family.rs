@@ -102,6 +102,9 @@ pub(crate) trait Family {
 
     /// Replaces an address, by which the sum of the header grows so much. Checksums behind the IP
     /// header are not looked at.
+    ///
+    /// Helpers write it: of a program that writes to packets itself, the kernel makes every packet that others
+    /// share writable first, and most that pass `to_network` are not to be written.
     fn set_address(
         packet: &mut Packet,
         side: Side,

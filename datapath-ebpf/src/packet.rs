@@ -353,6 +353,9 @@ fn narrow(offset: usize) -> u32 {
 fn done(code: i64) -> Result<(), DropReason> {
     match code {
         0 => Ok(()),
-        _ => Err(DropReason::HelperFailed),
+        _ => {
+            hint::cold_path();
+            Err(DropReason::HelperFailed)
+        }
     }
 }

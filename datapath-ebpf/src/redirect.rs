@@ -1,7 +1,7 @@
 //! Redirection by the kernel's helpers, both of 5.10. They only note where to; the program's return
 //! code makes it so.
 
-use core::ptr;
+use core::{hint, ptr};
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
 use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer};
@@ -51,6 +51,7 @@ fn noted(code: i64) -> Result<(), DropReason> {
     if code == i64::from(TC_ACT_REDIRECT) {
         Ok(())
     } else {
+        hint::cold_path();
         Err(DropReason::HelperFailed)
     }
 }

@@ -25,8 +25,8 @@ fn main() -> Result<()> {
 fn print(row: &Row) {
     let service_nat = if row.service_nat { "on" } else { "off" };
     println!(
-        "{}: {}, service NAT {service_nat}: {} instructions, {} calls of helpers",
-        row.program, row.path, row.instructions, row.helpers
+        "{}: {}, service NAT {service_nat}: {} instructions, {} jumps taken, {} calls of helpers",
+        row.program, row.path, row.instructions, row.cost.jumps, row.helpers
     );
     for (name, count) in &row.cost.helpers {
         println!("{count:6} {name}");

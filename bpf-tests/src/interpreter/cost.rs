@@ -10,6 +10,8 @@ use super::lines::Origin;
 pub struct Cost {
     /// Instructions, of those that the verifier leaves. Each helper's own are not among them.
     pub instructions: u64,
+    /// Jumps taken among them. What comes behind one a processor that has not met it lately waits for.
+    pub jumps: u64,
     /// Calls of each helper, by its name.
     pub helpers: BTreeMap<&'static str, u64>,
     /// Look-ups in each map, by its name; they are calls of a helper, too.
@@ -22,6 +24,7 @@ pub struct Cost {
 #[derive(Debug)]
 pub(super) struct Tally {
     slots: Vec<u64>,
+    jumps: u64,
     helpers: BTreeMap<Helper, u64>,
     lookups: BTreeMap<String, u64>,
 }
@@ -31,6 +34,7 @@ impl Tally {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             slots: vec![0; slots],
+            jumps: 0,
             helpers: BTreeMap::new(),
             lookups: BTreeMap::new(),
         }
@@ -38,6 +42,10 @@ impl Tally {
 
     pub(super) fn executed(&mut self, slot: usize, weight: u8) {
         self.slots[slot] += u64::from(weight);
+    }
+
+    pub(super) fn jumped(&mut self, weight: u8) {
+        self.jumps += u64::from(weight);
     }
 
     pub(super) fn called(&mut self, helper: Helper) {
@@ -62,6 +70,7 @@ impl Tally {
         let helpers = self.helpers.into_iter();
         Cost {
             instructions: self.slots.iter().sum(),
+            jumps: self.jumps,
             helpers: helpers
                 .map(|(helper, calls)| (helper.name(), calls))
                 .collect(),

@@ -67,7 +67,10 @@ pub(super) fn run(
                 registers[ANSWER] = helper::call(helper, memory, host, arguments)
                     .with_context(|| format!("{} at {:?}", helper.name(), program.lines.of(at)))?;
             }
-            Instruction::Goto { slot: to } => slot = to,
+            Instruction::Goto { slot: to } => {
+                tally.jumped(program.weights[at]);
+                slot = to;
+            }
             Instruction::Jump {
                 wide,
                 condition,
@@ -76,6 +79,7 @@ pub(super) fn run(
                 slot: to,
             } => {
                 if holds(condition, wide, registers[left], operand(&registers, right)) {
+                    tally.jumped(program.weights[at]);
                     slot = to;
                 }
             }

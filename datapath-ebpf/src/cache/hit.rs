@@ -1,5 +1,7 @@
 //! Serving a packet from the cache.
 
+use core::hint;
+
 use aya_ebpf::bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
 use datapath_common::checksum;
 use datapath_common::counter::Program;
@@ -83,52 +85,74 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     let Some(seen) = seen::look::<F>(packet, front) else {
         return Served::Not;
     };
+    // What is read here for no entry yet is on its way while the entry is waited for. What answers a flow is of
+    // another group than its own, which only its entry tells.
+    let early = matches!(program, Program::FromEndpoint).then(|| epoch::of(seen.group));
     let Some(at) = slot(seen.hash) else {
         return Served::Not;
     };
-    'known: {
-        // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whoever is called
-        // from here on has a reference of its own, and this one is not used any more then.
-        let entry = unsafe { &mut *at };
-        if seen.ttl <= 1 {
-            return Served::Not;
-        }
-        if is_for::<F>(entry, &seen) && is_good(entry) {
-            if seen.largest > usize::from(entry.mtu) {
-                return Served::Not;
-            }
-            if entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen) {
-                break 'known;
-            }
-        } else if !gets_slot(entry, &seen) {
-            return Served::Not;
-        }
-        // SAFETY: as above.
-        let entry = unsafe { &mut *at };
-        // What is never kept is not tried with each packet.
-        let is_in_vain = entry.until == Entry::AWAITED;
-        // The other program opens no flow that it could ask for, and has no stack left to remember this.
-        let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, &seen);
-        keep::expect(entry, &seen, is_own);
-        if is_in_vain {
-            return Served::Awaited;
-        }
-        let made = if matches!(program, Program::FromNetwork) {
-            cache_answered()
-        } else {
-            cache_sent(packet.skb())
-        };
-        match made {
-            sent::MADE => {}
-            sent::LOOK => return Served::Awaited,
-            reason => return Served::Refused(reason),
-        }
+    if seen.ttl <= 1 {
+        return Served::Not;
+    }
+    // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one. Whoever is called
+    // from here on has a reference of its own, and this one is not used any more then.
+    let entry = unsafe { &mut *at };
+    let word = || early.unwrap_or_else(|| epoch::of(entry.stamp.group));
+    let is_known = is_for::<F>(entry, &seen) && is_good(entry, word);
+    if is_known && seen.largest > usize::from(entry.mtu) {
+        return Served::Not;
+    }
+    let is_served =
+        is_known && (entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen));
+    if !is_served
+        && let Err(not_served) = renew::<F>(program, packet, &seen, at, early, is_known)
+    {
+        return not_served;
     }
     // SAFETY: as above.
     let entry = unsafe { &*at };
-    match act::<F>(packet, &seen, entry) {
+    match act::<F>(program, packet, &seen, entry) {
         Ok(()) => Served::Done(u32::from(entry.counter)),
         Err(reason) => Served::Refused(reason as u32),
+    }
+}
+
+/// Makes the entry of a packet anew, or has it made of what comes of the packet. `early` is the word of the
+/// packet's group, if it has been read, and `is_known` says that the slot is the packet's own.
+#[inline(always)]
+fn renew<F: Plain>(
+    program: Program,
+    packet: &Packet,
+    seen: &Seen,
+    at: *mut Entry,
+    early: Option<u64>,
+    is_known: bool,
+) -> Result<(), Served> {
+    // Most packets do not come here: theirs is a way without a jump.
+    hint::cold_path();
+    // SAFETY: as in `serve_ip`.
+    let entry = unsafe { &mut *at };
+    if !is_known && !gets_slot(entry, seen) {
+        return Err(Served::Not);
+    }
+    // What is never kept is not tried with each packet.
+    let is_in_vain = entry.until == Entry::AWAITED;
+    // The other program opens no flow that it could ask for, and has no stack left to remember this.
+    let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, seen);
+    let word = early.unwrap_or_else(|| epoch::of(seen.group));
+    keep::expect(entry, seen, word, is_own);
+    if is_in_vain {
+        return Err(Served::Awaited);
+    }
+    let made = if matches!(program, Program::FromNetwork) {
+        cache_answered()
+    } else {
+        cache_sent(packet.skb())
+    };
+    match made {
+        sent::MADE => Ok(()),
+        sent::LOOK => Err(Served::Awaited),
+        reason => Err(Served::Refused(reason)),
     }
 }
 
@@ -155,61 +179,93 @@ fn is_for<F: Plain>(entry: &Entry, seen: &Seen) -> bool {
         && u64::from(entry.kind) == seen.kind
 }
 
-/// Whether nothing has changed since an entry was made.
+/// Whether nothing has changed since an entry was made. `word` gives that of its group.
 #[inline(always)]
-fn is_good(entry: &Entry) -> bool {
+fn is_good(entry: &Entry, word: impl FnOnce() -> u64) -> bool {
     clock::now() < entry.until
         && (entry.stamp.generation == generation() || fault::has(Fault::StalePolicy))
-        && entry.stamp.epoch == epoch::of(entry.stamp.group)
+        && entry.stamp.epoch == word()
 }
 
 /// Whether nobody needs an entry any more.
 #[inline(always)]
 fn is_free(entry: &Entry) -> bool {
-    entry.watched & tcp::FIN == 0 || !is_good(entry)
+    entry.watched & tcp::FIN == 0 || !is_good(entry, || epoch::of(entry.stamp.group))
 }
 
-/// Does to a packet what was done to those before it.
+/// Does to a packet what was done to those before it. What the VPC delivers goes into a pod, where its
+/// destination is translated if anything is; of what a pod sends it is the source, unless it stays on the node.
 #[inline(always)]
-fn act<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), DropReason> {
+fn act<F: Plain>(
+    program: Program,
+    packet: &mut Packet,
+    seen: &Seen,
+    entry: &Entry,
+) -> Result<(), DropReason> {
     // Helpers that may move the packet come behind everything else that is written.
     F::forward(packet, seen, entry.header_growth.into());
+    if matches!(program, Program::FromNetwork) {
+        set_macs(seen, entry);
+        if entry.edit != edit::NONE {
+            translate::<F>(packet, seen, entry, Side::Destination)?;
+        }
+        return redirect::to_peer(packet, entry.device);
+    }
     if entry.exit == exit::PEER {
-        let [first, second, third, ..] = entry.hop;
-        seen.front.set_macs([first, second, third]);
+        set_macs(seen, entry);
+        return redirect::to_peer(packet, entry.device);
     }
     if entry.edit != edit::NONE {
-        translate::<F>(packet, seen, entry)?;
+        translate::<F>(packet, seen, entry, Side::Source)?;
     }
-    if entry.exit == exit::PEER {
-        redirect::to_peer(packet, entry.device)
-    } else {
-        redirect::mark_done(packet);
-        redirect::to_neighbour(entry.device, &entry.hop)
-    }
+    redirect::mark_done(packet);
+    redirect::to_neighbour(entry.device, &entry.hop)
 }
 
-/// Translates a packet, whose IP header has its new checksum already.
+/// Writes the MACs that a packet has in an endpoint's namespace.
 #[inline(always)]
-fn translate<F: Plain>(packet: &mut Packet, seen: &Seen, entry: &Entry) -> Result<(), DropReason> {
+fn set_macs(seen: &Seen, entry: &Entry) {
+    let [first, second, third, ..] = entry.hop;
+    seen.front.set_macs([first, second, third]);
+}
+
+/// Translates one side of a packet, whose IP header has its new checksum already.
+#[inline(always)]
+fn translate<F: Plain>(
+    packet: &mut Packet,
+    seen: &Seen,
+    entry: &Entry,
+    side: Side,
+) -> Result<(), DropReason> {
     let [source_port, destination_port] = lanes(entry.key.ports());
-    let from_port = if entry.edit == edit::SOURCE {
-        F::replace(seen.front, Side::Source, entry.to, entry.to_port);
-        source_port
-    } else {
-        F::replace(seen.front, Side::Destination, entry.to, entry.to_port);
-        destination_port
+    let from_port = match side {
+        Side::Source => source_port,
+        Side::Destination => destination_port,
     };
-    let (sum, flags) = if entry.kind & !FAMILY == u32::from(protocol::TCP) {
-        (F::TRANSPORT + Tcp::CHECKSUM, 0)
-    } else {
-        (F::TRANSPORT + udp::CHECKSUM, BPF_F_MARK_MANGLED_0)
-    };
+    F::replace(seen.front, side, entry.to, entry.to_port);
+    let (sum, flags) = sum_of::<F>(entry);
     // The kernel may know the sum of the whole packet. It does not change when a checksum within the
     // packet makes up for the port.
     if entry.to_port != from_port {
+        hint::cold_path();
         let growth = checksum::growth_of_lane(from_port, entry.to_port);
         packet.update_checksum(sum, growth, flags)?;
     }
     packet.update_checksum(sum, entry.growth, BPF_F_PSEUDO_HDR | flags)
+}
+
+/// Where the checksum of TCP or UDP is, and flags of what updates it: by the one bit of the protocol's number,
+/// since a choice would be a jump.
+#[inline(always)]
+fn sum_of<F: Plain>(entry: &Entry) -> (usize, u32) {
+    /// Of UDP's number, and not of TCP's.
+    const IS_UDP: u32 = 4;
+    const {
+        assert!(protocol::UDP >> IS_UDP & 1 == 1 && protocol::TCP >> IS_UDP & 1 == 0);
+        assert!(Tcp::CHECKSUM > udp::CHECKSUM);
+    }
+    let is_udp = entry.kind >> IS_UDP & 1;
+    let nearer = is_udp as usize * (Tcp::CHECKSUM - udp::CHECKSUM);
+    let flags = is_udp * BPF_F_MARK_MANGLED_0;
+    (F::TRANSPORT + Tcp::CHECKSUM - nearer, flags)
 }

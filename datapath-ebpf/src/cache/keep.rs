@@ -95,10 +95,10 @@ pub(super) fn forget() {
     }
 }
 
-/// Prepares the entry for a packet whose outcome may be kept. `is_own` says that the slot was its flow's
-/// already.
+/// Prepares the entry for a packet whose outcome may be kept. `epoch` is the word of its group, `is_own` says
+/// that the slot was its flow's already.
 #[inline(always)]
-pub(super) fn expect(entry: &mut Entry, seen: &Seen, is_own: bool) {
+pub(super) fn expect(entry: &mut Entry, seen: &Seen, epoch: u64, is_own: bool) {
     let Ok(work) = work() else {
         return;
     };
@@ -107,7 +107,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen, is_own: bool) {
     entry.key.place = seen.key.place;
     entry.stamp = Stamp {
         generation: generation(),
-        epoch: epoch::of(seen.group),
+        epoch,
         group: seen.group,
     };
     #[expect(clippy::cast_possible_truncation, reason = "a few bits")]

@@ -1,6 +1,8 @@
 //! The headers that the cache knows, of either family: an IP header without options or extensions, and the
 //! TCP or UDP header behind it.
 
+use core::hint;
+
 use datapath_common::abi::{Addr, cache_digest};
 use datapath_common::checksum;
 use datapath_common::headers::{Be16, Ipv4, Ipv6, Tcp, protocol, udp};
@@ -63,7 +65,11 @@ pub(super) struct TransportHeader {
 macro_rules! transport {
     ($packet:expr, $front:expr, $protocol:expr, $payload:expr, $at:expr) => {
         match $protocol {
-            protocol::TCP if $payload >= Tcp::MIN_LENGTH => {
+            protocol::TCP => {
+                if $payload < Tcp::MIN_LENGTH {
+                    hint::cold_path();
+                    return None;
+                }
                 let front = $packet.front::<{ $at + Tcp::MIN_LENGTH }>()?;
                 segment(front.u8::<{ $at + 13 }>(), front.u8::<{ $at + 12 }>())?
             }

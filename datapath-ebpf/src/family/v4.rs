@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::checksum;
 use datapath_common::fault::Fault;
-use datapath_common::headers::{Be16, IcmpMessage, Ipv4, lanes, protocol, word};
+use datapath_common::headers::{Be16, IcmpMessage, Ipv4, protocol, word};
 use datapath_common::outcome::DropReason;
 
 use super::{Family, Ip, Piece, Quoted, Side, Version};
@@ -105,16 +105,12 @@ impl Family for V4 {
         growth: u32,
     ) -> Result<(), DropReason> {
         let [_, _, _, to] = to.words();
-        let header: &mut Ipv4 = packet.header_mut(IP_OFFSET)?;
+        let header: &Ipv4 = packet.header(IP_OFFSET)?;
         let sum = checksum::update_by(header.checksum.lane(), growth);
         if !fault::has(Fault::HeaderChecksum) {
-            header.checksum = Be16::from_lane(sum);
+            packet.store(IP_OFFSET + offset_of!(Ipv4, checksum), &sum, 0)?;
         }
-        match side {
-            Side::Source => header.source = lanes(to),
-            Side::Destination => header.destination = lanes(to),
-        }
-        Ok(())
+        packet.store(IP_OFFSET + address_offset(side), &to, 0)
     }
 
     #[inline(always)]
@@ -130,11 +126,7 @@ impl Family for V4 {
         let from_sum: u16 = packet.copy(checksum_at)?;
         let to_sum = checksum::update_by(from_sum, growth);
         packet.store(checksum_at, &to_sum, 0)?;
-        let address = match side {
-            Side::Source => offset_of!(Ipv4, source),
-            Side::Destination => offset_of!(Ipv4, destination),
-        };
-        packet.store(offset + address, &to, 0)?;
+        packet.store(offset + address_offset(side), &to, 0)?;
         Ok(checksum::add(
             growth,
             checksum::growth_of_lane(from_sum, to_sum),
@@ -161,5 +153,14 @@ impl Family for V4 {
     #[inline(always)]
     fn is_neighbour_discovery(_packet: &Packet, _ip: &Ip) -> bool {
         false
+    }
+}
+
+/// Where an address lies in the header.
+#[inline(always)]
+fn address_offset(side: Side) -> usize {
+    match side {
+        Side::Source => offset_of!(Ipv4, source),
+        Side::Destination => offset_of!(Ipv4, destination),
     }
 }

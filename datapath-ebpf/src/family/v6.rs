@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::checksum;
 use datapath_common::fault::Fault;
-use datapath_common::headers::{Be16, IcmpMessage, Ipv6, lanes, protocol, word};
+use datapath_common::headers::{Be16, IcmpMessage, Ipv6, protocol, word};
 use datapath_common::outcome::DropReason;
 
 use super::{Family, Ip, Piece, Quoted, Side, Version, extension};
@@ -98,12 +98,7 @@ impl Family for V6 {
         to: Addr,
         growth: u32,
     ) -> Result<(), DropReason> {
-        let header: &mut Ipv6 = packet.header_mut(IP_OFFSET)?;
-        let to = to.words().map(lanes);
-        match side {
-            Side::Source => header.source = to,
-            Side::Destination => header.destination = to,
-        }
+        let growth = Self::set_quoted_address(packet, IP_OFFSET, side, to, growth)?;
         // What updates a checksum over the addresses takes it for granted that the header has one
         // of its own, which makes up for the change, as in IPv4. The flag that says otherwise
         // (`BPF_F_IPV6`) is of Linux 6.16.
