@@ -351,11 +351,10 @@ fn narrow(offset: usize) -> u32 {
 /// What a helper's answer means.
 #[inline(always)]
 fn done(code: i64) -> Result<(), DropReason> {
-    match code {
-        0 => Ok(()),
-        _ => {
-            hint::cold_path();
-            Err(DropReason::HelperFailed)
-        }
+    if code == 0 {
+        Ok(())
+    } else {
+        hint::cold_path();
+        Err(DropReason::HelperFailed)
     }
 }

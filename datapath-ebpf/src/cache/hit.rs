@@ -104,9 +104,7 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     }
     let is_served =
         is_known && (entry.watched & seen.tcp_flags == 0 || tell::is_told(program, &seen));
-    if !is_served
-        && let Err(not_served) = renew::<F>(program, packet, &seen, at, early, is_known)
-    {
+    if !is_served && let Err(not_served) = renew::<F>(program, packet, &seen, at, early, is_known) {
         return not_served;
     }
     // SAFETY: as above.
