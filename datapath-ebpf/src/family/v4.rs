@@ -107,10 +107,7 @@ impl Family for V4 {
         let [_, _, _, to] = to.words();
         let header: &Ipv4 = packet.header(IP_OFFSET)?;
         let sum = checksum::update_by(header.checksum.lane(), growth);
-        if !fault::has(Fault::HeaderChecksum) {
-            packet.store(IP_OFFSET + offset_of!(Ipv4, checksum), &sum, 0)?;
-        }
-        packet.store(IP_OFFSET + address_offset(side), &to, 0)
+        write(packet, IP_OFFSET, side, to, sum)
     }
 
     #[inline(always)]
@@ -122,11 +119,9 @@ impl Family for V4 {
         growth: u32,
     ) -> Result<u32, DropReason> {
         let [_, _, _, to] = to.words();
-        let checksum_at = offset + offset_of!(Ipv4, checksum);
-        let from_sum: u16 = packet.copy(checksum_at)?;
+        let from_sum: u16 = packet.copy(offset + offset_of!(Ipv4, checksum))?;
         let to_sum = checksum::update_by(from_sum, growth);
-        packet.store(checksum_at, &to_sum, 0)?;
-        packet.store(offset + address_offset(side), &to, 0)?;
+        write(packet, offset, side, to, to_sum)?;
         Ok(checksum::add(
             growth,
             checksum::growth_of_lane(from_sum, to_sum),
@@ -156,11 +151,21 @@ impl Family for V4 {
     }
 }
 
-/// Where an address lies in the header.
+/// Writes an address of the header at an offset, and the checksum that it has then.
 #[inline(always)]
-fn address_offset(side: Side) -> usize {
-    match side {
+fn write(
+    packet: &mut Packet,
+    offset: usize,
+    side: Side,
+    to: u32,
+    sum: u16,
+) -> Result<(), DropReason> {
+    if !fault::has(Fault::HeaderChecksum) {
+        packet.store(offset + offset_of!(Ipv4, checksum), &sum, 0)?;
+    }
+    let address = match side {
         Side::Source => offset_of!(Ipv4, source),
         Side::Destination => offset_of!(Ipv4, destination),
-    }
+    };
+    packet.store(offset + address, &to, 0)
 }
