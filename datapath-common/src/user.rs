@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::abi::{Addr, AddressEntry, DestinationClass, EniEntry};
+use crate::abi::{Addr, AddressEntry, DestinationClass, EniEntry, GatewayEntry};
 use crate::counter::Counter;
 
 macro_rules! pod {
@@ -17,7 +17,14 @@ macro_rules! pod {
     };
 }
 
-pod!(Addr, AddressEntry, DestinationClass, EniEntry, Counter);
+pod!(
+    Addr,
+    AddressEntry,
+    DestinationClass,
+    EniEntry,
+    GatewayEntry,
+    Counter
+);
 
 impl From<Ipv4Addr> for Addr {
     fn from(address: Ipv4Addr) -> Self {

@@ -141,18 +141,18 @@ fn send(packet: &mut Packet, origin: Origin) -> Result<Verdict, DropReason> {
     let owner = leaving.sender.owner;
     let version = work::read(work.ip()).version;
     let (exit, verdict) = match action(packet, work, leaving, origin)? {
-        Action::Keep(verdict) => (eni(owner)?, verdict),
+        Action::Keep(verdict) => ((owner, eni(owner)?), verdict),
         Action::Translate(ports, mapping) => {
             let (exit, snat) = exit(version, mapping.eni())?;
             cache::translates(work, mapping.eni());
             rewrite(packet, work, &ports, Place::Source, (snat, mapping.port()))?;
-            (exit, Verdict::Translated)
+            ((mapping.eni(), exit), Verdict::Translated)
         }
         Action::TranslateError(mapping) => {
             let (exit, snat) = exit(version, mapping.eni())?;
             let (side, port, outer) = (Place::Destination, mapping.port(), Some(Place::Source));
             icmp_error::rewrite_error(packet, work, side, (snat, port), outer)?;
-            (exit, Verdict::Translated)
+            ((mapping.eni(), exit), Verdict::Translated)
         }
         Action::Take(way) => {
             // It is none that a packet of this action has.
@@ -411,7 +411,7 @@ pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, A
     Ok((eni, snat))
 }
 
-/// Sends a packet out of an ENI to its gateway.
+/// Sends a packet out of an ENI with a number to its gateway.
 ///
 /// What the stack sends by that ENI anyway goes on; what it sends by another one has lost its
 /// way, or is to leave by the primary. A pod's larger than `limit` are not redirected.
@@ -419,7 +419,7 @@ pub(crate) fn exit(version: Version, number: u8) -> Result<(&'static EniEntry, A
 fn out(
     packet: &mut Packet,
     work: Parts,
-    eni: &EniEntry,
+    (number, eni): (u8, &EniEntry),
     limit: u32,
     (origin, verdict): (Origin, Verdict),
 ) -> Result<Verdict, DropReason> {
@@ -436,8 +436,7 @@ fn out(
         Origin::Stack => {}
     }
     redirect::mark_done(packet);
-    let hop = version.next_hop(eni);
-    cache::leaves(work, eni, hop, limit);
-    redirect::to_neighbour(eni.ifindex(), &hop)?;
+    cache::leaves(work, (number, eni), version, limit);
+    redirect::to_neighbour(eni.ifindex(), &version.next_hop(eni))?;
     Ok(verdict)
 }

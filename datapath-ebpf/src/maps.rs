@@ -8,7 +8,7 @@ use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{
     Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK,
-    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, MAX_ADDRESSES,
+    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, GatewayEntry, MAX_ADDRESSES,
     MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note,
     PodTuple, PortBlock, PortBlockKey, Quota,
 };
@@ -28,6 +28,10 @@ static DESTINATIONS: LpmTrie<Addr, DestinationClass, { MAX_DESTINATIONS as usize
 /// The ENIs by number.
 #[btf_map]
 static ENIS: Array<EniEntry, { MAX_ENIS as usize }> = Array::new();
+
+/// The MACs of their gateways.
+#[btf_map]
+static GATEWAYS: Array<GatewayEntry, { (MAX_ENIS * GatewayEntry::SLOTS) as usize }> = Array::new();
 
 /// The numbers of secondary ENIs by their devices.
 #[btf_map]
@@ -128,6 +132,12 @@ pub(crate) fn destination(address: Addr) -> DestinationClass {
 pub(crate) fn eni(number: u8) -> Option<&'static EniEntry> {
     ENIS.get(u32::from(number))
         .filter(|entry| entry.ifindex() != 0)
+}
+
+/// What is known of the gateway of an ENI.
+#[inline(always)]
+pub(crate) fn gateway(eni: u8, is_v4: bool) -> Option<&'static GatewayEntry> {
+    GATEWAYS.get(GatewayEntry::slot(eni, is_v4))
 }
 
 /// The number of the secondary ENI whose device this is.

@@ -1,10 +1,10 @@
-//! Redirection by the kernel's helpers, both of 5.10. They only note where to; the program's return
+//! Redirection by the kernel's helpers, all of 5.10. They only note where to; the program's return
 //! code makes it so.
 
 use core::{hint, ptr};
 
 use aya_ebpf::bindings::{TC_ACT_REDIRECT, bpf_redir_neigh};
-use aya_ebpf::helpers::generated::{bpf_redirect_neigh, bpf_redirect_peer};
+use aya_ebpf::helpers::generated::{bpf_redirect, bpf_redirect_neigh, bpf_redirect_peer};
 use datapath_common::fault::Fault;
 use datapath_common::outcome::DropReason;
 
@@ -43,6 +43,13 @@ pub(crate) fn to_neighbour(ifindex: u32, next_hop: &NextHop) -> Result<(), DropR
     let next_hop = ptr::from_ref(next_hop).cast_mut().cast();
     // SAFETY: the helper reads as many bytes of `next_hop` as it has, and writes none.
     noted(unsafe { bpf_redirect_neigh(ifindex, next_hop, NEXT_HOP_SIZE, 0) })
+}
+
+/// Sends the packet out of a device as it is, with the MACs that it has.
+#[inline(always)]
+pub(crate) fn framed(ifindex: u32) -> Result<(), DropReason> {
+    // SAFETY: the helper takes numbers only.
+    noted(unsafe { bpf_redirect(ifindex, 0) })
 }
 
 /// What a helper's answer means.

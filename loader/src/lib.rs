@@ -23,6 +23,7 @@ pub mod faults;
 #[cfg(test)]
 mod fixture;
 pub mod follow;
+mod gateways;
 pub mod instance;
 pub mod intent;
 pub mod kernel;

@@ -15,9 +15,14 @@ use super::{Netns, command};
 /// Lines by what they are about. Indexes, ages and counts are left out.
 pub type State = BTreeMap<&'static str, BTreeSet<String>>;
 
-/// Maps whose contents change without a change of the node: counters, and what makes the flow cache
+/// Maps whose contents change without a change of the node: counters, how long gateways are known, and what makes the flow cache
 /// worthless.
-const MOVING: [&str; 3] = [map::COUNTERS, map::CACHE_CONTROL, map::CACHE_EPOCHS];
+const MOVING: [&str; 4] = [
+    map::COUNTERS,
+    map::CACHE_CONTROL,
+    map::CACHE_EPOCHS,
+    map::GATEWAYS,
+];
 /// Sysctls of a device that take part in forwarding.
 const DEVICE_SYSCTLS: [(&str, &str); 9] = [
     ("ipv4", "rp_filter"),

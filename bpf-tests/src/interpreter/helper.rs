@@ -30,12 +30,13 @@ pub(super) enum Helper {
     TcpSocket,
     ChecksumUpdate,
     Jiffies,
+    Redirect,
     RedirectNeighbour,
     RedirectPeer,
 }
 
 /// All of them, by number.
-const HELPERS: [(i32, Helper, &str); 18] = [
+const HELPERS: [(i32, Helper, &str); 19] = [
     (1, Helper::MapLookup, "map_lookup_elem"),
     (2, Helper::MapUpdate, "map_update_elem"),
     (3, Helper::MapDelete, "map_delete_elem"),
@@ -43,6 +44,7 @@ const HELPERS: [(i32, Helper, &str); 18] = [
     (8, Helper::Cpu, "get_smp_processor_id"),
     (9, Helper::StoreBytes, "skb_store_bytes"),
     (11, Helper::L4ChecksumReplace, "l4_csum_replace"),
+    (23, Helper::Redirect, "redirect"),
     (26, Helper::LoadBytes, "skb_load_bytes"),
     (39, Helper::PullData, "skb_pull_data"),
     (40, Helper::ChecksumUpdate, "csum_update"),
@@ -146,8 +148,8 @@ pub(super) fn call(
             ensure!(fourth == 0, "flags of redirect_neigh");
             REDIRECT.into()
         }
-        Helper::RedirectPeer => {
-            ensure!(second == 0, "flags of redirect_peer");
+        Helper::Redirect | Helper::RedirectPeer => {
+            ensure!(second == 0, "flags of a redirection");
             REDIRECT.into()
         }
         Helper::StoreBytes | Helper::LoadBytes | Helper::PullData | Helper::L4ChecksumReplace => {

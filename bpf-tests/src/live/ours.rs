@@ -108,6 +108,7 @@ pub fn site(size: Size, service_nat: bool) -> Result<Site> {
     let mut site = Site::new(fabric, pod)?;
     goes_past_the_stack(&site)?;
     site.fabric.agent.kill()?;
+    plant::gateways(&site.fabric)?;
     plant::endpoints(&site.fabric, &site.pod, size.endpoints)?;
     plant::flows(&site, size.flows)?;
     let eni = site.fabric.eni(ENI)?.own_address(Family::V4);

@@ -2,19 +2,21 @@
 //!
 //! An endpoint is planted as the agent would write it: an entry of `ADDRESSES` and a route of the pod
 //! table, with the real pod's device. A flow is planted by the program itself: the real pod sends a
-//! datagram that makes it, to where nobody is.
+//! datagram that makes it, to where nobody is. What is known of gateways is planted, too: the agent keeps it
+//! fresh, which is killed.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use aya::maps::{HashMap, Map, MapData, MapError};
-use datapath_common::abi::{self, Addr, AddressEntry, EndpointAddress, Quota, map};
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
+use datapath_common::abi::{self, Addr, AddressEntry, EndpointAddress, GatewayEntry, Quota, map};
 use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 use towpath::intent::Family;
 use towpath::numbers::TABLE_PODS;
+use towpath::types::MacAddr;
 use zerocopy::FromBytes as _;
 
 use super::site::Site;
@@ -100,6 +102,36 @@ pub fn endpoints(fabric: &Fabric, pod: &Pod, count: usize) -> Result<()> {
         }
     }
     fabric.node.ip(&batch)
+}
+
+/// Has the programs know the gateways of all ENIs for good.
+///
+/// # Errors
+/// When the router or the kernel refuses.
+pub fn gateways(fabric: &Fabric) -> Result<()> {
+    let map = MapData::from_pin(pin(fabric, map::GATEWAYS))?;
+    let mut gateways: Array<_, GatewayEntry> = Map::Array(map).try_into()?;
+    for eni in &fabric.enis {
+        let links = fabric
+            .vpc
+            .router
+            .ip_json(&format!("link show dev eni{}", eni.number))?;
+        let router: MacAddr = links[0]["address"]
+            .as_str()
+            .context("the router's MAC")?
+            .parse()?;
+        let device = eni.device();
+        let index = || Ok(nix::net::if_::if_nametoindex(device.as_str())?);
+        let entry = GatewayEntry {
+            until: u64::MAX,
+            ifindex: fabric.node.enter(index)?,
+            macs: [router.0, eni.mac.0],
+        };
+        for is_v4 in [true, false] {
+            gateways.set(GatewayEntry::slot(eni.number, is_v4), entry, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// A host-side MAC that no other endpoint has: the identity of an endpoint is bits of it.

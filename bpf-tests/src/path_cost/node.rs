@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
 use datapath_common::abi::{
-    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, GatewayEntry,
 };
 use datapath_common::masquerade::PoolPolicy;
 
-use crate::testrun::{self, Programs};
+use crate::testrun::{self, Programs, scene};
 
 /// A device, by its index and MAC.
 pub(super) type Device = (u32, [u8; 6]);
@@ -147,6 +147,16 @@ pub(super) fn fill(programs: &mut Programs) -> Result<()> {
             EniAddresses::new(gateways[family], Addr::from(snat[family]), number)
         });
         programs.put_eni(number, EniEntry::new(ifindex, MTU, v4, v6))?;
+        // As the agent keeps it, but for the MACs: pod A's packets have these already, so that one looks the same
+        // whether the kernel's cache or the interpreter's has served it.
+        let known = GatewayEntry {
+            until: u64::MAX,
+            ifindex,
+            macs: [VETH_A.1, POD_A],
+        };
+        for is_v4 in [true, false] {
+            scene::know_gateway(programs, (number, is_v4), &known)?;
+        }
     }
     Ok(())
 }

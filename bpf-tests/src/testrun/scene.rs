@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
+    Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, GatewayEntry,
+    map,
 };
 use datapath_common::masquerade::PoolPolicy;
 
@@ -246,7 +247,43 @@ pub fn fill(programs: &mut Programs) -> Result<()> {
     }
     programs.put_eni(0, eni(0, ENI_0, ENI_MTU))?;
     programs.put_eni(1, eni(1, ENI_1, ENI_MTU))?;
+    for number in [0, 1] {
+        for is_v4 in [true, false] {
+            know_gateway(programs, (number, is_v4), &GatewayEntry::UNKNOWN)?;
+        }
+    }
     Ok(())
+}
+
+/// Has programs know all gateways, as the agent keeps them.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn know_gateways(programs: &Programs) -> Result<()> {
+    for (number, device) in [(0, ENI_0), (1, ENI_1)] {
+        let known = GatewayEntry {
+            until: u64::MAX,
+            ifindex: device.ifindex,
+            macs: [STRANGER, device.mac],
+        };
+        for is_v4 in [true, false] {
+            know_gateway(programs, (number, is_v4), &known)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has programs know what there is to know of the gateway of an ENI with a number, of IPv4 or IPv6.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn know_gateway(
+    programs: &Programs,
+    (eni, is_v4): (u8, bool),
+    entry: &GatewayEntry,
+) -> Result<()> {
+    let table = programs.table(map::GATEWAYS)?;
+    table.put(&GatewayEntry::slot(eni, is_v4), entry)
 }
 
 /// Makes this node's devices in the current namespace.

@@ -28,6 +28,7 @@ mod exclusion;
 mod exposition;
 mod fixtures;
 mod flows;
+mod gateways;
 mod ingress_qdisc;
 mod kills;
 mod manager_networkd;

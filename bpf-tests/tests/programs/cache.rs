@@ -29,7 +29,7 @@ const END: u8 = tcp::ACK | tcp::FIN;
 
 /// Keeps this test on its CPU, since each has a cache of its own, and ahead of others there: entries last for
 /// half a second.
-fn pinned<T>(programs: T) -> T {
+pub(crate) fn pinned<T>(programs: T) -> T {
     let mut here = CpuSet::new();
     here.set(sched_getcpu().unwrap()).unwrap();
     sched_setaffinity(Pid::from_raw(0), &here).unwrap();

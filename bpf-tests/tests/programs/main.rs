@@ -10,6 +10,7 @@ mod faults;
 mod from_endpoint;
 mod from_network;
 mod fuzz;
+mod gateway;
 mod host;
 mod hostile;
 mod interpreted;

@@ -11,8 +11,10 @@ use bpf_tests::packet::{Body, ETHERNET, Frame};
 use bpf_tests::raw::{Namespace, RawSocket};
 use bpf_tests::testrun::pool::Lease;
 use bpf_tests::testrun::{self, Programs, ip};
+use datapath_common::abi::GatewayEntry;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
+use datapath_common::progress::tcp;
 
 use crate::world::*;
 
@@ -202,6 +204,29 @@ fn redirection_leads_to_the_pod_and_to_the_owners_gateway() {
         wires.vpc[1].send(&frame.bytes()).unwrap();
         let out = forwarded(&frame, VETH_A.mac, POD_A);
         expect(&wires.pod_a, &out, &what("the outside to A"));
+    }
+}
+
+#[test]
+fn a_known_gateway_is_reached_without_a_neighbour_entry() {
+    let wires = wires().unwrap();
+    let known = GatewayEntry {
+        until: u64::MAX,
+        ifindex: ENI_1.ifindex,
+        macs: [router(1), ENI_1.mac],
+    };
+    ip("neigh flush dev eni1 nud permanent").unwrap();
+    for net in [V4, V6] {
+        know_gateway(&wires.programs, (1, net.a.is_ipv4()), &known).unwrap();
+        for (destination, source) in [(net.outside, net.snat[1]), (net.peer, net.a)] {
+            // What opens a connection has an entry of the cache at once.
+            let frame = from_a(&net, destination, Body::Tcp(0)).ports(50_000, 80);
+            let frame = frame.tcp(tcp::SYN, 1);
+            wires.pod_a.send(&frame.bytes()).unwrap();
+            let out = forwarded(&frame.from(source, 50_000), ENI_1.mac, router(1));
+            let what = format!("{} to {destination}", net.family);
+            expect(&wires.vpc[1], &out, &what);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod datagram;
 mod destination;
 mod eni;
 mod flow;
+mod gateway;
 mod note;
 mod quota;
 mod reap;
@@ -27,6 +28,7 @@ pub use flow::{
     Flow, FlowKey, Moved, NatControl, PORTS_PER_BLOCK, PodTuple, PortBlock, PortBlockKey,
     bpf_spin_lock,
 };
+pub use gateway::GatewayEntry;
 pub use note::Note;
 pub use quota::{HOST, Quota, endpoint_of_quota, inbound_quota};
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
@@ -44,6 +46,8 @@ pub mod map {
     pub const DESTINATIONS: &str = "DESTINATIONS";
     /// ENI number -> [`super::EniEntry`].
     pub const ENIS: &str = "ENIS";
+    /// [`super::GatewayEntry::slot`] -> [`super::GatewayEntry`]: the gateways' MACs.
+    pub const GATEWAYS: &str = "GATEWAYS";
     /// Interface index of a secondary ENI's device (`u32`) -> ENI number (`u32`).
     pub const ENI_BY_IFINDEX: &str = "ENI_BY_IFINDEX";
     /// Outcome -> per-CPU [`crate::counter::Counter`].
@@ -80,10 +84,11 @@ pub mod map {
     /// its own.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 18] = [
+    pub const PINNED: [&str; 19] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
+        GATEWAYS,
         ENI_BY_IFINDEX,
         COUNTERS,
         FLOWS_V4,

@@ -39,7 +39,7 @@ pub(super) struct Entry {
     pub(super) eni: u8,
     /// Of which hash the last packet was that would have had the slot.
     pub(super) candidate: u32,
-    /// The gateway, or both MACs as they lie in a frame.
+    /// The gateway, or both MACs as they lie in a frame if those are known.
     pub(super) hop: NextHop,
 }
 
@@ -154,8 +154,10 @@ pub(super) const FAMILY_V6: u32 = 0x200;
 pub(super) mod exit {
     /// Into the namespace of an endpoint.
     pub(in crate::cache) const PEER: u8 = 1;
-    /// To a gateway.
+    /// To a gateway whose MAC the kernel is to find.
     pub(in crate::cache) const GATEWAY: u8 = 2;
+    /// To one whose MAC is known.
+    pub(in crate::cache) const FRAME: u8 = 3;
 }
 
 /// Values of [`Entry::edit`].

@@ -213,14 +213,22 @@ fn act<F: Plain>(
         set_macs(seen, entry);
         return redirect::to_peer(packet, entry.device);
     }
+    let is_framed = entry.exit == exit::FRAME;
+    if is_framed {
+        set_macs(seen, entry);
+    }
     if entry.edit != edit::NONE {
         translate::<F>(packet, seen, entry, Side::Source)?;
     }
     redirect::mark_done(packet);
+    if is_framed {
+        return redirect::framed(entry.device);
+    }
+    hint::cold_path();
     redirect::to_neighbour(entry.device, &entry.hop)
 }
 
-/// Writes the MACs that a packet has in an endpoint's namespace.
+/// Writes the MACs that a packet has in an endpoint's namespace, or on its way to a gateway.
 #[inline(always)]
 fn set_macs(seen: &Seen, entry: &Entry) {
     let [first, second, third, ..] = entry.hop;

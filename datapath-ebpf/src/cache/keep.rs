@@ -16,6 +16,8 @@ use super::{epoch, generation, is_on, slot};
 use crate::clock;
 use crate::deliver;
 use crate::egress;
+use crate::family::Version;
+use crate::maps;
 use crate::redirect::NextHop;
 use crate::settings;
 use crate::verdict::Code;
@@ -26,7 +28,7 @@ pub(crate) struct Pending {
     /// Not 0 if it may; its entry then has its key and stamp.
     is_wanted: u32,
     hash: u32,
-    now: u64,
+    pub(super) now: u64,
     /// The largest IP packet that goes on the wire for it, in bytes.
     pub(super) largest: u32,
     pub(super) tcp_flags: u8,
@@ -61,13 +63,28 @@ impl Target {
         }
     }
 
-    /// The gateway of an ENI; packets that are larger than `limit`, in bytes, do not go there.
+    /// The gateway of an ENI with a number; packets that are larger than `limit`, in bytes, do not go there.
     #[inline(always)]
-    pub(super) fn by(eni: &EniEntry, hop: NextHop, limit: u32) -> Self {
+    pub(super) fn by(
+        (number, eni): (u8, &EniEntry),
+        version: Version,
+        limit: u32,
+        now: u64,
+    ) -> Self {
+        let device = eni.ifindex();
+        let gateway = maps::gateway(number, matches!(version, Version::V4))
+            .filter(|gateway| gateway.ifindex == device && now < gateway.until);
+        let (exit, hop) = match gateway {
+            Some(gateway) => {
+                let [first, second, third]: [u32; 3] = transmute!(gateway.macs);
+                (exit::FRAME, [first, second, third, 0, 0])
+            }
+            None => (exit::GATEWAY, version.next_hop(eni)),
+        };
         Self {
-            exit: exit::GATEWAY,
+            exit,
             skips_masquerade: false,
-            device: eni.ifindex(),
+            device,
             mtu: limit,
             hop,
         }
@@ -155,10 +172,13 @@ pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {
     slot(pending.hash).map(|entry| unsafe { &mut *entry })
 }
 
-/// Notes that a packet leaves by an ENI; those that are larger than `limit`, in bytes, do not.
+/// Notes that a packet leaves by an ENI with a number; those that are larger than `limit`, in bytes, do not.
 #[inline(always)]
-pub(crate) fn leaves(work: Parts, eni: &EniEntry, hop: NextHop, limit: u32) {
-    work::write(work.target(), Target::by(eni, hop, limit));
+pub(crate) fn leaves(work: Parts, eni: (u8, &EniEntry), version: Version, limit: u32) {
+    let pending = work::read(work.pending());
+    if pending.is_wanted != 0 {
+        work::write(work.target(), Target::by(eni, version, limit, pending.now));
+    }
 }
 
 /// Notes that a packet goes into the namespace of an endpoint.

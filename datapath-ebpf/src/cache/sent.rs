@@ -80,7 +80,10 @@ extern "C" fn cache_decided() -> u32 {
 fn decide(work: Parts) -> Option<u32> {
     let entry = keep::awaited(work)?;
     let &Pending {
-        largest, tcp_flags, ..
+        largest,
+        tcp_flags,
+        now,
+        ..
     } = work::read(work.pending());
     let accepts = tcp_flags & tcp::SYN_ACK == tcp::SYN_ACK;
     if accepts || may_be_noted(entry.stamp.epoch) {
@@ -128,7 +131,7 @@ fn decide(work: Parts) -> Option<u32> {
     );
     match egress::ask(work, tuple, tcp_flags)? {
         Asked::Exempt => {
-            let target = Target::by(owner, version.next_hop(owner), limit);
+            let target = Target::by((pod.eni(), owner), version, limit, now);
             Some(keep_as_it_is(entry, work, Verdict::Eni, &target))
         }
         Asked::Flow => Some(ASK),
@@ -148,12 +151,12 @@ fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Targ
 /// Has an entry say how a flow looks from the outside.
 #[inline(always)]
 fn translate(entry: &mut Entry, work: Parts, mapping: Mapping) -> Result<(), DropReason> {
-    let tcp_flags = work::read(work.pending()).tcp_flags;
+    let &Pending { tcp_flags, now, .. } = work::read(work.pending());
     let version = entry.version();
     let (exit, snat) = egress::exit(version, mapping.eni())?;
     let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
     let limit = egress::limit(work)?;
-    let target = Target::by(exit, version.next_hop(exit), limit);
+    let target = Target::by((mapping.eni(), exit), version, limit, now);
     keep::go(entry, counter, &target, tcp_flags);
     let translation = Translation {
         edit: edit::SOURCE,

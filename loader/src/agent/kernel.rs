@@ -11,12 +11,14 @@ use futures_util::stream::BoxStream;
 use serde_json::Value;
 
 use super::facts::Facts;
+
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
+use crate::gateways;
 use crate::intent::Endpoint;
 use crate::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::{Netlink, Others};
@@ -83,6 +85,8 @@ pub(super) struct HostKernel {
     facts: Option<Facts>,
     /// Whether steps were applied since the last observation.
     in_plan: bool,
+    /// Why the programs could not be told the gateways' MACs, which was logged then.
+    untold: Option<String>,
 }
 
 impl HostKernel {
@@ -102,7 +106,22 @@ impl HostKernel {
             hidden: BTreeSet::new(),
             facts: None,
             in_plan: false,
+            untold: None,
         }
+    }
+
+    /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
+    async fn tell_gateways(&mut self, observed: &Observed) {
+        let gateways = gateways::list(observed);
+        let watched = self.netlink.watch_gateways(&gateways).await;
+        let told = self.datapath.know_gateways(&gateways).and(watched);
+        let error = told.err().map(|error| format!("{error:#}"));
+        if let Some(error) = &error
+            && self.untold.as_ref() != Some(error)
+        {
+            tracing::warn!("the programs may not know the gateways' MACs: {error}");
+        }
+        self.untold = error;
     }
 }
 
@@ -120,6 +139,7 @@ impl Kernel for HostKernel {
         self.datapath
             .observe(&mut observed)
             .context("read the datapath")?;
+        self.tell_gateways(&observed).await;
         self.facts = Some(Facts::take(&mut observed, &self.hidden));
         Ok(observed)
     }

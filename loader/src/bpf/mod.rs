@@ -15,6 +15,7 @@ mod debug_log;
 mod detour;
 mod features;
 mod foreign;
+mod gateways;
 mod groups;
 mod jiffies;
 mod maps;
@@ -50,6 +51,7 @@ pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
 pub use sys::Direction;
 pub use untyped::loader;
 
+use crate::gateways::Gateway;
 use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::recognise::endpoint_device;
 use groups::Groups;
@@ -97,6 +99,7 @@ pub struct ForNat {
 /// Dropping it changes nothing in the kernel: attached programs keep running with their maps.
 pub struct Datapath {
     maps: maps::Maps,
+    gateways: gateways::Gateways,
     nat: Option<ForNat>,
     stack: stack::SharedStack,
     settings: DatapathSettings,
@@ -143,9 +146,11 @@ impl Datapath {
             notes: StackNotes::new(&ebpf, stack.clone())?,
             tables: NatTables::with(&mut ebpf, stack.clone(), jiffies_per_second()?)?,
         };
+        let gateways = gateways::Gateways::new(&ebpf)?;
         let maps = maps::Maps::take(&mut ebpf)?;
         Ok(Self {
             maps,
+            gateways,
             nat: Some(nat),
             stack,
             settings: settings.clone(),
@@ -203,6 +208,15 @@ impl Datapath {
     /// When the kernel does not let itself be read.
     pub fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
         self.maps.entries()
+    }
+
+    /// Has the programs know these gateways, as far as the kernel knows their MACs, for some seconds; and no
+    /// others.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn know_gateways(&mut self, gateways: &[Gateway]) -> Result<()> {
+        self.gateways.know(gateways)
     }
 
     /// Carries out a step that concerns maps or attachments.

@@ -13,7 +13,7 @@ mod step;
 
 pub use objects::{
     Action, Address, ForeignRoute, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop,
-    Route, Rule, Selector, Sysctl, SysctlScope,
+    Resolved, Route, Rule, Selector, Sysctl, SysctlScope,
 };
 pub use observed::{Attachment, Observed};
 pub use step::{Scope, Step, StepKind};

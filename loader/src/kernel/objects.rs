@@ -156,6 +156,15 @@ pub struct Neighbour {
     pub mac: MacAddr,
 }
 
+/// What the kernel has found out of a neighbour, or was told for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resolved {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// Whether nobody has confirmed it for a while: the kernel asks again when it is used.
+    pub is_stale: bool,
+}
+
 /// What a sysctl belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SysctlScope {

@@ -9,7 +9,8 @@ use crate::masquerade::PortList;
 use crate::types::EndpointId;
 
 use super::{
-    Address, Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Route, Rule, Sysctl, SysctlScope,
+    Address, Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Resolved, Route, Rule, Sysctl,
+    SysctlScope,
 };
 
 /// What hangs at a hook of ours.
@@ -37,6 +38,8 @@ pub struct Observed {
     pub rules: BTreeSet<Rule>,
     /// Every permanent neighbour entry.
     pub neighbours: BTreeSet<Neighbour>,
+    /// Every neighbour with an Ethernet address, by device and address: what it is found by, and permanent ones.
+    pub resolved: BTreeMap<(u32, IpAddr), Resolved>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,
     /// The ports that the host's automatic ports keep off; none where the kernel does not tell.
@@ -60,6 +63,7 @@ impl Observed {
             routes,
             rules: _,
             neighbours,
+            resolved,
             sysctls,
             reserved_ports: _,
             maps,
@@ -95,6 +99,7 @@ impl Observed {
         });
         addresses.retain(|address| stays(address.ifindex));
         neighbours.retain(|neighbour| stays(neighbour.ifindex));
+        resolved.retain(|(ifindex, _), _| stays(*ifindex));
         attachments.retain(|hook, _| stays(hook.ifindex));
         links.retain(|ifindex, _| stays(*ifindex));
         via_stack.retain(|ifindex, _| stays(*ifindex));

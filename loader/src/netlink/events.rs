@@ -3,10 +3,10 @@
 //! The socket is read directly: `netlink-packet-route` does not know every message that we wait
 //! for (`RTM_NEWNETCONF`), and what cannot be decoded is taken for a change.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
@@ -22,6 +22,7 @@ use super::observe;
 use super::socket::{connect, messages, receive, register};
 use crate::kernel::Neighbour;
 use crate::numbers;
+use crate::types::MacAddr;
 
 const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,
@@ -41,27 +42,50 @@ const GROUPS: [MulticastGroup; 11] = [
 /// thousand of them.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// The permanent neighbours, shared between what observes them and what hears of changes. The
-/// kernel's notification of a loss does not say that the entry was permanent.
+/// The neighbours that matter, shared between what observes them and what hears of changes.
 #[derive(Clone, Default)]
-pub(super) struct Watched(Arc<Mutex<HashSet<(u32, IpAddr)>>>);
+pub(super) struct Watched(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// The permanent ones. The kernel's notification of a loss does not say that the entry was permanent.
+    permanent: HashSet<Key>,
+    /// The gateways, with their MACs where there are any. The kernel also tells that one was confirmed or grew
+    /// stale, several times a minute.
+    gateways: HashMap<Key, Option<MacAddr>>,
+}
+
+/// The device and the address of a neighbour.
+type Key = (u32, IpAddr);
 
 impl Watched {
-    /// Watches these and no others.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches these permanent ones and no others.
     pub(super) fn replace(&self, neighbours: &BTreeSet<Neighbour>) {
-        let keys = neighbours.iter().map(|n| (n.ifindex, n.address)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = keys;
+        self.known().permanent = neighbours.iter().map(|n| (n.ifindex, n.address)).collect();
     }
 
     /// Watches one more.
     pub(super) fn add(&self, neighbour: &Neighbour) {
-        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.insert((neighbour.ifindex, neighbour.address));
+        let mut known = self.known();
+        known
+            .permanent
+            .insert((neighbour.ifindex, neighbour.address));
     }
 
-    fn contains(&self, key: (u32, IpAddr)) -> bool {
-        let keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.contains(&key)
+    /// Watches these gateways and no others.
+    pub(super) fn replace_gateways(&self, gateways: impl Iterator<Item = (Key, Option<MacAddr>)>) {
+        self.known().gateways = gateways.collect();
+    }
+
+    /// Whether it is news that a neighbour has this MAC, or none.
+    fn is_news(&self, key: Key, mac: Option<MacAddr>) -> bool {
+        let known = self.known();
+        let gateway = known.gateways.get(&key);
+        known.permanent.contains(&key) || gateway.is_some_and(|known| *known != mac)
     }
 }
 
@@ -127,9 +151,11 @@ fn concerns_us(datagram: &[u8], watched: &Watched) -> bool {
             RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
                 is_our_route(&route)
             }
-            RouteNetlinkMessage::NewNeighbour(entry) | RouteNetlinkMessage::DelNeighbour(entry) => {
-                is_our_neighbour(&entry, watched)
+            RouteNetlinkMessage::NewNeighbour(entry) => {
+                let resolved = observe::resolved_neighbour(&entry);
+                is_our_neighbour(&entry, resolved.map(|resolved| resolved.mac), watched)
             }
+            RouteNetlinkMessage::DelNeighbour(entry) => is_our_neighbour(&entry, None, watched),
             _ => true,
         }
     })
@@ -139,11 +165,11 @@ fn is_our_route(route: &RouteMessage) -> bool {
     numbers::is_our_table(observe::route_table(route))
 }
 
-/// Whether an entry is permanent, or was when we last looked.
-fn is_our_neighbour(entry: &NeighbourMessage, watched: &Watched) -> bool {
+/// Whether an entry is permanent, or was when we last looked, or has another MAC for a gateway, or none.
+fn is_our_neighbour(entry: &NeighbourMessage, mac: Option<MacAddr>, watched: &Watched) -> bool {
     entry.header.state == NeighbourState::Permanent
         || observe::neighbour_address(entry)
-            .is_some_and(|address| watched.contains((entry.header.ifindex, address)))
+            .is_some_and(|address| watched.is_news((entry.header.ifindex, address), mac))
 }
 
 #[cfg(test)]
@@ -157,5 +183,19 @@ mod tests {
         assert!(is_news(received(libc::ENOBUFS), &watched).unwrap());
         assert!(is_news(received(libc::EBADF), &watched).is_err());
         assert!(!is_news(Ok(Vec::new()), &watched).unwrap());
+    }
+
+    #[test]
+    fn of_a_gateway_only_another_mac_is_news() {
+        let watched = Watched::default();
+        let (mac, other) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        let key = |number| (3, IpAddr::from([10, 0, 0, number]));
+        watched.replace_gateways([(key(1), Some(mac)), (key(2), None)].into_iter());
+        assert!(!watched.is_news(key(1), Some(mac)), "confirmed, or stale");
+        assert!(watched.is_news(key(1), Some(other)));
+        assert!(watched.is_news(key(1), None), "lost");
+        assert!(watched.is_news(key(2), Some(mac)), "found");
+        assert!(!watched.is_news(key(2), None), "still looked for");
+        assert!(!watched.is_news(key(3), Some(mac)), "nobody's gateway");
     }
 }

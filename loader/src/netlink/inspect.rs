@@ -40,7 +40,7 @@ async fn look(endpoint: &Endpoint, protocol: u8, problems: &mut Vec<String>) -> 
     }
     let device = link.ifindex;
     let has_addresses = observe::addresses(&mut pod).await?;
-    let has_neighbours = observe::neighbours(&mut pod).await?;
+    let has_neighbours = observe::neighbours(&mut pod).await?.permanent;
     let has_routes = observe::foreign_routes(&mut pod, &[device].into()).await?;
     for family in Family::ALL {
         let addresses = addresses(endpoint, family);

@@ -30,6 +30,7 @@ pub(crate) use self::sysctl::netfilter as netfilter_sysctl;
 pub use self::sysctl::{
     automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
 };
+use crate::gateways::Gateway;
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, Observed, StepKind};
 
@@ -81,6 +82,20 @@ impl Netlink {
         observed: &mut Observed,
     ) -> anyhow::Result<()> {
         observe::devices(&mut self.socket, names, observed).await
+    }
+
+    /// Has a change of these gateways' MACs be an event, and the kernel ask for those again that it has not had
+    /// confirmed for a while.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) async fn watch_gateways(&mut self, gateways: &[Gateway]) -> anyhow::Result<()> {
+        let known = gateways.iter().map(|g| ((g.ifindex, g.address), g.mac));
+        self.watched.replace_gateways(known);
+        for gateway in gateways.iter().filter(|gateway| gateway.is_stale) {
+            apply::neighbours::use_one(&mut self.socket, gateway.ifindex, gateway.address).await?;
+        }
+        Ok(())
     }
 
     /// Every address on the host's devices.

@@ -1,9 +1,13 @@
-//! Permanent neighbour entries.
+//! Neighbour entries.
+
+use std::net::IpAddr;
 
 use anyhow::Context;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::{
+    NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 
 use super::super::address_family;
 use super::super::errno::deleted;
@@ -42,11 +46,31 @@ pub(in crate::netlink) async fn delete(
         .with_context(|| format!("delete the neighbour {}", text(neighbour)))
 }
 
+/// Has the kernel take a neighbour for used: it asks whether a stale one is still there. One that is gone stays so.
+pub(in crate::netlink) async fn use_one(
+    socket: &mut Socket,
+    ifindex: u32,
+    address: IpAddr,
+) -> anyhow::Result<()> {
+    let mut message = of(ifindex, address);
+    message.header.flags = NeighbourFlags::Use;
+    deleted(
+        socket
+            .change(RouteNetlinkMessage::NewNeighbour(message), 0)
+            .await,
+    )
+    .with_context(|| format!("use the neighbour {address} on device {ifindex}"))
+}
+
 fn message(neighbour: &Neighbour) -> NeighbourMessage {
+    of(neighbour.ifindex, neighbour.address)
+}
+
+fn of(ifindex: u32, address: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = address_family(Family::of(neighbour.address));
-    message.header.ifindex = neighbour.ifindex;
-    message.attributes = vec![NeighbourAttribute::Destination(neighbour.address.into())];
+    message.header.family = address_family(Family::of(address));
+    message.header.ifindex = ifindex;
+    message.attributes = vec![NeighbourAttribute::Destination(address.into())];
     message
 }
 

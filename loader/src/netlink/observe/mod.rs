@@ -18,7 +18,9 @@ use crate::kernel::Observed;
 
 pub(super) use self::addresses::list as addresses;
 pub(super) use self::links::{by_index, by_name, without_statistics};
-pub(super) use self::neighbours::{address as neighbour_address, list as neighbours};
+pub(super) use self::neighbours::{
+    address as neighbour_address, list as neighbours, resolved as resolved_neighbour,
+};
 pub(super) use self::routes::{foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
 
@@ -40,7 +42,8 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     observed.addresses = addresses;
     observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
-    observed.neighbours = neighbours;
+    observed.neighbours = neighbours.permanent;
+    observed.resolved = neighbours.resolved;
     Ok(())
 }
 

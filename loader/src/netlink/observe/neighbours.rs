@@ -1,6 +1,6 @@
-//! Permanent neighbour entries.
+//! Neighbour entries.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage;
@@ -11,13 +11,20 @@ use netlink_packet_route::neighbour::{
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::{each, of_present};
-use crate::kernel::Neighbour;
+use crate::kernel::{Neighbour, Resolved};
 use crate::types::MacAddr;
 
-/// Every permanent entry of both families.
-pub(in crate::netlink) async fn list(
-    socket: &mut Socket,
-) -> Result<BTreeSet<Neighbour>, RequestError> {
+/// Entries with an Ethernet address.
+#[derive(Default)]
+pub(in crate::netlink) struct Neighbours {
+    /// The permanent ones.
+    pub(in crate::netlink) permanent: BTreeSet<Neighbour>,
+    /// All of them, by device and address.
+    pub(in crate::netlink) resolved: BTreeMap<(u32, IpAddr), Resolved>,
+}
+
+/// Every entry of both families.
+pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Neighbours, RequestError> {
     dump(socket, NeighbourMessage::default()).await
 }
 
@@ -31,45 +38,55 @@ pub(super) async fn on(
         let mut request = NeighbourMessage::default();
         let filter = device.map(NeighbourAttribute::IfIndex);
         request.attributes.extend(filter);
-        neighbours.extend(of_present(dump(socket, request).await)?);
+        neighbours.extend(of_present(dump(socket, request).await)?.permanent);
     }
     neighbours.retain(|neighbour| devices.contains(&neighbour.ifindex));
     Ok(neighbours)
 }
 
-async fn dump(
-    socket: &mut Socket,
-    request: NeighbourMessage,
-) -> Result<BTreeSet<Neighbour>, RequestError> {
+async fn dump(socket: &mut Socket, request: NeighbourMessage) -> Result<Neighbours, RequestError> {
     let request = RouteNetlinkMessage::GetNeighbour(request);
-    let messages = socket.dump(request).await?;
-    Ok(messages
-        .iter()
-        .filter_map(|message| match message {
-            RouteNetlinkMessage::NewNeighbour(message) => parse(message),
-            _ => None,
-        })
-        .collect())
+    let mut neighbours = Neighbours::default();
+    for message in socket.dump(request).await? {
+        let RouteNetlinkMessage::NewNeighbour(message) = message else {
+            continue;
+        };
+        let (Some(resolved), Some(address)) = (resolved(&message), address(&message)) else {
+            continue;
+        };
+        let ifindex = message.header.ifindex;
+        if message.header.state == NeighbourState::Permanent {
+            neighbours.permanent.insert(Neighbour {
+                ifindex,
+                address,
+                mac: resolved.mac,
+            });
+        }
+        neighbours.resolved.insert((ifindex, address), resolved);
+    }
+    Ok(neighbours)
 }
 
-/// A permanent entry with an Ethernet address; `None` for everything else.
-fn parse(message: &NeighbourMessage) -> Option<Neighbour> {
-    if message.header.state != NeighbourState::Permanent {
-        return None;
-    }
-    let mac = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                <[u8; 6]>::try_from(bytes.as_slice()).ok().map(MacAddr)
-            }
-            _ => None,
-        })?;
-    Some(Neighbour {
-        ifindex: message.header.ifindex,
-        address: address(message)?,
-        mac,
+/// What an entry says of its neighbour, if it says anything that packets are sent by (`NUD_VALID` in
+/// include/net/neighbour.h).
+pub(in crate::netlink) fn resolved(message: &NeighbourMessage) -> Option<Resolved> {
+    let is_valid = matches!(
+        message.header.state,
+        NeighbourState::Permanent
+            | NeighbourState::Noarp
+            | NeighbourState::Reachable
+            | NeighbourState::Probe
+            | NeighbourState::Stale
+            | NeighbourState::Delay
+    );
+    let mut attributes = message.attributes.iter();
+    let mac = attributes.find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    })?;
+    is_valid.then_some(Resolved {
+        mac: MacAddr(mac),
+        is_stale: message.header.state == NeighbourState::Stale,
     })
 }
 

@@ -4,8 +4,8 @@ use anyhow::Result;
 use bpf_tests::packet::{Body, Frame, Piece, other};
 use bpf_tests::testrun::DROP;
 use bpf_tests::testrun::scene::{
-    Device, ENI_1, Net, POD_A, POD_C, V4, V6, VETH_A, VETH_C, fill, from_a, gateways, received,
-    sent,
+    Device, ENI_1, Net, POD_A, POD_C, V4, V6, VETH_A, VETH_C, fill, from_a, gateways,
+    know_gateways, received, sent,
 };
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::counter::Program;
@@ -191,6 +191,7 @@ fn without_address(meter: &mut Meter, variants: &mut Variants) -> Result<()> {
     }
     for variant in &mut variants.0 {
         fill(&mut variant.programs)?;
+        know_gateways(&variant.programs)?;
     }
     Ok(())
 }

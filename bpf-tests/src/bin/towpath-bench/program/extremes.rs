@@ -28,6 +28,7 @@ pub(super) fn measure(meter: &mut Meter) -> Result<()> {
     };
     let mut programs = Programs::load_with(&settings)?;
     scene::fill(&mut programs)?;
+    scene::know_gateways(&programs)?;
     let mut node = Variant {
         suffix: "",
         notes_stack: true,

@@ -53,6 +53,7 @@ impl Variants {
             }
             let mut programs = Programs::load_with(&settings)?;
             scene::fill(&mut programs)?;
+            scene::know_gateways(&programs)?;
             programs.count_notes()?;
             Ok(Variant {
                 suffix,

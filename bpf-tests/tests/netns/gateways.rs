@@ -1,0 +1,176 @@
+//! The gateways' MACs: the programs know what the kernel knows, for as long as the agent lives.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aya::maps::{Array, Map, MapData};
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::Protocol;
+use bpf_tests::fabric::{Fabric, Pod, Spec};
+use datapath_common::abi::{self, GatewayEntry, map};
+use towpath::intent::Family;
+use towpath::types::MacAddr;
+
+use crate::support::{CHANGE, End, HEAL, PEER, carry_all, within};
+
+/// The pod's ENI.
+const ENI: u8 = 1;
+/// What the router has for a MAC there once it has changed.
+const OTHER: MacAddr = MacAddr([0x0a, 0x58, 0, 0, 0, 0x77]);
+/// Longer than the programs rely on what nobody renews.
+const FORGOTTEN: Duration = Duration::from_secs(20);
+
+/// A node with a pod that has reached its peer.
+fn node() -> (Fabric, Arc<Pod>) {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    // A router that tells of its new MAC.
+    let tells = [
+        ("ipv4/conf/eni1/arp_notify", "1"),
+        ("ipv6/conf/eni1/ndisc_notify", "1"),
+    ];
+    for (name, value) in tells {
+        let file = format!("/proc/sys/net/{name}");
+        let write = || Ok(std::fs::write(&file, value)?);
+        fabric.vpc.router.enter(write).unwrap();
+    }
+    let pod = fabric.add_pod(ENI, 0).unwrap();
+    carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    (fabric, pod)
+}
+
+fn gateways(fabric: &Fabric) -> Array<MapData, GatewayEntry> {
+    let pins = fabric.pin_root().join(format!("v{}", abi::VERSION));
+    let map = MapData::from_pin(pins.join("maps").join(map::GATEWAYS)).unwrap();
+    Map::Array(map).try_into().unwrap()
+}
+
+fn slot(family: Family) -> u32 {
+    GatewayEntry::slot(ENI, family == Family::V4)
+}
+
+fn router_mac(fabric: &Fabric) -> MacAddr {
+    let links = fabric.vpc.router.ip_json("link show dev eni1").unwrap();
+    links[0]["address"].as_str().unwrap().parse().unwrap()
+}
+
+/// Gives the router another MAC. Its kernel forgets its neighbours with it.
+fn change_router_mac(fabric: &Fabric) {
+    let change = format!("link set eni1 address {OTHER}");
+    fabric.vpc.router.ip(&change).unwrap();
+    fabric.vpc.deliver(fabric.eni(ENI).unwrap()).unwrap();
+}
+
+/// The gateway of the pod's ENI.
+fn address(fabric: &Fabric, family: Family) -> IpAddr {
+    match family {
+        Family::V4 => fabric.eni(ENI).unwrap().gateway_v4().into(),
+        Family::V6 => "fe80:ec2::1".parse().unwrap(),
+    }
+}
+
+/// Waits until the programs know this MAC, or none.
+fn wait_for(fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
+    let gateways = gateways(fabric);
+    within(HEAL, &format!("{family:?}: {what}"), || {
+        let entry = gateways.get(&slot(family), 0)?;
+        let known = (entry.until != 0).then_some(MacAddr(entry.macs[0]));
+        check(known == mac, || format!("{known:?}, not {mac:?}"))
+    });
+}
+
+#[test]
+fn the_programs_know_what_the_kernel_knows() {
+    let (fabric, pod) = node();
+    let first = router_mac(&fabric);
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(first), "found");
+        let entry = gateways(&fabric).get(&slot(family), 0).unwrap();
+        let eni = fabric.eni(ENI).unwrap().mac;
+        assert_eq!(entry.macs[1], eni.0, "the device's own");
+    }
+    change_router_mac(&fabric);
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(OTHER), "it has another one");
+    }
+    carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    for family in Family::ALL {
+        let gateway = address(&fabric, family);
+        let delete = format!("neigh del {gateway} dev eth1");
+        fabric.node.ip(&delete).unwrap();
+        wait_for(&fabric, family, None, "forgotten");
+    }
+    carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(OTHER), "found again");
+    }
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn what_somebody_else_writes_is_mended() {
+    let (fabric, pod) = node();
+    let mac = router_mac(&fabric);
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(mac), "found");
+        let mut gateways = gateways(&fabric);
+        let entry = gateways.get(&slot(family), 0).unwrap();
+        let wrong = GatewayEntry {
+            macs: [OTHER.0, entry.macs[1]],
+            ..entry
+        };
+        for spoiled in [wrong, GatewayEntry::UNKNOWN] {
+            gateways.set(slot(family), spoiled, 0).unwrap();
+            wait_for(&fabric, family, Some(mac), "mended");
+        }
+    }
+    carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn without_an_agent_the_kernel_is_asked_again() {
+    let (mut fabric, pod) = node();
+    let mac = router_mac(&fabric);
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(mac), "found");
+    }
+    fabric.agent.kill().unwrap();
+    change_router_mac(&fabric);
+    for family in Family::ALL {
+        within(FORGOTTEN, &format!("{family:?}: a way out"), || {
+            let peer = PEER.at(&fabric, family);
+            // The first packet of anything else asks the kernel anyway.
+            Protocol::Tcp.exchange(pod.at(family), peer)
+        });
+    }
+    carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    fabric.start_agent().unwrap();
+    for family in Family::ALL {
+        wait_for(&fabric, family, Some(OTHER), "found by the next agent");
+    }
+    fabric.finish().unwrap();
+}
+
+/// Nothing that the programs send so is seen by the kernel, which asks a neighbour again only if it is used.
+#[test]
+fn a_gateway_that_nobody_has_confirmed_for_a_while_is_asked_again() {
+    let (fabric, _pod) = node();
+    let mac = router_mac(&fabric);
+    for family in ["ipv4", "ipv6"] {
+        let file = format!("/proc/sys/net/{family}/neigh/eth1/delay_first_probe_time");
+        let write = || Ok(std::fs::write(&file, "1")?);
+        fabric.node.enter(write).unwrap();
+    }
+    for family in Family::ALL {
+        let gateway = address(&fabric, family);
+        let stale = format!("neigh change {gateway} lladdr {mac} dev eth1 nud stale");
+        fabric.node.ip(&stale).unwrap();
+        within(CHANGE, &format!("{gateway} is confirmed"), || {
+            let line = format!("ip neigh show {gateway} dev eth1");
+            let shown = fabric.node.run(&line)?;
+            check(shown.contains("REACHABLE"), || shown.clone())
+        });
+    }
+    fabric.finish().unwrap();
+}

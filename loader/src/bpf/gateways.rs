@@ -1,0 +1,109 @@
+//! What the programs know of the gateways, and for how long.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use aya::Ebpf;
+use datapath_common::abi::{GatewayEntry, map};
+
+use super::jiffies::{Jiffies, jiffies_per_second};
+use super::nat::table;
+use super::sys::table::Table;
+use crate::gateways::Gateway;
+
+/// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
+const LEASE: Duration = Duration::from_secs(10);
+/// How long after they were told they are told again. Nobody says when somebody else writes the map.
+const RENEWAL: Duration = Duration::from_millis(400);
+
+/// The map of gateways.
+pub(super) struct Gateways {
+    table: Table<u32, GatewayEntry>,
+    clock: Jiffies,
+    hertz: u32,
+    /// What was written, by slot.
+    written: BTreeMap<u32, GatewayEntry>,
+    renewed: Option<Instant>,
+}
+
+impl Gateways {
+    /// That of an object.
+    ///
+    /// # Errors
+    /// When the map is missing or cannot be read.
+    pub(super) fn new(ebpf: &Ebpf) -> Result<Self> {
+        let table: Table<u32, GatewayEntry> = table(ebpf, map::GATEWAYS)?;
+        let mut written = BTreeMap::new();
+        let read = table.each(|slot, entry| {
+            if *entry != GatewayEntry::UNKNOWN {
+                written.insert(*slot, *entry);
+            }
+        });
+        read.context("cannot read the map GATEWAYS")?;
+        Ok(Self {
+            table,
+            clock: Jiffies::open().context("cannot load the program that reads jiffies")?,
+            hertz: jiffies_per_second()?,
+            written,
+            renewed: None,
+        })
+    }
+
+    /// Has the programs know these gateways, as far as their MACs are known, and no others.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn know(&mut self, gateways: &[Gateway]) -> Result<()> {
+        let known = gateways.iter().filter_map(|gateway| {
+            let entry = GatewayEntry {
+                until: 0,
+                ifindex: gateway.ifindex,
+                macs: gateway.macs()?,
+            };
+            Some((gateway.slot(), entry))
+        });
+        let known: BTreeMap<_, _> = known.collect();
+        let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
+        let is_same = known.len() == self.written.len()
+            && known
+                .iter()
+                .all(|(slot, entry)| self.is_written(*slot, entry));
+        if is_same && !is_due {
+            return Ok(());
+        }
+        let gone = self.written.keys().copied();
+        let gone: Vec<_> = gone.filter(|slot| !known.contains_key(slot)).collect();
+        for slot in gone {
+            self.put(slot, GatewayEntry::UNKNOWN)?;
+            self.written.remove(&slot);
+        }
+        let now = self
+            .clock
+            .now()
+            .context("cannot read the time in jiffies")?;
+        let until = now + LEASE.as_secs() * u64::from(self.hertz);
+        for (slot, entry) in known {
+            // Nobody is to see half of a MAC: it is written while it is not good.
+            if !self.is_written(slot, &entry) {
+                self.put(slot, entry)?;
+            }
+            self.put(slot, GatewayEntry { until, ..entry })?;
+        }
+        self.renewed = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Whether a slot says the same, for however long.
+    fn is_written(&self, slot: u32, entry: &GatewayEntry) -> bool {
+        let written = self.written.get(&slot);
+        written.is_some_and(|of| (of.ifindex, of.macs) == (entry.ifindex, entry.macs))
+    }
+
+    fn put(&mut self, slot: u32, entry: GatewayEntry) -> Result<()> {
+        let written = self.table.put(&slot, &entry, 0);
+        written.context("cannot write the map GATEWAYS")?;
+        self.written.insert(slot, entry);
+        Ok(())
+    }
+}
