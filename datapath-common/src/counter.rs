@@ -124,9 +124,46 @@ impl NatStat {
     #[inline(always)]
     #[must_use]
     pub const fn slot(self, is_v4: bool) -> u32 {
-        self as u32 + if is_v4 { 0 } else { NAT_STAT_SLOTS / 2 }
+        self as u32 + of_family(is_v4)
     }
+
+    /// Whether those of [`nat_at_once_slot`] are among these, beside those of [`Self::slot`].
+    #[must_use]
+    pub const fn has_those_at_once(self) -> bool {
+        matches!(self, Self::Allocated | Self::Kept | Self::Tries1)
+    }
+}
+
+/// The slot in `NAT_STATS` of what most flows are: a pod's that kept its source port, which was the first one
+/// that was tried. They are counted there and nowhere else.
+#[inline(always)]
+#[must_use]
+pub const fn nat_at_once_slot(is_v4: bool) -> u32 {
+    NatStat::ALL.len() as u32 + of_family(is_v4)
+}
+
+/// The first slot of a family.
+const fn of_family(is_v4: bool) -> u32 {
+    if is_v4 { 0 } else { NAT_STAT_SLOTS / 2 }
 }
 
 /// Slots of `NAT_STATS`.
 pub const NAT_STAT_SLOTS: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_count_has_a_slot_of_its_own() {
+        let of_family = |is_v4| {
+            let stats = NatStat::ALL.into_iter().map(move |stat| stat.slot(is_v4));
+            stats.chain([nat_at_once_slot(is_v4)])
+        };
+        let slots: BTreeSet<_> = of_family(true).chain(of_family(false)).collect();
+        assert_eq!(slots.len(), 2 * (NatStat::ALL.len() + 1));
+        assert!(slots.iter().all(|slot| *slot < NAT_STAT_SLOTS), "{slots:?}");
+    }
+}

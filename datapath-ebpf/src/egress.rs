@@ -28,7 +28,7 @@ use crate::verdict::Code;
 use crate::way::Way;
 use crate::work::{self, Parts, work};
 
-pub(crate) use asked::{Asked, Flow, ask, flow, limit, open};
+pub(crate) use asked::{Asked, Flow, ask, flow, open};
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::Map;
 use aya::programs::SchedClassifier;
 use datapath_common::abi::map;
-use datapath_common::counter::{Counter, NatStat, Program};
+use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
 use towpath::bpf::{DatapathSettings, Globals, loader};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -382,11 +382,13 @@ impl Programs {
     /// # Errors
     /// When the map cannot be read.
     pub fn nat_stat(&self, stat: NatStat, is_v4: bool) -> Result<u64> {
-        let slot = stat.slot(is_v4);
+        let at_once = stat.has_those_at_once().then(|| nat_at_once_slot(is_v4));
         let mut sum = 0;
-        self.each_cpu(map::NAT_STATS, slot..slot + 1, |_, values: &[u64]| {
-            sum = values.iter().sum();
-        })?;
+        for slot in [Some(stat.slot(is_v4)), at_once].into_iter().flatten() {
+            self.each_cpu(map::NAT_STATS, slot..slot + 1, |_, values: &[u64]| {
+                sum += values.iter().sum::<u64>();
+            })?;
+        }
         Ok(sum)
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Pending {
     /// The largest IP packet that goes on the wire for it, in bytes.
     pub(super) largest: u32,
     pub(super) tcp_flags: u8,
+    /// What the owner ENI takes of it, in bytes, if it leaves the node.
+    pub(super) limit: u32,
     /// The ENI of the flow that the packet is translated by.
     eni: u8,
     /// Not 0 if it is of the flow that the slot had before.
@@ -136,6 +138,7 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen, epoch: u64, is_own: bool) {
         now: clock::now(),
         largest: u32::try_from(seen.largest).unwrap_or(u32::MAX),
         tcp_flags: seen.tcp_flags,
+        limit: 0,
         eni: 0,
         is_known: is_own.into(),
     };

@@ -134,7 +134,11 @@ fn decide(work: Parts) -> Option<u32> {
             let target = Target::by((pod.eni(), owner), version, limit, now);
             Some(keep_as_it_is(entry, work, Verdict::Eni, &target))
         }
-        Asked::Flow => Some(ASK),
+        Asked::Flow => {
+            // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
+            unsafe { (*work.pending()).limit = limit };
+            Some(ASK)
+        }
     }
 }
 
@@ -151,11 +155,15 @@ fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Targ
 /// Has an entry say how a flow looks from the outside.
 #[inline(always)]
 fn translate(entry: &mut Entry, work: Parts, mapping: Mapping) -> Result<(), DropReason> {
-    let &Pending { tcp_flags, now, .. } = work::read(work.pending());
+    let &Pending {
+        tcp_flags,
+        now,
+        limit,
+        ..
+    } = work::read(work.pending());
     let version = entry.version();
     let (exit, snat) = egress::exit(version, mapping.eni())?;
     let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
-    let limit = egress::limit(work)?;
     let target = Target::by((mapping.eni(), exit), version, limit, now);
     keep::go(entry, counter, &target, tcp_flags);
     let translation = Translation {

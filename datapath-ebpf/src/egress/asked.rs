@@ -5,7 +5,7 @@ use datapath_common::abi::PodTuple;
 use datapath_common::masquerade::{Ruling, rule};
 use datapath_common::outcome::DropReason;
 
-use super::{Origin, eni, exit, goes_up, leave_by};
+use super::{Origin, exit, goes_up, leave_by};
 use crate::family::Version;
 use crate::nat::{self, Mapping};
 use crate::packet::Packet;
@@ -79,11 +79,4 @@ pub(crate) fn open(
 ) -> Result<Mapping, DropReason> {
     let (_, snat) = exit(version, policy)?;
     nat::open(work, packet, snat)
-}
-
-/// What the owner ENI takes of the packet that was prepared for, in bytes.
-#[inline(always)]
-pub(crate) fn limit(work: Parts) -> Result<u32, DropReason> {
-    let leaving = work::read(work.leaving());
-    Ok(eni(leaving.sender.owner)?.mtu())
 }

@@ -4,11 +4,11 @@
 //! would take more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::counter::NatStat;
+use datapath_common::counter::{NatStat, nat_at_once_slot};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
-use super::claim::{Attempt, attempt, claim};
+use super::claim::{Attempt, attempt, claim_first};
 use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
 use super::{Mapping, blocks, flow, moved, ports, quota, stats};
@@ -28,11 +28,11 @@ pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, Dro
         count_failed(request);
         return Err(reason);
     }
-    claim_first(skb, request).map_err(|reason| refuse(request, reason))
+    try_first(skb, request).map_err(|reason| refuse(request, reason))
 }
 
 #[inline(always)]
-fn claim_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
+fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     let tuple = &request.tuple;
     let candidate = ports::candidate_of(request);
     // The checksum covers the ports, and to change it takes all of the packet.
@@ -42,11 +42,8 @@ fn claim_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReas
     }
     Attempt::prepare(request).ok_or(DropReason::HelperFailed)?;
     let mapping = request.at(candidate);
-    match Refusal::of(claim(skb, candidate)) {
-        Ok(()) => {
-            let _done = nat_opened();
-            return Ok(First::Open(mapping));
-        }
+    match Refusal::of(claim_first(skb, candidate)) {
+        Ok(()) => return Ok(First::Open(mapping)),
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
@@ -132,10 +129,20 @@ extern "C" fn nat_failed(is_v4: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn nat_opened() -> u32 {
-    let Some(attempt) = attempt() else {
-        return 0;
-    };
+    if let Some(attempt) = attempt() {
+        count_opened(attempt);
+    }
+    0
+}
+
+/// Counts the flow of an attempt, which got its port.
+#[inline(always)]
+pub(super) fn count_opened(attempt: &Attempt) {
     let is_v4 = attempt.key.remote.is_v4();
+    let is_first = attempt.tries <= 1;
+    if is_first && attempt.has_own_port() && !attempt.is_host {
+        return stats::count_in(nat_at_once_slot(is_v4));
+    }
     stats::count(NatStat::Allocated, is_v4);
     if attempt.has_own_port() {
         stats::count(NatStat::Kept, is_v4);
@@ -151,5 +158,4 @@ extern "C" fn nat_opened() -> u32 {
         _ => NatStat::TriesMore,
     };
     stats::count(needed, is_v4);
-    0
 }

@@ -6,6 +6,7 @@ use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
 use datapath_common::progress;
 
+use super::allocate::count_opened;
 use super::blocks;
 use super::host_socket::{self, SocketTuple};
 use super::request::Request;
@@ -104,14 +105,31 @@ pub(super) fn claim(skb: *mut __sk_buff, port: u16) -> i32 {
     nat_claim(skb, port.into()).cast_signed()
 }
 
+/// The same for the first candidate, where nothing is left to do once it is open: it is counted.
+#[inline(always)]
+pub(super) fn claim_first(skb: *mut __sk_buff, port: u16) -> i32 {
+    nat_claim(skb, u32::from(port) | IS_FIRST).cast_signed()
+}
+
+/// Beside a port: it is the first candidate.
+const IS_FIRST: u32 = 1 << u16::BITS;
+
 /// The bits of what [`Refusal::of`] takes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-#[expect(clippy::cast_possible_truncation, reason = "`claim` gives a port")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the lower half is the port"
+)]
 extern "C" fn nat_claim(skb: *mut __sk_buff, port: u32) -> u32 {
-    attempt()
-        .map_or(Refusal::FAILED, |attempt| at(skb, attempt, port as u16))
-        .cast_unsigned()
+    let Some(attempt) = attempt() else {
+        return Refusal::FAILED.cast_unsigned();
+    };
+    let result = at(skb, attempt, port as u16);
+    if result == 0 && port & IS_FIRST != 0 {
+        count_opened(attempt);
+    }
+    result.cast_unsigned()
 }
 
 #[inline(always)]

@@ -7,7 +7,13 @@ use crate::maps::NAT_STATS;
 /// Counts one.
 #[inline(always)]
 pub(crate) fn count(stat: NatStat, is_v4: bool) {
-    if let Some(slot) = NAT_STATS.get_ptr_mut(stat.slot(is_v4)) {
+    count_in(stat.slot(is_v4));
+}
+
+/// Counts one in a slot.
+#[inline(always)]
+pub(super) fn count_in(slot: u32) {
+    if let Some(slot) = NAT_STATS.get_ptr_mut(slot) {
         // SAFETY: the slot is this CPU's own, and no other reference to it exists.
         unsafe { *slot = (*slot).wrapping_add(1) };
     }

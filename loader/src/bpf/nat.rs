@@ -8,7 +8,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
     PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
-use datapath_common::counter::NatStat;
+use datapath_common::counter::{NatStat, nat_at_once_slot};
 use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -220,16 +220,19 @@ impl Tables for NatTables {
 
     fn counters(&self) -> Result<NatCounters> {
         let mut counters = NatCounters::default();
+        let sum = |slot| -> Result<u64> {
+            let values = self.counters.get(&slot, 0);
+            let values = values.with_context(reading(map::NAT_STATS))?;
+            let sum = |sum: u64, one: &u64| sum.wrapping_add(*one);
+            Ok(values.iter().fold(0, sum))
+        };
         for family in Family::ALL {
+            let is_v4 = family == Family::V4;
+            let at_once = sum(nat_at_once_slot(is_v4))?;
             for stat in NatStat::ALL {
-                let values = self
-                    .counters
-                    .get(&stat.slot(family == Family::V4), 0)
-                    .with_context(reading(map::NAT_STATS))?;
-                let sum = values
-                    .iter()
-                    .fold(0, |sum: u64, one| sum.wrapping_add(*one));
-                counters.set(family, stat, sum);
+                let more = if stat.has_those_at_once() { at_once } else { 0 };
+                let all = sum(stat.slot(is_v4))?.wrapping_add(more);
+                counters.set(family, stat, all);
             }
         }
         Ok(counters)
