@@ -139,7 +139,9 @@ impl NatStat {
 #[inline(always)]
 #[must_use]
 pub const fn nat_at_once_slot(is_v4: bool) -> u32 {
-    NatStat::ALL.len() as u32 + of_family(is_v4)
+    /// The last of a family, far from the next number of a [`NatStat`].
+    const LAST: u32 = NAT_STAT_SLOTS / 2 - 1;
+    LAST + of_family(is_v4)
 }
 
 /// The first slot of a family.
