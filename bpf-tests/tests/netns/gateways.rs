@@ -125,6 +125,26 @@ fn what_somebody_else_writes_is_mended() {
         }
     }
     carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
+    // What nobody has found is no less looked after.
+    for family in Family::ALL {
+        let gateway = address(&fabric, family);
+        fabric
+            .node
+            .ip(&format!("neigh del {gateway} dev eth1"))
+            .unwrap();
+        wait_for(&fabric, family, None, "forgotten");
+        let mut gateways = gateways(&fabric);
+        let wrong = GatewayEntry {
+            until: u64::MAX,
+            ifindex: 1,
+            macs: [OTHER.0; 2],
+        };
+        gateways.set(slot(family), wrong, 0).unwrap();
+        within(HEAL, &format!("{family:?}: mended"), || {
+            let entry = gateways.get(&slot(family), 0)?;
+            check(entry != wrong, || format!("{entry:?}"))
+        });
+    }
     fabric.finish().unwrap();
 }
 

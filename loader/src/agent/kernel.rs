@@ -11,7 +11,6 @@ use futures_util::stream::BoxStream;
 use serde_json::Value;
 
 use super::facts::Facts;
-
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;

@@ -27,6 +27,17 @@ pub(super) struct Gateways {
     renewed: Option<Instant>,
 }
 
+/// What is to be known of a gateway, but for how long.
+fn entry(gateway: &Gateway) -> GatewayEntry {
+    gateway
+        .macs()
+        .map_or(GatewayEntry::UNKNOWN, |macs| GatewayEntry {
+            until: 0,
+            ifindex: gateway.ifindex,
+            macs,
+        })
+}
+
 impl Gateways {
     /// That of an object.
     ///
@@ -55,40 +66,30 @@ impl Gateways {
     /// # Errors
     /// When the kernel refuses.
     pub(super) fn know(&mut self, gateways: &[Gateway]) -> Result<()> {
-        let known = gateways.iter().filter_map(|gateway| {
-            let entry = GatewayEntry {
-                until: 0,
-                ifindex: gateway.ifindex,
-                macs: gateway.macs()?,
-            };
-            Some((gateway.slot(), entry))
-        });
-        let known: BTreeMap<_, _> = known.collect();
+        let wanted: BTreeMap<_, _> = gateways.iter().map(|g| (g.slot(), entry(g))).collect();
         let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
-        let is_same = known.len() == self.written.len()
-            && known
-                .iter()
-                .all(|(slot, entry)| self.is_written(*slot, entry));
+        let is_same = wanted.keys().eq(self.written.keys())
+            && wanted.iter().all(|(slot, of)| self.is_written(*slot, of));
         if is_same && !is_due {
             return Ok(());
         }
         let gone = self.written.keys().copied();
-        let gone: Vec<_> = gone.filter(|slot| !known.contains_key(slot)).collect();
+        let gone: Vec<_> = gone.filter(|slot| !wanted.contains_key(slot)).collect();
         for slot in gone {
             self.put(slot, GatewayEntry::UNKNOWN)?;
             self.written.remove(&slot);
         }
-        let now = self
-            .clock
-            .now()
-            .context("cannot read the time in jiffies")?;
+        let now = self.clock.now();
+        let now = now.context("cannot read the time in jiffies")?;
         let until = now + LEASE.as_secs() * u64::from(self.hertz);
-        for (slot, entry) in known {
+        for (slot, entry) in wanted {
             // Nobody is to see half of a MAC: it is written while it is not good.
-            if !self.is_written(slot, &entry) {
+            if !self.is_written(slot, &entry) || entry == GatewayEntry::UNKNOWN {
                 self.put(slot, entry)?;
             }
-            self.put(slot, GatewayEntry { until, ..entry })?;
+            if entry != GatewayEntry::UNKNOWN {
+                self.put(slot, GatewayEntry { until, ..entry })?;
+            }
         }
         self.renewed = Some(Instant::now());
         Ok(())
