@@ -15,8 +15,8 @@ use super::{Netns, command};
 /// Lines by what they are about. Indexes, ages and counts are left out.
 pub type State = BTreeMap<&'static str, BTreeSet<String>>;
 
-/// Maps whose contents change without a change of the node: counters, how long gateways are known, and what makes the flow cache
-/// worthless.
+/// Maps whose contents change without a change of the node: counters, for how long gateways are known, and
+/// what makes the flow cache worthless.
 const MOVING: [&str; 4] = [
     map::COUNTERS,
     map::CACHE_CONTROL,

@@ -178,7 +178,7 @@ impl Vpc {
     /// # Errors
     /// When a foreign packet was not counted: a fabric without a working check shows nothing.
     pub fn prove_check(&self, node: &Netns, eni: &Eni) -> Result<()> {
-        let router = self.device_mac(&eni.router_device())?;
+        let router = self.router_mac(eni)?;
         let before = source_check::foreign(&self.router)?;
         for family in Family::ALL {
             let frame = foreign::frame(eni, router, family)?;
@@ -200,7 +200,12 @@ impl Vpc {
         source_check::install(&self.router, eni)
     }
 
-    fn device_mac(&self, device: &str) -> Result<MacAddr> {
+    /// What the router has for a MAC at an ENI.
+    ///
+    /// # Errors
+    /// When it has no such device.
+    pub fn router_mac(&self, eni: &Eni) -> Result<MacAddr> {
+        let device = eni.router_device();
         let links = self.router.ip_json(&format!("link show dev {device}"))?;
         let mac = links[0]["address"].as_str().context("a device's MAC")?;
         Ok(mac.parse()?)

@@ -86,8 +86,7 @@ fn node<T>(
     let (device, gateway) = (eni.device(), eni.gateway_v4());
     let own = eni.own_address(Family::V4);
     let host = kernel::connect(&fabric, &pod, Some(eni.mac.to_string()))?;
-    let links = fabric.vpc.router.ip_json("link show dev eni1")?;
-    let router = links[0]["address"].as_str().context("the router's MAC")?;
+    let router = fabric.vpc.router_mac(eni)?;
     fabric.node.ip(&format!(
         "neigh replace {gateway} lladdr {router} dev {device} nud permanent"
     ))?;

@@ -2,8 +2,8 @@
 //!
 //! An endpoint is planted as the agent would write it: an entry of `ADDRESSES` and a route of the pod
 //! table, with the real pod's device. A flow is planted by the program itself: the real pod sends a
-//! datagram that makes it, to where nobody is. What is known of gateways is planted, too: the agent keeps it
-//! fresh, which is killed.
+//! datagram that makes it, to where nobody is. What is known of gateways is planted for good: nobody
+//! renews it once the agent is dead.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -16,7 +16,6 @@ use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 use towpath::intent::Family;
 use towpath::numbers::TABLE_PODS;
-use towpath::types::MacAddr;
 use zerocopy::FromBytes as _;
 
 use super::site::Site;
@@ -112,14 +111,7 @@ pub fn gateways(fabric: &Fabric) -> Result<()> {
     let map = MapData::from_pin(pin(fabric, map::GATEWAYS))?;
     let mut gateways: Array<_, GatewayEntry> = Map::Array(map).try_into()?;
     for eni in &fabric.enis {
-        let links = fabric
-            .vpc
-            .router
-            .ip_json(&format!("link show dev eni{}", eni.number))?;
-        let router: MacAddr = links[0]["address"]
-            .as_str()
-            .context("the router's MAC")?
-            .parse()?;
+        let router = fabric.vpc.router_mac(eni)?;
         let device = eni.device();
         let index = || Ok(nix::net::if_::if_nametoindex(device.as_str())?);
         let entry = GatewayEntry {

@@ -50,8 +50,8 @@ fn slot(family: Family) -> u32 {
 }
 
 fn router_mac(fabric: &Fabric) -> MacAddr {
-    let links = fabric.vpc.router.ip_json("link show dev eni1").unwrap();
-    links[0]["address"].as_str().unwrap().parse().unwrap()
+    let eni = fabric.eni(ENI).unwrap();
+    fabric.vpc.router_mac(eni).unwrap()
 }
 
 /// Gives the router another MAC. Its kernel forgets its neighbours with it.

@@ -73,7 +73,7 @@ pub mod map {
     pub const FRAGMENTS: &str = "FRAGMENTS";
     /// One slot, [`super::NatControl`]. Written by user space.
     pub const NAT_CONTROL: &str = "NAT_CONTROL";
-    /// [`crate::counter::NatStat`] -> per-CPU `u64`.
+    /// [`crate::counter::NatStat`] or [`crate::counter::nat_at_once_slot`] -> per-CPU `u64`.
     pub const NAT_STATS: &str = "NAT_STATS";
     /// One slot, [`super::CacheControl`]. Written by user space.
     pub const CACHE_CONTROL: &str = "CACHE_CONTROL";
