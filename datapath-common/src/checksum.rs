@@ -34,6 +34,13 @@ const fn total([a, b, c, d]: [u32; 4]) -> u64 {
     a as u64 + b as u64 + c as u64 + d as u64
 }
 
+/// [`growth`] of one word.
+#[inline(always)]
+#[must_use]
+pub const fn growth_of_word(old: u32, new: u32) -> u32 {
+    add(!old, new)
+}
+
 /// [`growth`] of one 16-bit word.
 #[inline(always)]
 #[must_use]

@@ -215,7 +215,7 @@ mod tests {
 
     fn pods() -> Vec<Addr> {
         let v4 = (0..40_u32).map(|host| Addr::from_v4_word((0x0a00_0100 + host).to_be()));
-        let v6 = (0..40).map(|host: u32| Addr::from_v6_words([0xfd00, 0, 0, host.to_be()]));
+        let v6 = (0..40).map(|host: u32| Addr::from_words([0xfd00, 0, 0, host.to_be()]));
         v4.chain(v6).collect()
     }
 

@@ -37,7 +37,7 @@ impl From<Ipv6Addr> for Addr {
         let bytes = address.octets();
         let word =
             |i: usize| u32::from_ne_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
-        Self::from_v6_words([word(0), word(4), word(8), word(12)])
+        Self::from_words([word(0), word(4), word(8), word(12)])
     }
 }
 

@@ -134,7 +134,8 @@ fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, Drop
     }
     let source = work::copied(&ip.source);
     let key = FlowKey::new(eni, ports.protocol, source, remote, port);
-    let Some(inside) = nat::answered(kept(work, key), ports.tcp_flags) else {
+    let flow = nat::answered(kept(work, key), ports.tcp_flags, cache::rests_on);
+    let Some(inside) = flow else {
         return Ok(None);
     };
     fragment::note(ip, &ports)?;

@@ -2,13 +2,14 @@
 //! sends and for what the stack sends on for it.
 
 mod asked;
+mod leaving;
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
+use datapath_common::abi::{Addr, EniEntry, PodTuple};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::{
-    Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
+    Decision, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
 };
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -18,7 +19,7 @@ use crate::fault;
 use crate::fragment;
 use crate::icmp_error;
 use crate::maps;
-use crate::nat::{self, Came, Mapping, PRIMARY, Sender, Side};
+use crate::nat::{self, Came, Mapping, Side};
 use crate::packet::Packet;
 use crate::redirect;
 use crate::rewrite::{Side as Place, rewrite};
@@ -28,7 +29,10 @@ use crate::verdict::Code;
 use crate::way::Way;
 use crate::work::{self, Parts, work};
 
-pub(crate) use asked::{Asked, Flow, ask, flow, open};
+use asked::open;
+pub(crate) use asked::{Asked, ask, flow};
+use leaving::leave_by;
+pub(crate) use leaving::{Leaving, leaving, prepare};
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,16 +41,6 @@ pub(crate) enum Origin {
     Pod,
     /// From the stack, which has done what is due on the way.
     Stack,
-}
-
-/// A pod's packet that leaves the node.
-#[derive(Clone, Copy)]
-pub(crate) struct Leaving {
-    sender: Sender,
-    question: Question,
-    /// Whether its flow may be a translated one, or one from the outside, whatever policy says of new
-    /// ones.
-    may_be_translated: bool,
 }
 
 /// How a packet leaves.
@@ -59,46 +53,6 @@ enum Action {
     TranslateError(Mapping),
     /// Through the host's stack.
     Take(Way),
-}
-
-/// Says what [`leave`] and [`ask`] have to know of a pod's packet that leaves the node.
-#[inline(always)]
-pub(crate) fn prepare(
-    version: Version,
-    source: &AddressEntry,
-    owner: &EniEntry,
-    class: DestinationClass,
-) -> Result<(), DropReason> {
-    let leaving = Leaving {
-        sender: Sender {
-            endpoint: source.identity(),
-            policy: if fault::has(Fault::OwnerExit) {
-                source.eni()
-            } else {
-                version.addresses(owner).external
-            },
-            owner: source.eni(),
-        },
-        question: Question {
-            flow: KnownFlow::None,
-            destination: if fault::has(Fault::ExemptionIgnored) {
-                DestinationClass::NONE
-            } else {
-                class
-            },
-            pool: if fault::has(Fault::SkipIgnored) {
-                PoolPolicy::Masquerade
-            } else {
-                source.pool()
-            },
-            is_on: version.is_masqueraded(),
-            metadata: settings::metadata_policy(),
-            opening: Opening::Portless,
-        },
-        may_be_translated: true,
-    };
-    work::write(work()?.leaving(), leaving);
-    Ok(())
 }
 
 /// Sends a pod's packet out that was prepared for, and whose IP header is the one that is kept.
@@ -239,15 +193,6 @@ fn action(
     };
     fragment::note(ip, &ports)?;
     with_ports(packet, work, leaving, ports, origin)
-}
-
-/// Has a new flow leave by what policy says.
-#[inline(always)]
-fn leave_by(leaving: &mut Leaving, exit: Exit) {
-    match exit {
-        Exit::Primary if !fault::has(Fault::MetadataExit) => leaving.sender.policy = PRIMARY,
-        Exit::Primary | Exit::External => {}
-    }
 }
 
 /// Whether a packet of a flow goes to conntrack, which is to see all of the flows that it has seen any of.

@@ -38,7 +38,7 @@ pub(crate) fn of(packet: &Packet, pod: &AddressEntry, side: Side) -> Result<Way,
     if !settings::notes_stack() {
         return Ok(Way::Direct);
     }
-    nat::ask_for(sender(pod))?;
+    nat::ask_for(work()?, sender(pod));
     match way(packet.skb(), side.to_register()) {
         DIRECT => Ok(Way::Direct),
         REORDERED => Ok(Way::Reordered),

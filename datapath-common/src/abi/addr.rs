@@ -1,11 +1,11 @@
 //! An IP address of either family as a map key.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute};
 
 /// An IPv4 or IPv6 address in 16 bytes, IPv4 in the v4-mapped form of RFC 4291 section 2.5.5.2.
 ///
-/// One form for both families lets one map and one piece of code serve them. The words hold the
-/// bytes in network order, whatever the host's order is.
+/// One form for both families lets one map and one piece of code serve them. The two halves hold the bytes in
+/// network order, whatever the host's order is: a program copies and compares the most that it can at a time.
 #[derive(
     Clone,
     Copy,
@@ -21,11 +21,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
     KnownLayout,
 )]
 #[repr(C)]
-pub struct Addr([u32; 4]);
+pub struct Addr([u64; 2]);
 
 impl Addr {
     /// The unspecified IPv6 address, `::`.
-    pub const UNSPECIFIED: Self = Self([0; 4]);
+    pub const UNSPECIFIED: Self = Self([0; 2]);
 
     /// The third word of a v4-mapped address, `::ffff:0:0/96`, as it lies in memory.
     const V4_MAPPED: u32 = 0x0000_ffff_u32.to_be();
@@ -34,28 +34,28 @@ impl Addr {
     #[inline(always)]
     #[must_use]
     pub const fn from_v4_word(word: u32) -> Self {
-        Self([0, 0, Self::V4_MAPPED, word])
+        Self([0, transmute!([Self::V4_MAPPED, word])])
     }
 
-    /// An IPv6 address from the words as they lie in the packet.
+    /// An IPv6 address from its halves as they lie in the packet.
     #[inline(always)]
     #[must_use]
-    pub const fn from_v6_words(words: [u32; 4]) -> Self {
-        Self(words)
+    pub const fn from_v6_halves(halves: [u64; 2]) -> Self {
+        Self(halves)
     }
 
-    /// An address from what [`Self::words`] gave.
+    /// An address from what [`Self::words`] gave, or an IPv6 address from the words as they lie in the packet.
     #[inline(always)]
     #[must_use]
     pub const fn from_words(words: [u32; 4]) -> Self {
-        Self(words)
+        Self(transmute!(words))
     }
 
     /// The words as they lie in a packet; an IPv4 address is the last one.
     #[inline(always)]
     #[must_use]
     pub const fn words(self) -> [u32; 4] {
-        self.0
+        transmute!(self.0)
     }
 
     /// The words put together in one: exact for IPv4, of which three words are always the same. Two IPv6
@@ -63,27 +63,31 @@ impl Addr {
     #[inline(always)]
     #[must_use]
     pub const fn fold(self) -> u32 {
-        let [first, second, third, fourth] = self.0;
-        first ^ second ^ third ^ fourth
+        let [first, second] = self.0;
+        let [one, other]: [u32; 2] = transmute!(first ^ second);
+        one ^ other
     }
 
     /// Whether this is an IPv4 address.
     #[inline(always)]
     #[must_use]
     pub const fn is_v4(self) -> bool {
-        self.0[0] == 0 && self.0[1] == 0 && self.0[2] == Self::V4_MAPPED
+        let [first, second] = self.0;
+        let [mapped, _]: [u32; 2] = transmute!(second);
+        first == 0 && mapped == Self::V4_MAPPED
     }
 
     /// Whether this is a multicast address, or the limited broadcast address of IPv4.
     #[inline(always)]
     #[must_use]
     pub const fn is_multicast_or_broadcast(self) -> bool {
+        let [first, _, _, last] = self.words();
         if self.is_v4() {
-            let first = u32::from_be(self.0[3]) >> 24;
+            let highest = u32::from_be(last) >> 24;
             // RFC 5771: 224.0.0.0/4; RFC 919: 255.255.255.255.
-            (first & 0xf0) == 0xe0 || self.0[3] == u32::MAX
+            (highest & 0xf0) == 0xe0 || last == u32::MAX
         } else {
-            u32::from_be(self.0[0]) >> 24 == 0xff
+            u32::from_be(first) >> 24 == 0xff
         }
     }
 
@@ -91,13 +95,15 @@ impl Addr {
     #[inline(always)]
     #[must_use]
     pub const fn is_v6_link_local(self) -> bool {
-        u32::from_be(self.0[0]) >> 22 == 0xfe80 >> 6
+        let [first, ..] = self.words();
+        u32::from_be(first) >> 22 == 0xfe80 >> 6
     }
 
     /// Whether this is `::`.
     #[inline(always)]
     #[must_use]
     pub const fn is_unspecified(self) -> bool {
-        self.0[0] == 0 && self.0[1] == 0 && self.0[2] == 0 && self.0[3] == 0
+        let [first, second] = self.0;
+        first | second == 0
     }
 }

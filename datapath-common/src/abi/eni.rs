@@ -31,7 +31,7 @@ pub struct EniAddresses {
     pub snat: Addr,
     /// Number of the ENI by which masqueraded packets leave whose source this ENI owns.
     pub external: u8,
-    reserved: [u8; 3],
+    reserved: [u8; 7],
 }
 
 impl EniAddresses {
@@ -45,7 +45,7 @@ impl EniAddresses {
             gateway,
             snat,
             external,
-            reserved: [0; 3],
+            reserved: [0; 7],
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Making the entry of what answers a translated flow from the flow itself, so that the first packet is served
 //! as the next ones are: what the cache has seen of it, its flow and its pod are all that there is to know.
 
-use datapath_common::abi::FlowKey;
+use datapath_common::abi::{FlowKey, PodTuple, group_of};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::Verdict;
@@ -42,7 +42,8 @@ fn make() -> Option<()> {
     }
     let key = FlowKey::new(eni, entry.protocol(), source, source_port, destination_port);
     work::write(work.flow(), key);
-    let inside = nat::answered(work::read(work.flow()), tcp_flags)?;
+    let found = |tuple: &PodTuple| keep::rest_on(entry, group_of(tuple));
+    let inside = nat::answered(work::read(work.flow()), tcp_flags, found)?;
     // The host is no endpoint.
     let pod = answer::endpoint(inside).ok()?;
     let is_of_stack = matches!(Arrival::of(inside), Arrival::OfStack);
@@ -51,7 +52,6 @@ fn make() -> Option<()> {
     }
     let translation = Translation {
         edit: edit::DESTINATION,
-        from: destination,
         to: inside.pod,
         to_port: inside.port,
         eni,

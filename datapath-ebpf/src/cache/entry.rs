@@ -3,7 +3,7 @@
 use datapath_common::abi::Addr;
 
 use super::plain::Plain as _;
-use crate::family::{V4, V6, Version};
+use crate::family::{Side, V4, V6, Version};
 use crate::redirect::NextHop;
 
 /// What becomes of the packets of one direction of a flow.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     pub(super) watched: u8,
     /// The ENI of the flow that a translation is of.
     pub(super) eni: u8,
-    /// Of which hash the last packet was that would have had the slot.
+    /// Of which group the last packet was that would have had the slot: two of a slot are hardly of the same.
     pub(super) candidate: u32,
     /// The gateway, or both MACs as they lie in a frame if those are known.
     pub(super) hop: NextHop,
@@ -84,6 +84,21 @@ impl Entry {
     pub(super) fn protocol(&self) -> u8 {
         let [protocol, ..] = self.kind.to_le_bytes();
         protocol
+    }
+
+    /// By how much sums grow when an address of these words takes the place of the one that is translated.
+    #[inline(always)]
+    pub(super) fn growth_to(&self, to: [u32; 4]) -> u32 {
+        let side = if self.edit == edit::SOURCE {
+            Side::Source
+        } else {
+            Side::Destination
+        };
+        if self.is_v4() {
+            V4::growth(&self.key.addresses, side, to)
+        } else {
+            V6::growth(&self.key.addresses, side, to)
+        }
     }
 
     /// By how much the header's sum grows with the hop that is taken.

@@ -14,8 +14,8 @@ use super::answered::cache_answered;
 use super::entry::{Entry, FAMILY, edit, exit};
 use super::plain::Plain;
 use super::seen::{self, Seen};
-use super::sent::{self, cache_sent};
-use super::{epoch, generation, is_on, keep, slot, tell};
+use super::sent;
+use super::{entry_in, epoch, generation, is_on, keep, tell};
 use crate::clock;
 use crate::count;
 use crate::family::{Side, V4, V6};
@@ -87,8 +87,8 @@ fn serve_ip<F: Plain>(program: Program, packet: &mut Packet, front: Front) -> Se
     };
     // What is read here for no entry yet is on its way while the entry is waited for. What answers a flow is of
     // another group than its own, which only its entry tells.
-    let early = matches!(program, Program::FromEndpoint).then(|| epoch::of(seen.group));
-    let Some(at) = slot(seen.hash) else {
+    let early = matches!(program, Program::FromEndpoint).then(|| epoch::of(seen.group()));
+    let Some(at) = entry_in(seen.slot) else {
         return Served::Not;
     };
     if seen.ttl <= 1 {
@@ -130,26 +130,31 @@ fn renew<F: Plain>(
     hint::cold_path();
     // SAFETY: as in `serve_ip`.
     let entry = unsafe { &mut *at };
-    if !is_known && !gets_slot(entry, seen) {
+    let group = seen.group();
+    if !is_known && !gets_slot(entry, seen, group) {
         return Err(Served::Not);
     }
     // What is never kept is not tried with each packet.
     let is_in_vain = entry.until == Entry::AWAITED;
     // The other program opens no flow that it could ask for, and has no stack left to remember this.
     let is_own = matches!(program, Program::FromEndpoint) && is_for::<F>(entry, seen);
-    let word = early.unwrap_or_else(|| epoch::of(seen.group));
-    keep::expect(entry, seen, word, is_own);
-    if is_in_vain {
-        return Err(Served::Awaited);
-    }
-    let made = if matches!(program, Program::FromNetwork) {
+    keep::expect(entry, seen, (group, early), is_own);
+    let made = if is_in_vain {
+        sent::LOOK
+    } else if matches!(program, Program::FromNetwork) {
         cache_answered()
     } else {
-        cache_sent(packet.skb())
+        sent::sent(packet.skb())
     };
     match made {
         sent::MADE => Ok(()),
-        sent::LOOK => Err(Served::Awaited),
+        sent::LOOK => {
+            if early.is_none() {
+                // SAFETY: as in `serve_ip`.
+                keep::rest_on(unsafe { &mut *at }, group);
+            }
+            Err(Served::Awaited)
+        }
         reason => Err(Served::Refused(reason)),
     }
 }
@@ -160,11 +165,11 @@ fn renew<F: Plain>(
 /// nobody out, nor do two that would have it by turns. A connection, which has more than one, gets a slot at
 /// once that nobody needs, and no other with what opens it.
 #[inline(always)]
-fn gets_slot(entry: &mut Entry, seen: &Seen) -> bool {
+fn gets_slot(entry: &mut Entry, seen: &Seen, group: u32) -> bool {
     let is_connection = seen.kind & !u64::from(FAMILY) == u64::from(protocol::TCP);
-    let is_second = entry.candidate == seen.hash;
+    let is_second = entry.candidate == group;
     if seen.tcp_flags & tcp::SYN == 0 {
-        entry.candidate = seen.hash;
+        entry.candidate = group;
     }
     is_second || (is_connection && is_free(entry))
 }

@@ -12,7 +12,7 @@ use zerocopy::transmute;
 
 use super::entry::{Entry, Stamp, edit, exit};
 use super::seen::Seen;
-use super::{epoch, generation, is_on, slot};
+use super::{entry_in, epoch, generation, is_on};
 use crate::clock;
 use crate::deliver;
 use crate::egress;
@@ -27,7 +27,7 @@ use crate::work::{self, Parts, work};
 pub(crate) struct Pending {
     /// Not 0 if it may; its entry then has its key and stamp.
     is_wanted: u32,
-    hash: u32,
+    slot: u32,
     pub(super) now: u64,
     /// The largest IP packet that goes on the wire for it, in bytes.
     pub(super) largest: u32,
@@ -97,8 +97,7 @@ impl Target {
 pub(super) struct Translation {
     /// A value of [`edit`] that is not [`edit::NONE`].
     pub(super) edit: u8,
-    /// The address that another one takes the place of.
-    pub(super) from: Addr,
+    /// The address that takes the place of the one there.
     pub(super) to: Addr,
     pub(super) to_port: u16,
     /// The ENI of the flow.
@@ -114,10 +113,16 @@ pub(super) fn forget() {
     }
 }
 
-/// Prepares the entry for a packet whose outcome may be kept. `epoch` is the word of its group, `is_own` says
-/// that the slot was its flow's already.
+/// Prepares the entry for a packet whose outcome may be kept. `word` is that of its group, if it is known
+/// by now: if not, it is to [`rest_on`] one before anything is looked up for it. `is_own` says that the slot was
+/// its flow's already.
 #[inline(always)]
-pub(super) fn expect(entry: &mut Entry, seen: &Seen, epoch: u64, is_own: bool) {
+pub(super) fn expect(
+    entry: &mut Entry,
+    seen: &Seen,
+    (group, word): (u32, Option<u64>),
+    is_own: bool,
+) {
     let Ok(work) = work() else {
         return;
     };
@@ -126,15 +131,15 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen, epoch: u64, is_own: bool) {
     entry.key.place = seen.key.place;
     entry.stamp = Stamp {
         generation: generation(),
-        epoch,
-        group: seen.group,
+        epoch: word.unwrap_or(0),
+        group,
     };
     #[expect(clippy::cast_possible_truncation, reason = "a few bits")]
     let kind = seen.kind as u32;
     entry.kind = kind;
     let pending = Pending {
         is_wanted: 1,
-        hash: seen.hash,
+        slot: seen.slot,
         now: clock::now(),
         largest: u32::try_from(seen.largest).unwrap_or(u32::MAX),
         tcp_flags: seen.tcp_flags,
@@ -149,10 +154,14 @@ pub(super) fn expect(entry: &mut Entry, seen: &Seen, epoch: u64, is_own: bool) {
 /// ports. To be called before the flow is looked at.
 #[inline(always)]
 pub(crate) fn rests_on(tuple: &PodTuple) {
-    let Some(entry) = work().ok().and_then(awaited) else {
-        return;
-    };
-    let group = group_of(tuple);
+    if let Some(entry) = work().ok().and_then(awaited) {
+        rest_on(entry, group_of(tuple));
+    }
+}
+
+/// Has an entry rest on the flows of a group.
+#[inline(always)]
+pub(super) fn rest_on(entry: &mut Entry, group: u32) {
     entry.stamp.group = group;
     entry.stamp.epoch = epoch::of(group);
 }
@@ -172,7 +181,7 @@ pub(super) fn awaited(work: Parts) -> Option<&'static mut Entry> {
         return None;
     }
     // SAFETY: the slot is this CPU's own, and nobody holds another reference to it.
-    slot(pending.hash).map(|entry| unsafe { &mut *entry })
+    entry_in(pending.slot).map(|entry| unsafe { &mut *entry })
 }
 
 /// Notes that a packet leaves by an ENI with a number; those that are larger than `limit`, in bytes, do not.
@@ -224,22 +233,16 @@ extern "C" fn cache_keep(counter: u32, edit: u32, is_opened_outside: u32) -> u32
         return 0;
     };
     let target = work::read(work.target());
-    let (source, destination) = entry.ends();
+    let (source, _) = entry.ends();
     if is_opened_outside != 0 && !target.skips_masquerade && egress::is_translated(source) {
         return 0;
     }
     let tcp_flags = work::read(work.pending()).tcp_flags;
     go(entry, counter, target, tcp_flags);
     if edit != u32::from(edit::NONE) {
-        let from = if edit == u32::from(edit::SOURCE) {
-            source
-        } else {
-            destination
-        };
         let written = work::read(work.edit());
         let translation = Translation {
             edit: (edit & 3) as u8,
-            from,
             to: work::copied(&written.to),
             to_port: written.to_port,
             eni: work::read(work.pending()).eni,
@@ -282,7 +285,7 @@ pub(super) fn translate(entry: &mut Entry, translation: &Translation, tcp_flags:
     let is_answer = translation.edit == edit::DESTINATION && tcp_flags & tcp::ACK != 0;
     let opens = tcp_flags & tcp::SYN != 0 && !is_answer;
     entry.watched |= if opens { tcp::ACK } else { 0 };
-    entry.growth = checksum::growth(translation.from.words(), to);
+    entry.growth = entry.growth_to(to);
     entry.header_growth = checksum::fold(checksum::add(entry.hop_growth(), entry.growth));
 }
 

@@ -64,12 +64,18 @@ fn is_on() -> bool {
     CACHE_ENTRIES.load() != 0
 }
 
-/// This CPU's slot of a hash.
+/// Which of all slots is this CPU's of a hash.
 #[inline(always)]
-fn slot(hash: u32) -> Option<*mut Entry> {
+fn slot_of(hash: u32) -> u32 {
     let entries = CACHE_ENTRIES.load();
     // SAFETY: the helper takes nothing.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let first = cpu.wrapping_mul(entries);
-    CACHE.get_ptr_mut(first.wrapping_add(cache_slot(hash, entries)))
+    first.wrapping_add(cache_slot(hash, entries))
+}
+
+/// What lies in a slot.
+#[inline(always)]
+fn entry_in(slot: u32) -> Option<*mut Entry> {
+    CACHE.get_ptr_mut(slot)
 }

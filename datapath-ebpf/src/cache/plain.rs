@@ -36,6 +36,9 @@ pub(super) trait Plain: Family {
     /// Source and destination.
     fn ends(words: &[u64; 4]) -> (Addr, Addr);
 
+    /// By how much sums grow when one of both becomes an address of these words.
+    fn growth(addresses: &[u64; 4], side: Side, to: [u32; 4]) -> u32;
+
     /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
     fn forward(packet: &mut Packet, seen: &Seen, growth: u32);
 
@@ -140,6 +143,16 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
+    fn growth(&[.., both]: &[u64; 4], side: Side, [.., to]: [u32; 4]) -> u32 {
+        let [source, destination] = words(both);
+        let from = match side {
+            Side::Source => source,
+            Side::Destination => destination,
+        };
+        checksum::growth_of_word(from, to)
+    }
+
+    #[inline(always)]
     fn forward(_packet: &mut Packet, seen: &Seen, growth: u32) {
         let front = seen.front;
         let sum = checksum::update_by(front.u16::<{ IP_OFFSET + 10 }>(), growth);
@@ -204,11 +217,17 @@ impl Plain for V6 {
 
     #[inline(always)]
     fn ends(&[a, b, c, d]: &[u64; 4]) -> (Addr, Addr) {
-        let address = |high, low| {
-            let ([first, second], [third, fourth]) = (words(high), words(low));
-            Addr::from_v6_words([first, second, third, fourth])
+        (Addr::from_v6_halves([a, b]), Addr::from_v6_halves([c, d]))
+    }
+
+    #[inline(always)]
+    fn growth(addresses: &[u64; 4], side: Side, to: [u32; 4]) -> u32 {
+        let (source, destination) = Self::ends(addresses);
+        let from = match side {
+            Side::Source => source,
+            Side::Destination => destination,
         };
-        (address(a, b), address(c, d))
+        checksum::growth(from.words(), to)
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@ use datapath_common::headers::{Be16, lanes, udp};
 
 use super::entry::Key;
 use super::plain::{Plain, V4_TRANSPORT, words};
+use super::slot_of;
 use crate::packet::{Front, IP_OFFSET, Packet};
 
 /// A packet that the cache knows.
@@ -22,10 +23,20 @@ pub(super) struct Seen {
     pub(super) tcp_flags: u8,
     /// The largest IP packet that goes on the wire for this one, in bytes.
     pub(super) largest: usize,
-    /// What chooses the slot of its entry.
-    pub(super) hash: u32,
-    /// The group of its addresses and ports.
-    pub(super) group: u32,
+    /// The slot of its entry.
+    pub(super) slot: u32,
+}
+
+impl Seen {
+    /// The group of its addresses and ports. To be asked for where it is needed: it would be found out too early
+    /// else, for every packet.
+    #[inline(always)]
+    pub(super) fn group(&self) -> u32 {
+        let [a, b, c, d] = self.key.addresses;
+        let [first, second] = words(a ^ b ^ c ^ d);
+        let [source_port, destination_port] = lanes(self.key.ports());
+        group(first ^ second, source_port ^ destination_port)
+    }
 }
 
 /// The front of a frame that is long enough for the cache, and its ether type.
@@ -57,15 +68,6 @@ pub(super) fn look<F: Plain>(packet: &Packet, front: Front) -> Option<Seen> {
         ttl: header.ttl,
         tcp_flags: header.transport.tcp_flags,
         largest,
-        hash: cache_hash(F::digest(&header.addresses), header.ports),
-        group: group_of_words(&header.addresses, header.ports),
+        slot: slot_of(cache_hash(F::digest(&header.addresses), header.ports)),
     })
-}
-
-/// The group of a flow, from the words of a packet of it.
-#[inline(always)]
-fn group_of_words([a, b, c, d]: &[u64; 4], ports: u32) -> u32 {
-    let [first, second] = words(a ^ b ^ c ^ d);
-    let [source_port, destination_port] = lanes(ports);
-    group(first ^ second, source_port ^ destination_port)
 }

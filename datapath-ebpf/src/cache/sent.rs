@@ -1,9 +1,11 @@
 //! Making the entry of what a pod sends before it is sent: what the cache has seen of the packet is all that
 //! the decision needs of it, where it does not take the host's stack.
 
+use core::hint;
+
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{DestinationClass, PodTuple, may_be_noted};
+use datapath_common::abi::{DestinationClass, EniEntry, PodTuple, may_be_noted};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -12,60 +14,115 @@ use datapath_common::progress::tcp;
 use super::entry::{Entry, edit};
 use super::keep::{self, Pending, Target, Translation};
 use crate::deliver;
-use crate::egress::{self, Asked, Flow, Origin};
+use crate::egress::{self, Asked};
 use crate::maps;
-use crate::nat::Mapping;
+use crate::nat::{self, Mapping};
 use crate::packet::Packet;
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
 /// The packet is to be looked at.
 pub(super) const LOOK: u32 = 0;
-/// The entry is made. All other numbers are those of drop reasons.
+/// The entry is made. All other numbers but [`ASK`] are those of drop reasons.
 pub(super) const MADE: u32 = 1;
-/// The packet's flow is to be asked for.
+/// The packet's flow is to be found or opened.
 const ASK: u32 = 2;
 
 /// Makes the entry that waits for a packet: [`LOOK`], [`MADE`], or the number of a drop reason.
 ///
 /// Notes of flows are none of its business: a packet whose group has any is looked at, and one that accepts a
 /// connection, of which one may have to be made.
+#[inline(always)]
+pub(super) fn sent(skb: *mut __sk_buff) -> u32 {
+    let answer = cache_sent(skb);
+    if answer != ASK {
+        return answer;
+    }
+    hint::cold_path();
+    cache_asked(skb)
+}
+
+/// The same; [`ASK`] for a flow that is not opened at once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(super) extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
-    let Ok(work) = work() else {
-        return LOOK;
-    };
+extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     let answer = cache_decided();
     if answer != ASK {
         return answer;
     }
+    let Ok(work) = work() else {
+        return LOOK;
+    };
     let Some(entry) = keep::awaited(work) else {
         return LOOK;
     };
-    // What opens a connection that the slot does not know is hardly ever of a flow that is there.
-    let pending = work::read(work.pending());
-    let is_new = pending.tcp_flags & tcp::SYN != 0 && pending.is_known == 0;
-    let mapping = match egress::flow(work, is_new) {
-        Flow::OfStack => return LOOK,
-        Flow::Known(mapping) => Ok(mapping),
-        Flow::New {
-            policy,
-            is_supposed,
-        } => {
-            let packet = Packet::new(TcContext::new(skb));
-            let opened = egress::open(&packet, work, entry.version(), policy);
-            match opened {
-                Ok(mapping) if egress::goes_up(mapping, Origin::Pod) => return LOOK,
-                Err(_) if is_supposed => return LOOK,
-                Ok(_) | Err(_) => opened,
-            }
-        }
+    let Some((mapping, eni)) = at_once(skb, entry, work) else {
+        return ASK;
     };
-    match mapping.and_then(|mapping| translate(entry, work, mapping)) {
-        Ok(()) => MADE,
+    translate(entry, work, mapping, eni);
+    MADE
+}
+
+/// Opens the flow of a packet that opens a connection which the slot does not know: one that is hardly ever
+/// there already.
+#[inline(always)]
+fn at_once(
+    skb: *mut __sk_buff,
+    entry: &Entry,
+    work: Parts,
+) -> Option<(Mapping, &'static EniEntry)> {
+    let pending = work::read(work.pending());
+    if pending.tcp_flags & tcp::SYN == 0 || pending.is_known != 0 {
+        return None;
+    }
+    let sender = nat::asked_for(work);
+    let version = entry.version();
+    let (eni, _) = egress::exit(version, sender.policy).ok()?;
+    let ends = || (tuple(entry), version.addresses(eni).snat);
+    let mapping = nat::open_at_once(skb, sender, pending.tcp_flags, ends)?;
+    Some((mapping, eni))
+}
+
+/// Makes the entry of any other flow: [`LOOK`], [`MADE`], or the number of a drop reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn cache_asked(skb: *mut __sk_buff) -> u32 {
+    match asked(skb) {
+        Ok(answer) => answer,
         Err(reason) => reason as u32,
     }
+}
+
+#[inline(always)]
+fn asked(skb: *mut __sk_buff) -> Result<u32, DropReason> {
+    let work = work()?;
+    let Some(entry) = keep::awaited(work) else {
+        return Ok(LOOK);
+    };
+    let version = entry.version();
+    let packet = Packet::new(TcContext::new(skb));
+    let tcp_flags = work::read(work.pending()).tcp_flags;
+    let (sender, asked) = (nat::asked_for(work), (tuple(entry), tcp_flags));
+    let Some(mapping) = egress::flow(&packet, work, version, sender, asked)? else {
+        return Ok(LOOK);
+    };
+    let (eni, _) = egress::exit(version, mapping.eni())?;
+    translate(entry, work, mapping, eni);
+    Ok(MADE)
+}
+
+/// The packet's flow, as the pod sees it.
+#[inline(always)]
+fn tuple(entry: &Entry) -> PodTuple {
+    let (source, destination) = entry.ends();
+    let [source_port, destination_port] = lanes(entry.key.ports());
+    PodTuple::new(
+        entry.protocol(),
+        source,
+        source_port,
+        destination,
+        destination_port,
+    )
 }
 
 /// [`LOOK`], [`MADE`] or [`ASK`].
@@ -120,21 +177,13 @@ fn decide(work: Parts) -> Option<u32> {
         return None;
     }
     let version = entry.version();
-    egress::prepare(version, pod, owner, class).ok()?;
-    let [source_port, destination_port] = lanes(entry.key.ports());
-    let tuple = PodTuple::new(
-        entry.protocol(),
-        source,
-        source_port,
-        destination,
-        destination_port,
-    );
-    match egress::ask(work, tuple, tcp_flags)? {
+    match egress::ask(egress::leaving(version, pod, owner, class))? {
         Asked::Exempt => {
             let target = Target::by((pod.eni(), owner), version, limit, now);
             Some(keep_as_it_is(entry, work, Verdict::Eni, &target))
         }
-        Asked::Flow => {
+        Asked::Flow(sender) => {
+            nat::ask_for(work, sender);
             // SAFETY: this CPU's own part of the work, of which nobody holds a reference.
             unsafe { (*work.pending()).limit = limit };
             Some(ASK)
@@ -152,28 +201,25 @@ fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Targ
     MADE
 }
 
-/// Has an entry say how a flow looks from the outside.
+/// Has an entry say how a flow looks from the outside, which leaves by this ENI.
 #[inline(always)]
-fn translate(entry: &mut Entry, work: Parts, mapping: Mapping) -> Result<(), DropReason> {
+fn translate(entry: &mut Entry, work: Parts, mapping: Mapping, eni: &EniEntry) {
     let &Pending {
         tcp_flags,
         now,
         limit,
         ..
     } = work::read(work.pending());
-    let version = entry.version();
-    let (exit, snat) = egress::exit(version, mapping.eni())?;
     let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
-    let target = Target::by((mapping.eni(), exit), version, limit, now);
+    let version = entry.version();
+    let target = Target::by((mapping.eni(), eni), version, limit, now);
     keep::go(entry, counter, &target, tcp_flags);
     let translation = Translation {
         edit: edit::SOURCE,
-        from: entry.ends().0,
-        to: snat,
+        to: version.addresses(eni).snat,
         to_port: mapping.port(),
         eni: mapping.eni(),
     };
     keep::translate(entry, &translation, tcp_flags);
     keep::begin(entry, work);
-    Ok(())
 }

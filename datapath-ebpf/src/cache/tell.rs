@@ -7,25 +7,24 @@ use datapath_common::headers::lanes;
 use datapath_common::progress::tcp;
 
 use super::entry::{Entry, edit};
+use super::entry_in;
 use super::seen::Seen;
-use super::slot;
 use crate::fault;
 use crate::nat::{self, Side};
-use crate::work::{self, work};
 
 /// Whether the flow has been told of a segment whose entry is good. If not, the segment is to be looked at.
 #[inline(always)]
 pub(super) fn is_told(program: Program, seen: &Seen) -> bool {
     let is_from_outside = matches!(program, Program::FromNetwork);
-    cache_tell(seen.hash, seen.tcp_flags.into(), is_from_outside.into()) != 0
+    cache_tell(seen.slot, seen.tcp_flags.into(), is_from_outside.into()) != 0
 }
 
 /// 1, or 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 #[expect(clippy::cast_possible_truncation, reason = "`is_told` gives a byte")]
-extern "C" fn cache_tell(hash: u32, tcp_flags: u32, is_from_outside: u32) -> u32 {
-    let Some(entry) = slot(hash) else {
+extern "C" fn cache_tell(slot: u32, tcp_flags: u32, is_from_outside: u32) -> u32 {
+    let Some(entry) = entry_in(slot) else {
         return 0;
     };
     // SAFETY: the slot is this CPU's own, and no program of ours interrupts another one.
@@ -41,7 +40,6 @@ extern "C" fn cache_tell(hash: u32, tcp_flags: u32, is_from_outside: u32) -> u32
 
 #[inline(always)]
 fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
-    let work = work().ok()?;
     let (source, destination) = entry.ends();
     let [source_port, destination_port] = lanes(entry.key.ports());
     let protocol = entry.protocol();
@@ -62,7 +60,6 @@ fn tell(entry: &Entry, tcp_flags: u8, is_from_outside: u32) -> Option<()> {
         _ => return (is_from_outside == 0).then_some(()),
     };
     let key = FlowKey::new(entry.eni, protocol, remote.0, remote.1, port);
-    work::write(work.flow(), key);
     let tuple = PodTuple::new(protocol, pod.0, pod.1, remote.0, remote.1);
-    nat::tell(work::read(work.flow()), &tuple, side, tcp_flags).then_some(())
+    nat::tell(&key, &tuple, side, tcp_flags).then_some(())
 }

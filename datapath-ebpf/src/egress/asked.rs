@@ -1,77 +1,58 @@
-//! What the flow cache asks before it makes the entry of what a pod sends: how the packet leaves that was
-//! prepared for.
+//! What the flow cache asks before it makes the entry of what a pod sends: how a packet leaves, and how its flow
+//! looks from the outside.
 
 use datapath_common::abi::PodTuple;
 use datapath_common::masquerade::{Ruling, rule};
 use datapath_common::outcome::DropReason;
 
-use super::{Origin, exit, goes_up, leave_by};
+use super::{Leaving, Origin, exit, goes_up, leave_by};
 use crate::family::Version;
-use crate::nat::{self, Mapping};
+use crate::nat::{self, Mapping, Sender};
 use crate::packet::Packet;
-use crate::work::{self, Parts};
+use crate::work::Parts;
 
 /// What policy says of the flow of a packet.
 pub(crate) enum Asked {
     /// It is not translated.
     Exempt,
-    /// New ones are translated: it has been asked for.
-    Flow,
+    /// It is translated, if it is a new one; it is this sender's.
+    Flow(Sender),
 }
 
-/// Asks for the flow of a packet that was prepared for, if that is the next thing to do. All else is for
-/// [`super::leave`].
+/// What policy says of a packet, if that alone decides; all else is for [`super::leave`].
 #[inline(always)]
-pub(crate) fn ask(work: Parts, tuple: PodTuple, tcp_flags: u8) -> Option<Asked> {
-    // SAFETY: this CPU's own part of the work, of which nobody else holds a reference.
-    let leaving = unsafe { &mut *work.leaving() };
+pub(crate) fn ask(mut leaving: Leaving) -> Option<Asked> {
     match rule(&leaving.question) {
         Ruling::Drop(_) => None,
         Ruling::Untranslated(_) => (!nat::may_be_exempt()).then_some(Asked::Exempt),
         Ruling::Translated(exit) => {
-            leave_by(leaving, exit);
-            nat::ask(work, tuple, leaving.sender, tcp_flags);
-            Some(Asked::Flow)
+            leave_by(&mut leaving, exit);
+            Some(Asked::Flow(leaving.sender))
         }
     }
 }
 
-/// A flow that is translated.
-pub(crate) enum Flow {
-    /// It is there, and looks like this from the outside.
-    Known(Mapping),
-    /// It takes the host's stack.
-    OfStack,
-    /// It is to be opened.
-    New {
-        /// The number of the ENI at which.
-        policy: u8,
-        /// Whether nobody has looked for it: it may be there, and no failure is final.
-        is_supposed: bool,
-    },
-}
-
-/// The flow that was asked for, of which nothing is noted, for a packet that can open one. One that is
-/// most likely new is not looked for.
+/// The translated flow of a packet of which nothing is noted and that can open one: one that is there, or a new
+/// one at the ENI that policy gives. None for one that takes the host's stack.
 #[inline(always)]
-pub(crate) fn flow(work: Parts, is_new: bool) -> Flow {
-    let is_supposed = is_new && nat::suppose_new(work);
-    if !is_supposed && let Some(mapping) = nat::known() {
-        return if goes_up(mapping, Origin::Pod) {
-            Flow::OfStack
-        } else {
-            Flow::Known(mapping)
-        };
-    }
-    Flow::New {
-        policy: work::read(work.leaving()).sender.policy,
-        is_supposed,
-    }
+pub(crate) fn flow(
+    packet: &Packet,
+    work: Parts,
+    version: Version,
+    sender: Sender,
+    (tuple, tcp_flags): (PodTuple, u8),
+) -> Result<Option<Mapping>, DropReason> {
+    nat::ask(work, tuple, sender, tcp_flags);
+    let mapping = match nat::known() {
+        Some(mapping) => mapping,
+        None => open(packet, work, version, sender.policy)?,
+    };
+    Ok((!goes_up(mapping, Origin::Pod)).then_some(mapping))
 }
 
 /// Opens the flow that was asked for at the ENI that policy gives.
 #[inline(always)]
-pub(crate) fn open(
+pub(super) fn open(
     packet: &Packet,
     work: Parts,
     version: Version,

@@ -171,8 +171,8 @@ impl Family for V6 {
 /// be the IPv4 addresses that they contain.
 #[inline(always)]
 fn addresses(header: &Ipv6) -> Result<(Addr, Addr), DropReason> {
-    let source = Addr::from_v6_words(header.source.map(word));
-    let destination = Addr::from_v6_words(header.destination.map(word));
+    let source = Addr::from_words(header.source.map(word));
+    let destination = Addr::from_words(header.destination.map(word));
     if source.is_v4() || destination.is_v4() {
         return Err(DropReason::MalformedHeader);
     }

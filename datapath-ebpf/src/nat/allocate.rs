@@ -4,14 +4,16 @@
 //! would take more stack than a program may have.
 
 use aya_ebpf::bindings::__sk_buff;
+use datapath_common::abi::{Addr, PodTuple};
 use datapath_common::counter::{NatStat, nat_at_once_slot};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
 use super::claim::{Attempt, attempt, claim_first};
-use super::request::Request;
+use super::request::{Candidate, Request};
 use super::tables::{FLOWS, Refusal, Table as _};
-use super::{Mapping, blocks, flow, moved, ports, quota, stats};
+use super::{Mapping, Sender, blocks, flow, moved, ports, quota, stats};
+use crate::work;
 
 /// What the first step came to.
 pub(super) enum First {
@@ -19,6 +21,32 @@ pub(super) enum First {
     Open(Mapping),
     /// The port is taken: another one is to be searched for, and [`settle`] comes then.
     Taken,
+}
+
+/// Opens a flow of which nothing is noted and that is most likely new at its first candidate port, without a
+/// look for it: if it is there, the port says so. Where anything stands in the way of a new one, which may not
+/// stand in the way of one that is there, nothing is done or counted. `ends` gives the flow as the pod sees it, and
+/// the translation address of the ENI: asked for when they are written down, they do not lie on the stack first.
+#[inline(always)]
+pub(crate) fn open_at_once(
+    skb: *mut __sk_buff,
+    sender: Sender,
+    tcp_flags: u8,
+    ends: impl FnOnce() -> (PodTuple, Addr),
+) -> Option<Mapping> {
+    if super::may_be_elsewhere() {
+        return None;
+    }
+    let attempt = attempt()?;
+    quota::take(sender.endpoint).ok()?;
+    let (tuple, snat) = ends();
+    attempt.prepare(&tuple, sender, snat, tcp_flags, true);
+    let candidate = attempt.candidate();
+    if claim_first(skb, candidate) == 0 {
+        return Some(Mapping::new(sender.policy, candidate));
+    }
+    quota::give_back(sender.endpoint);
+    None
 }
 
 /// The first step: claims the first candidate port.
@@ -40,7 +68,15 @@ fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason
     if must_keep && candidate != tuple.pod_port {
         return Err(DropReason::SctpPortTaken);
     }
-    Attempt::prepare(request).ok_or(DropReason::HelperFailed)?;
+    let snat = work::copied(&request.snat);
+    let (sender, flags) = (request.sender(), request.tcp_flags);
+    let is_vacant = request.candidate == Candidate::Vacant;
+    let attempt = attempt().ok_or(DropReason::HelperFailed)?;
+    attempt.prepare(tuple, sender, snat, flags, is_vacant);
+    if request.candidate == Candidate::Taken {
+        attempt.tries = 1;
+        return taken(must_keep);
+    }
     let mapping = request.at(candidate);
     match Refusal::of(claim_first(skb, candidate)) {
         Ok(()) => return Ok(First::Open(mapping)),
@@ -53,10 +89,17 @@ fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason
         quota::give_back(request.endpoint);
         return Ok(First::Open(mapping));
     }
+    taken(must_keep)
+}
+
+/// What comes of a taken port.
+#[inline(always)]
+fn taken(must_keep: bool) -> Result<First, DropReason> {
     if must_keep {
-        return Err(DropReason::SctpPortTaken);
+        Err(DropReason::SctpPortTaken)
+    } else {
+        Ok(First::Taken)
     }
-    Ok(First::Taken)
 }
 
 /// The last step, with what the search's last insertion gave: notes where the flow is.
@@ -109,9 +152,7 @@ fn refuse(request: &Request, reason: DropReason) -> DropReason {
 
 #[inline(always)]
 fn count_failed(request: &Request) {
-    if request.supposed == 0 {
-        let _done = nat_failed(request.tuple.remote.is_v4().into());
-    }
+    let _done = nat_failed(request.tuple.remote.is_v4().into());
 }
 
 // What counts are functions, since it is done in several places: the time that the kernel takes to load a

@@ -3,17 +3,16 @@
 use core::{hint, mem};
 
 use aya_ebpf::bindings::__sk_buff;
-use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PortBlock, PortBlockKey};
+use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PodTuple, PortBlock, PortBlockKey};
 use datapath_common::progress;
 
+use super::Sender;
 use super::allocate::count_opened;
-use super::blocks;
 use super::host_socket::{self, SocketTuple};
-use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
+use super::{blocks, ports};
 use crate::clock;
 use crate::maps::ATTEMPT;
-use crate::work;
 
 /// The flow as it goes into the map.
 ///
@@ -51,30 +50,42 @@ pub(super) fn attempt() -> Option<&'static mut Attempt> {
 }
 
 impl Attempt {
-    /// Prepares this CPU's for a request.
+    /// Prepares it for a flow of a packet with these flags. `is_vacant` says that no flow has its first
+    /// candidate port, or that none is supposed to.
     #[inline(always)]
-    pub(super) fn prepare(request: &Request) -> Option<()> {
-        let attempt = attempt()?;
-        let tuple = &request.tuple;
+    pub(super) fn prepare(
+        &mut self,
+        tuple: &PodTuple,
+        sender: Sender,
+        snat: Addr,
+        tcp_flags: u8,
+        is_vacant: bool,
+    ) {
         let key = FlowKey::new(
-            request.eni,
+            sender.policy,
             tuple.protocol,
             tuple.remote,
             tuple.remote_port,
             0,
         );
         let now = clock::now();
-        let flow = attempt.flow();
-        *flow = Flow::new(&key, tuple.pod, tuple.pod_port, request.endpoint, now);
-        flow.progress_out = progress::of_packet(tuple.protocol, request.tcp_flags);
-        attempt.key = key;
-        attempt.snat = work::copied(&request.snat);
-        attempt.tries = 0;
-        attempt.pod_port = tuple.pod_port;
-        attempt.is_host = request.endpoint == HOST;
-        attempt.is_vacant = request.vacant != 0;
-        attempt.has_no_room = false;
-        Some(())
+        let flow = self.flow();
+        *flow = Flow::new(&key, tuple.pod, tuple.pod_port, sender.endpoint, now);
+        flow.progress_out = progress::of_packet(tuple.protocol, tcp_flags);
+        self.key = key;
+        self.snat = snat;
+        self.tries = 0;
+        self.pod_port = tuple.pod_port;
+        self.is_host = sender.endpoint == HOST;
+        self.is_vacant = is_vacant;
+        self.has_no_room = false;
+    }
+
+    /// The port that the flow gets if it is free, as it lies in a packet.
+    #[inline(always)]
+    pub(super) fn candidate(&mut self) -> u16 {
+        let &mut Flow { pod, pod_port, .. } = self.flow();
+        ports::candidate(pod, pod_port)
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use datapath_common::progress;
 use super::lock::{lock, unlock};
 use super::moved;
 use super::ports;
-use super::request::Request;
+use super::request::{Candidate, Request};
 use super::tables::{FLOWS, Table as _};
 use super::{Inside, Mapping, PRIMARY, Side};
 use crate::cache;
@@ -24,7 +24,7 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
     let first = first(&request.tuple, request.eni);
     let key = key(&request.tuple, first);
     let Some(flow) = FLOWS.find(&key) else {
-        request.vacant = 1;
+        request.candidate = Candidate::Vacant;
         return None;
     };
     let Request {
@@ -33,7 +33,10 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
         tcp_flags,
         ..
     } = request;
-    let stack = refreshed(flow, &key, tuple, *endpoint, *tcp_flags)?;
+    let Some(stack) = refreshed(flow, &key, tuple, *endpoint, *tcp_flags) else {
+        request.candidate = Candidate::Taken;
+        return None;
+    };
     Some(first.with_stack(stack))
 }
 
@@ -96,14 +99,18 @@ extern "C" fn nat_alive(mapping: u32) -> u32 {
 /// How a tuple's flow looks at the port that it gets first.
 #[inline(always)]
 fn first(tuple: &PodTuple, eni: u8) -> Mapping {
-    Mapping::new(eni, ports::candidate(tuple))
+    Mapping::new(eni, ports::candidate(tuple.pod, tuple.pod_port))
 }
 
-/// The flow of a packet from the outside, which keeps it alive.
+/// The flow of a packet from the outside, which keeps it alive. `found` is told of it before it is looked at.
 #[inline(always)]
-pub(crate) fn answered(key: &FlowKey, tcp_flags: u8) -> Option<Inside> {
+pub(crate) fn answered(
+    key: &FlowKey,
+    tcp_flags: u8,
+    found: impl FnOnce(&PodTuple),
+) -> Option<Inside> {
     let flow = FLOWS.find(key)?;
-    cache::rests_on(&tuple_of(flow, key));
+    found(&tuple_of(flow, key));
     let after = |out, inward| (out, inward | progress::inbound(key.protocol, tcp_flags));
     refresh(flow, key, after).then(|| inside(flow))
 }
@@ -124,7 +131,7 @@ pub(crate) fn tell(key: &FlowKey, tuple: &PodTuple, from: Side, tcp_flags: u8) -
 #[inline(always)]
 pub(crate) fn peek_answered(key: &FlowKey) -> Option<Inside> {
     if fault::has(Fault::ErrorRefreshes) {
-        return answered(key, 0);
+        return answered(key, 0, cache::rests_on);
     }
     let flow = FLOWS.find(key)?;
     is_alive(flow, key).then(|| inside(flow))

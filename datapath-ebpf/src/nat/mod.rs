@@ -29,13 +29,14 @@ use core::num::NonZeroU32;
 
 use datapath_common::abi::{Addr, HOST, NatControl};
 
+pub(crate) use allocate::open_at_once;
 pub(crate) use flow::{answered, peek_answered, tell};
 pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
-    Request, ask, ask_for, is_inbound, is_own_port_free, known, note_inbound, note_stack, open,
-    peek, peek_inbound, peek_stack, see_inbound, stack_asked, stack_known, stack_of_receiver,
-    stack_quoted, suppose_new, take_stack,
+    Request, ask, ask_for, asked_for, is_inbound, is_own_port_free, known, note_inbound,
+    note_stack, open, peek, peek_inbound, peek_stack, see_inbound, stack_asked, stack_known,
+    stack_of_receiver, stack_quoted, take_stack,
 };
 
 use crate::maps;

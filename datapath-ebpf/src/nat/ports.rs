@@ -2,7 +2,7 @@
 
 use crate::fault;
 use aya_ebpf::Global;
-use datapath_common::abi::PodTuple;
+use datapath_common::abi::Addr;
 use datapath_common::config::PortSlice;
 use datapath_common::fault::Fault;
 use datapath_common::ports::Ports;
@@ -26,16 +26,14 @@ pub(crate) fn in_range(port: u16) -> bool {
 
 /// The port that a flow gets if it is free, as it lies in a packet.
 #[inline(always)]
-pub(super) fn candidate(tuple: &PodTuple) -> u16 {
-    all()
-        .candidate(tuple.pod, u16::from_be(tuple.pod_port))
-        .to_be()
+pub(super) fn candidate(pod: Addr, pod_port: u16) -> u16 {
+    all().candidate(pod, u16::from_be(pod_port)).to_be()
 }
 
 /// The same for the slow path, which has no registers to spare.
 #[inline(never)]
 pub(super) fn candidate_of(request: &Request) -> u16 {
-    candidate(&request.tuple)
+    candidate(request.tuple.pod, request.tuple.pod_port)
 }
 
 /// The port that evenly spread bits choose, as it lies in a packet.

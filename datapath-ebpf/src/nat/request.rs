@@ -28,13 +28,32 @@ pub(crate) struct Request {
     pub(super) tcp_flags: u8,
     /// Not 0 for a flow whose packets get no mark in the stack.
     pub(super) unmarked: u8,
-    /// Not 0 where no flow has been found at the first candidate port, or none is supposed to be there.
-    pub(super) vacant: u8,
-    /// Not 0 where the flow is only supposed to be new.
-    pub(super) supposed: u8,
+    pub(super) candidate: Candidate,
+}
+
+/// What is known of the port that a flow gets if it is free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Candidate {
+    /// Nobody has looked.
+    Unknown,
+    /// No flow has it.
+    Vacant,
+    /// Another flow has it.
+    Taken,
 }
 
 impl Request {
+    /// Who sends the packet.
+    #[inline(always)]
+    pub(super) fn sender(&self) -> Sender {
+        Sender {
+            endpoint: self.endpoint,
+            policy: self.eni,
+            owner: self.owner,
+        }
+    }
+
     /// The mapping with this port, as it lies in a packet.
     #[inline(always)]
     pub(super) fn at(&self, port: u16) -> Mapping {
@@ -53,23 +72,7 @@ pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
     request.owner = sender.owner;
     request.tcp_flags = tcp_flags;
     request.unmarked = 0;
-    request.vacant = 0;
-    request.supposed = 0;
-}
-
-/// Supposes that the flow that was asked for is a new one, so that [`open`] may be tried without a look for
-/// it: if it is there, the port says so, and it is taken for opened. What stands in the way of a new flow may
-/// not stand in the way of one that is there, so a failure says nothing then, and is not counted.
-///
-/// Only for a flow of which nothing is noted; `false` if it may be elsewhere.
-#[inline(always)]
-pub(crate) fn suppose_new(work: Parts) -> bool {
-    let is_it = !super::may_be_elsewhere();
-    // SAFETY: as in `ask`.
-    let request = unsafe { &mut *work.request() };
-    request.vacant = is_it.into();
-    request.supposed = is_it.into();
-    is_it
+    request.candidate = Candidate::Unknown;
 }
 
 /// The flow that was asked for, of a packet from the inside; keeps it alive.
@@ -161,14 +164,18 @@ pub(crate) fn is_own_port_free() -> bool {
 
 /// Writes of whom the next question is.
 #[inline(always)]
-pub(crate) fn ask_for(sender: Sender) -> Result<(), DropReason> {
-    let request = work()?.request();
+pub(crate) fn ask_for(work: Parts, sender: Sender) {
     // SAFETY: as in `ask`.
-    let request = unsafe { &mut *request };
+    let request = unsafe { &mut *work.request() };
     request.endpoint = sender.endpoint;
     request.eni = sender.policy;
     request.owner = sender.owner;
-    Ok(())
+}
+
+/// What [`ask_for`] has written.
+#[inline(always)]
+pub(crate) fn asked_for(work: Parts) -> Sender {
+    work::read(work.request()).sender()
 }
 
 /// [`stack_known`] for the packet with this header, of the sender that was written.

@@ -13,7 +13,7 @@ mod quotas;
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));
 const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
-const REMOTE_V6: Addr = Addr::from_v6_words([0x2001, 0, 0, 1]);
+const REMOTE_V6: Addr = Addr::from_words([0x2001, 0, 0, 1]);
 const ENDPOINT: u32 = 7;
 const LIMITS: Limits = Limits {
     ports: 24_576,
