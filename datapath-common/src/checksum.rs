@@ -74,6 +74,16 @@ pub const fn update_by(checksum: u16, growth: u32) -> u16 {
     !fold((!checksum) as u32 + (growth & 0xffff) + (growth >> 16))
 }
 
+/// [`update_by`] for a growth of one word of 16 bits, which one fold does.
+#[inline(always)]
+#[must_use]
+pub const fn update_by_lane(checksum: u16, growth: u16) -> u16 {
+    let sum = (!checksum) as u32 + growth as u32;
+    #[expect(clippy::cast_possible_truncation, reason = "the carry is brought back")]
+    let folded = (sum + (sum >> 16)) as u16;
+    !folded
+}
+
 /// The checksum of a UDP datagram after the sum of what it covers has grown. 0 stands for no
 /// checksum and stays; a sum that comes to 0 is sent as its other form (RFC 768).
 #[inline(always)]
@@ -175,11 +185,28 @@ mod tests {
                 full(&words(new, to)),
                 "round {round}: {old:x?} {from:x} -> {new:x?} {to:x}"
             );
+            // So does a growth that has been folded before.
+            assert_eq!(update_by_lane(before, fold(grown)), full(&words(new, to)));
             // A lane alone comes to the same.
             assert_eq!(
                 update_by(before, growth_of_lane(from, other)),
                 full(&words(old, other))
             );
+        }
+    }
+
+    #[test]
+    fn the_growth_of_one_word_is_that_of_all() {
+        let extremes = [0, u32::MAX, 1, u32::MAX - 1, 0xffff, 0xffff_0000];
+        let numbers: Vec<u32> = extremes.into_iter().chain(numbers().take(200)).collect();
+        // Both forms of zero are the same.
+        let folded = |growth| fold(growth) % u16::MAX;
+        for old in &numbers {
+            for new in &numbers {
+                let of_all = growth([*old, 7, 8, 9], [*new, 7, 8, 9]);
+                let of_one = growth_of_word(*old, *new);
+                assert_eq!(folded(of_one), folded(of_all), "{old:x} {new:x}");
+            }
         }
     }
 

@@ -22,7 +22,6 @@ use crate::family::{Side, V4, V6};
 use crate::fault;
 use crate::packet::{Front, Packet};
 use crate::redirect;
-use crate::settings;
 use crate::verdict::Code;
 
 /// What became of a packet.
@@ -39,7 +38,7 @@ pub(crate) enum Answer {
 /// Serves a packet.
 #[inline(always)]
 pub(crate) fn serve(program: Program, packet: &mut Packet) -> Answer {
-    if !is_on() || settings::takes_stack() {
+    if !is_on() {
         return Answer::NotServed;
     }
     match serve_frame(program, packet) {
@@ -206,7 +205,7 @@ fn act<F: Plain>(
     entry: &Entry,
 ) -> Result<(), DropReason> {
     // Helpers that may move the packet come behind everything else that is written.
-    F::forward(packet, seen, entry.header_growth.into());
+    F::forward(packet, seen, entry.header_growth);
     if matches!(program, Program::FromNetwork) {
         set_macs(seen, entry);
         if entry.edit != edit::NONE {

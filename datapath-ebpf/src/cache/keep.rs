@@ -19,7 +19,6 @@ use crate::egress;
 use crate::family::Version;
 use crate::maps;
 use crate::redirect::NextHop;
-use crate::settings;
 use crate::verdict::Code;
 use crate::work::{self, Parts, work};
 
@@ -204,7 +203,7 @@ pub(crate) fn stays(endpoint: &AddressEntry) {
 /// Keeps the outcome of the packet that [`super::serve`] did not serve, if it is one to keep.
 #[inline(always)]
 pub(crate) fn keep(program: Program, code: Code) {
-    if !is_on() || settings::takes_stack() {
+    if !is_on() {
         return;
     }
     let is_local = code.is(Verdict::Local);

@@ -40,7 +40,7 @@ pub(super) trait Plain: Family {
     fn growth(addresses: &[u64; 4], side: Side, to: [u32; 4]) -> u32;
 
     /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
-    fn forward(packet: &mut Packet, seen: &Seen, growth: u32);
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u16);
 
     /// Replaces an address and the port beside it; no checksum.
     fn replace(front: Front, side: Side, address: [u32; 4], port: u16);
@@ -153,9 +153,9 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
-    fn forward(_packet: &mut Packet, seen: &Seen, growth: u32) {
+    fn forward(_packet: &mut Packet, seen: &Seen, growth: u16) {
         let front = seen.front;
-        let sum = checksum::update_by(front.u16::<{ IP_OFFSET + 10 }>(), growth);
+        let sum = checksum::update_by_lane(front.u16::<{ IP_OFFSET + 10 }>(), growth);
         front.set_u8::<{ IP_OFFSET + 8 }>(seen.ttl.wrapping_sub(1));
         front.set_u16::<{ IP_OFFSET + 10 }>(sum);
     }
@@ -231,11 +231,11 @@ impl Plain for V6 {
     }
 
     #[inline(always)]
-    fn forward(packet: &mut Packet, seen: &Seen, growth: u32) {
+    fn forward(packet: &mut Packet, seen: &Seen, growth: u16) {
         seen.front
             .set_u8::<{ IP_OFFSET + 7 }>(seen.ttl.wrapping_sub(1));
         // No checksum in the header makes up for it (see `Family::set_address`).
-        packet.update_sum(growth);
+        packet.update_sum(growth.into());
     }
 
     #[inline(always)]

@@ -73,6 +73,14 @@ impl DatapathSettings {
         Ports::from_words(self.slices.map(PortSlice::to_word))
     }
 
+    /// Entries of each CPU's flow cache, which has nothing to do where all pod traffic takes the stack.
+    fn cache(&self) -> u32 {
+        match self.path {
+            Path::Stack => 0,
+            Path::Direct | Path::ServiceNat => self.cache,
+        }
+    }
+
     /// The capacity of a map, where it is a setting.
     pub(super) fn capacity(&self, name: &str) -> Option<u32> {
         self.capacities()
@@ -90,7 +98,7 @@ impl DatapathSettings {
             (map::INBOUND, self.inbound),
             (map::STACK, self.stack),
             // A map has an entry at least.
-            (map::CACHE, self.cache.saturating_mul(cpus()).max(1)),
+            (map::CACHE, self.cache().saturating_mul(cpus()).max(1)),
         ]
     }
 }
@@ -155,7 +163,7 @@ impl Globals {
                 (config::FLOWS_PER_ENDPOINT, settings.flows_per_endpoint),
                 (config::INBOUND_PER_ENDPOINT, settings.inbound_per_endpoint),
                 (config::FLOWS_OF_HOST, settings.flows_of_host),
-                (config::CACHE_ENTRIES, settings.cache),
+                (config::CACHE_ENTRIES, settings.cache()),
             ],
             slices: settings.slices.map(PortSlice::to_word),
             capacities: settings.capacities(),
@@ -177,6 +185,23 @@ impl Globals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_cached_where_all_goes_through_the_stack() {
+        let by = |path| {
+            let settings = DatapathSettings {
+                path,
+                ..DatapathSettings::default()
+            };
+            let globals = Globals::new(&settings, 1000);
+            let mut words = globals.words.into_iter();
+            let entries =
+                words.find_map(|(name, word)| (name == config::CACHE_ENTRIES).then_some(word));
+            (entries, settings.capacity(map::CACHE) > Some(1))
+        };
+        assert_eq!(by(Path::Stack), (Some(0), false));
+        assert_eq!(by(Path::Direct), (Some(abi::DEFAULT_CACHE), true));
+    }
 
     #[test]
     fn a_flow_and_its_moved_entry_have_the_same_room() {
