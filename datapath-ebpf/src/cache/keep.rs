@@ -113,7 +113,7 @@ pub(super) fn forget() {
 }
 
 /// Prepares the entry for a packet whose outcome may be kept. `word` is that of its group, if it is known
-/// by now: if not, it is to [`rest_on`] one before anything is looked up for it. `is_own` says that the slot was
+/// by now: if not, it is to [`rest_on`] a group before its flow is looked at. `is_own` says that the slot was
 /// its flow's already.
 #[inline(always)]
 pub(super) fn expect(

@@ -5,7 +5,7 @@ use core::hint;
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{DestinationClass, EniEntry, PodTuple, may_be_noted};
+use datapath_common::abi::{Addr, DestinationClass, EniEntry, PodTuple, may_be_noted};
 use datapath_common::counter::Program;
 use datapath_common::headers::lanes;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -56,10 +56,10 @@ extern "C" fn cache_sent(skb: *mut __sk_buff) -> u32 {
     let Some(entry) = keep::awaited(work) else {
         return LOOK;
     };
-    let Some((mapping, eni)) = at_once(skb, entry, work) else {
+    let Some((mapping, exit)) = at_once(skb, entry, work) else {
         return ASK;
     };
-    translate(entry, work, mapping, eni);
+    translate(entry, work, mapping, exit);
     MADE
 }
 
@@ -70,17 +70,17 @@ fn at_once(
     skb: *mut __sk_buff,
     entry: &Entry,
     work: Parts,
-) -> Option<(Mapping, &'static EniEntry)> {
+) -> Option<(Mapping, (&'static EniEntry, Addr))> {
     let pending = work::read(work.pending());
     if pending.tcp_flags & tcp::SYN == 0 || pending.is_known != 0 {
         return None;
     }
     let sender = nat::asked_for(work);
     let version = entry.version();
-    let (eni, _) = egress::exit(version, sender.policy).ok()?;
-    let ends = || (tuple(entry), version.addresses(eni).snat);
+    let exit = egress::exit(version, sender.policy).ok()?;
+    let ends = || (tuple(entry), exit.1);
     let mapping = nat::open_at_once(skb, sender, pending.tcp_flags, ends)?;
-    Some((mapping, eni))
+    Some((mapping, exit))
 }
 
 /// Makes the entry of any other flow: [`LOOK`], [`MADE`], or the number of a drop reason.
@@ -106,8 +106,8 @@ fn asked(skb: *mut __sk_buff) -> Result<u32, DropReason> {
     let Some(mapping) = egress::flow(&packet, work, version, sender, asked)? else {
         return Ok(LOOK);
     };
-    let (eni, _) = egress::exit(version, mapping.eni())?;
-    translate(entry, work, mapping, eni);
+    let exit = egress::exit(version, mapping.eni())?;
+    translate(entry, work, mapping, exit);
     Ok(MADE)
 }
 
@@ -201,9 +201,10 @@ fn keep_as_it_is(entry: &mut Entry, work: Parts, verdict: Verdict, target: &Targ
     MADE
 }
 
-/// Has an entry say how a flow looks from the outside, which leaves by this ENI.
+/// Has an entry say how a flow looks from the outside: by which ENI it leaves, with which address. It is the one
+/// that was looked at: user space may write another one meanwhile, or none.
 #[inline(always)]
-fn translate(entry: &mut Entry, work: Parts, mapping: Mapping, eni: &EniEntry) {
+fn translate(entry: &mut Entry, work: Parts, mapping: Mapping, (eni, snat): (&EniEntry, Addr)) {
     let &Pending {
         tcp_flags,
         now,
@@ -211,12 +212,11 @@ fn translate(entry: &mut Entry, work: Parts, mapping: Mapping, eni: &EniEntry) {
         ..
     } = work::read(work.pending());
     let counter = Code::from(Verdict::Translated).slot(Program::FromEndpoint);
-    let version = entry.version();
-    let target = Target::by((mapping.eni(), eni), version, limit, now);
+    let target = Target::by((mapping.eni(), eni), entry.version(), limit, now);
     keep::go(entry, counter, &target, tcp_flags);
     let translation = Translation {
         edit: edit::SOURCE,
-        to: version.addresses(eni).snat,
+        to: snat,
         to_port: mapping.port(),
         eni: mapping.eni(),
     };

@@ -10,7 +10,7 @@ use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 
 use super::claim::{Attempt, attempt, claim_first};
-use super::request::{Candidate, Request};
+use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
 use super::{Mapping, Sender, blocks, flow, moved, ports, quota, stats};
 use crate::work;
@@ -49,7 +49,7 @@ pub(crate) fn open_at_once(
     None
 }
 
-/// The first step: claims the first candidate port.
+/// The first step, for a flow that has been looked for: claims the first candidate port.
 #[inline(always)]
 pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     if let Err(reason) = quota::take(request.endpoint) {
@@ -70,10 +70,10 @@ fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason
     }
     let snat = work::copied(&request.snat);
     let (sender, flags) = (request.sender(), request.tcp_flags);
-    let is_vacant = request.candidate == Candidate::Vacant;
+    let is_taken = request.taken != 0;
     let attempt = attempt().ok_or(DropReason::HelperFailed)?;
-    attempt.prepare(tuple, sender, snat, flags, is_vacant);
-    if request.candidate == Candidate::Taken {
+    attempt.prepare(tuple, sender, snat, flags, !is_taken);
+    if is_taken {
         attempt.tries = 1;
         return taken(must_keep);
     }
@@ -83,7 +83,7 @@ fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason
         Err(Refusal::Exists) => {}
         Err(refusal) => return Err(refusal.reason(DropReason::FlowsFull)),
     }
-    // Another CPU was faster, or nobody has looked.
+    // Another CPU was faster, or a socket of the host has the port.
     let found = flow::nat_refresh(Mapping::to_register(Some(mapping)));
     if let Some(mapping) = Mapping::from_register(found) {
         quota::give_back(request.endpoint);

@@ -9,7 +9,7 @@ use datapath_common::progress;
 use super::lock::{lock, unlock};
 use super::moved;
 use super::ports;
-use super::request::{Candidate, Request};
+use super::request::Request;
 use super::tables::{FLOWS, Table as _};
 use super::{Inside, Mapping, PRIMARY, Side};
 use crate::cache;
@@ -23,10 +23,7 @@ use crate::work::{self, work};
 pub(super) fn known(request: &mut Request) -> Option<Mapping> {
     let first = first(&request.tuple, request.eni);
     let key = key(&request.tuple, first);
-    let Some(flow) = FLOWS.find(&key) else {
-        request.candidate = Candidate::Vacant;
-        return None;
-    };
+    let flow = FLOWS.find(&key)?;
     let Request {
         tuple,
         endpoint,
@@ -34,7 +31,7 @@ pub(super) fn known(request: &mut Request) -> Option<Mapping> {
         ..
     } = request;
     let Some(stack) = refreshed(flow, &key, tuple, *endpoint, *tcp_flags) else {
-        request.candidate = Candidate::Taken;
+        request.taken = 1;
         return None;
     };
     Some(first.with_stack(stack))

@@ -28,19 +28,8 @@ pub(crate) struct Request {
     pub(super) tcp_flags: u8,
     /// Not 0 for a flow whose packets get no mark in the stack.
     pub(super) unmarked: u8,
-    pub(super) candidate: Candidate,
-}
-
-/// What is known of the port that a flow gets if it is free.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Candidate {
-    /// Nobody has looked.
-    Unknown,
-    /// No flow has it.
-    Vacant,
-    /// Another flow has it.
-    Taken,
+    /// Not 0 where another flow has been found at the first candidate port.
+    pub(super) taken: u8,
 }
 
 impl Request {
@@ -72,7 +61,7 @@ pub(crate) fn ask(work: Parts, tuple: PodTuple, sender: Sender, tcp_flags: u8) {
     request.owner = sender.owner;
     request.tcp_flags = tcp_flags;
     request.unmarked = 0;
-    request.candidate = Candidate::Unknown;
+    request.taken = 0;
 }
 
 /// The flow that was asked for, of a packet from the inside; keeps it alive.
