@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -9,6 +10,11 @@ use super::echo::UNASKED;
 use super::exchange::{PATIENCE, connect_from_port, there_and_back};
 use super::sctp;
 use crate::fabric::Place;
+use crate::fabric::eventually::eventually;
+
+/// For how long a port may stay taken by a socket that is closed: a process that another test starts at that
+/// moment has it until it executes its program.
+const HELD: Duration = Duration::from_secs(2);
 
 /// Most links of a way that take less than the one before.
 const HOPS: u32 = 3;
@@ -116,7 +122,7 @@ impl Asker {
             socket.set_read_timeout(Some(PATIENCE))?;
             Ok(socket)
         };
-        let socket = from.netns.enter(open).with_context(|| label.clone())?;
+        let (socket, _) = eventually(HELD, &label, || from.netns.enter(open))?;
         Ok(Self { socket, label })
     }
 
