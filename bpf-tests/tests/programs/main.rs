@@ -24,5 +24,6 @@ mod reuse;
 mod size;
 mod stack_flows;
 mod stack_notes;
+mod taken;
 mod wire;
 mod world;

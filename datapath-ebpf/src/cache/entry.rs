@@ -1,9 +1,10 @@
 //! An entry.
 
 use datapath_common::abi::Addr;
+use datapath_common::checksum;
 
 use super::plain::Plain as _;
-use crate::family::{Side, V4, V6, Version};
+use crate::family::{V4, V6, Version};
 use crate::redirect::NextHop;
 
 /// What becomes of the packets of one direction of a flow.
@@ -89,15 +90,17 @@ impl Entry {
     /// By how much sums grow when an address of these words takes the place of the one that is translated.
     #[inline(always)]
     pub(super) fn growth_to(&self, to: [u32; 4]) -> u32 {
-        let side = if self.edit == edit::SOURCE {
-            Side::Source
+        let (source, destination) = self.ends();
+        let from = if self.edit == edit::SOURCE {
+            source.words()
         } else {
-            Side::Destination
+            destination.words()
         };
         if self.is_v4() {
-            V4::growth(&self.key.addresses, side, to)
+            let ([.., from], [.., to]) = (from, to);
+            checksum::growth_of_word(from, to)
         } else {
-            V6::growth(&self.key.addresses, side, to)
+            checksum::growth(from, to)
         }
     }
 

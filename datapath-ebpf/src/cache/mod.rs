@@ -9,8 +9,8 @@
 //!   whoever changes that calls [`epoch::advance`].
 //!
 //! The one is read before anything is looked up for an entry, the other before its flow is looked at, so one that a
-//! change has overtaken is never valid. A packet that is to be looked at, since it resets a connection or is a fragment, is none for
-//! the cache: [`seen`] tells. For most of the others that it does not know, the entry is made first, and they
+//! change has overtaken is never valid. A packet that is to be looked at, since it resets a connection or is a
+//! fragment, is none for the cache: [`seen`] tells. For most of the others that it does not know, the entry is made first, and they
 //! are served by it ([`sent`], [`answered`]); for the rest, it is made of what came of the packet ([`mod@keep`]).
 //! What a segment behind the one that opens a connection shows of it for the first time, the flow is told
 //! ([`tell`]).

@@ -36,9 +36,6 @@ pub(super) trait Plain: Family {
     /// Source and destination.
     fn ends(words: &[u64; 4]) -> (Addr, Addr);
 
-    /// By how much sums grow when one of both becomes an address of these words.
-    fn growth(addresses: &[u64; 4], side: Side, to: [u32; 4]) -> u32;
-
     /// Lowers the TTL or hop limit; `growth` is that of all that changes in the header.
     fn forward(packet: &mut Packet, seen: &Seen, growth: u16);
 
@@ -143,16 +140,6 @@ impl Plain for V4 {
     }
 
     #[inline(always)]
-    fn growth(&[.., both]: &[u64; 4], side: Side, [.., to]: [u32; 4]) -> u32 {
-        let [source, destination] = words(both);
-        let from = match side {
-            Side::Source => source,
-            Side::Destination => destination,
-        };
-        checksum::growth_of_word(from, to)
-    }
-
-    #[inline(always)]
     fn forward(_packet: &mut Packet, seen: &Seen, growth: u16) {
         let front = seen.front;
         let sum = checksum::update_by_lane(front.u16::<{ IP_OFFSET + 10 }>(), growth);
@@ -218,16 +205,6 @@ impl Plain for V6 {
     #[inline(always)]
     fn ends(&[a, b, c, d]: &[u64; 4]) -> (Addr, Addr) {
         (Addr::from_v6_halves([a, b]), Addr::from_v6_halves([c, d]))
-    }
-
-    #[inline(always)]
-    fn growth(addresses: &[u64; 4], side: Side, to: [u32; 4]) -> u32 {
-        let (source, destination) = Self::ends(addresses);
-        let from = match side {
-            Side::Source => source,
-            Side::Destination => destination,
-        };
-        checksum::growth(from.words(), to)
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use datapath_common::outcome::DropReason;
 use super::claim::{Attempt, attempt, claim_first};
 use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
-use super::{Mapping, Sender, blocks, flow, moved, ports, quota, stats};
+use super::{Mapping, Sender, blocks, flow, moved, quota, stats};
 use crate::work;
 
 /// What the first step came to.
@@ -62,17 +62,17 @@ pub(super) fn first(skb: *mut __sk_buff, request: &Request) -> Result<First, Dro
 #[inline(always)]
 fn try_first(skb: *mut __sk_buff, request: &Request) -> Result<First, DropReason> {
     let tuple = &request.tuple;
-    let candidate = ports::candidate_of(request);
-    // The checksum covers the ports, and to change it takes all of the packet.
-    let must_keep = tuple.protocol == protocol::SCTP;
-    if must_keep && candidate != tuple.pod_port {
-        return Err(DropReason::SctpPortTaken);
-    }
     let snat = work::copied(&request.snat);
     let (sender, flags) = (request.sender(), request.tcp_flags);
     let is_taken = request.taken != 0;
     let attempt = attempt().ok_or(DropReason::HelperFailed)?;
     attempt.prepare(tuple, sender, snat, flags, !is_taken);
+    let candidate = attempt.candidate();
+    // The checksum covers the ports, and to change it takes all of the packet.
+    let must_keep = tuple.protocol == protocol::SCTP;
+    if must_keep && candidate != tuple.pod_port {
+        return Err(DropReason::SctpPortTaken);
+    }
     if is_taken {
         attempt.tries = 1;
         return taken(must_keep);

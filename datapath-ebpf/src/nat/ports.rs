@@ -7,8 +7,6 @@ use datapath_common::config::PortSlice;
 use datapath_common::fault::Fault;
 use datapath_common::ports::Ports;
 
-use super::request::Request;
-
 #[unsafe(no_mangle)]
 static PORT_SLICES: Global<[u32; PortSlice::MAX]> = Global::new(Ports::DEFAULT.to_words());
 
@@ -28,12 +26,6 @@ pub(crate) fn in_range(port: u16) -> bool {
 #[inline(always)]
 pub(super) fn candidate(pod: Addr, pod_port: u16) -> u16 {
     all().candidate(pod, u16::from_be(pod_port)).to_be()
-}
-
-/// The same for the slow path, which has no registers to spare.
-#[inline(never)]
-pub(super) fn candidate_of(request: &Request) -> u16 {
-    candidate(request.tuple.pod, request.tuple.pod_port)
 }
 
 /// The port that evenly spread bits choose, as it lies in a packet.

@@ -16,6 +16,12 @@ use crate::fabric::eventually::eventually;
 /// moment has it until it executes its program.
 const HELD: Duration = Duration::from_secs(2);
 
+/// Whether an address is in use.
+fn is_in_use(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 /// Most links of a way that take less than the one before.
 const HOPS: u32 = 3;
 
@@ -122,7 +128,12 @@ impl Asker {
             socket.set_read_timeout(Some(PATIENCE))?;
             Ok(socket)
         };
-        let (socket, _) = eventually(HELD, &label, || from.netns.enter(open))?;
+        let look = || match from.netns.enter(open) {
+            Err(error) if is_in_use(&error) => Err(error),
+            opened => Ok(opened),
+        };
+        let (opened, _) = eventually(HELD, &label, look)?;
+        let socket = opened.with_context(|| label.clone())?;
         Ok(Self { socket, label })
     }
 
