@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::eventually::check;
-use bpf_tests::fabric::traffic::ping;
+use bpf_tests::fabric::traffic::{ping, uninterrupted};
 use bpf_tests::fabric::world::World;
 use serde_json::json;
 use towpath::intent::Family;
@@ -52,7 +52,7 @@ fn a_pod_is_told_that_nobody_listens() {
             let udp = socket(from);
             udp.connect(target).unwrap();
             udp.send(b"towpath").unwrap();
-            let error = udp.recv(&mut [0; 16]).unwrap_err();
+            let error = uninterrupted(|| udp.recv(&mut [0; 16])).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "udp {family:?}");
             let tcp = from
                 .netns
@@ -76,7 +76,7 @@ fn a_server_is_told_that_the_pods_socket_is_gone() {
             client
                 .send_to(b"towpath", server.local_addr().unwrap())
                 .unwrap();
-            let (_, seen) = server.recv_from(&mut [0; 16]).unwrap();
+            let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).unwrap();
             assert_eq!(seen.ip(), snat(&fabric, eni, family));
             drop(client);
             server.connect(seen).unwrap();

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use bpf_tests::fabric::traffic::{Asker, Echo, fragments, ping, send_ip};
+use bpf_tests::fabric::traffic::{Asker, Echo, fragments, ping, send_ip, uninterrupted};
 use bpf_tests::fabric::{Fabric, Place, Pod};
 use serde_json::json;
 use towpath::intent::Family;
@@ -65,7 +65,7 @@ fn pair(fabric: &Fabric, pod: &Pod, family: Family) -> Pair {
     client
         .send_to(b"towpath", server.local_addr().unwrap())
         .unwrap();
-    let (_, seen) = server.recv_from(&mut [0; 16]).unwrap();
+    let (_, seen) = uninterrupted(|| server.recv_from(&mut [0; 16])).unwrap();
     Pair {
         client,
         server,
@@ -81,7 +81,7 @@ fn ends(socket: &UdpSocket) -> (std::net::IpAddr, u16) {
 #[track_caller]
 fn arrives(at: &UdpSocket, data: &[u8], from: SocketAddr, what: &str) {
     let mut buffer = vec![0; 64 * 1024];
-    match at.recv_from(&mut buffer) {
+    match uninterrupted(|| at.recv_from(&mut buffer)) {
         Ok((length, source)) => {
             assert_eq!(&buffer[..length], data, "{what}");
             assert_eq!(source, from, "{what}");
@@ -127,7 +127,7 @@ fn a_pods_fragment_before_its_first_one_is_dropped_and_counted() {
         let pieces = fragments(ends(&client), to, 77, SIZE, &[7; DATA]).unwrap();
         let before = count(&fabric, "from_endpoint", "fragment-unknown");
         send_ip(pod.at(family), far.ip(), reordered(&pieces, &[1, 0, 2])).unwrap();
-        server.recv_from(&mut [0; 16]).unwrap_err();
+        uninterrupted(|| server.recv_from(&mut [0; 16])).unwrap_err();
         let after = count(&fabric, "from_endpoint", "fragment-unknown");
         assert_eq!(after - before, 1, "{family:?}");
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use bpf_tests::fabric::Place;
-use bpf_tests::fabric::traffic::Echo;
+use bpf_tests::fabric::traffic::{Echo, uninterrupted};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -43,7 +43,7 @@ fn race(from: Place, port: u16, server: SocketAddr) -> BTreeSet<String> {
     (0..CPUS)
         .map(|_| {
             let mut answer = [0; 128];
-            let length = socket.recv(&mut answer).unwrap();
+            let length = uninterrupted(|| socket.recv(&mut answer)).unwrap();
             String::from_utf8_lossy(&answer[..length]).into_owned()
         })
         .collect()

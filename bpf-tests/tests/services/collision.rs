@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bpf_tests::fabric::traffic::Session;
+use bpf_tests::fabric::traffic::{Session, uninterrupted};
 use towpath::intent::Family;
 
 use crate::model::{Policy, SERVICE_PORT};
@@ -58,7 +58,7 @@ fn by_udp(scene: &Scene, pod: SocketAddr, service: SocketAddr) -> Result<()> {
     socket.set_read_timeout(Some(SOON))?;
     let ask = |to: SocketAddr| -> Result<SocketAddr> {
         socket.send_to(&[7], to)?;
-        let (_, from) = socket.recv_from(&mut [0; 256])?;
+        let (_, from) = uninterrupted(|| socket.recv_from(&mut [0; 256]))?;
         Ok(from)
     };
     // A question past the stack does not stay so once the service has been asked from the same port.

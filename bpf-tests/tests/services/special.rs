@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use bpf_tests::fabric::counters;
 use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::fabric::traffic::{Asker, Session};
+use bpf_tests::fabric::traffic::{Asker, Session, uninterrupted};
 use bpf_tests::fabric::world::Link;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -200,7 +200,7 @@ fn expire(scene: &Scene, client: Site, to: SocketAddr, ttl: i32) -> Result<()> {
     })?;
     socket.set_read_timeout(Some(SOON))?;
     socket.send(&[7])?;
-    let told = socket.recv(&mut [0; 64]);
+    let told = uninterrupted(|| socket.recv(&mut [0; 64]));
     let code = told.as_ref().err().and_then(io::Error::raw_os_error);
     ensure!(code == Some(Errno::EHOSTUNREACH as i32), "{told:?}");
     Ok(())

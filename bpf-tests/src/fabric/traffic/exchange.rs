@@ -1,7 +1,7 @@
 //! One request and its reply, by each protocol.
 
 use std::fmt;
-use std::io::{ErrorKind, Read, Write as _};
+use std::io::{self, ErrorKind, Read, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::Output;
@@ -182,17 +182,25 @@ pub fn udp(from: Place, to: SocketAddr, data: &[u8]) -> Result<()> {
     socket.connect(to).with_context(what)?;
     socket.send(data).with_context(what)?;
     let mut back = vec![0; 64 * 1024];
-    let length = loop {
-        match socket.recv(&mut back) {
-            // The kernel does not begin again by itself on a socket with a timeout (signal(7)).
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            answer => break answer.with_context(what)?,
-        }
-    };
+    let length = uninterrupted(|| socket.recv(&mut back)).with_context(what)?;
     if back.get(..length) != Some(data) {
         bail!("{}: other bytes came back", what());
     }
     Ok(())
+}
+
+/// What a call gives that waits with a deadline on a socket: the kernel does not take it up again by itself where
+/// something stops the process for a moment (`socket(7)`, `signal(7)`).
+///
+/// # Errors
+/// As the call.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
 }
 
 /// One echo request by ping(8), with more options if there are any; returns what ping wrote.

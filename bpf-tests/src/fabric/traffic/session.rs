@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::echo::UNASKED;
-use super::exchange::{PATIENCE, connect_from_port, there_and_back};
+use super::exchange::{PATIENCE, connect_from_port, there_and_back, uninterrupted};
 use super::sctp;
 use crate::fabric::Place;
 use crate::fabric::eventually::eventually;
@@ -151,7 +151,7 @@ impl Asker {
                 match self
                     .socket
                     .send(&data)
-                    .and_then(|_| self.receive(&mut answer))
+                    .and_then(|_| uninterrupted(|| self.socket.recv(&mut answer)))
                 {
                     Err(error) if left > 0 && error.raw_os_error() == Some(libc::EMSGSIZE) => {
                         left -= 1;
@@ -166,17 +166,6 @@ impl Asker {
             Ok(std::str::from_utf8(line)?.trim().parse()?)
         };
         ask().with_context(|| format!("{}, {bytes} bytes", self.label))
-    }
-
-    /// Waits for a datagram. A wait with a deadline is not taken up again by itself where something
-    /// stops the process for a moment (`socket(7)`, `signal(7)`).
-    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.socket.recv(into) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
-            }
-        }
     }
 
     /// The socket itself.
