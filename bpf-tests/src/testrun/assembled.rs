@@ -77,6 +77,18 @@ impl OwnMap {
             Kind::Hash | Kind::Prefixes => NO_PREALLOC,
             Kind::Array | Kind::Programs | Kind::PerCpuArray => 0,
         };
+        Self::with_flags(kind, sizes, entries, flags)
+    }
+
+    /// A hash table that takes the memory of all its entries at once.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn preallocated(sizes: (usize, usize), entries: usize) -> Result<Self> {
+        Self::with_flags(Kind::Hash, sizes, entries, 0)
+    }
+
+    fn with_flags(kind: Kind, sizes: (usize, usize), entries: usize, flags: u32) -> Result<Self> {
         let mut attributes = Create {
             kind: kind as u32,
             key_size: u32::try_from(sizes.0)?,

@@ -120,12 +120,14 @@ pub(super) fn live(samples: &Samples<Way>, populations: &[usize]) -> Vec<Row> {
             }
         }
         // The same with service NAT, and what no datapath is better than, which translates nothing, or
-        // nothing but addresses. Only where there is a target.
+        // nothing but addresses; and what a process on the node costs, which has no pod's network at all. Only
+        // where there is a target.
         for (name, way) in [
             (
                 "masqueraded, service NAT on",
                 ours(true, Traffic::Masqueraded),
             ),
+            ("direct", Way::Direct),
             ("floor", Way::Floor),
             ("masquerading floor", Way::MasqueradingFloor),
             ("checking floor", Way::CheckingFloor),

@@ -142,16 +142,26 @@ impl Floor {
         },
     ];
 
-    /// A packet of which an entry is made in an empty table, and nothing else found out.
-    pub(super) fn opening() -> Result<Built> {
+    /// A packet of which an entry is made in an empty table, and nothing else found out: in one like ours,
+    /// that takes memory with each entry, and in one that has taken the memory of all.
+    pub(super) fn opening() -> Result<[Built; 2]> {
+        let sizes = (Lookup::Flow(DESTINATION).size(), NEW_VALUE);
+        let growing = OwnMap::new(Kind::Hash, sizes, ENTRIES)?;
+        let whole = OwnMap::preallocated(sizes, ENTRIES)?;
+        Ok([
+            Self::inserting("floor: new flow, one insertion", growing)?,
+            Self::inserting("floor: new flow, one insertion, preallocated table", whole)?,
+        ])
+    }
+
+    fn inserting(name: &'static str, map: OwnMap) -> Result<Built> {
         let lookup = Lookup::Flow(DESTINATION);
-        let map = OwnMap::new(lookup.kind(), (lookup.size(), NEW_VALUE), ENTRIES)?;
         let mut code = Code::new();
         code.insert(lookup, &map);
         code.lower_ttl(None);
         code.redirect(To::NextHop);
         Ok(Built {
-            name: "floor: new flow, one insertion",
+            name,
             program: OwnProgram::load(&code.finish())?,
             _maps: vec![map],
         })

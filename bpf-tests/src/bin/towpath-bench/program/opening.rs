@@ -107,7 +107,7 @@ fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
         meter.repeater.rewind()?;
         let empty = meter.repeater.run(meter.repeater.noop(), path.on, count)?;
         // Their tables are new ones each time.
-        let one = Floor::opening()?;
+        let [growing, whole] = Floor::opening()?;
         let to_gateway = Deed::RedirectNeighbour {
             ifindex: ENI_1.ifindex,
             gateway: Ipv4Addr::new(10, 0, 0, 1),
@@ -118,7 +118,7 @@ fn floors(meter: &mut Meter, path: &Path) -> Result<()> {
             program: checked.program(),
             code: REDIRECT,
         };
-        for beside in [one.beside(""), checked] {
+        for beside in [growing.beside(""), whole.beside(""), checked] {
             meter.repeater.rewind()?;
             let timed = meter
                 .repeater
