@@ -1,8 +1,28 @@
 //! What xtask says itself goes to standard error: standard output belongs to results.
 
+use std::io::{self, ErrorKind, Write};
+
+use anyhow::{Context as _, Result};
+
 /// Says what happens next.
 pub(crate) fn note(text: &str) {
     eprintln!("==> {text}");
+}
+
+/// Prints a result, and ends its last line.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn result(text: &str) -> Result<()> {
+    write_to(&mut io::stdout().lock(), text)
+}
+
+fn write_to(to: &mut impl Write, text: &str) -> Result<()> {
+    match writeln!(to, "{text}").and_then(|()| to.flush()) {
+        // A reader that has seen enough (`| head`).
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("write to standard output"),
+    }
 }
 
 /// Lays rows out as a table: the first column to the left, all others to the right.
@@ -35,7 +55,28 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use std::io::{self, ErrorKind, Write};
+
+    use super::{table, write_to};
+
+    /// Fails with each write.
+    struct Failing(ErrorKind);
+
+    impl Write for Failing {
+        fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_error() {
+        assert!(write_to(&mut Failing(ErrorKind::BrokenPipe), "x").is_ok());
+        assert!(write_to(&mut Failing(ErrorKind::StorageFull), "x").is_err());
+    }
 
     #[test]
     fn columns_line_up() {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::results::{Run, compare};
 use super::{Group, Options, build, command};
-use crate::console::{note, table};
+use crate::console::{self, note};
 use crate::process;
 
 /// Groups that are compared if none is named: short ones, whose figures are of one build alone.
@@ -93,12 +93,12 @@ pub(super) fn run(
         .iter()
         .map(super::results::Compared::cells)
         .collect();
-    println!("{}", table(&header, &rows));
     let worse = compared.iter().filter(|one| one.is_worse()).count();
-    println!(
-        "\n{worse} of {} figures are worse than in {revision}",
+    console::result(&format!(
+        "{}\n\n{worse} of {} figures are worse than in {revision}",
+        console::table(&header, &rows),
         compared.len()
-    );
+    ))?;
     Ok(if worse == 0 && !compared.is_empty() {
         ExitCode::SUCCESS
     } else {

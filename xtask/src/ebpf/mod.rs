@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::artifacts::{self, Executable, Metadata};
-use crate::console::note;
+use crate::console::{self, note};
 use crate::test::Counts;
 use crate::{process, setup};
 pub(crate) use costs::Costs;
@@ -57,8 +57,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let report = Report::new(&path, &object, measured.as_ref());
     match options.output {
-        Output::Table => println!("{}", report.table()),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
+        Output::Table => console::result(&report.table())?,
+        Output::Json => console::result(&serde_json::to_string_pretty(&report)?)?,
     }
     let deep = object.too_deep();
     if !deep.is_empty() {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::figures::{Row, Sheet, Tolerance};
 use crate::artifacts::{self, Executable, Metadata};
-use crate::console::note;
+use crate::console::{self, note};
 use crate::process;
 use crate::setup::{self, Need};
 use crate::test::Counts;
@@ -95,11 +95,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let executables = artifacts::build_binaries(&Metadata::read()?)?;
     if let Some(name) = &options.profile {
         let reporter = artifacts::binary(&executables, "path-report")?;
-        print!("{}", process::output(Command::new(reporter).arg(name))?);
-        return Ok(());
+        let profile = process::output(Command::new(reporter).arg(name))?;
+        return console::result(profile.trim_end());
     }
     let rows = count(&executables)?;
-    println!("{}", SHEET.table(&rows));
+    console::result(&SHEET.table(&rows))?;
     if options.update {
         return SHEET.write(&rows);
     }

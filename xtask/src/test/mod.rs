@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     if options.json {
         let outcome = vm::run(&executables)?;
-        println!("{}", outcome.json()?);
+        console::result(&outcome.json()?)?;
         return Ok(exit_code(outcome.counts()));
     }
     let outcomes: Vec<_> = suites

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use crate::artifacts::{self, Executable, Metadata};
-use crate::console::note;
+use crate::console::{self, note};
 use crate::ebpf::{self, Costs};
 use crate::setup::{self, Need};
 use crate::test::Counts;
@@ -97,7 +97,7 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
             differences.extend(known.check(&object, &measured).err());
         }
     }
-    println!("{}", costs.table());
+    console::result(&costs.table())?;
     if options.update {
         return costs.check_in();
     }
