@@ -60,17 +60,18 @@ impl Passage<'_> {
     /// Notes what the outside opens and the pod's answers to which would be translated. TCP is
     /// noted when the pod accepts.
     fn note_opened(&mut self, ip: &Ip, pod: &Pod) -> Result<(), DropReason> {
-        let is_followed =
-            self.world.settings.masquerades(ip.source) && pod.pool == Pool::Masqueraded;
-        if ip.protocol == TCP {
-            if is_followed {
-                self.note_segment(ip, pod);
-            }
+        let answers = policy(self.world, ip.destination, ip.source);
+        let may_open = matches!(answers, Policy::Translate(_))
+            && self.world.settings.masquerades(ip.source)
+            && pod.pool == Pool::Masqueraded;
+        if !may_open {
             return Ok(());
         }
-        let answers = policy(self.world, ip.destination, ip.source);
-        let may_open = matches!(answers, Policy::Translate(_)) && is_followed;
-        if !may_open || ip.piece == Piece::Later {
+        if ip.protocol == TCP {
+            self.note_segment(ip, pod);
+            return Ok(());
+        }
+        if ip.piece == Piece::Later {
             return Ok(());
         }
         let Ok(Transport::Ports(ports)) = transport::read(&self.frame, ip) else {

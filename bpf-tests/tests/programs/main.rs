@@ -13,6 +13,7 @@ mod fuzz;
 mod gateway;
 mod host;
 mod hostile;
+mod inbound_notes;
 mod interpreted;
 mod layout;
 mod leaving;

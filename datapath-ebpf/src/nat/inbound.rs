@@ -10,6 +10,7 @@ use super::note::{self, Side};
 use super::tables::{Refusal, Table as _};
 use super::{noted, quota, stats};
 use crate::clock;
+use crate::egress;
 use crate::maps::INBOUND;
 
 /// Whether a packet of an endpoint belongs to an inbound flow; keeps that alive.
@@ -21,10 +22,13 @@ pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
 }
 
 /// A segment from the outside, if it is one of an endpoint's inbound flow: keeps that alive, and
-/// notes what it shows.
+/// notes what it shows. Nothing is noted of what comes from where masquerade does not go by now: the pod's
+/// answers need no note, and the flow cache serves such segments without a look at any.
 #[inline(always)]
 pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
-    if let Some(found) = noted::find(&INBOUND, tuple) {
+    if let Some(found) = noted::find(&INBOUND, tuple)
+        && egress::is_translated(tuple.remote)
+    {
         let shown = progress::of_packet(protocol::TCP, tcp_flags) & !progress::SYN;
         note::refresh(found, tuple, endpoint, (Side::Outside, shown));
     }
