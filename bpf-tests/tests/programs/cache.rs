@@ -57,7 +57,12 @@ fn segment(net: &Net, flags: u8) -> Frame {
 }
 
 /// What a program makes of a frame that a device has received.
-fn run(programs: &mut Programs, program: Program, device: Device, frame: &Frame) -> Output {
+pub(crate) fn run(
+    programs: &mut Programs,
+    program: Program,
+    device: Device,
+    frame: &Frame,
+) -> Output {
     let input = Input {
         frame: frame.bytes(),
         ifindex: device.ifindex,

@@ -1,10 +1,8 @@
 //! What segments from the outside show the note of the flow that they belong to.
 
-use std::net::IpAddr;
-
 use bpf_tests::packet::{Body, Frame};
 use bpf_tests::testrun::scene::received;
-use bpf_tests::testrun::{Input, Programs, REDIRECT};
+use bpf_tests::testrun::{Programs, REDIRECT};
 use datapath_common::abi::{DEFAULT_CACHE, DestinationClass, Note, PodTuple, map};
 use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
@@ -12,7 +10,7 @@ use datapath_common::progress::{DATA, FIN, tcp};
 use ipnet::IpNet;
 use towpath::bpf::DatapathSettings;
 
-use crate::cache::pinned;
+use crate::cache::{pinned, run};
 use crate::world::*;
 
 /// Data, and no data.
@@ -20,14 +18,7 @@ const DATA_BYTES: usize = 10;
 const BARE: usize = 0;
 
 fn pass(programs: &mut Programs, program: Program, device: Device, frame: &Frame) {
-    let input = Input {
-        frame: frame.bytes(),
-        ifindex: device.ifindex,
-        ingress_ifindex: device.ifindex,
-        mark: 0,
-        gso_size: 0,
-    };
-    assert_eq!(programs.run(program, &input).unwrap().code, REDIRECT);
+    assert_eq!(run(programs, program, device, frame).code, REDIRECT);
 }
 
 /// A connection from a port outside, which the pod has accepted.
@@ -68,7 +59,7 @@ fn those_from_where_masquerade_does_not_go_any_more_show_nothing_cached_or_not()
             come(&mut programs, &net, before, (BARE, tcp::ACK));
             assert_eq!(shown(&programs, &net, before), DATA);
 
-            let outside = IpNet::from(IpAddr::from(net.outside));
+            let outside = IpNet::from(net.outside);
             programs
                 .put_destination(outside, DestinationClass::VPC)
                 .unwrap();
