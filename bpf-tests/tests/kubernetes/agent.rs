@@ -28,7 +28,7 @@ fn it_makes_its_node_asks_for_addresses_and_gives_them_by_annotation() {
         .unwrap();
 
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     cluster.namespace("plain", &json!({})).unwrap();
     let blue = json!({"ipam.cilium.io/ip-pool": "blue"});
     cluster.namespace("blue", &blue).unwrap();

@@ -52,7 +52,7 @@ fn the_taint_and_the_condition_go_when_the_agent_is_ready_and_not_before() {
     assert_eq!(agent.request("GET", "/v1/ready", None).unwrap().0, 503);
     assert_eq!(keys(&node(&cluster)), [TAINT, "other"]);
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     let look = || {
         let node = node(&cluster);
         let is_done = keys(&node) == ["other"] && condition(&node)["status"] == "False";
@@ -81,7 +81,7 @@ fn a_taint_that_nobody_asked_for_stays() {
     answer.expect(200).unwrap();
     cluster.node().unwrap();
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     // That it is done with the Node shows by the condition.
     let look = || {
         let node = node(&cluster);

@@ -68,7 +68,7 @@ fn jumps_of_the_wall_clock_change_nothing() {
     fabric.agent.start(&fabric.node, &environment).unwrap();
     cluster.node().unwrap();
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     cluster.namespace("plain", &json!({})).unwrap();
     works(&cluster, 0, "nothing");
     // The API server's certificate is good from an hour ago on.

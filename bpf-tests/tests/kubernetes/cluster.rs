@@ -120,8 +120,15 @@ impl Cluster {
         cluster.start()?;
         cluster.node()?;
         cluster.operate()?;
-        cluster.fabric.wait_until_ready()?;
+        cluster.wait_until_ready()?;
         Ok(cluster)
+    }
+
+    /// Waits until the agent is ready, and gives addresses: it may know pools later than its ENIs.
+    pub(crate) fn wait_until_ready(&mut self) -> Result<()> {
+        self.fabric.wait_until_ready()?;
+        let gives = |status: &Value| status["allocation"]["waiting"] == json!([]);
+        self.status_is("addresses are given", gives).map(drop)
     }
 
     /// Has another agent take the place of this one.

@@ -28,7 +28,7 @@ fn in_mode(mut cluster: Cluster, count: usize) -> (Cluster, Vec<IpAddr>) {
     let addresses: Vec<_> = addresses.take(count).collect();
     assert_eq!(addresses.len(), count);
     pool(&cluster, &addresses);
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     cluster.namespace("plain", &json!({})).unwrap();
     (cluster, addresses)
 }
@@ -131,7 +131,7 @@ fn addresses_go_back_only_when_nobody_has_them_and_nobody_gets_them_meanwhile() 
         &json!({"status": {"ipam": {"release-ips": {used.to_string(): null}}}}),
     );
     cluster.restart().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     let (_two, second) = add(&cluster, "two");
     assert_eq!(second, staying);
     let late = cluster.pod("plain", "three", &json!({})).unwrap();

@@ -140,7 +140,7 @@ fn no_policy_is_told_of_where_netfilter_sees_all() {
     let mut cluster = Cluster::create_with(&settings).unwrap();
     cluster.node().unwrap();
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     let log = cluster.server.admin().get("/metrics").unwrap().body;
     let log = log.as_str().unwrap();
     // The agent does not even follow them.

@@ -30,7 +30,7 @@ impl Cluster {
     /// Starts it again, and waits until it gives addresses.
     pub(crate) fn again(&mut self) {
         self.start().unwrap();
-        self.fabric.wait_until_ready().unwrap();
+        self.wait_until_ready().unwrap();
     }
 }
 

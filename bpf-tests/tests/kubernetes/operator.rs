@@ -17,7 +17,7 @@ fn pods_wait_for_the_public_address_that_the_node_is_to_have() {
     let mut cluster = Cluster::create().unwrap();
     cluster.node().unwrap();
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     // From the settings, before any document has them.
     let tags = json!({"kubernetes": {"ipam": {"static-ip-tags": "team=a"}}});
     cluster.fabric.agent.configure(&tags).unwrap();
@@ -86,7 +86,7 @@ fn a_pool_of_an_eni_counts_more_than_its_exclusion_and_conflicts_are_told() {
     cluster.fabric.agent.configure(&tags).unwrap();
     cluster.restart().unwrap();
     cluster.operate().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     let conflict = format!("ENI 1 ({id}) is bound to pool blue, and its tags do not match");
     let status = cluster
         .status_is("the operator would count it for another pool", |status| {

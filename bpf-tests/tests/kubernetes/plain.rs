@@ -108,7 +108,7 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
 
     // Nor does another agent think of them as its own.
     cluster.restart().unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     let guests: Vec<_> = (0..20)
         .map(|n| cluster.pod(POOL, &format!("more-{n}"), &json!({})).unwrap())
         .collect();

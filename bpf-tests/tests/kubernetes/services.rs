@@ -109,7 +109,7 @@ fn a_node_that_knows_no_service_cidr_is_not_ready_and_says_what_to_set() {
         .agent
         .start(&cluster.fabric.node, &[])
         .unwrap();
-    cluster.fabric.wait_until_ready().unwrap();
+    cluster.wait_until_ready().unwrap();
     cluster.fabric.finish().unwrap();
 }
 
