@@ -71,7 +71,7 @@ fn left_untranslated(fabric: &Fabric, from: Place<'_>, to: Place<'_>, eni: u8) {
     let router = &fabric.vpc.router;
     let enis = source_check::enis_between(router, from.address, to.address, &[]).unwrap();
     let (from, to) = (from.address, to.address);
-    assert_eq!(enis, BTreeSet::from([eni]), "from {from} to {to}");
+    assert_eq!(enis, BTreeSet::from([eni.into()]), "from {from} to {to}");
 }
 
 /// The flows of a pod that the agent lists.

@@ -1,4 +1,4 @@
-//! The `CiliumNode` document of the fabric's node.
+//! The `CiliumNode` documents of a fabric's nodes.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,28 @@ use towpath::intent::Family;
 
 use super::layout::{DIRECT_POOL, Eni, VPC_V4, VPC_V6};
 
-/// The node's name in its document.
+/// The first node's name in its document.
 pub const NODE_NAME: &str = "fabric-node";
 
-/// The document for these ENIs, as the operator would write it. It is a value: a test can spoil it
-/// before it is written.
+/// A node's name in its document. Nodes count from 0.
+#[must_use]
+pub fn node_name(node: u8) -> String {
+    match node {
+        0 => NODE_NAME.to_owned(),
+        node => format!("{NODE_NAME}-{}", u16::from(node) + 1),
+    }
+}
+
+/// The first node's document for these ENIs, as the operator would write it. It is a value: a test
+/// can spoil it before it is written.
 #[must_use]
 pub fn document(enis: &[Eni]) -> Value {
+    document_of(0, enis)
+}
+
+/// The same for any node. Nodes count from 0.
+#[must_use]
+pub fn document_of(node: u8, enis: &[Eni]) -> Value {
     let primary = enis.iter().find(|eni| eni.number == 0);
     let addresses: Vec<_> = Family::ALL
         .iter()
@@ -27,9 +42,9 @@ pub fn document(enis: &[Eni]) -> Value {
     json!({
         "apiVersion": "cilium.io/v2",
         "kind": "CiliumNode",
-        "metadata": {"name": NODE_NAME},
+        "metadata": {"name": node_name(node)},
         "spec": {
-            "instance-id": "i-0fab0000000000000",
+            "instance-id": format!("i-0fab{node:013x}"),
             "addresses": addresses,
             "eni": {
                 "availability-zone": "eu-west-1a",

@@ -21,8 +21,9 @@ pub(super) fn describe(fabric: &Fabric) -> String {
         "ip -s link",
         "nstat -az IcmpMsgOutType11 IpInDiscards IpOutNoRoutes TcpRetransSegs",
     ];
+    let name = fabric.name();
     for line in node {
-        let _infallible = writeln!(text, "=== node: {line}\n{}", said(fabric.node.run(line)));
+        let _infallible = writeln!(text, "=== {name}: {line}\n{}", said(fabric.node.run(line)));
     }
     let router = ["nft list ruleset", "ip route", "ip -6 route"];
     for line in router {
@@ -42,11 +43,11 @@ pub(super) fn describe(fabric: &Fabric) -> String {
         let answer = said(command::run(
             &mut fabric.agent.command(&fabric.node, &[word]),
         ));
-        let _infallible = writeln!(text, "=== towpath {word}\n{answer}");
+        let _infallible = writeln!(text, "=== {name}: towpath {word}\n{answer}");
     }
     let log = fabric.agent.log();
     let skipped = log.lines().count().saturating_sub(LOG_LINES);
-    let _infallible = writeln!(text, "=== the agent's log, last {LOG_LINES} lines");
+    let _infallible = writeln!(text, "=== {name}: the agent's log, last {LOG_LINES} lines");
     for line in log.lines().skip(skipped) {
         let _infallible = writeln!(text, "{line}");
     }

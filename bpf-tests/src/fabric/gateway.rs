@@ -1,9 +1,7 @@
 //! The way out of the VPC, as the cloud's gateways guard it: what a node sends there must carry an
-//! address of an ENI itself. What carries a pod's is a leak: dropped, and told by source.
+//! address of an ENI itself. What carries a pod's is a leak: dropped, and told by ENI and source.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
 use anyhow::Result;
 use ipnet::IpNet;
@@ -30,12 +28,10 @@ fn words(family: Family) -> (&'static str, &'static str, &'static str) {
 pub(super) type Allowed = (IpNet, IpNet);
 
 /// The ruleset: who may send out of the VPC, and a place for who did without.
-fn ruleset(enis: &[Eni], allowed: &[Allowed]) -> String {
+fn ruleset(enis: &[Eni]) -> String {
     let mut sets = String::new();
-    let mut rules = String::new();
-    let devices = DEVICES.join(", ");
     for family in Family::ALL {
-        let (header, kind, name) = words(family);
+        let (_, kind, name) = words(family);
         let own = enis.iter().flat_map(|eni| eni.own_addresses(family));
         let own: Vec<_> = own.map(|address| address.to_string()).collect();
         let elements = match own.as_slice() {
@@ -46,9 +42,19 @@ fn ruleset(enis: &[Eni], allowed: &[Allowed]) -> String {
         let _infallible = writeln!(
             sets,
             "  set own_{name} {{ type {kind}; flags interval; {elements} }}\n  \
-               set leaks_{name} {{ type {kind} . {kind} . inet_proto; flags dynamic; size 1024; \
-               counter; }}"
+               set leaks_{name} {{ type ifname . {kind} . {kind} . inet_proto; flags dynamic; \
+               size 1024; counter; }}"
         );
+    }
+    format!("table inet gateway {{\n{sets}{}}}\n", chain(&[]))
+}
+
+/// The chain that drops what may not leave.
+fn chain(allowed: &[Allowed]) -> String {
+    let mut rules = String::new();
+    let devices = DEVICES.join(", ");
+    for family in Family::ALL {
+        let (header, _, name) = words(family);
         for (from, to) in allowed {
             if Family::of(from.addr()) == family {
                 let _infallible = writeln!(
@@ -60,26 +66,40 @@ fn ruleset(enis: &[Eni], allowed: &[Allowed]) -> String {
         let _infallible = writeln!(
             rules,
             "    iifname \"eni*\" oifname {{ {devices} }} {header} saddr != @own_{name} \
-             update @leaks_{name} {{ {header} saddr . {header} daddr . meta l4proto }} drop"
+             update @leaks_{name} {{ iifname . {header} saddr . {header} daddr . meta l4proto }} drop"
         );
     }
     format!(
-        "table inet gateway {{\n{sets}  chain forward {{\n    \
-         type filter hook forward priority 0; policy accept;\n{rules}  }}\n}}\n"
+        "  chain forward {{\n    type filter hook forward priority 0; policy accept;\n{rules}  }}\n"
     )
 }
 
-/// Sets the guard up, or anew: what it told so far is gone then.
+/// Sets the guard up.
 ///
 /// # Errors
 /// When nft refuses.
-pub(super) fn install(router: &Netns, enis: &[Eni], allowed: &[Allowed]) -> Result<()> {
-    let ruleset = format!(
-        "table inet gateway\ndelete table inet gateway\n{}",
-        ruleset(enis, allowed)
-    );
-    command::run_with_input(router.command("nft").args(["-f", "-"]), &ruleset)?;
-    Ok(())
+pub(super) fn install(router: &Netns, enis: &[Eni]) -> Result<()> {
+    apply(router, &ruleset(enis))
+}
+
+/// Has the guard let these leave untranslated, and nobody else.
+///
+/// The sets stay: one that is made anew would have no element for a packet or two, and another node
+/// may send now.
+///
+/// # Errors
+/// When nft refuses.
+pub(super) fn allow(router: &Netns, allowed: &[Allowed]) -> Result<()> {
+    let chain = chain(allowed);
+    let flush = "flush chain inet gateway forward";
+    apply(
+        router,
+        &format!("{flush}\ntable inet gateway {{\n{chain}}}\n"),
+    )
+}
+
+fn apply(router: &Netns, script: &str) -> Result<()> {
+    command::run_with_input(router.command("nft").args(["-f", "-"]), script).map(drop)
 }
 
 /// Has the guard know the ENIs' addresses as they are now.
@@ -96,16 +116,32 @@ pub(super) fn renew(router: &Netns, enis: &[Eni]) -> Result<()> {
     Ok(())
 }
 
-/// The packets that the guard dropped, by source.
+/// The packets of a node that the guard dropped. Nodes count from 0.
 ///
 /// # Errors
 /// When nft fails or answers something unknown.
-pub(super) fn leaks(router: &Netns) -> Result<BTreeMap<IpAddr, u64>> {
-    let mut leaks = BTreeMap::new();
-    for Flow { from, packets, .. } in source_check::elements(router, "leaks_", |_| Some(0))? {
-        *leaks.entry(from).or_default() += packets;
-    }
+pub(super) fn leaks(router: &Netns, node: u8) -> Result<Vec<Flow>> {
+    // Each element begins with a device: no table stands for an ENI.
+    let mut leaks = source_check::elements(router, "leaks_", |_| Some(0))?;
+    leaks.retain(|leak| source_check::is_of(node, leak.eni));
     Ok(leaks)
+}
+
+/// Forgets packets of a node that the guard dropped.
+///
+/// # Errors
+/// As [`leaks`].
+pub(super) fn forget(router: &Netns, node: u8) -> Result<()> {
+    let mut script = String::new();
+    for leak in leaks(router, node)? {
+        let set = words(Family::of(leak.from)).2;
+        let _infallible = writeln!(
+            script,
+            "delete element inet gateway leaks_{set} {{ \"eni{}\" . {} . {} . {} }}",
+            leak.eni, leak.from, leak.to, leak.protocol
+        );
+    }
+    apply(router, &script)
 }
 
 #[cfg(test)]
@@ -117,15 +153,17 @@ mod tests {
     fn only_the_enis_own_addresses_may_leave() {
         let enis = [0, 1].map(|number| Eni::new(number, Addressing::Addresses).with_own_v6());
         let allowed = ["10.0.1.24/30", "8.8.4.10/32"].map(|net| net.parse().unwrap());
-        let text = ruleset(&enis, &[allowed.into()]);
+        let text = ruleset(&enis);
         assert!(
             text.contains("elements = { 10.0.0.10, 10.0.1.10 }"),
             "{text}"
         );
-        assert!(text.contains("ip saddr 10.0.1.24/30 ip daddr 8.8.4.10/32 accept"));
         assert!(
             text.contains("elements = { 2600:1f18:10:5600::10, 2600:1f18:10:5601::10 }"),
             "{text}"
         );
+        assert!(!text.contains("accept\n"), "{text}");
+        let text = chain(&[allowed.into()]);
+        assert!(text.contains("ip saddr 10.0.1.24/30 ip daddr 8.8.4.10/32 accept"));
     }
 }

@@ -3,9 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use anyhow::Result;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use towpath::intent::{self, Family};
 use towpath::types::MacAddr;
+
+use super::room::{ADDRESSES, Share};
 
 /// The VPC's first CIDR.
 pub const VPC_V4: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16);
@@ -25,6 +28,23 @@ pub enum Addressing {
     Addresses,
     /// Prefix delegation: /28 and /80.
     Prefixes,
+    /// So many prefixes for IPv4, and one for IPv6.
+    SeveralPrefixes(u8),
+}
+
+/// Keys of a node's ENIs: the n-th node's begin at n times this.
+const KEYS: u16 = 100;
+
+/// The key of a node's ENI: no other ENI of the VPC has it. Nodes count from 0.
+#[must_use]
+pub fn key(node: u8, number: u8) -> u16 {
+    KEYS * u16::from(node) + u16::from(number)
+}
+
+/// The node and the number that a key stands for.
+#[must_use]
+pub fn of_key(key: u16) -> (u16, u16) {
+    (key / KEYS, key % KEYS)
 }
 
 /// An ENI of the fabric: what the cloud knows of it.
@@ -32,6 +52,8 @@ pub enum Addressing {
 pub struct Eni {
     /// Device index of the attachment; 0 is the primary.
     pub number: u8,
+    /// A number that no other ENI of the VPC has: see [`key`].
+    pub key: u16,
     /// MAC of the node's side.
     pub mac: MacAddr,
     /// Addresses and prefixes that the VPC delivers to it, beside its own.
@@ -53,29 +75,34 @@ impl Eni {
     /// An ENI in the subnet of an ENI of a lower number, or in its own.
     #[must_use]
     pub fn in_subnet(number: u8, subnet: u8, addressing: Addressing) -> Self {
-        // Which of the ENIs in the subnet it is.
-        let share = number - subnet;
-        let blocks = match addressing {
-            Addressing::Addresses => Family::ALL
-                .iter()
-                .flat_map(|family| {
-                    (0..8).map(|index| secondary_address(subnet, *family, 20 + 8 * share + index))
-                })
-                .map(IpNet::from)
-                .collect(),
-            Addressing::Prefixes => vec![
-                Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 64 + 16 * share), 28).into(),
-                Ipv6Net::new_assert(prefix_v6(subnet, share), 80).into(),
-            ],
+        Self::laid_out(0, number, subnet, addressing)
+    }
+
+    /// An ENI of a node of the VPC, in a subnet that nodes share. Nodes count from 0.
+    ///
+    /// # Errors
+    /// When the subnet has no room for it.
+    pub fn on_node(node: u8, number: u8, subnet: u8, addressing: Addressing) -> Result<Self> {
+        let index = number - subnet;
+        Share { node, index }.check(addressing)?;
+        Ok(Self::laid_out(node, number, subnet, addressing))
+    }
+
+    fn laid_out(node: u8, number: u8, subnet: u8, addressing: Addressing) -> Self {
+        let share = Share {
+            node,
+            index: number - subnet,
         };
+        let key = key(node, number);
         Self {
             number,
-            mac: MacAddr([0x06, 0x7e, 0, 0, 0, number]),
-            blocks,
-            id: format!("eni-0fab{number:013x}"),
+            key,
+            mac: MacAddr([0x06, 0x7e, 0, 0, node, number]),
+            blocks: blocks(share, subnet, addressing),
+            id: format!("eni-0fab{key:013x}"),
             subnet: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 0), 24),
-            own_v4: Ipv4Addr::new(10, 0, subnet, 10 + share),
-            own_v6: (number == 0).then(|| host_v6(0, 0x10)),
+            own_v4: Ipv4Addr::new(10, 0, subnet, share.own()),
+            own_v6: (number == 0).then(|| own_v6(subnet, share.own())),
             former: Vec::new(),
         }
     }
@@ -83,22 +110,21 @@ impl Eni {
     /// An ENI with so many IPv4 prefixes, and one for IPv6.
     #[must_use]
     pub fn with_prefixes(number: u8, prefixes: u8) -> Self {
-        let mut eni = Self::new(number, Addressing::Prefixes);
-        eni.blocks
-            .retain(|block| Family::of(block.addr()) == Family::V6);
-        let first = (0..prefixes).map(|index| Ipv4Addr::new(10, 0, number, 16 + 16 * index));
-        eni.blocks
-            .extend(first.map(|first| IpNet::V4(Ipv4Net::new_assert(first, 28))));
-        eni
+        Self::new(number, Addressing::SeveralPrefixes(prefixes))
+    }
+
+    /// The same as another node's. Nodes count from 0.
+    #[must_use]
+    pub(super) fn moved_to(mut self, node: u8) -> Self {
+        self.key = key(node, self.number);
+        self
     }
 
     /// The same with an IPv6 address of its own, as the cloud gives it and `DHCPv6` configures it.
     #[must_use]
     pub fn with_own_v6(mut self) -> Self {
         let [_, _, subnet, host] = self.own_v4.octets();
-        // 10 is the first in its subnet for IPv4, and 0x10 for IPv6.
-        let host = u16::from(host).wrapping_add(6);
-        self.own_v6.get_or_insert_with(|| host_v6(subnet, host));
+        self.own_v6.get_or_insert_with(|| own_v6(subnet, host));
         self
     }
 
@@ -134,7 +160,7 @@ impl Eni {
             .collect()
     }
 
-    /// The ENIs of a node document, by number. The primary's IPv6 address is the node's.
+    /// The ENIs of the first node by its document, by number. The primary's IPv6 address is the node's.
     #[must_use]
     pub fn of_node(node: &intent::Node) -> Vec<Self> {
         let node_v6 = node.address(Family::V6).and_then(|address| match address {
@@ -144,6 +170,7 @@ impl Eni {
         let enis = node.enis.values();
         enis.map(|eni| Self {
             number: eni.number.0,
+            key: key(0, eni.number.0),
             mac: eni.mac,
             blocks: eni.blocks.iter().copied().collect(),
             id: eni.id.clone(),
@@ -170,7 +197,7 @@ impl Eni {
     /// What the VPC's side of it is called.
     #[must_use]
     pub fn router_device(&self) -> String {
-        format!("eni{}", self.number)
+        format!("eni{}", self.key)
     }
 
     /// Its subnet.
@@ -199,7 +226,7 @@ impl Eni {
     /// neighbour entry gives it the ENI's MAC.
     #[must_use]
     pub fn next_hop_v6(&self) -> Ipv6Addr {
-        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xfab, u16::from(self.number))
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xfab, self.key)
     }
 
     /// An address for a pod, out of the ENI's blocks of a family.
@@ -233,17 +260,19 @@ impl Eni {
     }
 }
 
-/// A host of the fabric that is not the node.
+/// A host of the fabric that is not a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Inside the VPC, in a subnet of its own.
     Peer,
     /// Beyond the VPC.
     Outside,
+    /// Inside the VPC, in a subnet of its own: where a control plane runs. It is there on demand.
+    Control,
 }
 
 impl Host {
-    /// Both hosts.
+    /// Both hosts that are always there.
     pub const ALL: [Self; 2] = [Self::Peer, Self::Outside];
 
     /// Its name, which is the router's device towards it too.
@@ -252,6 +281,7 @@ impl Host {
         match self {
             Self::Peer => "peer",
             Self::Outside => "outside",
+            Self::Control => "control",
         }
     }
 
@@ -261,6 +291,8 @@ impl Host {
         match (self, family) {
             (Self::Peer, Family::V4) => Ipv4Addr::new(10, 0, 200, 10).into(),
             (Self::Peer, Family::V6) => host_v6(200, 0x10).into(),
+            (Self::Control, Family::V4) => Ipv4Addr::new(10, 0, 201, 10).into(),
+            (Self::Control, Family::V6) => host_v6(201, 0x10).into(),
             (Self::Outside, Family::V4) => Ipv4Addr::new(198, 51, 100, 10).into(),
             (Self::Outside, Family::V6) => {
                 Ipv6Addr::new(0x2001, 0xdb8, 0x51, 0, 0, 0, 0, 0x10).into()
@@ -276,6 +308,31 @@ pub fn foreign_source(family: Family) -> IpAddr {
         Family::V4 => Ipv4Addr::new(203, 0, 113, 99).into(),
         Family::V6 => Ipv6Addr::new(0x2001, 0xdb8, 0xbad, 0, 0, 0, 0, 0x99).into(),
     }
+}
+
+/// Addresses and prefixes of an ENI.
+fn blocks(share: Share, subnet: u8, addressing: Addressing) -> Vec<IpNet> {
+    if addressing == Addressing::Addresses {
+        let hosts = |family: &Family| {
+            let family = *family;
+            (0..ADDRESSES)
+                .map(move |index| secondary_address(subnet, family, share.addresses() + index))
+        };
+        return Family::ALL
+            .iter()
+            .flat_map(hosts)
+            .map(IpNet::from)
+            .collect();
+    }
+    let v4 = share.prefixes(addressing).into_iter();
+    let v4 = v4.map(|host| Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, host), 28).into());
+    let v6 = Ipv6Net::new_assert(prefix_v6(subnet, share.prefix_v6()), 80);
+    v4.chain([v6.into()]).collect()
+}
+
+/// An ENI's own address: 10 is the first in its subnet for IPv4, and 0x10 for IPv6.
+fn own_v6(subnet: u8, host_v4: u8) -> Ipv6Addr {
+    host_v6(subnet, u16::from(host_v4) + 6)
 }
 
 fn secondary_address(subnet: u8, family: Family, host: u8) -> IpAddr {
@@ -295,9 +352,9 @@ fn host_v6(subnet: u8, host: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, c, d, 0, 0, 0, host)
 }
 
-fn prefix_v6(subnet: u8, share: u8) -> Ipv6Addr {
+fn prefix_v6(subnet: u8, prefix: u16) -> Ipv6Addr {
     let [a, b, c, d] = subnet_v6(subnet);
-    Ipv6Addr::new(a, b, c, d, 0xa + u16::from(share), 0, 0, 0)
+    Ipv6Addr::new(a, b, c, d, prefix, 0, 0, 0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A VPC made of network namespaces, with a node in it that the agent runs on.
+//! A VPC made of network namespaces, with a node in it that the agent runs on. More nodes may join.
 //!
 //! ```text
 //!   pod ── host veth ─┐                     ┌─ eni0 ─┐
@@ -12,6 +12,7 @@
 //! is a world, the same holds for what leaves the VPC with a pod's address.
 
 pub mod agent;
+mod arp;
 mod cgroup;
 pub mod command;
 pub mod counters;
@@ -20,8 +21,10 @@ mod dump;
 pub mod eventually;
 mod foreign;
 mod gateway;
+mod join;
 pub mod layout;
 pub mod manager;
+mod members;
 mod netns;
 mod nft_set;
 mod node;
@@ -30,6 +33,7 @@ mod places;
 mod pod;
 pub mod program;
 pub mod record;
+pub mod room;
 mod seen;
 mod service;
 pub mod source_check;

@@ -1,4 +1,4 @@
-//! The whole: a VPC, a node with ENIs in it, the agent, pods.
+//! A node in a VPC: its ENIs, the agent, pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::Value;
 use towpath::intent::Family;
 
 use super::agent::{Agent, START};
-use super::document::{self, document};
+use super::document::{self, document_of};
 use super::eventually::{check, eventually};
+use super::join::{self, Seat};
 use super::layout::Eni;
 use super::pod::Pod;
 use super::record::Record;
@@ -20,12 +21,12 @@ use super::source_check::{self, Cell};
 use super::spec::Spec;
 use super::vpc::Vpc;
 use super::world::World;
-use super::{Netns, agent, dump, gateway, outside};
+use super::{Netns, dump, gateway};
 
 /// A node in its VPC.
 ///
-/// Dropping it removes everything. When a source check counted a foreign packet, it panics first:
-/// no test passes with one.
+/// Dropping it removes everything, but the VPC where other nodes are in it. When a source check of
+/// its ENIs counted a foreign packet, it panics: no test passes with one.
 #[derive(Debug)]
 pub struct Fabric {
     /// The agent.
@@ -33,18 +34,21 @@ pub struct Fabric {
     /// The node's ENIs, as the cloud has them.
     pub enis: Vec<Eni>,
     /// The VPC.
-    pub vpc: Vpc,
+    pub vpc: Arc<Vpc>,
     /// The node's namespace.
     pub node: Netns,
     pub(super) pods: Vec<Arc<Pod>>,
     document: Option<String>,
     mtu: u32,
-    pub(super) world: Option<World>,
+    pub(super) index: u8,
+    pub(super) world: Option<Arc<World>>,
     pub(super) allowed: Vec<gateway::Allowed>,
     pub(super) past: BTreeMap<Cell, u64>,
     finished: bool,
-    attached: BTreeSet<u8>,
-    pub(super) record: Record,
+    pub(super) attached: BTreeSet<u8>,
+    pub(super) record: Arc<Record>,
+    /// The first node's record: what the VPC's namespaces go with, should they be left.
+    pub(super) home: Arc<Record>,
 }
 
 impl Fabric {
@@ -54,42 +58,50 @@ impl Fabric {
     /// # Errors
     /// When something cannot be made, or a source check does not count.
     pub fn create(spec: &Spec) -> Result<Self> {
-        let record = Record::create()?;
-        let mut settings = json!({});
-        if spec.world {
-            settings = json!({"masquerade": {
-                "ipv4": true, "ipv6": true, "pools": outside::pools_folder(&record)
-            }});
-        }
-        agent::merge(&mut settings, &spec.settings);
-        let agent = Agent::prepare(&record.folder(), &record.bpffs(), &settings)?;
+        let record = Arc::new(Record::create()?);
+        let agent = join::prepare_agent(&record, spec)?;
         let prefix = record.prefix();
-        let node = Netns::create(&format!("{prefix}-node"))?;
-        node.sysctls(&[
-            ("ipv4/ip_forward", "0"),
-            ("ipv4/conf/all/rp_filter", "0"),
-            // A distribution's default that breaks secondary ENIs: the agent has to cope.
-            ("ipv4/conf/default/rp_filter", "1"),
-            ("ipv6/conf/default/accept_dad", "0"),
-        ])?;
+        let vpc = Vpc::create(&prefix, spec.mtu)?;
+        let mut world = None;
+        if spec.world {
+            world = Some(Arc::new(World::create(&prefix, &vpc.router, spec.mtu)?));
+        }
+        let seat = Seat {
+            index: 0,
+            vpc: Arc::new(vpc),
+            world,
+            home: Arc::clone(&record),
+        };
+        Self::enter(seat, record, agent, spec)
+    }
+
+    /// Makes a node in its VPC.
+    pub(super) fn enter(
+        seat: Seat,
+        record: Arc<Record>,
+        agent: Agent,
+        spec: &Spec,
+    ) -> Result<Self> {
+        let (enis, node) = (spec.enis(seat.index)?, join::make_node(&record)?);
+        seat.vpc.members.enter(seat.index, &enis)?;
         let mut fabric = Self {
             agent,
-            enis: spec.enis()?,
+            enis,
             document: spec.document.clone(),
-            vpc: Vpc::create(&prefix, spec.mtu)?,
+            vpc: seat.vpc,
             node,
             pods: Vec::new(),
             mtu: spec.mtu,
-            world: None,
+            index: seat.index,
+            world: seat.world,
             allowed: Vec::new(),
             past: BTreeMap::new(),
             finished: false,
             attached: BTreeSet::new(),
             record,
+            home: seat.home,
         };
-        if spec.world {
-            fabric.make_world(spec.mtu)?;
-        }
+        fabric.pass_gateways()?;
         let numbers: Vec<_> = fabric.enis.iter().map(|eni| eni.number).collect();
         for number in numbers {
             if !spec.late.contains(&number) {
@@ -145,7 +157,7 @@ impl Fabric {
     /// The node document for the ENIs as they are.
     #[must_use]
     pub fn document(&self) -> Value {
-        let mut document = document(&self.enis);
+        let mut document = document_of(self.index, &self.enis);
         if self.world.is_some() {
             document["spec"]["ipam"] = document::direct_pool(&self.enis);
         }
@@ -214,6 +226,7 @@ impl Fabric {
     /// # Errors
     /// When it is attached already.
     pub fn attach(&mut self, number: u8) -> Result<()> {
+        self.tell_vpc();
         let eni = self.eni(number)?;
         self.vpc.attach(&self.node, eni, self.mtu)?;
         if let (Some(own), 1..) = (eni.own_address(Family::V6), number) {
@@ -231,14 +244,9 @@ impl Fabric {
     /// # Errors
     /// When it is not attached.
     pub fn detach(&mut self, number: u8) -> Result<()> {
-        let device = self.eni(number)?.router_device();
         self.save_counts()?;
         self.attached.remove(&number);
-        self.vpc.router.ip(&format!("link del {device}"))?;
-        self.vpc
-            .router
-            .run(&format!("nft delete table netdev {device}"))
-            .map(drop)
+        self.vpc.detach(self.eni(number)?)
     }
 
     /// Has an ENI own other addresses and prefixes, in the VPC and in the document.
@@ -253,24 +261,27 @@ impl Fabric {
             eni.blocks.clone_from(blocks);
             self.vpc.deliver(eni)?;
         }
+        self.tell_vpc();
         self.publish()
     }
 
-    /// The foreign packets counted so far, by ENI and family.
+    /// The foreign packets counted so far, by the keys of this node's ENIs and family.
     ///
     /// # Errors
     /// When the counters cannot be read.
     pub fn foreign(&self) -> Result<BTreeMap<Cell, u64>> {
         let mut counts = self.past.clone();
         for (cell, count) in source_check::foreign(&self.vpc.router)? {
-            *counts.entry(cell).or_default() += count;
+            if source_check::is_of(self.index, cell.0) {
+                *counts.entry(cell).or_default() += count;
+            }
         }
         Ok(counts)
     }
 
     fn save_counts(&mut self) -> Result<()> {
         self.past = self.foreign()?;
-        source_check::reset(&self.vpc.router)
+        source_check::reset(&self.vpc.router, self.index)
     }
 
     /// The folder below which the agent pins.
@@ -319,7 +330,10 @@ impl Fabric {
         counts.retain(|_, count| *count > 0);
         check(counts.is_empty(), || {
             let which = source_check::strange(&self.vpc.router);
-            format!("packets left by an ENI that does not own their source: {counts:?}; {which:?}")
+            let name = self.name();
+            format!(
+                "packets left {name} by an ENI that does not own their source: {counts:?}; {which:?}"
+            )
         })?;
         let leaks = self.leaks()?;
         check(leaks.is_empty(), || {
@@ -333,7 +347,8 @@ impl Fabric {
     /// When the fabric's folder cannot be written to.
     pub fn keep(&mut self) -> Result<()> {
         self.agent.leave_running();
-        self.record.keep()
+        self.record.keep()?;
+        self.home.keep()
     }
 
     /// Everything a person needs to understand a failure.
@@ -348,15 +363,20 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("{}", self.describe());
-            return;
+        let verdict = match (thread::panicking(), self.finished) {
+            (true, _) => {
+                eprintln!("{}", self.describe());
+                Ok(())
+            }
+            (false, true) => Ok(()),
+            (false, false) => self
+                .check_foreign()
+                .inspect_err(|_| eprintln!("{}", self.describe())),
+        };
+        if let Err(error) = self.leave_vpc() {
+            eprintln!("{} cannot leave its VPC: {error:#}", self.name());
         }
-        if self.finished {
-            return;
-        }
-        if let Err(error) = self.check_foreign() {
-            eprintln!("{}", self.describe());
+        if let Err(error) = verdict {
             panic!("{error:#}");
         }
     }

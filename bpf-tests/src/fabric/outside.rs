@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 use towpath::intent::Family;
 
-use super::layout::{DIRECT_POOL, Eni};
+use super::layout::{Eni, of_key};
 use super::record::Record;
 use super::world::{Link, World};
 use super::{Fabric, document, gateway, source_check};
@@ -21,20 +21,12 @@ pub(super) fn pools_folder(record: &Record) -> PathBuf {
 }
 
 impl Fabric {
-    /// Makes the world. Nothing may leave untranslated yet, and the second pool skips masquerade.
-    pub(super) fn make_world(&mut self, mtu: u32) -> Result<()> {
-        let router = &self.vpc.router;
-        self.world = Some(World::create(&self.record.prefix(), router, mtu)?);
-        gateway::install(router, &self.enis, &self.allowed)?;
-        self.set_pool(DIRECT_POOL, true)
-    }
-
     /// The world.
     ///
     /// # Errors
     /// When the fabric was made without one.
     pub fn world(&self) -> Result<&World> {
-        self.world.as_ref().context("this fabric has no world")
+        self.world.as_deref().context("this fabric has no world")
     }
 
     /// Sets the MTU of a link of the way to the Internet.
@@ -46,7 +38,7 @@ impl Fabric {
     }
 
     /// Has the VPC's gateways let sources out untranslated, as a peering or a public address of a
-    /// pod does. What they counted is forgotten.
+    /// pod does. What they counted of this node is forgotten.
     ///
     /// # Errors
     /// When nft refuses.
@@ -76,24 +68,30 @@ impl Fabric {
         self.guard()
     }
 
-    /// Sets up the gateways' guard anew. What it counted is forgotten.
+    /// Has the gateways' guard know who may leave. What it counted of this node is forgotten.
     fn guard(&self) -> Result<()> {
-        gateway::install(&self.vpc.router, &self.enis, &self.allowed)
+        self.tell_vpc();
+        let router = &self.vpc.router;
+        gateway::allow(router, &self.vpc.members.allowed())?;
+        gateway::forget(router, self.index)
     }
 
-    /// The packets that would have left the VPC with an address of a pod, by source.
+    /// The packets that would have left the VPC from this node with an address of a pod, by source.
     ///
     /// # Errors
     /// When nft fails.
     pub fn leaks(&self) -> Result<BTreeMap<IpAddr, u64>> {
-        match self.world {
-            Some(_) => gateway::leaks(&self.vpc.router),
-            None => Ok(BTreeMap::new()),
+        let mut leaks = BTreeMap::new();
+        if self.world.is_some() {
+            for leak in gateway::leaks(&self.vpc.router, self.index)? {
+                *leaks.entry(leak.from).or_default() += leak.packets;
+            }
         }
+        Ok(leaks)
     }
 
-    /// The ENIs by which packets between two addresses left the node since the flows were
-    /// forgotten, translated ones too.
+    /// The numbers of the ENIs by which packets between two addresses left this node since the flows
+    /// were forgotten, translated ones too.
     ///
     /// # Errors
     /// When nft fails.
@@ -101,7 +99,11 @@ impl Fabric {
         let family = Family::of(one);
         let own = self.enis.iter().flat_map(|eni| eni.own_addresses(family));
         let own: Vec<_> = own.collect();
-        source_check::enis_between(&self.vpc.router, one, other, &own)
+        let keys = source_check::enis_between(&self.vpc.router, one, other, &own)?;
+        let own = keys
+            .into_iter()
+            .filter(|key| source_check::is_of(self.index, *key));
+        own.map(|key| Ok(u8::try_from(of_key(key).1)?)).collect()
     }
 
     /// Writes a pool's document.
@@ -162,8 +164,9 @@ impl Fabric {
         let eni = eni.with_context(|| format!("no ENI {number}"))?;
         change(eni);
         self.vpc.deliver(eni)?;
+        self.tell_vpc();
         match self.world {
-            Some(_) => gateway::renew(&self.vpc.router, &self.enis),
+            Some(_) => gateway::renew(&self.vpc.router, &self.vpc.members.enis()),
             None => Ok(()),
         }
     }

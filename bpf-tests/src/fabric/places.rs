@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use towpath::intent::Family;
 
-use super::Fabric;
 use super::layout::Host;
 use super::pod::{Place, Pod};
+use super::{Fabric, Netns};
 
 impl Fabric {
     /// Makes a pod's namespace with the n-th addresses of an ENI; the agent is not told.
@@ -74,6 +74,14 @@ impl Fabric {
             netns: self.vpc.host(host),
             address: host.address(family),
         }
+    }
+
+    /// Makes the host of a control plane, unless the VPC has one.
+    ///
+    /// # Errors
+    /// When its namespace or its device cannot be made.
+    pub fn make_control(&self) -> Result<&Netns> {
+        self.vpc.make_control()
     }
 
     /// The peer's end of a flow.

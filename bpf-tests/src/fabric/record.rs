@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -22,7 +22,7 @@ const LOCK: &str = ".lock";
 #[derive(Debug)]
 pub struct Record {
     id: String,
-    keep: bool,
+    keep: AtomicBool,
 }
 
 impl Record {
@@ -37,7 +37,10 @@ impl Record {
         let id = format!("{}-{number}", std::process::id());
         // A dead process of the same id may have left one.
         remove(&id)?;
-        let record = Self { id, keep: false };
+        let record = Self {
+            id,
+            keep: AtomicBool::new(false),
+        };
         fs::create_dir_all(record.bpffs())
             .context("cannot make the fabric's folder: needs root")?;
         mount(
@@ -80,22 +83,22 @@ impl Record {
     ///
     /// # Errors
     /// When the folder cannot be written to.
-    pub fn keep(&mut self) -> Result<()> {
+    pub fn keep(&self) -> Result<()> {
         fs::write(self.folder().join(KEEP), "")?;
-        self.keep = true;
+        self.keep.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Whether the fabric is to be left up.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.keep
+        self.keep.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if self.keep {
+        if self.is_kept() {
             return;
         }
         if let Err(error) = remove(&self.id) {

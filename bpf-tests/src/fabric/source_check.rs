@@ -1,7 +1,8 @@
 //! The cloud's source check: what an ENI sends with a source that is not its own is dropped and
 //! counted. What passes is noted by flow, so that a test can tell which ENI a flow took.
 //!
-//! One nft table for each ENI, on the VPC's side of it. It sees frames before the router does.
+//! One nft table for each ENI, on the VPC's side of it. It sees frames before the router does. All
+//! nodes' ENIs are there by their keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,18 +13,18 @@ use serde_json::Value;
 use towpath::intent::Family;
 
 use super::command;
-use super::layout::Eni;
+use super::layout::{Eni, of_key};
 use super::netns::Netns;
 use super::nft_set;
 
-/// An ENI and a family.
-pub type Cell = (u8, Family);
+/// An ENI's key and a family.
+pub type Cell = (u16, Family);
 
 /// Packets and their flow as an ENI's check saw them pass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// The ENI that the packets left the node by.
-    pub eni: u8,
+    /// The key of the ENI that the packets left their node by.
+    pub eni: u16,
     /// Source.
     pub from: IpAddr,
     /// Destination.
@@ -163,7 +164,7 @@ pub fn foreign(router: &Netns) -> Result<BTreeMap<Cell, u64>> {
 ///
 /// # Errors
 /// As [`foreign`].
-pub fn discovery(router: &Netns) -> Result<BTreeMap<u8, u64>> {
+pub fn discovery(router: &Netns) -> Result<BTreeMap<u16, u64>> {
     let answer = nft_json(router, &["list", "counters"])?;
     let counters = objects(&answer, "counter").filter(|counter| counter["name"] == "discovery");
     Ok(counters
@@ -171,27 +172,42 @@ pub fn discovery(router: &Netns) -> Result<BTreeMap<u8, u64>> {
         .collect())
 }
 
-/// Sets all counts back to zero and forgets the flows.
+/// Sets all counts of a node's ENIs back to zero and forgets their flows. Nodes count from 0.
 ///
 /// # Errors
 /// When nft fails.
-pub fn reset(router: &Netns) -> Result<()> {
-    nft_json(router, &["reset", "counters"])?;
-    forget_flows(router)
+pub fn reset(router: &Netns, node: u8) -> Result<()> {
+    let is_its = |key: u16| is_of(node, key);
+    let checks = foreign(router)?.into_keys().map(|(key, _)| key);
+    for key in checks.filter(|key| is_its(*key)).collect::<BTreeSet<_>>() {
+        let table = format!("eni{key}");
+        nft_json(router, &["reset", "counters", "table", "netdev", &table])?;
+    }
+    forget(router, is_its)
 }
 
-/// Forgets the flows seen so far.
+/// Whether an ENI of a key is a node's.
+#[must_use]
+pub fn is_of(node: u8, key: u16) -> bool {
+    of_key(key).0 == u16::from(node)
+}
+
+/// Forgets the flows seen so far, of all nodes.
 ///
 /// # Errors
 /// When nft fails.
 pub fn forget_flows(router: &Netns) -> Result<()> {
+    forget(router, |_| true)
+}
+
+fn forget(router: &Netns, is_wanted: impl Fn(u16) -> bool) -> Result<()> {
     let mut commands = String::new();
     for set in objects(&nft_json(router, &["list", "sets"])?, "set") {
-        let (Some(table), Some(name)) = (set["table"].as_str(), set["name"].as_str()) else {
+        let (Some(key), Some(name)) = (eni_of(set), set["name"].as_str()) else {
             continue;
         };
-        if name.starts_with("flows_") {
-            let _infallible = writeln!(commands, "flush set netdev {table} {name}");
+        if is_wanted(key) && name.starts_with("flows_") {
+            let _infallible = writeln!(commands, "flush set netdev eni{key} {name}");
         }
     }
     command::run_with_input(router.command("nft").args(["-f", "-"]), &commands)?;
@@ -237,11 +253,12 @@ pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {
     added.filter(|flow| flow.packets > 0).collect()
 }
 
-/// What stands in the sets with a name that begins so, in tables that `eni` gives a number.
+/// What stands in the sets with a name that begins so, in tables that `eni` gives a key. Where
+/// elements begin with a device of the router, theirs counts.
 pub(super) fn elements(
     netns: &Netns,
     prefix: &str,
-    eni: impl Fn(&Value) -> Option<u8>,
+    eni: impl Fn(&Value) -> Option<u16>,
 ) -> Result<Vec<Flow>> {
     let answer = nft_json(netns, &["list", "ruleset"])?;
     let mut flows = Vec::new();
@@ -261,7 +278,7 @@ pub(super) fn elements(
     Ok(flows)
 }
 
-/// The ENIs by which packets between two addresses left the node since the flows were forgotten.
+/// The ENIs, by key, that packets between two addresses left their nodes by since flows were forgotten.
 /// Packets to one of the two may carry one of `translations` for the other.
 ///
 /// # Errors
@@ -271,7 +288,7 @@ pub fn enis_between(
     one: IpAddr,
     other: IpAddr,
     translations: &[IpAddr],
-) -> Result<BTreeSet<u8>> {
+) -> Result<BTreeSet<u16>> {
     let ends = [one, other];
     let mut flows = flows(router)?;
     flows.retain(|flow| {
@@ -280,16 +297,22 @@ pub fn enis_between(
     Ok(flows.into_iter().map(|flow| flow.eni).collect())
 }
 
-fn flow(eni: u8, element: &Value) -> Option<Flow> {
+fn flow(eni: u16, element: &Value) -> Option<Flow> {
     let parts = element["val"]["concat"].as_array()?;
-    let protocol = match parts.get(2)? {
+    let [device @ .., from, to, protocol] = parts.as_slice() else {
+        return None;
+    };
+    let protocol = match protocol {
         Value::Number(number) => u8::try_from(number.as_u64()?).ok()?,
         other => other.as_str()?.parse().ok()?,
     };
     Some(Flow {
-        eni,
-        from: parts.first()?.as_str()?.parse().ok()?,
-        to: parts.get(1)?.as_str()?.parse().ok()?,
+        eni: match device {
+            [] => eni,
+            [device, ..] => key_of(device)?,
+        },
+        from: from.as_str()?.parse().ok()?,
+        to: to.as_str()?.parse().ok()?,
         protocol,
         packets: element["counter"]["packets"].as_u64()?,
     })
@@ -306,8 +329,13 @@ pub(super) fn objects<'a>(answer: &'a Value, kind: &'a str) -> impl Iterator<Ite
     list.filter_map(move |object| object.get(kind))
 }
 
-fn eni_of(object: &Value) -> Option<u8> {
-    object["table"].as_str()?.strip_prefix("eni")?.parse().ok()
+fn eni_of(object: &Value) -> Option<u16> {
+    key_of(&object["table"])
+}
+
+/// The key of the ENI that a device or a table of the router is for.
+fn key_of(name: &Value) -> Option<u16> {
+    name.as_str()?.strip_prefix("eni")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -354,5 +382,10 @@ mod tests {
         let read = flow(1, &element).unwrap();
         assert_eq!((read.eni, read.protocol, read.packets), (1, 6, 3));
         assert_eq!(flow(1, &serde_json::json!({})), None);
+        let element = serde_json::json!({
+            "val": {"concat": ["eni101", "10.0.0.20", "8.8.4.10", 6]},
+            "counter": {"packets": 1, "bytes": 60}
+        });
+        assert_eq!(flow(0, &element).unwrap().eni, 101);
     }
 }

@@ -32,17 +32,19 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The ENIs, as the cloud has them.
-    pub(super) fn enis(&self) -> Result<Vec<Eni>> {
+    /// The ENIs of a node, as the cloud has them. Nodes count from 0.
+    pub(super) fn enis(&self, node: u8) -> Result<Vec<Eni>> {
         if let Some(text) = &self.document {
-            let node = towpath::node::parse(text, MarkLayout::DEFAULT)?;
-            return Ok(Eni::of_node(&node));
+            let document = towpath::node::parse(text, MarkLayout::DEFAULT)?;
+            let enis = Eni::of_node(&document).into_iter();
+            return Ok(enis.map(|eni| eni.moved_to(node)).collect());
         }
         let last = if self.shared_subnet { 1 } else { u8::MAX };
-        Ok((0..self.enis)
-            .map(|number| Eni::in_subnet(number, number.min(last), self.addressing))
-            .map(|eni| if self.world { eni.with_own_v6() } else { eni })
-            .collect())
+        let eni = |number: u8| -> Result<Eni> {
+            let eni = Eni::on_node(node, number, number.min(last), self.addressing)?;
+            Ok(if self.world { eni.with_own_v6() } else { eni })
+        };
+        (0..self.enis).map(eni).collect()
     }
 
     /// A node with a world beyond the VPC, and settings of the agent beside those for it.

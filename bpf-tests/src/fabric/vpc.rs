@@ -1,26 +1,36 @@
-//! The VPC: its router, the hosts beside the node, and the ENIs' attachments.
+//! The VPC: its router, the hosts beside the nodes, and the ENIs' attachments.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use towpath::intent::Family;
 use towpath::types::MacAddr;
 
 use super::layout::{Eni, Host};
+use super::members::Members;
 use super::netns::Netns;
-use super::{foreign, source_check};
+use super::{arp, foreign, source_check};
 
 /// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").
 pub const MTU_JUMBO: u32 = 9001;
 
-/// The VPC of one fabric.
+/// A VPC. Several nodes may be in it.
 #[derive(Debug)]
 pub struct Vpc {
     /// The VPC's router.
     pub router: Netns,
+    /// The nodes in it.
+    pub(super) members: Members,
     peer: Netns,
     outside: Netns,
+    control: OnceLock<Netns>,
+    prefix: String,
+    mtu: u32,
+    /// Whether several nodes may be in it.
+    shared: AtomicBool,
 }
 
 impl Vpc {
@@ -33,6 +43,11 @@ impl Vpc {
             router: Netns::create(&format!("{prefix}-vpc"))?,
             peer: Netns::create(&format!("{prefix}-peer"))?,
             outside: Netns::create(&format!("{prefix}-outside"))?,
+            members: Members::default(),
+            control: OnceLock::new(),
+            prefix: prefix.to_owned(),
+            mtu,
+            shared: AtomicBool::new(false),
         };
         vpc.router.sysctls(&[
             ("ipv4/ip_forward", "1"),
@@ -47,22 +62,42 @@ impl Vpc {
             ("ipv6/icmp/ratelimit", "0"),
         ])?;
         for host in Host::ALL {
-            vpc.connect(host, mtu)?;
+            vpc.connect(host, vpc.host(host), mtu)?;
         }
         Ok(vpc)
     }
 
     /// A host's namespace.
+    ///
+    /// # Panics
+    /// When the host is a control plane's and was not made.
     #[must_use]
     pub fn host(&self, host: Host) -> &Netns {
         match host {
             Host::Peer => &self.peer,
             Host::Outside => &self.outside,
+            Host::Control => match self.control.get() {
+                Some(control) => control,
+                None => panic!("the VPC has no control plane's host: make_control() makes it"),
+            },
         }
     }
 
-    fn connect(&self, host: Host, mtu: u32) -> Result<()> {
-        let netns = self.host(host);
+    /// Makes the host of a control plane, unless it is there.
+    ///
+    /// # Errors
+    /// When the namespace or its device cannot be made.
+    pub fn make_control(&self) -> Result<&Netns> {
+        if let Some(control) = self.control.get() {
+            return Ok(control);
+        }
+        let name = Host::Control.name();
+        let control = Netns::create(&format!("{}-{name}", self.prefix))?;
+        self.connect(Host::Control, &control, self.mtu)?;
+        Ok(self.control.get_or_init(|| control))
+    }
+
+    fn connect(&self, host: Host, netns: &Netns, mtu: u32) -> Result<()> {
         netns.sysctls(&[("ipv6/conf/default/accept_dad", "0")])?;
         let device = host.name();
         let mut router = format!(
@@ -100,7 +135,7 @@ impl Vpc {
         self.host(host).ip(&format!("link set eth0 mtu {mtu}"))
     }
 
-    /// Attaches an ENI to the node, down as the cloud leaves it, and shows that its source check
+    /// Attaches an ENI to a node, down as the cloud leaves it, and shows that its source check
     /// works.
     ///
     /// # Errors
@@ -125,7 +160,37 @@ impl Vpc {
         source_check::install(&self.router, eni)?;
         node.ip(&format!("link set {inside} up"))?;
         self.prove_check(node, eni)?;
+        if self.shared.load(Ordering::Relaxed) {
+            arp::answer(&self.router, eni)?;
+        }
         node.ip(&format!("link set {inside} down"))
+    }
+
+    /// Has the VPC answer ENIs that ask for each other's addresses, as it has to where several nodes
+    /// are in it.
+    ///
+    /// # Errors
+    /// When the router refuses.
+    pub(super) fn share(&self) -> Result<()> {
+        if self.shared.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut enis = self.members.enis();
+        enis.retain(|eni| arp::is_attached(&self.router, eni));
+        enis.iter()
+            .try_for_each(|eni| arp::answer(&self.router, eni))
+    }
+
+    /// Takes an ENI away, with its source check: its device goes at both ends.
+    ///
+    /// # Errors
+    /// When it is not attached.
+    pub fn detach(&self, eni: &Eni) -> Result<()> {
+        let device = eni.router_device();
+        self.router.ip(&format!("link del {device}"))?;
+        self.router
+            .run(&format!("nft delete table netdev {device}"))
+            .map(drop)
     }
 
     /// Has the router deliver an ENI's addresses and prefixes to its MAC, whatever the node answers
@@ -186,14 +251,14 @@ impl Vpc {
         }
         let after = source_check::foreign(&self.router)?;
         for family in Family::ALL {
-            let cell = (eni.number, family);
+            let cell = (eni.key, family);
             let moved = after.get(&cell).copied().unwrap_or_default()
                 - before.get(&cell).copied().unwrap_or_default();
             if moved != 1 {
                 bail!(
                     "the fabric's source check of ENI {} counted {moved} of 1 foreign {family:?} \
                      packets: no test on this fabric would show anything",
-                    eni.number
+                    eni.key
                 );
             }
         }

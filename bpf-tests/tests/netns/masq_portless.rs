@@ -42,7 +42,7 @@ fn what_cannot_be_translated_is_dropped_and_what_need_not_be_is_carried() {
             let [flow] = &left[..] else {
                 panic!("{family:?} {protocol} to the peer: {left:?}")
             };
-            assert_eq!((flow.eni, flow.from), (eni, from.address));
+            assert_eq!((flow.eni, flow.from), (eni.into(), from.address));
         }
     }
     fabric.finish().unwrap();

@@ -339,7 +339,7 @@ fn leaves(fabric: &Fabric, from: Place, to: Place, why: &str, eni: u8, source: I
         let flows = source_check::flows(&fabric.vpc.router).unwrap();
         let gone = flows.iter().filter(|flow| flow.to == to.address);
         let gone: Vec<_> = gone.map(|flow| (flow.eni, flow.from)).collect();
-        assert_eq!(gone, [(eni, source)], "{what}");
+        assert_eq!(gone, [(u16::from(eni), source)], "{what}");
     }
 }
 

@@ -73,7 +73,7 @@ struct Seen {
     why: String,
     /// What the counters tell of the way.
     moved: BTreeMap<Name, u64>,
-    enis: BTreeSet<u8>,
+    enis: BTreeSet<u16>,
     /// The sources that the other end, or the VPC on the way to it, saw the node send from.
     sources: BTreeSet<IpAddr>,
 }
@@ -148,7 +148,7 @@ impl Trial {
             Some(format!("why is {why}, not {}: {moved:?}", plan.why))
         } else if !counted(why, moved) {
             Some(format!("the counters do not tell of {why}: {moved:?}"))
-        } else if !enis.iter().copied().eq(plan.eni) {
+        } else if !enis.iter().copied().eq(plan.eni.map(u16::from)) {
             Some(format!("it took ENIs {enis:?}, not {:?}", plan.eni))
         } else if !sources.iter().copied().eq(source) {
             Some(format!("it was seen as {sources:?}, not as {source:?}"))

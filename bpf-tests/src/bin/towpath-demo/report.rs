@@ -39,7 +39,7 @@ pub(crate) struct Flow {
     /// Whether the answer came, and the packets went as they should.
     pub(crate) ok: bool,
     /// Number of the ENI that carried it, as the VPC saw it; none when it stayed on the node.
-    pub(crate) eni: Option<u8>,
+    pub(crate) eni: Option<u16>,
     /// The source that the other end saw it with, when it left the node.
     pub(crate) snat: Option<String>,
     /// `direct` when the programs carried it, `stack` when the host's stack did.
