@@ -77,4 +77,6 @@ mod service_nat;
 mod socket;
 mod support;
 mod ttl;
+mod two_nodes;
+mod two_nodes_check;
 mod via_stack;
