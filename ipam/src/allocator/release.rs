@@ -13,6 +13,8 @@ pub struct Advanced {
     pub expired: Vec<Lease>,
     /// Addresses that can be given again.
     pub cooled: Vec<IpAddr>,
+    /// How many requests were made in vain and count as demand no more.
+    pub forgotten: usize,
 }
 
 impl Allocator {
@@ -86,7 +88,7 @@ impl Allocator {
     pub fn advance(&mut self, now: Time, mut is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
         let settings = &self.settings;
         let longest = now.after(settings.cooldown);
-        self.pending.expire(now, now.after(settings.pending));
+        let forgotten = self.pending.expire(now, now.after(settings.pending));
         let latest_claim = now.after(settings.unclaimed);
 
         let mut cooled = Vec::new();
@@ -117,6 +119,7 @@ impl Allocator {
                 .filter_map(|address| self.cool_down(address, now))
                 .collect(),
             cooled,
+            forgotten,
         }
     }
 

@@ -22,12 +22,15 @@ impl PendingRequests {
         self.by_owner.remove(&(owner.clone(), family));
     }
 
-    /// Forgets what is over, and shortens what a clock that was set back would prolong.
-    pub(crate) fn expire(&mut self, now: Time, longest: Time) {
+    /// Forgets what is over, and shortens what a clock that was set back would prolong. Answers how
+    /// many requests it forgot.
+    pub(crate) fn expire(&mut self, now: Time, longest: Time) -> usize {
+        let before = self.by_owner.len();
         self.by_owner.retain(|_, (_, until)| *until > now);
         for (_, until) in self.by_owner.values_mut() {
             *until = longest.min(*until);
         }
+        before - self.by_owner.len()
     }
 
     /// The pool and family of each request.

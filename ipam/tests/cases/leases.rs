@@ -124,6 +124,20 @@ fn an_address_cools_down_for_its_time_and_until_flows_are_gone() {
     get(&mut allocator, "b", 43).unwrap();
 }
 
+#[test]
+fn it_is_told_when_a_request_in_vain_counts_no_more() {
+    let mut allocator = ready(&[on("eni-1", "default", "10.0.0.5/32")]);
+    get(&mut allocator, "a", 0).unwrap();
+    allocator.claim(&owner("a")).unwrap();
+    get(&mut allocator, "b", 0).unwrap_err();
+    get(&mut allocator, "c", 60).unwrap_err();
+    let forgotten = [299, 300, 301, 360, 361].map(|seconds| {
+        let advanced = allocator.advance(at(seconds), |_| true);
+        advanced.forgotten
+    });
+    assert_eq!(forgotten, [0, 1, 0, 1, 0]);
+}
+
 /// A clock that is set back must not keep addresses for years.
 #[test]
 fn a_clock_that_is_set_back_prolongs_nothing() {

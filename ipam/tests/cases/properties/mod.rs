@@ -74,6 +74,7 @@ fn random_sequences_reach_everything() {
         "orphaned",
         "expired",
         "cooled",
+        "forgotten",
         "not quiet",
         "block gone",
         "moves",

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipam::{
-    AllocateError, Allocator, Announcement, Barrier, BlockView, Claim, Draining, Family, Formula,
-    Lease, Life, Owner, Problem, Request, SeenEndpoint, Settings, State, Time, Want,
+    Advanced, AllocateError, Allocator, Announcement, Barrier, BlockView, Claim, Draining, Family,
+    Formula, Lease, Life, Owner, Problem, Request, SeenEndpoint, Settings, State, Time, Want,
 };
 
 use super::check;
@@ -309,7 +309,12 @@ impl Run {
         let now = self.now;
         let is_quiet =
             |address: IpAddr| all_quiet || address.to_string().ends_with(['0', '2', '4']);
+        let before = (self.allocator.demand(), self.allocator.blocks());
         let advanced = self.allocator.advance(self.time(), is_quiet);
+        if advanced == Advanced::default() {
+            let after = (self.allocator.demand(), self.allocator.blocks());
+            assert_eq!(after, before, "nobody is told");
+        }
         let due = |until: u64| until <= now;
         let loud = self
             .cooling
@@ -326,6 +331,7 @@ impl Run {
             ("not quiet", loud),
             ("cooled", !cooled.is_empty()),
             ("expired", !expired.is_empty()),
+            ("forgotten", advanced.forgotten > 0),
         ] {
             if is_so {
                 self.reached.insert(name);
