@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt as _;
@@ -20,7 +21,7 @@ use super::store::{Store, Stored};
 use crate::allocation;
 use crate::api::Command;
 use crate::api::types::Work;
-use crate::cluster::{AskOutlook, Remarks};
+use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
@@ -63,6 +64,8 @@ pub(super) struct Actor<K> {
     pub(super) nat: nat::Handle,
     /// What there is to tell people of the cluster.
     pub(super) remarks: Remarks,
+    /// The way to have the writer look.
+    pub(super) signals: Arc<Signals>,
     pacer: Pacer,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
@@ -104,6 +107,7 @@ impl<K: Host> Actor<K> {
             work: Work::default(),
             nat,
             remarks: Remarks::default(),
+            signals: Arc::default(),
             pacer: Pacer::new(),
             deaf: false,
         };
@@ -149,6 +153,15 @@ impl<K: Host> Actor<K> {
                     self.run_pass().await;
                 }
             }
+            self.tell_writer();
+        }
+    }
+
+    /// Has the writer look where an outlook may be another one than its last. It hears of a change that is
+    /// made: a look before that would find nothing, and the next one would be a minute later.
+    fn tell_writer(&mut self) {
+        if self.addresses.take_news() {
+            self.signals.changed.notify_one();
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use datapath_common::ports::Ports;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -77,15 +78,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         .context("take the maps of translation")?;
     service_nat.start(notes);
     let nat = nat::Handle::new(Arc::new(switch))?;
-    match nat::renew(&tables, told.ports()) {
-        Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
-            lost,
-            "flows have ports that are none of ours any more: their connections break"
-        ),
-        Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
-        // Most of them are found without.
-        Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
-    }
+    renew_flows(&tables, told.ports());
     let lifetimes = config.nat.lifetimes.lifetimes();
     let limits = nat::Limits::of(&told);
     let tracker = Box::new(KernelTracker::default());
@@ -100,6 +93,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         source,
         files,
         outlooks,
+        signals,
         commands,
         remarks,
     } = Sources::follow(config, &mut settings, &handle, commands).await?;
@@ -117,6 +111,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         nat,
     );
     actor.remarks = remarks;
+    actor.signals = signals;
 
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -145,6 +140,19 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     }
     server.finish(FAREWELL).await;
     Ok(())
+}
+
+/// Takes over the flows of earlier programs.
+fn renew_flows(tables: &impl nat::Tables, ports: Ports) {
+    match nat::renew(tables, ports) {
+        Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
+            lost,
+            "flows have ports that are none of ours any more: their connections break"
+        ),
+        Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
+        // Most of them are found without.
+        Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
+    }
 }
 
 /// Makes the socket, and its folder.

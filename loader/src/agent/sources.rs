@@ -1,13 +1,14 @@
 //! Where the agent hears of its node and its pools: files, or a cluster.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 use tokio::sync::{mpsc, watch};
 
 use super::policy::{OfCluster, PolicyFiles};
 use crate::api::{Command, Handle};
-use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Remarks};
+use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Remarks, Signals};
 use crate::config::Config;
 use crate::intent::Settings;
 use crate::node::{self, NodeSource};
@@ -20,6 +21,8 @@ pub(super) struct Sources {
     pub(super) files: PolicyFiles,
     /// Who wants to know what the node wants.
     pub(super) outlooks: mpsc::Receiver<AskOutlook>,
+    /// The way to have them ask.
+    pub(super) signals: Arc<Signals>,
     pub(super) commands: mpsc::Receiver<Command>,
     /// What there is to tell people of the cluster.
     pub(super) remarks: Remarks,
@@ -53,6 +56,7 @@ impl Sources {
                     },
                 ),
                 outlooks: cluster.outlooks,
+                signals: cluster.signals,
                 commands: cluster.gate.guard(commands),
                 remarks: cluster.remarks,
             });
@@ -64,6 +68,7 @@ impl Sources {
             document,
             files: PolicyFiles::follow(&settings.masquerade),
             outlooks,
+            signals: Arc::default(),
             commands,
             remarks: Remarks::default(),
         })

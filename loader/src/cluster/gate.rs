@@ -210,7 +210,6 @@ impl Gate {
         let mut choosing = self.choosing.lock().await;
         choosing.remove(owner);
         let sent = actor.send(command).await;
-        self.signals.changed.notify_one();
         self.signals.attached.notify_one();
         sent
     }
@@ -254,7 +253,6 @@ impl Gate {
         let Ok(answer) = answer.await else { return };
         let answer = match answer {
             Ok(answer) => {
-                self.signals.changed.notify_one();
                 self.signals.attached.notify_one();
                 Ok(answer)
             }

@@ -67,8 +67,8 @@ pub(crate) struct AskOutlook {
 /// What tells the writer that there may be something to write.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// Pods came or went.
-    changed: Notify,
+    /// An outlook may be another one than the last: the actor says so.
+    pub(crate) changed: Notify,
     /// A pod waits for addresses.
     waiting: Notify,
     /// A pod was attached or detached.
@@ -93,6 +93,8 @@ pub(crate) struct Cluster {
     pub(crate) outlooks: mpsc::Receiver<AskOutlook>,
     /// What commands pass before the actor sees them.
     pub(crate) gate: Gate,
+    /// The way to have the writer look.
+    pub(crate) signals: Arc<Signals>,
     /// What there is to tell people.
     pub(crate) remarks: Remarks,
 }
@@ -167,7 +169,7 @@ impl Cluster {
             candidates_seen,
             config.ipam.default_pool.as_str().to_owned(),
             config.ipam.families.get().clone(),
-            signals,
+            Arc::clone(&signals),
             events,
         );
         Ok(Self {
@@ -179,6 +181,7 @@ impl Cluster {
             keeps_off,
             outlooks,
             gate,
+            signals,
             remarks,
         })
     }

@@ -183,6 +183,12 @@ impl Handle {
         lock(&self.report).is_quiet(address)
     }
 
+    /// Has all addresses be quiet.
+    #[cfg(test)]
+    pub(crate) fn swept(&self) {
+        self.set_report(|report| *report = Report::of_nothing());
+    }
+
     pub(super) fn set_report(&self, change: impl FnOnce(&mut Report)) {
         change(&mut lock(&self.report));
     }

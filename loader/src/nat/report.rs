@@ -45,6 +45,19 @@ impl Report {
         })
     }
 
+    /// The report of a sweep that found nothing where there was no endpoint.
+    #[cfg(test)]
+    pub(super) fn of_nothing() -> Self {
+        let sweep = Sweep {
+            endpoints: Some(std::sync::Arc::default()),
+            ..Sweep::default()
+        };
+        Self {
+            last: Some((Instant::now(), sweep)),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
         self.reaped += sweep.reaped;
         if sweep.is_pressed {

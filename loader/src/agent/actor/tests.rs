@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Result;
 use datapath_common::counter::{Counter, Program};
@@ -30,6 +29,7 @@ mod demand;
 mod flat;
 mod ledger;
 mod records;
+mod signals;
 
 /// A model kernel that hides endpoints as the real one does.
 struct ModelHost {

@@ -31,8 +31,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
-    AllocateError, Allocation, Barrier, Changes, Cooling, Lease, Manager, Owner, Request, Time,
-    Want,
+    Advanced, AllocateError, Allocation, Barrier, Changes, Cooling, Lease, Manager, Owner, Request,
+    Time, Want,
 };
 use kubernetes::handshake::{Handshake, Release};
 use kubernetes::unanswered::Unanswered;
@@ -73,6 +73,8 @@ pub(super) struct Addresses {
     pools_error: Option<String>,
     /// Whether the ledger does not say what is so.
     is_stale: bool,
+    /// Set when an outlook may be another one than the last.
+    has_news: bool,
     /// Why the ledger could not be written.
     unsaved: Option<String>,
     /// Endpoints that were found to have one address.
@@ -139,6 +141,7 @@ impl Addresses {
             changes: Changes::default(),
             pools_error: None,
             is_stale: true,
+            has_news: true,
             unsaved: None,
             conflicts: restored.conflicts,
             has_static_address: false,
@@ -208,6 +211,7 @@ impl Addresses {
             let changes = manager.observe(document);
             // One that is gone is remembered no more.
             self.is_stale |= released != manager.allocator().released().count();
+            self.has_news = true;
             log(&changes);
             self.changes = changes;
             self.inputs = Some(inputs);
@@ -234,6 +238,7 @@ impl Addresses {
         };
         let allocator = self.manager.allocator_mut();
         let advanced = allocator.advance(Self::now(), is_over);
+        self.has_news |= advanced != Advanced::default();
         for lease in &advanced.expired {
             tracing::info!(owner = %lease.owner, address = %lease.address, "taken back: unclaimed");
             self.owners.remove(&lease.owner);
@@ -278,6 +283,8 @@ impl Addresses {
                 .map(request)
                 .collect()
         };
+        // One that is refused counts too.
+        self.has_news = true;
         self.manager.allocate(&requests, Self::now())
     }
 
@@ -291,6 +298,7 @@ impl Addresses {
         for address in addresses {
             self.manager.allocator_mut().adopt(owner, *address, now)?;
             self.is_stale = true;
+            self.has_news = true;
         }
         Ok(())
     }
@@ -333,6 +341,7 @@ impl Addresses {
 
     /// What an owner was given for an endpoint that could not be made is free again at once.
     pub(super) fn take_back(&mut self, owner: &Owner) {
+        self.has_news = true;
         self.manager.allocator_mut().take_back(owner);
         self.is_stale |= self.owners.remove(owner).is_some();
     }
@@ -361,6 +370,8 @@ impl Addresses {
     }
 
     fn cool_down(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
+        // Its requests go too, and it may have nothing else.
+        self.has_news = true;
         self.manager.allocator_mut().release(owner, at)
     }
 

@@ -28,6 +28,7 @@ impl Addresses {
         if !is_saved && self.manager.allocator().released().next().is_some() {
             return None;
         }
+        self.has_news = false;
         let manager = &self.manager;
         let wanted = manager.wanted()?;
         let allocator = manager.allocator();
@@ -45,6 +46,11 @@ impl Addresses {
             on_enis,
             flat: intent.node.flat.is_some().then(|| self.flat(intent)),
         })
+    }
+
+    /// True where an outlook may be another one than the last; once for each change.
+    pub(in crate::agent) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 
     /// Decides about single addresses that the operator would like to have back; those that are to be

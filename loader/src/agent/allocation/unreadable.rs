@@ -36,7 +36,9 @@ impl Addresses {
             let allocator = self.manager.allocator_mut();
             if allocator.lease_of(*address).is_none() {
                 // It has none, so this does not fail.
-                self.is_stale |= allocator.adopt(&owner_of(id), *address, now).is_ok();
+                let is_adopted = allocator.adopt(&owner_of(id), *address, now).is_ok();
+                self.is_stale |= is_adopted;
+                self.has_news |= is_adopted;
             }
         }
         for id in std::mem::replace(&mut self.hidden, ids) {

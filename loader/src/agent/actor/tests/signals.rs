@@ -1,0 +1,196 @@
+//! When the writer of the node's document hears that there is something to write.
+
+use std::time::Duration;
+
+use ipam::node::AllocatedPool;
+use ipam::{EdgeRules, Family};
+use kubernetes::publication::Outlook;
+use tokio::time::timeout;
+
+use super::allocation::{ask, wanted};
+use super::demand::document;
+use super::*;
+use crate::api::{AddressCommand, AddressRequest, Ask};
+
+const MARS: &str = "mars";
+
+/// A running agent, and those who speak with it.
+struct Agent {
+    commands: mpsc::Sender<Command>,
+    outlooks: mpsc::Sender<AskOutlook>,
+    signals: Arc<Signals>,
+    generation: u64,
+    _document: watch::Sender<NodeSource>,
+}
+
+/// Has an agent run.
+fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
+    let (commands, from_socket) = mpsc::channel(1);
+    let (outlooks, from_writer) = mpsc::channel(1);
+    let (document, source) = watch::channel(actor.source.clone());
+    let agent = Agent {
+        commands,
+        outlooks,
+        signals: Arc::clone(&actor.signals),
+        generation: actor.source.generation,
+        _document: document,
+    };
+    let files = PolicyFiles::default();
+    let running = actor.run(
+        from_socket,
+        source,
+        files,
+        from_writer,
+        std::future::pending(),
+    );
+    (running, agent)
+}
+
+impl Agent {
+    /// What the writer is told.
+    async fn outlook(&self) -> Outlook {
+        let (reply, answer) = oneshot::channel();
+        let generation = self.generation;
+        let ask = AskOutlook { generation, reply };
+        self.outlooks.send(ask).await.unwrap();
+        answer.await.unwrap().unwrap()
+    }
+
+    /// How many addresses of the pool are asked for, and how many blocks of it are kept.
+    async fn wants(&self) -> (u64, usize) {
+        let wanted = self.outlook().await.wanted;
+        let requested = wanted
+            .requested
+            .get(MARS)
+            .and_then(|of| of.get(&Family::V4));
+        let kept = wanted.allocated.iter().filter(|kept| kept.pool == MARS);
+        let kept = kept.map(|kept| kept.cidrs.len()).sum();
+        (requested.copied().unwrap_or_default(), kept)
+    }
+
+    /// Waits until the writer is to look.
+    async fn is_told(&self) {
+        let told = timeout(Duration::from_secs(10), self.signals.changed.notified());
+        told.await.expect("the writer is told to look");
+    }
+
+    /// Has the writer look whenever it is told to, until the node wants so much.
+    async fn wants_at_last(&self, expected: (u64, usize)) {
+        loop {
+            self.is_told().await;
+            if self.wants().await == expected {
+                return;
+            }
+        }
+    }
+
+    /// Gives an owner an address of the pool; whether there was one.
+    async fn lease(&self, name: &str) -> bool {
+        let pools = [(Family::V4, MARS.to_owned())].into();
+        let families = ask(&[Family::V4]);
+        let request = AddressRequest {
+            owner: endpoint(name, &[]).owner,
+            addresses: BTreeSet::new(),
+            ask: Box::new(Ask { pools, ..families }),
+        };
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Addresses(AddressCommand::Lease(request, reply));
+        self.commands.send(command).await.unwrap();
+        answer.await.unwrap().is_ok()
+    }
+
+    async fn release(&self, name: &str) {
+        let (reply, answer) = oneshot::channel();
+        let owner = endpoint(name, &[]).owner;
+        let command = Command::Addresses(AddressCommand::Release(owner, reply));
+        self.commands.send(command).await.unwrap();
+        answer.await.unwrap().unwrap();
+    }
+}
+
+/// An agent that has read a document with blocks of a plain pool, four of whose addresses are to be kept
+/// in store.
+async fn boot(machine: &mut Machine, blocks: &[&str]) -> Actor<ModelHost> {
+    let config = "ipam: {cooldown: 1, pre-allocate: 'default=8,mars=4'}";
+    machine.config = Config::parse(config).unwrap();
+    let mut actor = machine.boot();
+    actor.intent.settings.plain_is_native = true;
+    document(&mut actor, |node| {
+        node.allocated.push(AllocatedPool {
+            pool: MARS.to_owned(),
+            edges: EdgeRules::default(),
+            cidrs: blocks.iter().map(|block| block.parse().unwrap()).collect(),
+        });
+    });
+    actor.run_pass().await;
+    actor
+}
+
+/// As many addresses cool down as were in use when the writer looked last: it finds nothing to write
+/// then, and has no reason of its own to look again.
+#[tokio::test]
+async fn the_writer_is_told_when_addresses_have_cooled_down() {
+    let mut machine = Machine::new();
+    let actor = boot(&mut machine, &["172.20.0.0/28", "172.20.0.16/28"]).await;
+    let nat = actor.nat.clone();
+    let (running, agent) = run(actor);
+    let script = async {
+        let names: Vec<String> = (0..15).map(|n| format!("pod-{n}")).collect();
+        for name in &names {
+            assert!(agent.lease(name).await);
+        }
+        agent.wants_at_last((20, 2)).await;
+        for name in &names {
+            agent.release(name).await;
+        }
+        // They are needed until then.
+        agent.wants_at_last((20, 2)).await;
+        nat.swept();
+        agent.wants_at_last((4, 1)).await;
+    };
+    tokio::select! {
+        () = running => panic!("it has ended"),
+        () = script => {}
+    }
+}
+
+#[tokio::test]
+async fn the_writer_is_told_of_owners_that_wait_and_wait_no_more() {
+    let mut machine = Machine::new();
+    let actor = boot(&mut machine, &[]).await;
+    let deletes = machine.state.path().join("pending-deletes");
+    let (running, agent) = run(actor);
+    let script = async {
+        assert!(!agent.lease("x").await);
+        agent.wants_at_last((8, 0)).await;
+        agent.release("x").await;
+        agent.wants_at_last((4, 0)).await;
+        assert!(!agent.lease("y").await);
+        agent.wants_at_last((8, 0)).await;
+        // The plugin left that on disk.
+        fs::create_dir(&deletes).unwrap();
+        let delete = r#"{"version": 1, "container-id": "y", "interface": "eth0"}"#;
+        fs::write(deletes.join("y.json"), delete).unwrap();
+        agent.wants_at_last((4, 0)).await;
+    };
+    tokio::select! {
+        () = running => panic!("it has ended"),
+        () = script => {}
+    }
+}
+
+/// Nobody looks again and again where nothing changes.
+#[tokio::test]
+async fn the_writer_is_told_nothing_where_nothing_has_changed() {
+    let mut machine = Machine::new();
+    let mut actor = boot(&mut machine, &["172.20.0.0/28"]).await;
+    actor.addresses.outlook(&actor.intent).unwrap();
+    for _ in 0..3 {
+        actor.run_pass().await;
+    }
+    assert!(!actor.addresses.take_news());
+    let pod = wanted("x", ask(&[]));
+    actor.with_addresses(pod).unwrap();
+    assert!(actor.addresses.take_news());
+    assert!(!actor.addresses.take_news(), "once");
+}
