@@ -3,6 +3,7 @@
 mod artifacts;
 mod bench;
 mod cache;
+mod cluster;
 mod console;
 mod demo;
 mod ebpf;
@@ -47,9 +48,11 @@ enum Command {
     PathCost(ebpf::PathOptions),
     /// Show pods on two ENIs at work, in namespaces of this machine (needs root).
     Demo(demo::Options),
+    /// Start, look at and end a Kubernetes cluster with Towpath on this machine (needs root).
+    Cluster(cluster::Options),
     /// Measure programs, traffic and the agent beside what a user would run instead (needs root).
     Bench(bench::Options),
-    /// Run the test suites: unit, bpf, netns, masq, services, api, cri, vm (all but unit need root).
+    /// Run the test suites: unit, bpf, netns, masq, services, api, cluster, cri, vm (all but unit need root).
     Test(test::Options),
     /// Check format, clippy, documentation, dependency edges and text rules.
     Lint,
@@ -78,6 +81,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::VerifierCost(options) => vm::costs(&options).map(|()| ExitCode::SUCCESS),
         Command::PathCost(options) => ebpf::paths(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => demo::run(&options),
+        Command::Cluster(options) => cluster::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Test(options) => test::run(&options),
         Command::Lint => lint::run(),

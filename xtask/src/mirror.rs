@@ -46,10 +46,7 @@ impl Mirror {
         }
         fs::write(
             folder.join("etc/sources.list"),
-            format!(
-                "deb [signed-by={KEYRING}] {address} {suite} main\n\
-                 deb-src [signed-by={KEYRING}] {address} {suite} main\n"
-            ),
+            format!("deb [signed-by={KEYRING}] {address} {suite} main\n"),
         )?;
         let configuration = folder.join("apt.conf");
         let root = folder.display();
@@ -110,17 +107,6 @@ impl Mirror {
                 .args(["--quiet", "download"])
                 .args(packages),
         )
-    }
-
-    /// Downloads the newest source package of a name into `folder`, as it is.
-    pub(crate) fn download_source(&self, package: &str, folder: &Path) -> Result<()> {
-        process::run(self.command("apt-get").current_dir(folder).args([
-            "--quiet",
-            "source",
-            "--download-only",
-            "--only-source",
-            package,
-        ]))
     }
 
     fn command(&self, program: &str) -> Command {

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -35,6 +36,30 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         .with_context(|| format!("cannot run {}", words(command)))?;
     if !status.success() {
         bail!("{} failed ({status})", words(command));
+    }
+    Ok(())
+}
+
+/// Runs a command to its end and calls `on_line` for each line of its standard error, which is shown
+/// only when the command fails.
+pub(crate) fn run_with_lines(command: &mut Command, mut on_line: impl FnMut()) -> Result<()> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn();
+    let mut child = child.with_context(|| format!("cannot run {}", words(command)))?;
+    let mut text = String::new();
+    let lines = child.stderr.take().context("no standard error")?;
+    for line in BufReader::new(lines).lines() {
+        let line = line?;
+        text.push_str(&line);
+        text.push('\n');
+        on_line();
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{} failed ({status}):\n{text}", words(command));
     }
     Ok(())
 }

@@ -9,8 +9,9 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::private::{self, Shared};
-use super::runtimes::{self, Plugins};
+use super::runtimes::Plugins;
 use crate::fabric::{Fabric, Netns};
+use crate::kubernetes::program;
 
 /// cnitool, with its networks.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Cnitool {
         let cnitool = Self {
             node: Netns::foreign(&fabric.node.path())?,
             shared: Shared::make(&folder)?,
-            program: runtimes::cnitool()?,
+            program: program("cnitool")?,
             plugins: [folders, &[Plugins::Old.folder()?]].concat(),
         };
         fs::create_dir_all(cnitool.networks())?;

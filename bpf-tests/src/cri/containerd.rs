@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::client::Cri;
 use super::private::{self, Shared};
 use super::runtimes::{self, Containerd, Plugins};
-use super::{IMAGE, image};
+use super::{IMAGE, Image};
 use crate::fabric::eventually::eventually;
 use crate::fabric::{Fabric, command};
 
@@ -56,9 +56,9 @@ impl Bed {
         Self::start_in(fabric, setup, shared)
     }
 
-    /// Starts the release that a kubelet of 1.20 speaks with, as nodes have it: plugins, networks,
-    /// namespaces and the agent's files are where distributions and our manifests have them. What lies
-    /// there is below the fabric's folder. There is no network yet.
+    /// Starts one for a kubelet: plugins, networks, namespaces and the agent's files are where
+    /// distributions and our manifests have them. What lies there is below the fabric's folder. There is
+    /// no network yet.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -76,8 +76,8 @@ impl Bed {
         ];
         let places = places.map(|(place, instead)| (place.into(), instead));
         let setup = Setup {
-            containerd: Containerd::One,
-            plugins: Plugins::Old,
+            containerd: Containerd::Two,
+            plugins: Plugins::New,
             own_plugins: Vec::new(),
             networks: &[(DEFAULT_HANDLER, Value::Null)],
         };
@@ -157,7 +157,7 @@ impl Bed {
         if let Some(status) = ended {
             bail!("containerd ended with {status}: {}", self.log());
         }
-        self.import(&image::write(&self.folder.join("image"))?)?;
+        self.import(&Image::busybox().write(&self.folder.join("image"))?)?;
         let known = eventually(START, IMAGE, || self.cri.has_image());
         known.map(drop).with_context(|| self.log())
     }

@@ -21,7 +21,7 @@ mod sandbox;
 pub use client::{Cri, Exec};
 pub use cnitool::Cnitool;
 pub use containerd::{Bed, Setup};
-pub use image::IMAGE;
+pub use image::{IMAGE, Image};
 pub use podman::Podman;
 pub use runtimes::{Containerd, Plugins, RUNTIMES_VARIABLE};
 pub use sandbox::{PodRequest, PortMapping, Sandbox};

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::private::{self, Shared};
 use super::runtimes::{self, Plugins};
-use super::{IMAGE, image};
+use super::{IMAGE, Image};
 use crate::fabric::{Fabric, Netns};
 
 /// podman, with the image loaded.
@@ -83,7 +83,7 @@ impl<'a> Podman<'a> {
         fs::write(place("registries.conf"), "")?;
         let policy = json!({"default": [{"type": "insecureAcceptAnything"}]});
         fs::write(place("policy.json"), policy.to_string())?;
-        let archive = image::write(&place("image"))?;
+        let archive = Image::busybox().write(&place("image"))?;
         podman.call(&[
             "load".into(),
             "--signature-policy".into(),

@@ -57,11 +57,6 @@ pub(super) fn runc() -> Result<PathBuf> {
     Ok(set("containerd-1")?.join("usr/sbin"))
 }
 
-/// cnitool's binary.
-pub(super) fn cnitool() -> Result<PathBuf> {
-    Ok(set("cnitool")?.join("cnitool"))
-}
-
 /// The root folder of podman and the libraries that come with it.
 pub(super) fn podman() -> Result<PathBuf> {
     set("podman")

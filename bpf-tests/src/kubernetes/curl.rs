@@ -47,7 +47,9 @@ impl fmt::Display for Answer {
 }
 
 impl<'a> Caller<'a> {
-    pub(super) fn new(netns: &'a Netns, url: String, certificate: &Path, token: &str) -> Self {
+    /// A client in a namespace, of the server at a URL with this certificate, with a user's token.
+    #[must_use]
+    pub fn new(netns: &'a Netns, url: String, certificate: &Path, token: &str) -> Self {
         Self {
             netns,
             url,

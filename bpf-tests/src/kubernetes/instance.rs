@@ -16,8 +16,12 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, put};
 use tokio::sync::oneshot;
 
+use crate::fabric::Fabric;
+
 /// Lifetimes that a token can have, in seconds.
 const TTL: std::ops::RangeInclusive<u64> = 1..=21_600;
+/// The MAC of the primary ENI, unless it is told another one.
+const MAC: &str = "0a:fa:b0:00:00:01";
 const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 
@@ -44,6 +48,28 @@ struct Played {
 type Shared = Arc<Mutex<Played>>;
 
 impl MetadataService {
+    /// Where it serves on a node of a cluster, as the setting `kubernetes.metadata-endpoint` has it.
+    pub const NODE_ENDPOINT: &str = "http://127.0.0.1:1338";
+
+    /// Starts it for a fabric's node, at [`Self::NODE_ENDPOINT`] of the calling thread's network
+    /// namespace.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub fn start_on_node(fabric: &Fabric) -> Result<Self> {
+        let service = Self::start(SocketAddr::from(([127, 0, 0, 1], 1338)))?;
+        let (document, mac) = (fabric.document(), fabric.eni(0)?.mac.to_string());
+        service.set("instance-id", document["spec"]["instance-id"].as_str());
+        let interface = |mac: &str| format!("network/interfaces/macs/{mac}");
+        for name in ["vpc-id", "subnet-id"] {
+            let path = |mac: &str| format!("{}/{name}", interface(mac));
+            let value = lock(&service.played).data.get(&path(MAC)).cloned();
+            service.set(&path(&mac), value.as_deref());
+        }
+        service.set("mac", Some(&mac));
+        Ok(service)
+    }
+
     /// Starts it on an address of the network namespace that the calling thread is in.
     ///
     /// # Errors
@@ -132,12 +158,11 @@ impl MetadataService {
 
 /// The instance that it is on.
 fn instance() -> HashMap<String, String> {
-    let mac = "0a:fa:b0:00:00:01";
-    let interface = format!("network/interfaces/macs/{mac}");
+    let interface = format!("network/interfaces/macs/{MAC}");
     [
         ("instance-id".to_owned(), "i-0fab000000000001"),
         ("instance-type".to_owned(), "m5.large"),
-        ("mac".to_owned(), mac),
+        ("mac".to_owned(), MAC),
         (format!("{interface}/vpc-id"), "vpc-0fab0000000000001"),
         (format!("{interface}/subnet-id"), "subnet-0fab0000000000000"),
         ("placement/availability-zone".to_owned(), "eu-west-1a"),

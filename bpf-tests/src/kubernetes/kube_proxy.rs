@@ -1,21 +1,39 @@
-//! The real kube-proxy on the fabric's node.
+//! The real kube-proxy on a fabric's node.
 
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::program;
 use super::server::{end, log_to};
 use crate::fabric::Fabric;
-use crate::fabric::document::NODE_NAME;
 
-/// Names kube-proxy's binary.
-const BINARY_VARIABLE: &str = "TOWPATH_KUBE_PROXY";
 /// The program that all of iptables' names lead to, for its way by nftables.
 const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
+
+/// The rules that it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum ProxyMode {
+    /// Rules of iptables.
+    Iptables,
+    /// Rules of nftables.
+    Nftables,
+}
+
+impl fmt::Display for ProxyMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
+        })
+    }
+}
 
 /// A running kube-proxy. Dropping it ends it; its rules stay.
 #[derive(Debug)]
@@ -29,20 +47,21 @@ impl KubeProxy {
     ///
     /// # Errors
     /// When it was not built, or cannot be started.
-    pub fn start(fabric: &Fabric, kubeconfig: &Path) -> Result<Self> {
-        let binary = std::env::var_os(BINARY_VARIABLE).with_context(|| {
-            format!("{BINARY_VARIABLE} names no kube-proxy: `cargo xtask test services` builds it")
-        })?;
+    pub fn start(fabric: &Fabric, kubeconfig: &Path, mode: ProxyMode) -> Result<Self> {
+        let binary = program("kube-proxy")?;
         let folder = fabric.file("kube-proxy");
         let (config, tools) = (folder.join("config"), folder.join("bin"));
         fs::create_dir_all(&tools)?;
-        let mut settings = configuration();
-        settings["clientConnection"] =
-            json!({"kubeconfig": kubeconfig, "contentType": "application/json"});
+        let mut settings = configuration(mode);
+        settings["hostnameOverride"] = json!(fabric.name());
+        settings["clientConnection"] = json!({"kubeconfig": kubeconfig});
         fs::write(&config, settings.to_string())?;
         for name in ["iptables", "ip6tables"] {
             for end in ["", "-save", "-restore"] {
-                symlink(XTABLES, tools.join(format!("{name}{end}")))?;
+                let link = tools.join(format!("{name}{end}"));
+                if !link.exists() {
+                    symlink(XTABLES, link)?;
+                }
             }
         }
         let path = std::env::var("PATH").unwrap_or_default();
@@ -80,22 +99,23 @@ impl Drop for KubeProxy {
     }
 }
 
-/// kube-proxy's settings: both families, by iptables, and nothing that is not this node's own.
-fn configuration() -> Value {
+/// kube-proxy's settings: nothing that is not this node's own.
+fn configuration(mode: ProxyMode) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "bindAddress": "0.0.0.0",
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
-        "hostnameOverride": NODE_NAME,
-        "mode": "iptables",
-        "featureGates": {"IPv6DualStack": true},
+        "mode": mode.to_string(),
+        // The mode nftables serves node ports at the primary address alone, unless it is told others.
+        "nodePortAddresses": ["0.0.0.0/0", "::/0"],
         // These are the whole machine's, or left as they are.
         "conntrack": {
             "maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"
         },
         "iptables": {"masqueradeBit": 14, "syncPeriod": "30s", "minSyncPeriod": "1s"},
+        "nftables": {"masqueradeBit": 14, "syncPeriod": "30s", "minSyncPeriod": "1s"},
         "oomScoreAdj": 0,
     })
 }

@@ -3,14 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::ApiServer;
+use super::{ApiServer, program};
 use crate::fabric::{Netns, command};
-
-/// Names kubectl's binary.
-const BINARY_VARIABLE: &str = "TOWPATH_KUBECTL";
 
 /// kubectl, with the rights of who may do everything.
 #[derive(Debug)]
@@ -34,11 +31,11 @@ impl<'a> Kubectl<'a> {
     /// kubectl for a server, in a namespace that reaches it. It keeps its files in a folder.
     ///
     /// # Errors
-    /// When it was not built.
+    /// When it was not fetched.
     pub fn new(server: &ApiServer, netns: &'a Netns, home: &Path) -> Result<Self> {
         Ok(Self {
             netns,
-            binary: binary()?,
+            binary: program("kubectl")?,
             kubeconfig: server.admin_kubeconfig()?,
             home: home.to_owned(),
         })
@@ -89,12 +86,4 @@ impl Done {
             text,
         }
     }
-}
-
-fn binary() -> Result<PathBuf> {
-    let named = std::env::var_os(BINARY_VARIABLE);
-    let named = named.with_context(|| {
-        format!("{BINARY_VARIABLE} names no kubectl: `cargo xtask test api` builds it")
-    })?;
-    Ok(named.into())
 }

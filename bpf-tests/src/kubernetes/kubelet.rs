@@ -1,21 +1,17 @@
-//! A real kubelet on the fabric's node, above containerd.
+//! A real kubelet on a fabric's node, above containerd.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
-use anyhow::{Context as _, Result};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
 use towpath::intent::Family;
 
-use super::ApiServer;
 use super::server::{end, log_to};
-use crate::cri::{Bed, IMAGE};
+use super::{ApiServer, User, program};
+use crate::cri::Bed;
 use crate::fabric::Fabric;
-use crate::fabric::document::NODE_NAME;
-
-/// Names the kubelet's binary.
-const BINARY_VARIABLE: &str = "TOWPATH_KUBELET";
 
 /// A running kubelet. Dropping it ends it; pods stay.
 #[derive(Debug)]
@@ -25,51 +21,36 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts it, beside a containerd that was started for it. It makes the node's object itself.
+    /// Starts it beside a containerd that was started for it, as the user of its node. It makes the
+    /// node's object itself. Pods ask the DNS servers at `dns` for names.
     ///
     /// # Errors
     /// When it was not built, or cannot be started.
-    pub fn start(fabric: &Fabric, bed: &Bed, server: &ApiServer) -> Result<Self> {
-        let binary = std::env::var_os(BINARY_VARIABLE).with_context(|| {
-            format!("{BINARY_VARIABLE} names no kubelet: `cargo xtask test api` builds it")
-        })?;
+    pub fn start(fabric: &Fabric, bed: &Bed, server: &ApiServer, dns: &[&str]) -> Result<Self> {
         fabric.make_cgroup()?;
         let folder = bed.file("kubelet");
         fs::create_dir_all(&folder)?;
         let (config, log) = (folder.join("config"), bed.file("kubelet.log"));
-        let settings = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
-            "authorization": {"mode": "AlwaysAllow"},
-            "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", fabric.cgroup()),
-            "enforceNodeAllocatable": [],
-            "evictionHard": {},
-            "failSwapOn": false,
-            "makeIPTablesUtilChains": false,
-            "nodeStatusUpdateFrequency": "1s",
-            "oomScoreAdj": 0,
-            "resolvConf": "/dev/null",
-            "volumePluginDir": folder.join("plugins"),
-        });
+        let mut settings = settings(&folder, fabric, bed);
+        settings["clusterDNS"] = json!(dns);
         fs::write(&config, settings.to_string())?;
-        let address = fabric.node_at(Family::V4)?.address.to_string();
-        let mut command = fabric.node.command(&binary.to_string_lossy());
+        let addresses: Vec<_> = Family::ALL
+            .into_iter()
+            .filter_map(|family| Some(fabric.node_at(family).ok()?.address.to_string()))
+            .collect();
+        let name = fabric.name();
+        let mut command = fabric.node.command(&program("kubelet")?.to_string_lossy());
         command
             .arg("--config")
             .arg(&config)
             .arg("--kubeconfig")
-            .arg(server.admin_kubeconfig()?)
+            .arg(server.kubeconfig_of(&User::Node(name.clone()))?)
             .arg("--root-dir")
             .arg(&folder)
             .arg("--cert-dir")
             .arg(folder.join("pki"))
-            .args(["--container-runtime", "remote"])
-            .arg("--container-runtime-endpoint")
-            .arg(format!("unix://{}", bed.socket().display()))
-            .args(["--pod-infra-container-image", IMAGE])
-            .args(["--hostname-override", NODE_NAME, "--node-ip", &address]);
+            .args(["--hostname-override", &name])
+            .args(["--node-ip", &addresses.join(",")]);
         let child = bed.spawn_beside(log_to(&mut command, &log)?)?;
         Ok(Self { child, log })
     }
@@ -85,4 +66,32 @@ impl Drop for Kubelet {
     fn drop(&mut self) {
         end(&mut self.child);
     }
+}
+
+/// Its settings: nothing of the machine changes, whatever cgroups it has, and the cluster hears of
+/// changes within a second.
+fn settings(folder: &Path, fabric: &Fabric, bed: &Bed) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        // The API server has no certificate of a client for it.
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", fabric.cgroup()),
+        "clusterDomain": "cluster.local",
+        "containerRuntimeEndpoint": format!("unix://{}", bed.socket().display()),
+        "enforceNodeAllocatable": [],
+        "evictionHard": {},
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "imageGCHighThresholdPercent": 100,
+        "localStorageCapacityIsolation": false,
+        "makeIPTablesUtilChains": false,
+        "nodeStatusUpdateFrequency": "1s",
+        "oomScoreAdj": 0,
+        "podLogsDir": "/var/log/pods",
+        "resolvConf": "/dev/null",
+        "volumePluginDir": folder.join("plugins"),
+    })
 }

@@ -9,12 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Caller, crds, path_of};
+use super::user::{self, User};
+use super::{Caller, crds, path_of, program};
 use crate::fabric::Netns;
 use crate::fabric::eventually::{check, eventually};
 
-/// Names the folder of both binaries.
-const BINARIES_VARIABLE: &str = "TOWPATH_API_SERVER";
 /// How long either may take to start on a busy machine.
 const START: Duration = Duration::from_mins(2);
 /// Where etcd serves, on the loopback device of the namespace.
@@ -22,19 +21,39 @@ const STORE: &str = "http://127.0.0.1:2379";
 const STORE_PEER: &str = "http://127.0.0.1:2380";
 /// Where the API server serves.
 const PORT: u16 = 6443;
-/// The token of who may do everything.
-const ADMIN: &str = "admin-of-the-test";
-/// The cluster's service CIDR.
+/// The service CIDR of a cluster that needs no other.
 const SERVICES: &str = "10.96.0.0/16";
+
+/// What an API server is to be like.
+#[derive(Clone, Debug)]
+pub struct ServerSpec {
+    /// The address that it serves at; one of loopback serves its namespace alone, and the service
+    /// `kubernetes` then leads nowhere.
+    pub address: IpAddr,
+    /// The cluster's service CIDRs, as the flag has them.
+    pub services: String,
+    /// The nodes whose kubelets join. With any, admission and rights are those of a real cluster, whose
+    /// controllers make the accounts that pods need.
+    pub nodes: Vec<String>,
+}
+
+impl Default for ServerSpec {
+    fn default() -> Self {
+        Self {
+            address: Ipv4Addr::LOCALHOST.into(),
+            services: SERVICES.to_owned(),
+            nodes: Vec::new(),
+        }
+    }
+}
 
 /// A running API server. Dropping it ends it and its store.
 #[derive(Debug)]
 pub struct ApiServer {
     netns: Netns,
     folder: PathBuf,
-    binaries: PathBuf,
-    address: IpAddr,
-    store: Child,
+    spec: ServerSpec,
+    store: Option<Child>,
     server: Option<Child>,
 }
 
@@ -44,28 +63,36 @@ impl ApiServer {
     /// # Errors
     /// When a binary is missing, or one of them does not become ready: with its log.
     pub fn start(netns: &Netns, folder: &Path) -> Result<Self> {
-        Self::start_at(netns, folder, Ipv4Addr::LOCALHOST.into())
+        Self::start_as(netns, folder, ServerSpec::default())
     }
 
-    /// The same at an address of the namespace, which the service `kubernetes` leads to then.
+    /// As [`Self::start`], for a server of this kind.
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn start_at(netns: &Netns, folder: &Path, address: IpAddr) -> Result<Self> {
-        let binaries = std::env::var_os(BINARIES_VARIABLE).with_context(|| {
-            format!(
-                "{BINARIES_VARIABLE} names no folder with etcd and kube-apiserver: `cargo xtask \
-                     test api` builds them"
-            )
-        })?;
-        let binaries = PathBuf::from(binaries);
+    pub fn start_as(netns: &Netns, folder: &Path, spec: ServerSpec) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        fs::write(
-            folder.join("tokens.csv"),
-            format!("{ADMIN},admin,1,\"system:masters\"\n"),
-        )?;
-        let mut etcd = netns.command(&binaries.join("etcd").to_string_lossy());
-        etcd.arg("--data-dir").arg(folder.join("etcd"));
+        fs::write(folder.join("tokens.csv"), user::token_file(&spec.nodes))?;
+        let mut server = Self {
+            netns: Netns::foreign(&netns.path())?,
+            folder: folder.to_owned(),
+            spec,
+            store: None,
+            server: None,
+        };
+        server.start_store()?;
+        server.resume()?;
+        Ok(server)
+    }
+
+    /// Starts the store, or starts it again with what it has stored.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_store(&mut self) -> Result<()> {
+        self.kill_store();
+        let mut etcd = self.command("etcd")?;
+        etcd.arg("--data-dir").arg(self.folder.join("etcd"));
         // What a test writes need not outlive the machine.
         etcd.args(["--unsafe-no-fsync", "--name", "default"])
             .args([
@@ -77,17 +104,25 @@ impl ApiServer {
             .args(["--listen-peer-urls", STORE_PEER])
             .args(["--initial-advertise-peer-urls", STORE_PEER])
             .args(["--initial-cluster", &format!("default={STORE_PEER}")]);
-        let store = spawn(&mut etcd, &folder.join("etcd.log"))?;
-        let mut server = Self {
-            netns: Netns::foreign(&netns.path())?,
-            folder: folder.to_owned(),
-            binaries,
-            address,
-            store,
-            server: None,
-        };
-        server.resume()?;
-        Ok(server)
+        self.store = Some(spawn(&mut etcd, &self.folder.join("etcd.log"))?);
+        Ok(())
+    }
+
+    /// Ends the store, as a crash does.
+    pub fn kill_store(&mut self) {
+        if let Some(mut store) = self.store.take() {
+            end(&mut store);
+        }
+    }
+
+    /// Where the store serves, in the server's namespace.
+    #[must_use]
+    pub fn store(&self) -> &'static str {
+        STORE
+    }
+
+    fn command(&self, name: &str) -> Result<Command> {
+        Ok(self.netns.command(&program(name)?.to_string_lossy()))
     }
 
     /// Ends the API server, as a crash does; what it has stored stays.
@@ -104,34 +139,12 @@ impl ApiServer {
     pub fn resume(&mut self) -> Result<()> {
         self.kill();
         let log = self.folder.join("kube-apiserver.log");
-        let certificates = self.folder.join("certificates");
-        let key = certificates.join("apiserver.key");
-        let mut command = self
-            .netns
-            .command(&self.binaries.join("kube-apiserver").to_string_lossy());
-        command
-            .arg("--cert-dir")
-            .arg(&certificates)
-            .arg("--token-auth-file")
-            .arg(self.folder.join("tokens.csv"))
-            // Of the pair that it makes for itself.
-            .arg("--service-account-key-file")
-            .arg(&key)
-            .arg("--service-account-signing-key-file")
-            .arg(&key)
-            .args(["--etcd-servers", STORE])
-            .args(["--bind-address", &self.address.to_string()])
-            .args(["--advertise-address", &self.address.to_string()])
-            .args(["--secure-port", &PORT.to_string()])
-            .args(["--service-cluster-ip-range", SERVICES])
-            .args(["--service-account-issuer", "https://kubernetes.default.svc"])
-            .args(["--authorization-mode", "RBAC", "--allow-privileged=true"])
-            // It would wait for a controller that makes accounts.
-            .args(["--disable-admission-plugins", "ServiceAccount"])
-            .args(["--watch-cache-sizes", "pods#100"]);
+        let mut command = self.command("kube-apiserver")?;
+        self.arguments(&mut command);
         self.server = Some(spawn(&mut command, &log)?);
         let mut ended = None;
         let (netns, folder, url) = (&self.netns, &self.folder, self.url());
+        let admin = User::Admin.token();
         let child = self.server.as_mut();
         let Some(child) = child else {
             bail!("it was started")
@@ -142,7 +155,7 @@ impl ApiServer {
                 return Ok(());
             }
             let answer =
-                Caller::new(netns, url.clone(), &certificate(folder), ADMIN).get("/readyz")?;
+                Caller::new(netns, url.clone(), &certificate(folder), &admin).get("/readyz")?;
             check(answer.code == 200, || answer.to_string())
         });
         let log = || fs::read_to_string(&log).unwrap_or_default();
@@ -152,10 +165,63 @@ impl ApiServer {
         ready.map(drop).with_context(log)
     }
 
+    fn arguments(&self, command: &mut Command) {
+        let certificates = self.folder.join("certificates");
+        let (address, key) = (self.spec.address.to_string(), self.service_account_key());
+        command
+            .arg("--cert-dir")
+            .arg(&certificates)
+            .arg("--token-auth-file")
+            .arg(self.folder.join("tokens.csv"))
+            // Of the pair that it makes for itself.
+            .arg("--service-account-key-file")
+            .arg(&key)
+            .arg("--service-account-signing-key-file")
+            .arg(&key)
+            .args(["--etcd-servers", STORE, "--bind-address", &address])
+            .args(["--secure-port", &PORT.to_string()])
+            .args(["--service-cluster-ip-range", &self.spec.services])
+            .args(["--service-account-issuer", "https://kubernetes.default.svc"])
+            .args(["--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP"]);
+        if self.spec.address.is_loopback() {
+            // No pod reaches it.
+            command.args(["--endpoint-reconciler-type", "none"]);
+        } else {
+            command.args(["--advertise-address", &address]);
+        }
+        if self.spec.nodes.is_empty() {
+            // It would wait for a controller that makes accounts.
+            command
+                .args(["--authorization-mode", "RBAC"])
+                .args(["--disable-admission-plugins", "ServiceAccount"]);
+        } else {
+            command
+                .args(["--authorization-mode", "Node,RBAC"])
+                .args(["--enable-admission-plugins", "NodeRestriction"]);
+        }
+    }
+
+    /// The key that service accounts' tokens are signed with.
+    pub(super) fn service_account_key(&self) -> PathBuf {
+        self.folder.join("certificates/apiserver.key")
+    }
+
+    /// The folder of its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The namespace that it serves in.
+    #[must_use]
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
     /// Where it serves.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("https://{}", SocketAddr::new(self.address, PORT))
+        format!("https://{}", SocketAddr::new(self.spec.address, PORT))
     }
 
     /// The file with the certificate that it shows, and its issuer's.
@@ -167,7 +233,7 @@ impl ApiServer {
     /// Asks as somebody who may do everything.
     #[must_use]
     pub fn admin(&self) -> Caller<'_> {
-        self.with_token(ADMIN)
+        self.with_token(&User::Admin.token())
     }
 
     /// Asks with a token.
@@ -215,7 +281,15 @@ impl ApiServer {
     /// # Errors
     /// When the file cannot be written.
     pub fn admin_kubeconfig(&self) -> Result<PathBuf> {
-        self.kubeconfig("admin", &self.url(), ADMIN)
+        self.kubeconfig_of(&User::Admin)
+    }
+
+    /// Writes a user's kubeconfig.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn kubeconfig_of(&self, user: &User) -> Result<PathBuf> {
+        self.kubeconfig(&user.file_name(), &self.url(), &user.token())
     }
 
     /// Applies objects, one after the other.
@@ -265,7 +339,7 @@ impl ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         self.kill();
-        end(&mut self.store);
+        self.kill_store();
     }
 }
 

@@ -1,52 +1,61 @@
-//! The real kube-proxy on the fabric's node.
+//! The real kube-proxy on the fabric's node, beside a real API server.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::document::NODE_NAME;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::{Fabric, Netns};
-use bpf_tests::kubernetes::KubeProxy as Process;
+use bpf_tests::kubernetes::{ApiServer, KubeProxy as Process, ProxyMode, ServerSpec, User};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
-use crate::api_server::ApiServer;
 use crate::model::{
     BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,
 };
 
 /// How long kube-proxy may take to write its first rules.
 const START: Duration = Duration::from_mins(1);
+/// Services' CIDRs.
+const CIDRS: &str = "172.20.0.0/16,fd5e::/108";
+
 /// A running kube-proxy. Dropping it ends it; its rules stay.
 #[derive(Debug)]
 pub(crate) struct KubeProxy {
     process: Process,
-    _api: ApiServer,
+    _server: ApiServer,
 }
 
 impl KubeProxy {
     /// Starts kube-proxy, and waits until it has written its rules.
-    pub(crate) fn start(fabric: &Fabric, served: &[Served]) -> Result<Self> {
-        let api = ApiServer::start(&fabric.node, objects(fabric, served)?)?;
-        let kubeconfig = fabric.file("kube-proxy.kubeconfig");
-        fs::write(&kubeconfig, kubeconfig_for(&api.url()).to_string())?;
+    pub(crate) fn start(fabric: &Fabric, mode: ProxyMode, served: &[Served]) -> Result<Self> {
+        let spec = ServerSpec {
+            services: CIDRS.to_owned(),
+            ..ServerSpec::default()
+        };
+        let server = ApiServer::start_as(&fabric.node, &fabric.file("api-server"), spec)?;
+        publish(&server, fabric, served)?;
+        let kubeconfig = server.kubeconfig_of(&User::Proxy)?;
         let mut proxy = Self {
-            process: Process::start(fabric, &kubeconfig)?,
-            _api: api,
+            process: Process::start(fabric, &kubeconfig, mode)?,
+            _server: server,
         };
         for family in served {
-            proxy.wait_for_rules(&fabric.node, family)?;
+            proxy.wait_for_rules(&fabric.node, mode, family)?;
         }
         Ok(proxy)
     }
 
     /// Waits until every backend of every service has its rule.
-    fn wait_for_rules(&mut self, node: &Netns, served: &Served) -> Result<()> {
-        let save = match served.family {
-            Family::V4 => "iptables-nft-save -t nat",
-            Family::V6 => "ip6tables-nft-save -t nat",
+    fn wait_for_rules(&mut self, node: &Netns, mode: ProxyMode, served: &Served) -> Result<()> {
+        let (list, rule) = match (mode, served.family) {
+            (ProxyMode::Iptables, Family::V4) => {
+                ("iptables-nft-save -t nat", "-j DNAT --to-destination")
+            }
+            (ProxyMode::Iptables, Family::V6) => {
+                ("ip6tables-nft-save -t nat", "-j DNAT --to-destination")
+            }
+            (ProxyMode::Nftables, Family::V4) => ("nft list table ip kube-proxy", " dnat to "),
+            (ProxyMode::Nftables, Family::V6) => ("nft list table ip6 kube-proxy", " dnat to "),
         };
         let backends: usize = served.services.iter().map(|s| s.backends.len()).sum();
         let wanted = backends * Transport::ALL.len();
@@ -56,8 +65,8 @@ impl KubeProxy {
             if ended.is_some() {
                 return Ok(());
             }
-            let rules = node.run(save)?;
-            let there = rules.matches("-j DNAT --to-destination").count();
+            let rules = node.run(list)?;
+            let there = rules.matches(rule).count();
             check(there == wanted, || format!("{there} of {wanted}"))
         });
         if let Some(status) = ended {
@@ -67,55 +76,31 @@ impl KubeProxy {
     }
 }
 
-fn kubeconfig_for(server: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "fabric", "cluster": {"server": server}}],
-        "users": [{"name": "fabric", "user": {}}],
-        "contexts": [{"name": "fabric", "context": {"cluster": "fabric", "user": "fabric"}}],
-        "current-context": "fabric",
-    })
-}
-
-/// What the API server has, by path.
-fn objects(fabric: &Fabric, served: &[Served]) -> Result<BTreeMap<String, Value>> {
-    let services: Vec<_> = served.iter().flat_map(|family| &family.services).collect();
-    let list = |kind: &str, version: &str, items: Vec<Value>| {
-        json!({
-            "kind": kind, "apiVersion": version, "metadata": {"resourceVersion": "1"},
-            "items": items
+/// Makes the node, the services and their endpoints in the API server.
+fn publish(server: &ApiServer, fabric: &Fabric, served: &[Served]) -> Result<()> {
+    let admin = server.admin();
+    let name = fabric.name();
+    let addresses = Family::ALL
+        .into_iter()
+        .map(|family| {
+            let address = fabric.node_at(family)?.address;
+            Ok(json!({"type": "InternalIP", "address": address}))
         })
-    };
-    let slices = services
-        .iter()
-        .filter(|service| !service.backends.is_empty());
+        .collect::<Result<Vec<_>>>()?;
     let node = json!({
-        "kind": "Node", "apiVersion": "v1",
-        "metadata": {"name": NODE_NAME, "uid": NODE_NAME},
-        "status": {"addresses": [
-            {"type": "InternalIP", "address": fabric.node_at(Family::V4)?.address}
-        ]}
+        "kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+        "status": {"addresses": addresses}
     });
-    Ok(BTreeMap::from([
-        (
-            "/api/v1/services".to_owned(),
-            list(
-                "ServiceList",
-                "v1",
-                services.iter().map(|s| object(s)).collect(),
-            ),
-        ),
-        (
-            "/apis/discovery.k8s.io/v1beta1/endpointslices".to_owned(),
-            list(
-                "EndpointSliceList",
-                "discovery.k8s.io/v1beta1",
-                slices.map(|s| slice(s)).collect(),
-            ),
-        ),
-        (format!("/api/v1/nodes/{NODE_NAME}"), node),
-    ]))
+    admin.post("/api/v1/nodes", &node)?.expect(201)?;
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    for service in served.iter().flat_map(|family| &family.services) {
+        let services = "/api/v1/namespaces/default/services";
+        admin.post(services, &object(service))?.expect(201)?;
+        if !service.backends.is_empty() {
+            admin.post(slices, &slice(service, &name))?.expect(201)?;
+        }
+    }
+    Ok(())
 }
 
 fn kubernetes(family: Family) -> &'static str {
@@ -133,7 +118,8 @@ fn object(service: &Service) -> Value {
         })
     });
     let mut object = json!({
-        "metadata": {"name": service.name(), "namespace": "default", "uid": service.name()},
+        "kind": "Service", "apiVersion": "v1",
+        "metadata": {"name": service.name(), "namespace": "default"},
         "spec": {
             "type": "NodePort",
             "clusterIP": service.address,
@@ -156,17 +142,11 @@ fn object(service: &Service) -> Value {
     object
 }
 
-fn slice(service: &Service) -> Value {
+fn slice(service: &Service, name: &str) -> Value {
     let endpoints = service.backends.iter().map(|backend| {
-        let node = if backend.here {
-            NODE_NAME
-        } else {
-            "another-node"
-        };
+        let node = if backend.here { name } else { "another-node" };
         json!({
-            "addresses": [backend.address],
-            "conditions": {"ready": true},
-            "topology": {"kubernetes.io/hostname": node},
+            "addresses": [backend.address], "conditions": {"ready": true}, "nodeName": node
         })
     });
     let endpoints: Vec<_> = endpoints.collect();
@@ -177,8 +157,9 @@ fn slice(service: &Service) -> Value {
         })
     });
     json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
         "metadata": {
-            "name": service.name(), "namespace": "default", "uid": service.name(),
+            "name": service.name(), "namespace": "default",
             "labels": {"kubernetes.io/service-name": service.name()}
         },
         "addressType": kubernetes(service.family()),

@@ -6,7 +6,6 @@
     reason = "a test ends where something unexpected happens"
 )]
 
-mod api_server;
 mod asked;
 mod cases;
 mod collision;
@@ -23,6 +22,7 @@ mod table;
 
 use std::cell::RefCell;
 
+use bpf_tests::kubernetes::ProxyMode;
 use cases::Case;
 use lasting::{Event, Lasting};
 use model::Transport;
@@ -143,8 +143,13 @@ fn nftables() {
 }
 
 #[test]
-fn kube_proxy() {
-    everything(Setting::direct(Kind::KubeProxy));
+fn kube_proxy_iptables() {
+    everything(Setting::direct(Kind::KubeProxy(ProxyMode::Iptables)));
+}
+
+#[test]
+fn kube_proxy_nftables() {
+    everything(Setting::direct(Kind::KubeProxy(ProxyMode::Nftables)));
 }
 
 #[test]

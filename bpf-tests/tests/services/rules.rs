@@ -1,8 +1,9 @@
 //! Who makes a node's rules: three of our own, in the shape that kube-proxy gives them, and the real
-//! one.
+//! one in two modes.
 
 use anyhow::Result;
 use bpf_tests::fabric::Fabric;
+use bpf_tests::kubernetes::ProxyMode;
 
 use crate::iptables::{self, Tool};
 use crate::kube_proxy::KubeProxy;
@@ -15,7 +16,7 @@ pub(crate) enum Kind {
     IptablesLegacy,
     IptablesNft,
     Nftables,
-    KubeProxy,
+    KubeProxy(ProxyMode),
 }
 
 impl Kind {
@@ -24,7 +25,19 @@ impl Kind {
             Self::IptablesLegacy => "iptables-legacy",
             Self::IptablesNft => "iptables-nft",
             Self::Nftables => "nftables",
-            Self::KubeProxy => "kube-proxy",
+            Self::KubeProxy(ProxyMode::Iptables) => "kube-proxy iptables",
+            Self::KubeProxy(ProxyMode::Nftables) => "kube-proxy nftables",
+        }
+    }
+
+    /// A number of its own, from 0 on.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::IptablesLegacy => 0,
+            Self::IptablesNft => 1,
+            Self::Nftables => 2,
+            Self::KubeProxy(ProxyMode::Iptables) => 3,
+            Self::KubeProxy(ProxyMode::Nftables) => 4,
         }
     }
 
@@ -32,16 +45,18 @@ impl Kind {
     pub(crate) fn install(self, fabric: &Fabric, served: &[Served]) -> Result<Option<KubeProxy>> {
         let node = &fabric.node;
         let proxy = match self {
-            Self::KubeProxy => Some(KubeProxy::start(fabric, served)?),
+            Self::KubeProxy(mode) => Some(KubeProxy::start(fabric, mode, served)?),
             Self::IptablesLegacy | Self::IptablesNft | Self::Nftables => None,
         };
         for family in served {
             let tool = match self {
                 Self::IptablesLegacy => Tool::Legacy,
-                // Debian's kube-proxy has the tools of this one.
-                Self::IptablesNft | Self::KubeProxy => Tool::Nft,
-                Self::Nftables => {
-                    nftables::apply(node, &nftables::kube_proxy(family))?;
+                // kube-proxy has the tools of this one.
+                Self::IptablesNft | Self::KubeProxy(ProxyMode::Iptables) => Tool::Nft,
+                Self::Nftables | Self::KubeProxy(ProxyMode::Nftables) => {
+                    if proxy.is_none() {
+                        nftables::apply(node, &nftables::kube_proxy(family))?;
+                    }
                     nftables::apply(node, &nftables::portmap(family))?;
                     nftables::apply(node, &nftables::local_dns(family))?;
                     continue;

@@ -14,6 +14,7 @@ use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Echo;
 use bpf_tests::fabric::world;
 use bpf_tests::fabric::{Fabric, Netns, Place, Pod, Spec};
+use bpf_tests::kubernetes::ProxyMode;
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -151,11 +152,12 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// Those that are tested: where all packets take the stack, rules differ in nothing of ours.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::direct(Kind::IptablesLegacy),
         Self::direct(Kind::IptablesNft),
         Self::direct(Kind::Nftables),
-        Self::direct(Kind::KubeProxy),
+        Self::direct(Kind::KubeProxy(ProxyMode::Iptables)),
+        Self::direct(Kind::KubeProxy(ProxyMode::Nftables)),
         Self::STACK,
     ];
 

@@ -46,7 +46,7 @@ pub(crate) fn pass(scene: &Scene, family: Family, transport: Transport) -> Resul
 /// last. Which that is follows from the rules, so that every pair of the three comes up.
 pub(crate) fn set_rp_filter(scene: &Scene, kind: Kind, all: u8) -> Result<()> {
     let node = &scene.fabric.node;
-    let own = (all + kind as u8) % 3;
+    let own = (all + kind.number()) % 3;
     node.sysctls(&[("ipv4/conf/all/rp_filter", &all.to_string())])?;
     for eni in [0, 1] {
         let key = format!("ipv4/conf/eth{eni}/rp_filter");

@@ -118,7 +118,7 @@ fn text(columns: &[&Column]) -> String {
     let mut second = format!("{:width$}", "case");
     for column in columns {
         // Writing to a string cannot fail.
-        let _infallible = write!(first, "  {:<18}", column.setting.name());
+        let _infallible = write!(first, "  {:<19}", column.setting.name());
         second += "  tcp4 udp4 tcp6 udp6";
     }
     let mut lines = vec![first.trim_end().to_owned(), second];

@@ -14,6 +14,9 @@ use crate::setup::Need;
 use crate::{plugin, process, setup};
 pub(crate) use recipe::Recipe;
 
+/// Names the archive of the agent's image to tests.
+pub(crate) const VARIABLE: &str = "TOWPATH_IMAGE";
+
 /// Options of `image`.
 #[derive(Args)]
 #[command(after_help = "\

@@ -1,9 +1,8 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
-mod cnitool;
+mod components;
 mod debian;
-mod kubernetes;
-mod openapi;
+mod go;
 mod requirement;
 mod runtimes;
 mod toolchain;
@@ -13,7 +12,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
-pub(crate) use kubernetes::Kubernetes;
+pub(crate) use components::{COMPONENTS, Component, components};
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.
@@ -29,8 +28,8 @@ pub(crate) enum Need {
     Managers,
     /// The emulator, and what makes an image for it.
     Vm,
-    /// The compiler of Kubernetes' programs.
-    Kubernetes,
+    /// What unpacks packages of other releases of Debian.
+    Unpack,
     /// What makes the container image.
     Image,
     /// What the container runtimes need that are unpacked and not installed.

@@ -113,9 +113,7 @@ const REQUIREMENTS: &[Requirement] = &[
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),
     tool(Need::Vm, "xz", "xz-utils"),
-    tool(Need::Kubernetes, "go", "golang-go"),
-    tool(Need::Kubernetes, "tar", "tar"),
-    tool(Need::Kubernetes, "dpkg-deb", "dpkg"),
+    tool(Need::Unpack, "dpkg-deb", "dpkg"),
     tool(Need::Image, "buildah", "buildah"),
     tool(Need::Image, "readelf", "binutils"),
     tool(Need::Image, "tar", "tar"),
@@ -132,10 +130,7 @@ const REQUIREMENTS: &[Requirement] = &[
         "/usr/share/doc/libdevmapper1.02.1",
         "libdevmapper1.02.1",
     ),
-    // cnitool is built.
-    tool(Need::Cri, "go", "golang-go"),
     tool(Need::Cri, "tar", "tar"),
-    tool(Need::Cri, "xz", "xz-utils"),
 ];
 
 /// What `needs` ask for and the machine lacks.
@@ -199,7 +194,7 @@ mod tests {
 
     #[test]
     fn every_need_has_requirements() {
-        for need in Need::ALWAYS.into_iter().chain([Need::Kubernetes]) {
+        for need in Need::ALWAYS.into_iter().chain([Need::Unpack]) {
             assert!(
                 REQUIREMENTS.iter().any(|item| item.need == need),
                 "{need:?}"

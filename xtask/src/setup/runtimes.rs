@@ -3,12 +3,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use super::{cnitool, unpacked};
+use super::unpacked;
 use crate::cache::Cache;
 use crate::console::note;
-use crate::mirror::Mirror;
 
 /// Names the folder of the container runtimes to the suite `cri` and to the benchmark.
 pub(crate) const RUNTIMES: &str = "TOWPATH_RUNTIMES";
@@ -75,19 +74,7 @@ pub(crate) fn runtimes() -> Result<PathBuf> {
             "setup: unpacking {packages} of {} into {place}",
             set.suite
         ));
-        let fetched = cache.fill(set.name, |work| {
-            let mirror = Mirror::open(set.suite, &work.join("apt"))?;
-            mirror.download_packages(set.packages, work)?;
-            unpacked::unpack(work)
-        });
-        fetched.with_context(|| format!("cannot fetch {packages} of Debian's {}", set.suite))?;
-    }
-    let place = cache.place(cnitool::NAME);
-    if !place.join(cnitool::NAME).exists() {
-        note(&format!("setup: building cnitool into {}", place.display()));
-        cache
-            .fill(cnitool::NAME, cnitool::build)
-            .context("cannot build cnitool")?;
+        unpacked::fetch(&cache, set.name, set.suite, set.packages)?;
     }
     Ok(cache.place(""))
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::cache::Cache;
 use crate::console::note;
+use crate::mirror::Mirror;
 use crate::process;
 
 /// Debian's package of NetworkManager.
@@ -42,8 +43,21 @@ pub(super) fn ensure_network_manager() -> Result<()> {
     })
 }
 
+/// Fetches packages of one of Debian's releases and unpacks them into a folder of the cache.
+pub(super) fn fetch(cache: &Cache, name: &str, suite: &str, packages: &[&str]) -> Result<()> {
+    let fetched = cache.fill(name, |work| download(suite, packages, work));
+    fetched.with_context(|| format!("cannot fetch {} of Debian's {suite}", packages.join(" ")))
+}
+
+/// Fetches packages of one of Debian's releases into a folder, and unpacks them into `result` there.
+pub(super) fn download(suite: &str, packages: &[&str], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder.join("result"))?;
+    Mirror::open(suite, &folder.join("apt"))?.download_packages(packages, folder)?;
+    unpack(folder)
+}
+
 /// Unpacks the packages that lie in a folder into `result` there.
-pub(super) fn unpack(work: &Path) -> Result<()> {
+fn unpack(work: &Path) -> Result<()> {
     for file in fs::read_dir(work)? {
         let path = file?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {

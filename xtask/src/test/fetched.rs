@@ -1,19 +1,17 @@
-//! What suites run beside test programs, and how those find it.
+//! What suites run beside test programs, and the variables by which those find it.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
 use super::Suite;
-use crate::setup::{self, Kubernetes};
+use crate::image;
+use crate::setup::{self, Component};
 
 /// Something that is fetched or built for suites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
-    ApiServer,
-    Kubectl,
-    Kubelet,
-    KubeProxy,
+    Components,
     Runtimes,
     Image,
 }
@@ -22,33 +20,30 @@ impl Item {
     /// The variable that names it to test programs.
     fn variable(self) -> &'static str {
         match self {
-            Self::ApiServer => "TOWPATH_API_SERVER",
-            Self::Kubectl => "TOWPATH_KUBECTL",
-            Self::Kubelet => "TOWPATH_KUBELET",
-            Self::KubeProxy => "TOWPATH_KUBE_PROXY",
+            Self::Components => setup::COMPONENTS,
             Self::Runtimes => setup::RUNTIMES,
-            Self::Image => "TOWPATH_IMAGE",
+            Self::Image => image::VARIABLE,
         }
     }
 
     fn is_for(self, suite: Suite) -> bool {
         match self {
-            Self::ApiServer | Self::Kubectl | Self::Kubelet | Self::Image => suite == Suite::Api,
-            Self::KubeProxy => matches!(suite, Suite::Services | Suite::Api),
-            Self::Runtimes => matches!(suite, Suite::Cri | Suite::Api),
+            Self::Components => !components_of(suite).is_empty(),
+            Self::Runtimes => matches!(suite, Suite::Cluster | Suite::Cri),
+            Self::Image => suite == Suite::Cluster,
         }
     }
 }
 
-/// How what is none of ours is found.
-type Fetch = fn(&mut Kubernetes) -> Result<PathBuf>;
-const FETCHED: [(Item, Fetch); 5] = [
-    (Item::ApiServer, Kubernetes::api_server),
-    (Item::Kubectl, Kubernetes::kubectl),
-    (Item::Kubelet, Kubernetes::kubelet),
-    (Item::KubeProxy, Kubernetes::kube_proxy),
-    (Item::Runtimes, |_| setup::runtimes()),
-];
+/// The components that a suite runs.
+fn components_of(suite: Suite) -> &'static [Component] {
+    match suite {
+        Suite::Services | Suite::Api => &[Component::Kubernetes, Component::Debian],
+        Suite::Cluster => &[Component::Kubernetes, Component::CoreDns, Component::Debian],
+        Suite::Cri => &[Component::Cnitool],
+        Suite::Unit | Suite::Bpf | Suite::Netns | Suite::Masq | Suite::Vm => &[],
+    }
+}
 
 /// Where everything is.
 pub(super) struct Fetched(Vec<(Item, PathBuf)>);
@@ -56,12 +51,19 @@ pub(super) struct Fetched(Vec<(Item, PathBuf)>);
 impl Fetched {
     /// Finds, fetches or builds what suites need.
     pub(super) fn of(suites: &[Suite]) -> Result<Self> {
-        let mut kubernetes = Kubernetes::default();
         let mut found = Vec::new();
-        for (item, fetch) in FETCHED {
-            if suites.iter().any(|suite| item.is_for(*suite)) {
-                found.push((item, fetch(&mut kubernetes)?));
+        let needs = |item: Item| suites.iter().any(|suite| item.is_for(*suite));
+        if needs(Item::Components) {
+            let mut wanted: Vec<Component> = Vec::new();
+            for component in suites.iter().flat_map(|suite| components_of(*suite)) {
+                if !wanted.contains(component) {
+                    wanted.push(*component);
+                }
             }
+            found.push((Item::Components, setup::components(&wanted)?));
+        }
+        if needs(Item::Runtimes) {
+            found.push((Item::Runtimes, setup::runtimes()?));
         }
         Ok(Self(found))
     }

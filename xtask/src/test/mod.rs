@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if suites.contains(&Suite::Netns) {
         needs.push(Need::Managers);
     }
-    if suites.contains(&Suite::Cri) || suites.contains(&Suite::Api) {
+    if suites.contains(&Suite::Cri) || suites.contains(&Suite::Cluster) {
         needs.push(Need::Cri);
     }
     if suites.contains(&Suite::Vm) {
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Vec::new()
     };
     let executables = build(&metadata)?;
-    if suites.contains(&Suite::Api) {
+    if suites.contains(&Suite::Cluster) {
         fetched.add_image(image::for_tests(&executables, &metadata)?);
     }
     note(&format!("test: built in {:.1} minutes", minutes(started)));
@@ -148,7 +148,7 @@ fn run_suite(
             counts
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Services | Suite::Api | Suite::Cri => {
+        Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
             runner.with_files(fetched.of_suite(suite)).run(executables)
         }
         Suite::Vm => run_vm(executables),

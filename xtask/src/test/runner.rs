@@ -74,7 +74,12 @@ impl<'a> Runner<'a> {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
         match self.suite {
-            Suite::Netns | Suite::Masq | Suite::Services | Suite::Api | Suite::Cri
+            Suite::Netns
+            | Suite::Masq
+            | Suite::Services
+            | Suite::Api
+            | Suite::Cluster
+            | Suite::Cri
                 if !self.arguments.iter().any(told) =>
             {
                 &["--show-output"]
@@ -83,6 +88,7 @@ impl<'a> Runner<'a> {
             | Suite::Masq
             | Suite::Services
             | Suite::Api
+            | Suite::Cluster
             | Suite::Cri
             | Suite::Unit
             | Suite::Bpf

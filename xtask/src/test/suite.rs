@@ -22,6 +22,8 @@ pub(crate) enum Suite {
     Services,
     /// The agent beside a real API server of Kubernetes.
     Api,
+    /// Nodes with kubelets, in a whole cluster of Kubernetes.
+    Cluster,
     /// Pods that container runtimes make, with the agent and the plugin.
     Cri,
     /// The programs and the agent on other kernels, in virtual machines.
@@ -63,6 +65,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
     ("bpf-tests", "test", "kubernetes", Suite::Api),
+    ("bpf-tests", "test", "cluster", Suite::Cluster),
     ("bpf-tests", "test", "cri", Suite::Cri),
     ("bpf-tests", "test", "smoke", Suite::Netns),
     ("bpf-tests", "test", "guest*", Suite::Vm),
@@ -81,13 +84,14 @@ const MASQ: [&str; 5] = [
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Unit,
         Self::Bpf,
         Self::Netns,
         Self::Masq,
         Self::Services,
         Self::Api,
+        Self::Cluster,
         Self::Cri,
         Self::Vm,
     ];
@@ -112,7 +116,13 @@ impl Suite {
         match self {
             Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
             Self::Masq => Some(MASQ.to_vec()),
-            Self::Unit | Self::Bpf | Self::Services | Self::Api | Self::Cri | Self::Vm => None,
+            Self::Unit
+            | Self::Bpf
+            | Self::Services
+            | Self::Api
+            | Self::Cluster
+            | Self::Cri
+            | Self::Vm => None,
         }
     }
 
@@ -139,6 +149,7 @@ impl Suite {
             | Self::Masq
             | Self::Services
             | Self::Api
+            | Self::Cluster
             | Self::Cri
             | Self::Vm => true,
         }
@@ -154,6 +165,7 @@ impl fmt::Display for Suite {
             Self::Masq => "masq",
             Self::Services => "services",
             Self::Api => "api",
+            Self::Cluster => "cluster",
             Self::Cri => "cri",
             Self::Vm => "vm",
         })
