@@ -46,5 +46,6 @@ pub mod world;
 pub use netns::Netns;
 pub use node::Fabric;
 pub use pod::{POD_INTERFACE, Place, Pod};
+pub use service::Client;
 pub use spec::Spec;
 pub use vpc::{MTU_JUMBO, Vpc};

@@ -1,11 +1,31 @@
-//! Service NAT on a node, by one rule of nftables each, as kube-proxy has it.
+//! Service NAT on a node, by rules of nftables like those of kube-proxy.
 
 use std::net::SocketAddr;
 
 use anyhow::Result;
 use towpath::intent::Family;
 
-use super::Fabric;
+use super::{Fabric, command};
+
+/// Marks what kube-proxy masquerades.
+const MARK: &str = "meta mark set meta mark or 0x4000";
+/// Masquerades what has that mark, as kube-proxy does.
+const MASQUERADE: &str = "
+    add chain inet services post { type nat hook postrouting priority srcnat ; }
+    flush chain inet services post
+    add rule inet services post meta mark and 0x4000 == 0 return
+    add rule inet services post meta mark set meta mark xor 0x4000
+    add rule inet services post masquerade fully-random
+";
+
+/// Which client a server sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// The one that asked.
+    Kept,
+    /// The node, as kube-proxy has it for node ports of policy `Cluster`.
+    Masqueraded,
+}
 
 impl Fabric {
     /// Has what goes to an address and port, by TCP or UDP, go to a server instead. Of several rules
@@ -14,22 +34,34 @@ impl Fabric {
     /// # Errors
     /// When nftables refuses.
     pub fn serve(&self, asked: SocketAddr, server: SocketAddr) -> Result<()> {
+        self.serve_as(asked, server, Client::Kept)
+    }
+
+    /// As [`Self::serve`], with the client that the server is to see.
+    ///
+    /// # Errors
+    /// When nftables refuses.
+    pub fn serve_as(&self, asked: SocketAddr, server: SocketAddr, client: Client) -> Result<()> {
         let family = match Family::of(asked.ip()) {
             Family::V4 => "ip",
             Family::V6 => "ip6",
         };
-        for line in [
-            "add table inet services".to_owned(),
-            "add chain inet services pre { type nat hook prerouting priority dstnat ; }".to_owned(),
-            format!(
-                "insert rule inet services pre {family} daddr {} meta l4proto {{ tcp, udp }} \
-                 th dport {} dnat {family} to {server}",
-                asked.ip(),
-                asked.port()
-            ),
-        ] {
-            self.node.run(&format!("nft {line}"))?;
-        }
+        let (mark, masquerade) = match client {
+            Client::Kept => ("", ""),
+            Client::Masqueraded => (MARK, MASQUERADE),
+        };
+        // One run of nft: an emulated machine takes a while for each.
+        let rules = format!(
+            "add table inet services
+             add chain inet services pre {{ type nat hook prerouting priority dstnat ; }}
+             {masquerade}
+             insert rule inet services pre {family} daddr {} meta l4proto {{ tcp, udp }} \
+                th dport {} {mark} dnat {family} to {server}
+            ",
+            asked.ip(),
+            asked.port()
+        );
+        command::run_with_input(self.node.command("nft").args(["-f", "-"]), &rules)?;
         Ok(())
     }
 }
