@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::kernel::Kernel;
+use super::kernel::{Depth, Kernel};
 use crate::artifacts::{Executable, Target};
 use crate::test::Suite;
 
@@ -12,8 +12,8 @@ use crate::test::Suite;
 struct Choice {
     package: &'static str,
     name: &'static str,
-    /// Whether it runs on every kernel, and not on the oldest and the newest alone.
-    everywhere: bool,
+    /// The least depth of the kernels that it runs on.
+    from: Depth,
     /// Parts of tests' names; without any, all run.
     tests: &'static [&'static str],
     /// More of them, for kernels with TCX.
@@ -22,15 +22,13 @@ struct Choice {
     without_tcx: &'static [&'static str],
 }
 
-/// Every branch of the programs on each kernel. On the oldest and the newest also attaching, flows
-/// and the reaper, one round of real packets, and what needs a module that machines lack: an
-/// emulated machine takes a minute for these. Tests of what is the same on every kernel are left to
-/// the other suites.
+/// Every branch of the programs on each kernel, and more as its depth says: an emulated machine
+/// takes minutes for all. Tests of what is the same on every kernel are left to the other suites.
 const CHOICES: [Choice; 5] = [
     Choice {
         package: "bpf-tests",
         name: "programs",
-        everywhere: true,
+        from: Depth::Programs,
         tests: &[
             "from_endpoint::",
             "from_network::",
@@ -44,7 +42,7 @@ const CHOICES: [Choice; 5] = [
     Choice {
         package: "towpath",
         name: "bpf",
-        everywhere: false,
+        from: Depth::Packets,
         // Each load takes many seconds there.
         tests: &["lifecycle::a_restart"],
         with_tcx: &["tcx::programs_of_others"],
@@ -57,7 +55,7 @@ const CHOICES: [Choice; 5] = [
     Choice {
         package: "bpf-tests",
         name: "programs_load",
-        everywhere: false,
+        from: Depth::Thorough,
         tests: &["displaced::echo", "sweeps::flows_go"],
         with_tcx: &[],
         without_tcx: &[],
@@ -65,7 +63,7 @@ const CHOICES: [Choice; 5] = [
     Choice {
         package: "bpf-tests",
         name: "smoke",
-        everywhere: false,
+        from: Depth::Packets,
         tests: &[],
         with_tcx: &[],
         without_tcx: &[],
@@ -73,7 +71,7 @@ const CHOICES: [Choice; 5] = [
     Choice {
         package: "bpf-tests",
         name: "guest",
-        everywhere: false,
+        from: Depth::Thorough,
         tests: &[],
         with_tcx: &[],
         without_tcx: &[],
@@ -93,7 +91,7 @@ impl Program {
     /// The line of a guest's script that runs the program; none on a kernel that it is not for.
     pub(super) fn line(&self, kernel: &Kernel) -> Option<String> {
         let choice = self.choice;
-        if !choice.everywhere && !kernel.thorough {
+        if kernel.depth < choice.from {
             return None;
         }
         let more = if kernel.tcx {
@@ -158,7 +156,7 @@ fn check_all_chosen(executables: &[Executable]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Executable, Target, check_all_chosen, programs};
+    use super::{CHOICES, Executable, Target, check_all_chosen, programs};
     use crate::vm::kernel::KERNELS;
 
     fn built(package: &str, name: &str) -> Executable {
@@ -182,21 +180,35 @@ mod tests {
         assert!(error.to_string().ends_with(": guest_other"), "{error}");
     }
 
+    /// The lines of a kernel's script, each with its program's name.
+    fn lines(kernel: &str) -> Vec<(&'static str, String)> {
+        let kernel = KERNELS.iter().find(|other| other.name == kernel).unwrap();
+        let built = CHOICES.map(|choice| built(choice.package, choice.name));
+        let programs = programs(&built).unwrap();
+        let lines = programs
+            .iter()
+            .filter_map(|program| Some((program.choice.name, program.line(kernel)?)));
+        lines.collect()
+    }
+
     #[test]
-    fn every_kernel_has_the_program_tests_and_the_first_and_the_last_have_all() {
-        let all = super::CHOICES.map(|choice| built(choice.package, choice.name));
-        let programs = programs(&all).unwrap();
-        let lines = KERNELS.iter().map(|kernel| {
-            let lines = programs.iter().filter_map(|program| program.line(kernel));
-            lines.collect::<Vec<_>>()
-        });
-        let lines: Vec<_> = lines.collect();
-        let [first, .., last] = lines.as_slice() else {
-            panic!("{} kernels", lines.len());
-        };
-        assert_eq!([first.len(), last.len()], [programs.len(); 2]);
-        for lines in &lines {
-            assert!(lines[0].contains("'/x/programs' from_endpoint::"));
+    fn a_kernel_has_the_tests_of_its_depth() {
+        let names =
+            |kernel| -> Vec<_> { lines(kernel).into_iter().map(|(name, _)| name).collect() };
+        for kernel in ["5.10", "6.12", "newest"] {
+            assert_eq!(names(kernel), CHOICES.map(|choice| choice.name), "{kernel}");
+        }
+        assert_eq!(names("6.1"), ["programs", "bpf", "smoke"]);
+        assert_eq!(names("6.18"), ["programs"]);
+    }
+
+    #[test]
+    fn a_kernel_has_the_tests_of_its_attachment() {
+        for (kernel, attachment) in [("5.10", "clsact::"), ("6.1", "clsact::"), ("6.12", "tcx::")] {
+            let lines = lines(kernel);
+            let (_, line) = lines.iter().find(|(name, _)| *name == "bpf").unwrap();
+            let expected = format!("'/x/bpf' lifecycle::a_restart {attachment}");
+            assert!(line.contains(&expected), "{line}");
         }
     }
 }

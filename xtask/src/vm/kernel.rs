@@ -22,32 +22,44 @@ pub(super) struct Kernel {
     package: &'static str,
     /// Whether it has TCX, which came with 6.6.
     pub(super) tcx: bool,
-    /// Whether more than the program tests run on it.
-    pub(super) thorough: bool,
+    /// How much runs on it.
+    pub(super) depth: Depth,
 }
 
-/// The oldest kernel that we run on, the long-term ones that Debian has, and its newest.
+/// How much runs on a kernel; each depth has the tests of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Depth {
+    /// The programs, by the kernel's test run.
+    Programs,
+    /// Attaching, and real packets: routing, masquerade, services.
+    Packets,
+    /// Displaced flows, the reaper, and what needs a module that machines lack.
+    Thorough,
+}
+
+/// The oldest kernel that we run on, the long-term ones that Debian has, and its newest. Packets
+/// flow on all but the one that development machines run: the other suites have it.
 pub(super) const KERNELS: &[Kernel] = &[
     Kernel {
         name: "5.10",
         suite: "bullseye-security",
         package: "linux-image-cloud-amd64",
         tcx: false,
-        thorough: true,
+        depth: Depth::Thorough,
     },
     Kernel {
         name: "6.1",
         suite: "bookworm-security",
         package: "linux-image-cloud-amd64",
         tcx: false,
-        thorough: false,
+        depth: Depth::Packets,
     },
     Kernel {
         name: "6.12",
         suite: "bookworm-security",
         package: "linux-image-6.12-cloud-amd64",
         tcx: true,
-        thorough: false,
+        depth: Depth::Thorough,
     },
     // Its last version there: what follows has other packages, and this one stays.
     Kernel {
@@ -55,14 +67,14 @@ pub(super) const KERNELS: &[Kernel] = &[
         suite: "trixie-backports",
         package: "linux-image-6.18.15+deb13-cloud-amd64",
         tcx: true,
-        thorough: false,
+        depth: Depth::Programs,
     },
     Kernel {
         name: "newest",
         suite: "trixie-backports",
         package: "linux-image-cloud-amd64",
         tcx: true,
-        thorough: true,
+        depth: Depth::Thorough,
     },
 ];
 

@@ -114,7 +114,7 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
 /// emulator what it takes to keep several in step. Those that have the most to do come first.
 fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Option<Console>>> {
     let mut open: Vec<usize> = (0..KERNELS.len()).collect();
-    open.sort_by_key(|number| KERNELS.get(*number).is_some_and(|kernel| kernel.thorough));
+    open.sort_by_key(|number| KERNELS.get(*number).map(|kernel| kernel.depth));
     let open = Mutex::new(open);
     let (sender, results) = mpsc::channel();
     let processors = thread::available_parallelism().context("how many processors are there?")?;
