@@ -16,7 +16,7 @@ use super::private::{self, Shared};
 use super::runtimes::{self, Containerd, Plugins};
 use super::{IMAGE, Image};
 use crate::fabric::eventually::eventually;
-use crate::fabric::{Fabric, command};
+use crate::fabric::{Fabric, Netns, command, reboot, record};
 
 /// How long containerd may take to start, and to know its image.
 const START: Duration = Duration::from_secs(30);
@@ -42,7 +42,8 @@ pub struct Bed {
     pub cri: Cri,
     shared: Shared,
     folder: PathBuf,
-    child: Child,
+    node: Netns,
+    child: Option<Child>,
     programs: PathBuf,
 }
 
@@ -109,57 +110,91 @@ impl Bed {
         let config = folder.join("config.toml");
         let own_namespaces = !shared.covers(Path::new(NAMESPACES));
         fs::write(&config, configuration(&folder, own_namespaces, handlers)?)?;
-        let programs = setup.containerd.folder()?;
+        let mut bed = Self {
+            cri: Cri::new(&folder.join("socket"), &fabric.cgroup())?,
+            shared,
+            folder,
+            node: Netns::foreign(&fabric.node.path())?,
+            child: None,
+            programs: setup.containerd.folder()?,
+        };
+        bed.resume()?;
+        bed.import(&Image::busybox().write(&bed.folder.join("image"))?)?;
+        let known = eventually(START, IMAGE, || bed.cri.has_image());
+        known.map(drop).with_context(|| bed.log())?;
+        Ok(bed)
+    }
+
+    /// Ends it, as a crash does; pods go on.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
+    }
+
+    /// Starts it again with what it has on disk, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not start: its log.
+    pub fn resume(&mut self) -> Result<()> {
+        self.stop();
         let path = std::env::var("PATH").unwrap_or_default();
         let path = format!(
             "{}:{}:{path}",
-            programs.display(),
+            self.programs.display(),
             runtimes::runc()?.display()
         );
         let log = File::options()
             .create(true)
             .append(true)
-            .open(folder.join("log"))?;
-        let mut start = fabric
-            .node
-            .command(&programs.join("containerd").to_string_lossy());
+            .open(self.folder.join("log"))?;
+        let program = self.programs.join("containerd");
+        let mut start = self.node.command(&program.to_string_lossy());
         start
             .arg("--config")
-            .arg(&config)
+            .arg(self.folder.join("config.toml"))
             .env("PATH", path)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             // The terminal's Ctrl-C is for who owns the fabric.
             .process_group(0);
-        let child = private::spawn(&shared, &mut start)?;
-        let mut bed = Self {
-            cri: Cri::new(&folder.join("socket"), &fabric.cgroup())?,
-            shared,
-            folder,
-            child,
-            programs,
-        };
-        bed.make_ready()?;
-        Ok(bed)
-    }
-
-    fn make_ready(&mut self) -> Result<()> {
-        let mut ended = None;
+        let child = self.child.insert(private::spawn(&self.shared, &mut start)?);
+        let (mut ended, cri) = (None, &self.cri);
         let started = eventually(START, "containerd answers", || {
-            ended = self.child.try_wait()?;
+            ended = child.try_wait()?;
             if ended.is_some() {
                 return Ok(());
             }
-            self.cri.network_ready().map(drop)
+            cri.network_ready().map(drop)
         });
         started.map(drop).with_context(|| self.log())?;
         if let Some(status) = ended {
             bail!("containerd ended with {status}: {}", self.log());
         }
-        self.import(&Image::busybox().write(&self.folder.join("image"))?)?;
-        let known = eventually(START, IMAGE, || self.cri.has_image());
-        known.map(drop).with_context(|| self.log())
+        Ok(())
+    }
+
+    /// Loses what a reboot of the machine loses; the processes of pods are gone already. What lies on
+    /// disk stays.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn reboot(&mut self) -> Result<()> {
+        self.stop();
+        let lost = [
+            "state",
+            "run-containerd",
+            "run-cni",
+            "netns",
+            "kubelet/pods",
+            "runc",
+        ];
+        let [state, containerd, cni, netns, pods, runc] = lost.map(|name| self.folder.join(name));
+        // The kubelet's volumes were mounts; their folders stay.
+        record::unmount_inside(&pods)?;
+        reboot::empty(&[&state, &containerd, &cni, &netns, &runc])
     }
 
     /// Gives it the images of an archive.
@@ -245,8 +280,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ended = self.child.kill().and_then(|()| self.child.wait());
+        self.stop();
     }
 }
 

@@ -84,7 +84,8 @@ pub(crate) fn spawn(shared: &Shared, command: &mut Command) -> Result<Child> {
                 Some(instead),
                 place,
                 None::<&str>,
-                MsFlags::MS_BIND,
+                // Network namespaces of pods are mounted there where an earlier program made them.
+                MsFlags::MS_BIND | MsFlags::MS_REC,
                 None::<&str>,
             );
             bound.with_context(|| format!("cannot mount over {}", place.display()))?;

@@ -32,6 +32,7 @@ mod outside;
 mod places;
 mod pod;
 pub mod program;
+pub(crate) mod reboot;
 pub mod record;
 pub mod room;
 mod seen;

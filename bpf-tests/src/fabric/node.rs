@@ -126,7 +126,7 @@ impl Fabric {
     }
 
     /// What the host's own network manager does: addresses and default routes of the primary.
-    fn configure_primary(&self) -> Result<()> {
+    pub(super) fn configure_primary(&self) -> Result<()> {
         let primary = self.eni(0)?;
         let device = primary.device();
         let (v4, gateway) = (primary.own_address(Family::V4), primary.gateway_v4());

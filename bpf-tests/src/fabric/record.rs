@@ -191,12 +191,21 @@ fn remove(id: &str) -> Result<()> {
 
 /// Unmounts what is mounted in a folder and its folders: a bpffs, and what a container runtime has.
 fn unmount_below(folder: &Path) -> Result<()> {
+    unmount(|point| point.starts_with(folder))
+}
+
+/// The same but for what is mounted at the folder itself.
+pub(crate) fn unmount_inside(folder: &Path) -> Result<()> {
+    unmount(|point| point.starts_with(folder) && point != folder)
+}
+
+fn unmount(is_wanted: impl Fn(&Path) -> bool) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let points = mounts
         .lines()
         .filter_map(|line| line.split_whitespace().nth(1))
         .map(Path::new)
-        .filter(|point| point.starts_with(folder));
+        .filter(|point| is_wanted(point));
     // What was mounted last lies on top, or below another one.
     for point in points.collect::<Vec<_>>().into_iter().rev() {
         umount2(point, MntFlags::MNT_DETACH)

@@ -33,6 +33,18 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("Node", "/api/v1", "nodes", false),
     ("Pod", "/api/v1", "pods", true),
     ("ServiceAccount", "/api/v1", "serviceaccounts", true),
+    (
+        "ValidatingAdmissionPolicy",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicies",
+        false,
+    ),
+    (
+        "ValidatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+        false,
+    ),
 ];
 
 /// The folder of the manifests.

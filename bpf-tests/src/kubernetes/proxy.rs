@@ -8,6 +8,7 @@ mod rules;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -51,6 +52,8 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     noted: Mutex<Vec<Noted>>,
     watches: watch::Sender<Watches>,
+    /// Whether the server is to refuse fields that it does not know.
+    is_strict: AtomicBool,
 }
 
 /// The proxy, on a thread of its own in the namespace. Dropping it ends every connection.
@@ -103,6 +106,11 @@ impl Proxy {
     /// Has a rule catch requests from now on. The rule that was made last counts most.
     pub fn rule(&self, rule: Rule) {
         locked(&self.shared.rules).insert(0, rule);
+    }
+
+    /// Has the server refuse every write with a field that it does not know, or that comes twice.
+    pub fn be_strict(&self) {
+        self.shared.is_strict.store(true, Ordering::Relaxed);
     }
 
     /// Takes all rules back. Requests that are held stay so.
@@ -204,6 +212,7 @@ async fn serve(
         rules: Mutex::default(),
         noted: Mutex::default(),
         watches: watch::Sender::default(),
+        is_strict: AtomicBool::new(false),
     });
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;

@@ -21,6 +21,8 @@ const STORE: &str = "http://127.0.0.1:2379";
 const STORE_PEER: &str = "http://127.0.0.1:2380";
 /// Where the API server serves.
 const PORT: u16 = 6443;
+/// An address that nobody has (RFC 5737).
+const UNUSED: &str = "192.0.2.1";
 /// The service CIDR of a cluster that needs no other.
 const SERVICES: &str = "10.96.0.0/16";
 
@@ -182,10 +184,15 @@ impl ApiServer {
             .args(["--secure-port", &PORT.to_string()])
             .args(["--service-cluster-ip-range", &self.spec.services])
             .args(["--service-account-issuer", "https://kubernetes.default.svc"])
-            .args(["--allow-privileged=true", "--kubelet-preferred-address-types=InternalIP"]);
+            .args([
+                "--allow-privileged=true",
+                "--kubelet-preferred-address-types=InternalIP",
+            ]);
         if self.spec.address.is_loopback() {
-            // No pod reaches it.
-            command.args(["--endpoint-reconciler-type", "none"]);
+            // No pod reaches it. It wants an address to advertise, which goes nowhere then.
+            command
+                .args(["--endpoint-reconciler-type", "none"])
+                .args(["--advertise-address", UNUSED]);
         } else {
             command.args(["--advertise-address", &address]);
         }
@@ -247,10 +254,19 @@ impl ApiServer {
     /// # Errors
     /// When the account does not exist.
     pub fn token_of(&self, namespace: &str, account: &str) -> Result<String> {
+        self.token_bound_to(namespace, account, &Value::Null)
+    }
+
+    /// A token of a service account that is good for as long as an object is there. One of a pod says
+    /// which node the pod is on.
+    ///
+    /// # Errors
+    /// When the account or the object does not exist.
+    pub fn token_bound_to(&self, namespace: &str, account: &str, object: &Value) -> Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let request = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600}
+            "spec": {"expirationSeconds": 3600, "boundObjectRef": object}
         });
         let answer = self.admin().post(&path, &request)?.expect(201)?;
         let token = answer["status"]["token"].as_str();

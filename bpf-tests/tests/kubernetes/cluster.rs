@@ -2,7 +2,7 @@
 //! would write, written by the test.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     pub(crate) fabric: Fabric,
     pub(crate) token: String,
     pub(crate) metadata: MetadataService,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Cluster {
@@ -91,13 +91,18 @@ impl Cluster {
             fabric,
             token,
             metadata,
-            _folder: folder,
+            folder,
         })
     }
 
     /// Starts the agent, or starts it anew.
     pub(crate) fn start(&mut self) -> Result<()> {
         self.fabric.agent.start(&self.fabric.node, &[])
+    }
+
+    /// The folder of the API server's files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The proxy.

@@ -1,6 +1,7 @@
 //! What the agent tells in the cluster: why a pod has no address, which policies nobody may enforce.
 
 use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::Kubectl;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON};
@@ -48,7 +49,13 @@ fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
     let again = event_is(&cluster, "blue", |event| event["count"] == 4);
     assert_eq!(again["metadata"]["uid"], event["metadata"]["uid"]);
     assert_eq!(again["firstTimestamp"], event["firstTimestamp"]);
-    // Newer clients see the same by the other API.
+    // kubectl and the newer API show the same.
+    let kubectl = Kubectl::new(&cluster.server, &cluster.fabric.node, cluster.folder()).unwrap();
+    let shown = kubectl.succeed(&["events", "--namespace", "blue"]).unwrap();
+    assert!(
+        shown.contains("PoolUnknown") && shown.contains("Pod/web"),
+        "{shown}"
+    );
     let newer = cluster
         .server
         .admin()

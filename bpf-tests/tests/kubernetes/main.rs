@@ -5,6 +5,7 @@
     reason = "a test ends where something unexpected happens"
 )]
 
+mod admission;
 mod agent;
 mod arrival;
 mod clock;
@@ -16,10 +17,11 @@ mod instance;
 mod kills;
 mod load;
 mod manifests;
-mod node;
 mod operator;
 mod plain;
 mod privileges;
 mod resources;
 mod scene;
 mod services;
+mod store;
+mod strict;

@@ -10,6 +10,7 @@ use towpath::config::Config;
 use crate::scene::Place;
 
 const BASE: &str = "kubernetes/base";
+const ADMISSION: &str = "kubernetes/admission";
 /// What follows a name that kubectl has made.
 const OVERLAYS: [&str; 4] = ["beside-cilium-operator", "privileged", "removal", "stack"];
 
@@ -144,7 +145,7 @@ fn kubectl_applies_them_and_again_changes_nothing() {
     let place = Place::create();
     let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
     let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
-    for folder in folders() {
+    for folder in folders().into_iter().chain([deploy().join(ADMISSION)]) {
         let path = folder.to_str().unwrap();
         let objects = kubectl.build(&folder).unwrap();
         kubectl.succeed(&["apply", "-k", path]).unwrap();
@@ -185,12 +186,7 @@ fn a_custom_resource_that_is_there_stays_as_it_is() {
 
     let folder = deploy().join("crds");
     let folder = folder.to_str().unwrap();
-    let known = kubectl.run(&["create", "-k", folder]).unwrap();
-    // This server is older than what the definitions say of changes.
-    assert!(known.text.contains("--validate=false"), "{}", known.text);
-    let done = kubectl
-        .run(&["create", "--validate=false", "-k", folder])
-        .unwrap();
+    let done = kubectl.run(&["create", "-k", folder]).unwrap();
     assert!(!done.success, "{}", done.text);
     assert!(done.text.contains("AlreadyExists"), "{}", done.text);
     let made = "customresourcedefinition.apiextensions.k8s.io/ciliumpodippools.cilium.io created";

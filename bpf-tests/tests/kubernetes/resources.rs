@@ -33,21 +33,6 @@ fn bare(mut document: Value) -> Value {
     document
 }
 
-/// A document as Cilium writes it, without fields that are empty texts. (This server's validation calls
-/// such a text null.)
-fn without_empty(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let fields = fields.into_iter().filter(|(_, value)| value != "");
-            fields
-                .map(|(key, value)| (key, without_empty(value)))
-                .collect()
-        }
-        Value::Array(items) => items.into_iter().map(without_empty).collect(),
-        other => other,
-    }
-}
-
 #[test]
 fn documents_of_both_generations_come_back_as_they_were_written() {
     let place = Place::create();
@@ -60,7 +45,7 @@ fn documents_of_both_generations_come_back_as_they_were_written() {
         written["spec"]["encryption"] = json!({"key": 3});
         written["spec"]["azure"] = json!({"interface-name": "eth1"});
         written["spec"]["ipam"]["of-a-later-release"] = json!({"a": [1, 2]});
-        let written = bare(without_empty(written));
+        let written = bare(written);
         let made = admin.post(NODES, &written).unwrap().expect(201).unwrap();
         // Its status is written apart, and only so.
         assert_eq!(made["status"], Value::Null, "{what}");
@@ -156,4 +141,41 @@ fn who_has_no_rights_gets_none_and_a_restart_keeps_everything() {
     server.admin().get(&path).unwrap().expect(200).unwrap();
     // Tokens are good for as long as the key is the same.
     assert_eq!(server.with_token(&token).get(NODES).unwrap().code, 403);
+}
+
+#[test]
+fn what_a_pool_may_not_change_is_refused_by_the_servers_own_rules() {
+    let place = Place::create();
+    let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
+    server.make_crds().unwrap();
+    let admin = server.admin();
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "metadata": {"name": "blue"},
+        "spec": {
+            "ipv4": {"cidrs": ["10.20.0.0/16"], "maskSize": 24},
+            "ipv6": {"cidrs": ["fd00:20::/64"], "maskSize": 96}
+        }
+    });
+    admin.post(POOLS, &pool).unwrap().expect(201).unwrap();
+    let path = format!("{POOLS}/blue");
+    for (spec, field) in [
+        (json!({"ipv4": {"maskSize": 26}}), "spec.ipv4.maskSize"),
+        (json!({"ipv6": {"maskSize": 112}}), "spec.ipv6.maskSize"),
+        (json!({"allowFirstIP": true}), "spec.allowFirstIP"),
+        (json!({"allowLastIP": true}), "spec.allowLastIP"),
+    ] {
+        let answer = admin.merge(&path, &json!({"spec": spec})).unwrap();
+        assert_eq!(answer.code, 422, "{answer}");
+        let message = answer.body["message"].as_str().unwrap();
+        let expected = format!("{field}: Invalid value: ");
+        assert!(message.contains(&expected), "{message}");
+        assert!(message.contains("cannot be changed"), "{message}");
+    }
+    // More addresses and other pods are no such change.
+    let more = json!({"spec": {
+        "ipv4": {"cidrs": ["10.20.0.0/16", "10.21.0.0/16"]},
+        "podSelector": {"matchLabels": {"app": "web"}}
+    }});
+    admin.merge(&path, &more).unwrap().expect(200).unwrap();
 }

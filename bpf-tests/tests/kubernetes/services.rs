@@ -82,7 +82,20 @@ fn external_addresses_of_services_are_followed_and_an_outage_keeps_them() {
 
 #[test]
 fn a_node_that_knows_no_service_cidr_is_not_ready_and_says_what_to_set() {
-    let mut cluster = Cluster::create_with(&json!({"services": {"cidrs": []}})).unwrap();
+    let mut cluster = Cluster::prepare(true).unwrap();
+    // As a server before 1.31 answers.
+    for path in [
+        "/networking.k8s.io/v1/servicecidrs",
+        "/networking.k8s.io/v1beta1/servicecidrs",
+    ] {
+        let absent =
+            json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"});
+        let answer = Does::Answer(404, Vec::new(), absent);
+        cluster.proxy().rule(Rule::all(Kind::List(path), answer));
+    }
+    let settings = json!({"services": {"cidrs": []}});
+    cluster.fabric.agent.configure(&settings).unwrap();
+    cluster.start().unwrap();
     cluster.node().unwrap();
     cluster.operate().unwrap();
     let missing = "no service CIDR is known: the API server has no ServiceCIDR objects, and \
@@ -114,28 +127,31 @@ fn a_node_that_knows_no_service_cidr_is_not_ready_and_says_what_to_set() {
 }
 
 #[test]
-fn service_cidrs_are_those_of_the_cluster_where_it_has_them() {
-    let cluster = Cluster::prepare(true).unwrap();
-    // This API server is older than the resource: the proxy answers for it, as 1.33 does.
-    let list = json!({
-        "kind": "ServiceCIDRList", "apiVersion": "networking.k8s.io/v1",
-        "metadata": {"resourceVersion": "7"},
-        "items": [
-            {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16", "fd00:96::/108"]}},
-            {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/16"]}}
-        ]
-    });
-    let proxy = cluster.proxy();
-    let _watch = proxy.hold(Kind::WatchOf("/v1/servicecidrs"), false);
-    proxy.rule(Rule::all(
-        Kind::List("/networking.k8s.io/v1/servicecidrs"),
-        Does::Answer(200, Vec::new(), list),
-    ));
+fn service_cidrs_are_those_of_the_cluster_and_are_followed() {
+    let cluster = Cluster::prepare(false).unwrap();
     let settings = json!({"services": {"cidrs": []}});
     cluster.fabric.agent.configure(&settings).unwrap();
     let cluster = cluster.made_ready().unwrap();
-    for net in ["10.96.0.0/16", "10.97.0.0/16", "fd00:96::/108"] {
-        wait_until_known(&cluster, net, true);
-    }
+    // The server makes the first one itself, of its flag.
+    wait_until_known(&cluster, SERVICE_CIDR, true);
+    let more = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
+        "spec": {"cidrs": ["10.97.0.0/16"]}
+    });
+    let admin = cluster.server.admin();
+    let path = "/apis/networking.k8s.io/v1/servicecidrs";
+    admin.post(path, &more).unwrap().expect(201).unwrap();
+    wait_until_known(&cluster, "10.97.0.0/16", true);
+    // A service may have an address of it now.
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "more"},
+        "spec": {"clusterIP": "10.97.7.7", "ports": [{"port": 80}]}
+    });
+    let made = || admin.post(SERVICES, &service)?.expect(201);
+    eventually(SOON, "the service is made", made).unwrap();
+    admin.delete(&format!("{SERVICES}/more")).unwrap();
+    admin.delete(&format!("{path}/more")).unwrap();
+    wait_until_known(&cluster, "10.97.0.0/16", false);
+    wait_until_known(&cluster, SERVICE_CIDR, true);
     cluster.fabric.finish().unwrap();
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,8 @@ use crate::fabric::Place;
 
 /// How often a server looks whether it is to stop.
 const TICK: Duration = Duration::from_millis(10);
+/// How often a port is looked for that is free for both, TCP and UDP.
+const PORT_TRIES: u32 = 20;
 /// A connection on which nothing comes for so long is dropped.
 const IDLE: Duration = Duration::from_mins(2);
 /// Stack of a connection's thread, in bytes: a test may have thousands.
@@ -116,8 +118,7 @@ impl Echo {
         let (listener, socket) = at
             .netns
             .enter(|| {
-                let listener = TcpListener::bind((at.address, port))?;
-                let socket = UdpSocket::bind(listener.local_addr()?)?;
+                let (listener, socket) = bind_both(at.address, port)?;
                 socket.set_read_timeout(Some(TICK))?;
                 Ok((Arc::new(listener), socket))
             })
@@ -254,6 +255,23 @@ fn serve_udp(socket: &UdpSocket, manner: &Manner, stop: &AtomicBool) {
             reply.extend_from_slice(&buffer[..length]);
             // A reply that cannot be sent is missed by who waits for it.
             let _missed = socket.send_to(&reply, from);
+        }
+    }
+}
+
+/// A TCP and a UDP socket at one port; 0 stands for one that is free for both. The kernel gives one that
+/// is free for TCP: a client's UDP socket may have it.
+fn bind_both(address: IpAddr, port: u16) -> Result<(TcpListener, UdpSocket)> {
+    let mut tries = 0;
+    loop {
+        let listener = TcpListener::bind((address, port))?;
+        match UdpSocket::bind(listener.local_addr()?) {
+            Err(error)
+                if port == 0 && error.kind() == ErrorKind::AddrInUse && tries < PORT_TRIES =>
+            {
+                tries += 1;
+            }
+            socket => return Ok((listener, socket?)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Passing a request on, and its answer back.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail};
 use futures_util::{StreamExt as _, stream};
@@ -80,6 +81,11 @@ pub(super) async fn answer(shared: &Shared, request: HttpRequest<Incoming>) -> R
 async fn forward(shared: &Shared, head: request::Parts, body: Bytes) -> Result<Response<Body>> {
     let mut request = HttpRequest::from_parts(head, Body::from(body));
     request.headers_mut().remove(HOST);
+    if shared.is_strict.load(Ordering::Relaxed) && !request.method().is_safe() {
+        let uri = request.uri();
+        let separator = if uri.query().is_some() { '&' } else { '?' };
+        *request.uri_mut() = format!("{uri}{separator}fieldValidation=Strict").parse()?;
+    }
     Ok(shared.client.send(request).await?)
 }
 

@@ -1,0 +1,76 @@
+//! A stand-in for the operator: it writes the ENIs that the fabric has into each node's object, as soon
+//! as the object is there, and whenever they are missing from it.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::fabric::{Fabric, Netns};
+use crate::kubernetes::{ApiServer, Caller, User};
+
+/// How often it looks.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// The stand-in, running. Dropping it ends it.
+#[derive(Debug)]
+pub struct Operator {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A node, and what its object's status is to say.
+struct Node {
+    path: String,
+    status: Value,
+}
+
+impl Operator {
+    pub(super) fn start(server: &ApiServer, fabrics: &[&Fabric]) -> Result<Self> {
+        let netns = Netns::foreign(&server.netns().path())?;
+        let nodes = fabrics.iter().map(|fabric| Node {
+            path: format!("/apis/cilium.io/v2/ciliumnodes/{}", fabric.name()),
+            status: fabric.document()["status"].clone(),
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let (url, certificate) = (server.url(), server.certificate());
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let api = Caller::new(&netns, url, &certificate, &User::Admin.token());
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                for node in &nodes {
+                    // The server may be away, or the object: there is a next time.
+                    let _later = node.serve(&api);
+                }
+            }
+        });
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Node {
+    fn serve(&self, api: &Caller<'_>) -> Result<()> {
+        let node = api.get(&self.path)?.expect(200)?;
+        if node["status"]["eni"] == self.status["eni"] {
+            return Ok(());
+        }
+        let patch = json!({"status": self.status});
+        let status = format!("{}/status", self.path);
+        api.merge(&status, &patch)?.expect(200).map(drop)
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has been printed.
+            let _ended = thread.join();
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a cluster is to be like.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::fabric::Spec;
+use crate::fabric::layout::Addressing;
+use crate::kubernetes::ProxyMode;
+
+/// Names the archive of the agent's image.
+const IMAGE_VARIABLE: &str = "TOWPATH_IMAGE";
+
+/// What a cluster is to be like.
+#[derive(Clone, Debug)]
+pub struct ClusterSpec {
+    /// How many worker nodes it has.
+    pub workers: u8,
+    /// The rules that kube-proxy writes.
+    pub proxy: ProxyMode,
+    /// What each node is like.
+    pub fabric: Spec,
+    /// Hears what is done next.
+    pub progress: fn(&str),
+}
+
+impl ClusterSpec {
+    /// Two nodes of two ENIs, each with three prefixes: room for 40 pods and their successors.
+    #[must_use]
+    pub fn new(proxy: ProxyMode) -> Self {
+        Self {
+            workers: 2,
+            proxy,
+            fabric: Spec {
+                addressing: Addressing::SeveralPrefixes(3),
+                ..Spec::default()
+            },
+            progress: |_| (),
+        }
+    }
+
+    /// The archive of the agent's image.
+    pub(super) fn image(&self) -> Result<PathBuf> {
+        let named = std::env::var_os(IMAGE_VARIABLE);
+        named.map(PathBuf::from).with_context(|| {
+            format!("{IMAGE_VARIABLE} names no image: `cargo xtask test cluster` builds it")
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! Workloads that the controllers and the scheduler place, and the pods that they come to.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use towpath::intent::Family;
+
+use super::{Cluster, SOON, Worker};
+use crate::cri::IMAGE;
+use crate::fabric::eventually::{check, eventually};
+use crate::fabric::{Netns, Place};
+
+/// A pod that runs, as the API server has it.
+#[derive(Debug)]
+pub struct PodAt {
+    /// Its name.
+    pub name: String,
+    /// The node that it is on.
+    pub node: String,
+    /// Its addresses, one of each family that it has.
+    pub addresses: Vec<IpAddr>,
+    /// Its network namespace.
+    pub netns: Netns,
+}
+
+impl PodAt {
+    /// The pod's end of a flow.
+    ///
+    /// # Errors
+    /// When it has no address of the family.
+    pub fn at(&self, family: Family) -> Result<Place<'_>> {
+        let mut addresses = self.addresses.iter();
+        let address = addresses.find(|address| Family::of(**address) == family);
+        let address = *address.with_context(|| format!("{} has no {family:?}", self.name))?;
+        Ok(Place {
+            netns: &self.netns,
+            address,
+        })
+    }
+}
+
+/// A Deployment of pods that serve their own name over HTTP at port 8080. Its pods are spread over the
+/// nodes.
+#[must_use]
+pub fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
+    let labels = json!({"app": name});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "terminationGracePeriodSeconds": 0,
+                    "enableServiceLinks": false,
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "labelSelector": {"matchLabels": labels}
+                    }],
+                    "containers": [{
+                        "name": "web", "image": IMAGE, "imagePullPolicy": "Never",
+                        "command": ["sh", "-c", "hostname > /tmp/index.html && exec httpd -f -p 8080 -h /tmp"],
+                        "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1}
+                    }]
+                }
+            }
+        }
+    })
+}
+
+impl Cluster {
+    /// Waits for `kubectl rollout status` to say that a workload is there.
+    ///
+    /// # Errors
+    /// When it is not in time: what kubectl says, and the pods.
+    pub fn rolled_out(&self, namespace: &str, workload: &str) -> Result<()> {
+        let timeout = format!("--timeout={}s", SOON.as_secs());
+        let kubectl = self.kubectl()?;
+        let words = ["-n", namespace, "rollout", "status", workload, &timeout];
+        kubectl.succeed(&words).map(drop).with_context(|| {
+            let pods = kubectl.run(&["-n", namespace, "describe", "pods"]);
+            pods.map_or_else(|error| format!("{error:#}"), |pods| pods.text)
+        })
+    }
+
+    /// The pods of a label that run and are ready.
+    ///
+    /// # Errors
+    /// When there are not so many in time.
+    pub fn pods(&self, namespace: &str, label: &str, count: usize) -> Result<Vec<PodAt>> {
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={label}");
+        let look = || {
+            let list = self.admin().get(&path)?.expect(200)?;
+            let pods = list["items"].as_array().into_iter().flatten();
+            let pods = pods.filter(|pod| is_ready(pod)).cloned();
+            let pods: Vec<Value> = pods.collect();
+            check(pods.len() == count, || {
+                format!("{} of {count} pods of {label} are ready", pods.len())
+            })?;
+            Ok(pods)
+        };
+        let (pods, _) = eventually(SOON, label, look)?;
+        pods.iter().map(|pod| self.pod_at(namespace, pod)).collect()
+    }
+
+    fn pod_at(&self, namespace: &str, pod: &Value) -> Result<PodAt> {
+        let text = |pointer: &str| -> Result<String> {
+            let value = pod.pointer(pointer).and_then(Value::as_str);
+            Ok(value
+                .with_context(|| format!("a pod has no {pointer}"))?
+                .to_owned())
+        };
+        let (name, node) = (text("/metadata/name")?, text("/spec/nodeName")?);
+        let addresses = pod["status"]["podIPs"].as_array().into_iter().flatten();
+        let addresses = addresses
+            .filter_map(|entry| entry["ip"].as_str())
+            .map(|ip| Ok(ip.parse()?));
+        Ok(PodAt {
+            addresses: addresses.collect::<Result<_>>()?,
+            netns: self.worker(&node)?.netns_of(namespace, &name)?,
+            name,
+            node,
+        })
+    }
+
+    /// The node of a name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn worker(&self, name: &str) -> Result<&Worker> {
+        let mut workers = self.workers.iter();
+        let worker = workers.find(|worker| worker.name() == name);
+        worker.with_context(|| format!("the cluster has no node {name}"))
+    }
+}
+
+/// Whether a pod is ready, and not on its way out.
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
