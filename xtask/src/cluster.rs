@@ -1,5 +1,6 @@
 //! `cluster`: a Kubernetes cluster with Towpath on this machine, for a person.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
@@ -100,14 +101,19 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let metadata = Metadata::read()?;
     let (executables, files) = match options.verb {
         Verb::Up { .. } => build(&metadata)?,
-        Verb::Down | Verb::Status { .. } | Verb::Kubectl { .. } => {
+        Verb::Status { .. } | Verb::Kubectl { .. } => {
+            setup::ensure(&[Need::Build])?;
+            let components = setup::components(&PARTS)?;
+            let executables = artifacts::build_binaries(&metadata)?;
+            (executables, vec![(setup::COMPONENTS, components)])
+        }
+        Verb::Down => {
             setup::ensure(&[Need::Build])?;
             (artifacts::build_binaries(&metadata)?, Vec::new())
         }
     };
     let mut command = Command::new(artifacts::binary(&executables, PROGRAM)?);
     command.args(options.verb.words()).envs(files);
-    command.env(setup::COMPONENTS, setup::components(&PARTS)?);
     let status = command
         .status()
         .context("cannot run the cluster's program")?;
@@ -116,17 +122,22 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-type Files = Vec<(&'static str, std::path::PathBuf)>;
+/// Variables, and the files that they name.
+type Files = Vec<(&'static str, PathBuf)>;
 
 /// Builds the agent, its image, and what `up` needs beside them.
 fn build(metadata: &Metadata) -> Result<(Vec<Executable>, Files)> {
     setup::ensure(&[Need::Build, Need::Tests, Need::Cri, Need::Image])?;
-    setup::components(&PARTS)?;
+    let components = setup::components(&PARTS)?;
     let runtimes = setup::runtimes()?;
     note("cluster: building the agent and its image");
     let executables = artifacts::build_binaries(metadata)?;
     let image = image::for_tests(&executables, metadata)?;
-    let files = vec![(setup::RUNTIMES, runtimes), (image::VARIABLE, image)];
+    let files = vec![
+        (setup::COMPONENTS, components),
+        (setup::RUNTIMES, runtimes),
+        (image::VARIABLE, image),
+    ];
     Ok((executables, files))
 }
 

@@ -41,9 +41,7 @@ impl Fabric {
         for name in ["state", "pending-deletes", "agent.sock"] {
             forget(&self.record.folder().join(name))?;
         }
-        for entry in fs::read_dir(self.record.bpffs())? {
-            forget(&entry?.path())?;
-        }
+        forget(&self.pin_root())?;
         for number in &attached {
             self.attach(*number)?;
         }

@@ -1,7 +1,7 @@
 //! kubectl, with which users apply the manifests.
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -46,13 +46,19 @@ impl<'a> Kubectl<'a> {
     /// # Errors
     /// When it cannot be started; not when it fails.
     pub fn run(&self, words: &[&str]) -> Result<Done> {
+        Ok(Done::of(&command::output(&mut self.command(words))?))
+    }
+
+    /// A run of it that is not started yet.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
         let mut kubectl = self.netns.command(&self.binary.to_string_lossy());
         kubectl
             .env("HOME", &self.home)
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(words);
-        Ok(Done::of(&command::output(&mut kubectl)?))
+        kubectl
     }
 
     /// Runs it and returns what it wrote.

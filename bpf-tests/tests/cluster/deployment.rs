@@ -1,6 +1,8 @@
 //! Forty pods that the scheduler spreads over both nodes, and what becomes of them: services, names,
 //! rolling update, eviction, drain.
 
+use std::process::Stdio;
+
 use bpf_tests::cluster::{Cluster, ClusterSpec, DNS, PodAt, SOON, deployment};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::ProxyMode;
@@ -85,7 +87,25 @@ fn the_control_plane_reaches(cluster: &Cluster, pods: &[&PodAt]) {
             .succeed(&["exec", &pod.name, "--", "hostname"])
             .unwrap();
         assert_eq!(said.trim(), pod.name);
+        forwards(cluster, pod);
     }
+}
+
+/// `kubectl port-forward` leads to a pod.
+fn forwards(cluster: &Cluster, pod: &PodAt) {
+    let words = ["port-forward", &pod.name, "18080:8080"];
+    let mut forward = cluster.kubectl().unwrap().command(&words);
+    let forward = forward.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut forward = forward.spawn().unwrap();
+    let ask = || {
+        let line = "curl --silent --show-error --max-time 5 http://127.0.0.1:18080/";
+        let answer = cluster.control().run(line)?;
+        check(answer.trim() == pod.name, || answer.clone())
+    };
+    let asked = eventually(SOON, "the port is forwarded", ask);
+    forward.kill().unwrap();
+    forward.wait().unwrap();
+    asked.unwrap();
 }
 
 fn spread(pods: &[PodAt]) -> Vec<usize> {

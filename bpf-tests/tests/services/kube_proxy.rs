@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::eventually::eventually;
 use bpf_tests::fabric::{Fabric, Netns};
 use bpf_tests::kubernetes::{ApiServer, KubeProxy as Process, ProxyMode, ServerSpec, User};
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ use crate::model::{
 
 /// How long kube-proxy may take to write its first rules.
 const START: Duration = Duration::from_mins(1);
+/// Where kube-proxy says how it is.
+const HEALTH: &str = "127.0.0.1:10256";
 /// Services' CIDRs.
 const CIDRS: &str = "172.20.0.0/16,fd5e::/108";
 
@@ -39,40 +41,27 @@ impl KubeProxy {
             process: Process::start(fabric, &kubeconfig, mode)?,
             _server: server,
         };
-        for family in served {
-            proxy.wait_for_rules(&fabric.node, mode, family)?;
-        }
+        proxy.wait_for_rules(&fabric.node)?;
         Ok(proxy)
     }
 
-    /// Waits until every backend of every service has its rule.
-    fn wait_for_rules(&mut self, node: &Netns, mode: ProxyMode, served: &Served) -> Result<()> {
-        let (list, rule) = match (mode, served.family) {
-            (ProxyMode::Iptables, Family::V4) => {
-                ("iptables-nft-save -t nat", "-j DNAT --to-destination")
-            }
-            (ProxyMode::Iptables, Family::V6) => {
-                ("ip6tables-nft-save -t nat", "-j DNAT --to-destination")
-            }
-            (ProxyMode::Nftables, Family::V4) => ("nft list table ip kube-proxy", " dnat to "),
-            (ProxyMode::Nftables, Family::V6) => ("nft list table ip6 kube-proxy", " dnat to "),
-        };
-        let backends: usize = served.services.iter().map(|s| s.backends.len()).sum();
-        let wanted = backends * Transport::ALL.len();
+    /// Waits until it has written the rules of every service for both families: from then on it calls
+    /// itself healthy.
+    fn wait_for_rules(&mut self, node: &Netns) -> Result<()> {
         let mut ended = None;
-        let rules = eventually(START, "kube-proxy has written its rules", || {
+        let healthy = eventually(START, "kube-proxy has written its rules", || {
             ended = self.process.ended()?;
             if ended.is_some() {
                 return Ok(());
             }
-            let rules = node.run(list)?;
-            let there = rules.matches(rule).count();
-            check(there == wanted, || format!("{there} of {wanted}"))
+            let health = "curl --silent --show-error --fail --max-time 2";
+            node.run(&format!("{health} http://{HEALTH}/healthz"))
+                .map(drop)
         });
         if let Some(status) = ended {
             bail!("kube-proxy ended with {status}: {}", self.process.log());
         }
-        rules.map(drop).with_context(|| self.process.log())
+        healthy.map(drop).with_context(|| self.process.log())
     }
 }
 
