@@ -1,4 +1,4 @@
-//! ARP in a VPC of several nodes: a node has a route to its primary's whole subnet, and asks there
+//! ARP in a VPC of several nodes: a node has a route to its primary's whole subnet, and looks there
 //! for the MAC of other nodes' addresses. The VPC answers itself.
 
 use anyhow::Result;
@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::layout::Eni;
 use super::netns::Netns;
 
-/// Has the router answer an ENI that asks for an address of its subnet that another ENI holds.
+/// Has the router answer an ENI's question for an address of its subnet that another ENI holds.
 /// Nobody answers for an address that no ENI holds, nor for one of another subnet.
 ///
 /// # Errors
@@ -15,7 +15,7 @@ pub(super) fn answer(router: &Netns, eni: &Eni) -> Result<()> {
     let (device, subnet) = (eni.router_device(), eni.subnet());
     router.sysctls(&[
         (&format!("ipv4/conf/{device}/proxy_arp"), "1"),
-        // Else the kernel lets who asks wait, as long as chance has it.
+        // Else the kernel answers late, by chance.
         (&format!("ipv4/neigh/{device}/proxy_delay"), "0"),
     ])?;
     // The kernel answers for whatever it has a route to by another device.
@@ -27,7 +27,7 @@ pub(super) fn answer(router: &Netns, eni: &Eni) -> Result<()> {
         .map(drop)
 }
 
-/// Whether an ENI has a device on the router.
+/// True where an ENI has a device on the router.
 pub(super) fn is_attached(router: &Netns, eni: &Eni) -> bool {
     let device = eni.router_device();
     router

@@ -29,7 +29,7 @@ pub fn document(enis: &[Eni]) -> Value {
     document_of(0, enis)
 }
 
-/// The same for any node. Nodes count from 0.
+/// A node's document, as [`document`] has the first one's. Nodes count from 0.
 #[must_use]
 pub fn document_of(node: u8, enis: &[Eni]) -> Value {
     let primary = enis.iter().find(|eni| eni.number == 0);

@@ -84,8 +84,8 @@ pub(super) fn install(router: &Netns, enis: &[Eni]) -> Result<()> {
 
 /// Has the guard let these leave untranslated, and nobody else.
 ///
-/// The sets stay: one that is made anew would have no element for a packet or two, and another node
-/// may send now.
+/// The sets stay: one that is made again has no element for a packet or two, and another node may
+/// send now.
 ///
 /// # Errors
 /// When nft refuses.

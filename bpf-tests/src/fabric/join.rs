@@ -21,7 +21,7 @@ pub(super) struct Seat {
     pub(super) index: u8,
     pub(super) vpc: Arc<Vpc>,
     pub(super) world: Option<Arc<World>>,
-    /// What the VPC's and the world's namespaces go with.
+    /// The record that the VPC's and the world's namespaces go with.
     pub(super) home: Arc<Record>,
 }
 
@@ -54,7 +54,8 @@ impl Fabric {
     /// Makes another node in the VPC, with ENIs in the same subnets, and shows that their source
     /// checks count. Its agent is not started. `node` says which node it is: the first is 0.
     ///
-    /// The VPC and its hosts go with the last of its nodes, whichever that is.
+    /// The VPC and its hosts go with the last of its nodes, whichever that is. So does the first node's
+    /// folder.
     ///
     /// # Errors
     /// When that node is there already or would be one too many. When its ENIs have what others have.

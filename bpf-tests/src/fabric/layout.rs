@@ -113,7 +113,7 @@ impl Eni {
         Self::new(number, Addressing::SeveralPrefixes(prefixes))
     }
 
-    /// The same as another node's. Nodes count from 0.
+    /// This ENI as another node's, with a key of that node. Nodes count from 0.
     #[must_use]
     pub(super) fn moved_to(mut self, node: u8) -> Self {
         self.key = key(node, self.number);

@@ -10,12 +10,12 @@ use towpath::intent::Family;
 use super::gateway::Allowed;
 use super::layout::Eni;
 
-/// What a VPC knows of one node.
+/// A node, as its VPC knows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Member {
     /// Its ENIs.
     pub(super) enis: Vec<Eni>,
-    /// Who of it may leave the VPC untranslated, and for where.
+    /// Its sources that may leave the VPC untranslated, and for where.
     pub(super) allowed: Vec<Allowed>,
 }
 
@@ -75,7 +75,7 @@ impl Members {
         enis.cloned().collect()
     }
 
-    /// Who of all nodes may leave untranslated, and for where.
+    /// The sources of all nodes that may leave untranslated, and for where.
     pub(super) fn allowed(&self) -> Vec<Allowed> {
         let members = self.lock();
         let allowed = members.values().flat_map(|member| &member.allowed);
@@ -88,7 +88,7 @@ impl Members {
     }
 }
 
-/// What two ENIs have both, though only one can.
+/// Everything that two ENIs both have, though only one can.
 fn common(one: &Eni, other: &Eni) -> Vec<String> {
     let sources = |eni: &Eni| -> Vec<IpNet> {
         let families = Family::ALL.iter();

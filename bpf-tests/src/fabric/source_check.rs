@@ -186,7 +186,7 @@ pub fn reset(router: &Netns, node: u8) -> Result<()> {
     forget(router, is_its)
 }
 
-/// Whether an ENI of a key is a node's.
+/// True where the ENI of a key is a node's. Nodes count from 0.
 #[must_use]
 pub fn is_of(node: u8, key: u16) -> bool {
     of_key(key).0 == u16::from(node)
@@ -253,7 +253,7 @@ pub fn moved(before: &[Flow], after: &[Flow]) -> Vec<Flow> {
     added.filter(|flow| flow.packets > 0).collect()
 }
 
-/// What stands in the sets with a name that begins so, in tables that `eni` gives a key. Where
+/// The elements of sets with a name that begins so, in tables that `eni` gives a key. Where
 /// elements begin with a device of the router, theirs counts.
 pub(super) fn elements(
     netns: &Netns,

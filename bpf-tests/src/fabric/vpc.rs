@@ -29,7 +29,7 @@ pub struct Vpc {
     control: OnceLock<Netns>,
     prefix: String,
     mtu: u32,
-    /// Whether several nodes may be in it.
+    /// Set when a second node joins.
     shared: AtomicBool,
 }
 
