@@ -38,6 +38,8 @@ impl Fabric {
             self.node
                 .run(&format!("ip -{family} route flush table all"))?;
         }
+        // The loopback device's own routes were among these.
+        self.node.ip("link set lo down\nlink set lo up\n")?;
         for name in ["state", "pending-deletes", "agent.sock"] {
             forget(&self.record.folder().join(name))?;
         }
