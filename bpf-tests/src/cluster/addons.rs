@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::Cluster;
 use crate::kubernetes::documents;
 
-/// CoreDNS as clusters have it: two pods behind the service `kube-dns`.
+/// `CoreDNS` as clusters have it: two pods behind the service `kube-dns`.
 const COREDNS: &str = include_str!("coredns.yaml");
 
 /// Starts the cluster's DNS service, and waits until it answers.

@@ -78,12 +78,12 @@ impl Cluster {
         let server_spec = ServerSpec {
             address,
             services: SERVICES.to_owned(),
-            nodes: fabrics.iter().map(|fabric| fabric.name()).collect(),
+            nodes: fabrics.iter().map(Fabric::name).collect(),
         };
         let server = ApiServer::start_as(&control, folder.path(), server_spec)?;
         let controllers = Controllers::start(&server)?;
         (spec.progress)("starting containerd, kubelet and kube-proxy on each node");
-        let image = spec.image()?;
+        let image = spec::image()?;
         let start = |fabric| Worker::start(fabric, &server, spec.proxy, &image);
         let workers = thread::scope(|scope| {
             let start = &start;

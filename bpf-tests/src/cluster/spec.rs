@@ -38,12 +38,12 @@ impl ClusterSpec {
             progress: |_| (),
         }
     }
+}
 
-    /// The archive of the agent's image.
-    pub(super) fn image(&self) -> Result<PathBuf> {
-        let named = std::env::var_os(IMAGE_VARIABLE);
-        named.map(PathBuf::from).with_context(|| {
-            format!("{IMAGE_VARIABLE} names no image: `cargo xtask test cluster` builds it")
-        })
-    }
+/// The archive of the agent's image.
+pub(super) fn image() -> Result<PathBuf> {
+    let named = std::env::var_os(IMAGE_VARIABLE);
+    named.map(PathBuf::from).with_context(|| {
+        format!("{IMAGE_VARIABLE} names no image: `cargo xtask test cluster` builds it")
+    })
 }

@@ -13,7 +13,7 @@ use crate::kubernetes::{ApiServer, KubeProxy, Kubelet, MetadataService, ProxyMod
 
 /// `CAP_SYS_RESOURCE` (include/uapi/linux/capability.h).
 const SYS_RESOURCE: u32 = 24;
-/// The image of CoreDNS.
+/// The image of `CoreDNS`.
 pub(super) const DNS_IMAGE: &str = "localhost/coredns:1";
 
 /// A node of a cluster. Dropping it ends everything on it.

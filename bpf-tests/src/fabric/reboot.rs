@@ -40,7 +40,7 @@ impl Fabric {
         }
         // The loopback device's own routes were among these.
         self.node.ip("link set lo down\nlink set lo up\n")?;
-        for name in ["state", "pending-deletes", "agent.sock"] {
+        for name in ["state", "cni", "pending-deletes", "agent.sock"] {
             forget(&self.record.folder().join(name))?;
         }
         forget(&self.pin_root())?;

@@ -34,9 +34,12 @@ fn addresses(cluster: &Cluster) -> Vec<String> {
     let service = cluster.admin().get(path).unwrap().expect(200).unwrap();
     let addresses = service["spec"]["clusterIPs"].as_array().unwrap().iter();
     let addresses = addresses.map(|address| address.as_str().unwrap());
-    let bracketed = addresses.map(|address| match address.contains(':') {
-        true => format!("[{address}]"),
-        false => address.to_owned(),
+    let bracketed = addresses.map(|address| {
+        if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.to_owned()
+        }
     });
     bracketed.collect()
 }
@@ -110,7 +113,7 @@ fn forwards(cluster: &Cluster, pod: &PodAt) {
 
 fn spread(pods: &[PodAt]) -> Vec<usize> {
     let on = |node: &&str| pods.iter().filter(|pod| pod.node == **node).count();
-    NODES.iter().map(|node| on(node)).collect()
+    NODES.iter().map(on).collect()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A cluster's life with Towpath: nodes become ready with it and by nothing else, its agents are
 //! replaced, a node leaves, Towpath goes.
 
-use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
+use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, Worker, deployment};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::{Kubectl, ProxyMode, deploy};
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
     }
     cluster.operate().unwrap();
     cluster.wait_until_nodes_are_ready().unwrap();
-    assert!(cluster.workers.iter().all(|worker| worker.has_network()));
+    assert!(cluster.workers.iter().all(Worker::has_network));
     cluster
         .rolled_out("kube-system", "daemonset/towpath")
         .unwrap();

@@ -1,4 +1,4 @@
-//! Programs that tests run and nobody ships: Kubernetes' components, CoreDNS and cnitool are built from
+//! Programs that tests run and nobody ships: Kubernetes' components, `CoreDNS` and cnitool are built from
 //! `xtask/components` by their Go modules, etcd and kubectl are Debian's. Each is made once, into the
 //! user's cache folder.
 

@@ -1,6 +1,7 @@
 //! The Go toolchain that builds the components of `xtask/components`: the machine's own, or Debian's,
 //! unpacked into the user's cache folder.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -83,7 +84,8 @@ impl Go {
     ) -> Result<()> {
         let mut flags = "-s -w".to_owned();
         for (name, value) in variables {
-            flags.push_str(&format!(" -X {name}={value}"));
+            // Writing to a string cannot fail.
+            let _infallible = write!(flags, " -X {name}={value}");
         }
         let mut build = self.command(module, "build");
         build
