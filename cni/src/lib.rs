@@ -2,7 +2,7 @@
 //! in the shape of the version of the CNI specification that the network's configuration names.
 //!
 //! All work happens in the agent. The plugin writes nothing but the queue of DELs that came while
-//! no agent answered, and a log where one is wanted. It starts for every pod, so it is small: no
+//! no agent answered, a note that the agent was ready, and a log where one is wanted. It starts for every pod, so it is small: no
 //! runtime, no threads.
 
 pub mod agent;
@@ -15,6 +15,7 @@ pub mod failure;
 pub mod faults;
 mod lock;
 mod log;
+mod note;
 pub mod owner;
 pub mod queue;
 pub mod result;

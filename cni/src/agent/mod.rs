@@ -152,6 +152,17 @@ impl Agent {
         }
     }
 
+    /// Whether the node has a network: pods can be added, or could be if there were addresses left.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].
+    pub fn has_network(&self) -> Result<(), CallError> {
+        match self.ready() {
+            Err(CallError::Refused(refusal)) if refusal.code == "exhausted" => Ok(()),
+            outcome => outcome,
+        }
+    }
+
     /// Asks for something new. An agent that does not know the fields that only inform it is asked
     /// again without them.
     fn put<T: DeserializeOwned>(&self, path: &str, request: &Request<'_>) -> Result<T, CallError> {

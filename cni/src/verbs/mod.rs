@@ -2,10 +2,10 @@
 
 mod interface;
 mod ipam;
+mod status;
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -21,9 +21,6 @@ use crate::lock::take_turn;
 use crate::log;
 use crate::owner::Owner;
 use crate::queue::Queue;
-
-/// How long the agent may take to say whether it is ready: who does not answer soon is not.
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One call: what holds for every command.
 struct Call<'a, V> {
@@ -51,7 +48,7 @@ pub fn run(
     };
     match command {
         Command::Version => Ok(None),
-        Command::Status => call.status().map(|()| None),
+        Command::Status => status::status(&call).map(|()| None),
         Command::Gc => call.collect().map(|()| None),
         Command::Del => call.delete(role).map(|()| None),
         Command::Add => {
@@ -173,28 +170,6 @@ impl<V: Variables> Call<'_, V> {
         // Only now: the address must not go to another container while this one has it.
         match self.delegate()? {
             Some(delegate) => delegate.call(Command::Del, &self.config.raw),
-            None => Ok(()),
-        }
-    }
-
-    fn status(&self) -> Result<(), Failure> {
-        let agent = self.agent.hurried(STATUS_PATIENCE);
-        self.queue.settle(&agent, None)?;
-        agent.ready().map_err(|error| {
-            let message = match &error {
-                CallError::Refused(refusal) if refusal.code == "exhausted" => {
-                    "no addresses left: no pod can be added"
-                }
-                CallError::Refused(_) => "the agent is not ready: no pod can be added",
-                CallError::Unreachable(..)
-                | CallError::Timeout(_)
-                | CallError::Answer(_)
-                | CallError::OtherVersion(_) => "no agent answers: no pod can be added",
-            };
-            Failure::new(Code::NotAvailable, message).with_details(error.to_string())
-        })?;
-        match self.delegate()? {
-            Some(delegate) => delegate.call(Command::Status, &self.config.raw),
             None => Ok(()),
         }
     }

@@ -9,5 +9,6 @@ mod delegate;
 mod edges;
 mod faults;
 mod queue;
+mod status;
 mod support;
 mod transcripts;

@@ -124,21 +124,13 @@ fn an_add_carries_out_the_same_containers_del_first_or_fails() {
 }
 
 #[test]
-fn without_an_agent_add_is_to_be_tried_again_and_status_is_not_available() {
+fn without_an_agent_add_is_to_be_tried_again() {
     let world = World::new();
     let (code, text) = Call::new(&world, "ADD", &world.config("1.0.0"))
         .run()
         .failure();
     assert_eq!(code, 11);
     assert!(text.contains("no agent answers at"), "{text}");
-    let (code, text) = Call::new(&world, "STATUS", &world.config("1.1.0"))
-        .run()
-        .failure();
-    assert_eq!(code, 50);
-    assert!(
-        text.starts_with("no agent answers: no pod can be added"),
-        "{text}"
-    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Serialize;
-use towpath_cni::agent::{Agent, CallError};
+use towpath_cni::agent::Agent;
 use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 
 use files::Folder;
@@ -163,10 +163,8 @@ fn wait(socket: &Path, patience: Option<Duration>) -> Result<()> {
     let agent = Agent::new(socket.to_owned(), PATIENCE);
     let deadline = Instant::now() + patience.unwrap_or_default();
     loop {
-        let error = match agent.ready() {
-            Ok(()) => return Ok(()),
-            Err(CallError::Refused(refusal)) if refusal.code == "exhausted" => return Ok(()),
-            Err(error) => error,
+        let Err(error) = agent.has_network() else {
+            return Ok(());
         };
         if Instant::now() >= deadline {
             bail!(

@@ -1,0 +1,55 @@
+//! A note that the agent was ready in this boot.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Holds an id that each boot of the node has of its own.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Name of the note in the state folder.
+const FILE: &str = "was-ready";
+/// What a temporary file's name begins with.
+const TEMPORARY_PREFIX: &str = ".new-";
+
+/// The note. It names its boot, for a state folder on a disk outlives a reboot.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    folder: PathBuf,
+}
+
+impl Note {
+    /// The note in a state folder.
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        Self {
+            folder: state_dir.to_owned(),
+        }
+    }
+
+    /// Whether it was left in this boot. One that cannot be read was not.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        match (fs::read(BOOT_ID), fs::read(self.path())) {
+            (Ok(boot), Ok(noted)) => boot == noted,
+            _ => false,
+        }
+    }
+
+    /// Leaves it. It appears as a whole, and needs no sync: it is worth nothing after a crash.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn leave(&self) -> io::Result<()> {
+        let boot = fs::read(BOOT_ID)?;
+        fs::create_dir_all(&self.folder)?;
+        let mut temporary = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .tempfile_in(&self.folder)?;
+        temporary.write_all(&boot)?;
+        temporary.persist(self.path())?;
+        Ok(())
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(FILE)
+    }
+}
