@@ -2,8 +2,8 @@
 //! in the shape of the version of the CNI specification that the network's configuration names.
 //!
 //! All work happens in the agent. The plugin writes nothing but the queue of DELs that came while
-//! no agent answered, a note that the agent was ready, and a log where one is wanted. It starts for every pod, so it is small: no
-//! runtime, no threads.
+//! no agent answered, a note that the agent was ready, and a log where one is wanted. It starts for
+//! every pod, so it is small: no runtime, no threads.
 
 pub mod agent;
 pub mod arguments;

@@ -46,7 +46,8 @@ fn remove_old(what: &Install) -> Result<()> {
     if of_this_boot || !list.exists() {
         return Ok(());
     }
-    if Agent::new(what.socket.clone(), PATIENCE).ready().is_ok() {
+    let agent = Agent::new(what.socket.clone(), PATIENCE);
+    if agent.has_network().is_ok() {
         return Ok(());
     }
     let mut report = Report::default();

@@ -105,6 +105,15 @@ impl Node {
         report(&self.run("install", &[], None))
     }
 
+    /// The argument that has the plugin's state in this node's folder.
+    fn config(&self) -> String {
+        let config = self.path("config.yaml");
+        let folder = self.path("state").join("pending-deletes");
+        let text = format!("cni: {{pending-deletes: {}}}", folder.display());
+        fs::write(&config, text).unwrap();
+        format!("--config={}", config.display())
+    }
+
     /// Each file with its mode, of both folders.
     fn files(&self) -> BTreeMap<String, u32> {
         let mut files = BTreeMap::new();
@@ -353,11 +362,7 @@ struct Keeper(Child);
 
 impl Keeper {
     fn start(node: &Node, more: &[&str]) -> Self {
-        let config = node.path("config.yaml");
-        let folder = node.path("state").join("pending-deletes");
-        let text = format!("cni: {{pending-deletes: {}}}", folder.display());
-        fs::write(&config, text).unwrap();
-        let config = format!("--config={}", config.display());
+        let config = node.config();
         let mut command = node.command("keep", &[&[config.as_str()], more].concat());
         Self(command.spawn().unwrap())
     }
@@ -408,6 +413,24 @@ fn a_list_of_an_earlier_boot_waits_for_the_agent_and_one_of_this_boot_stays() {
     assert_eq!(node.inode("conf/10-towpath.conflist"), before);
     keeper.stop();
     assert_eq!(node.inode("conf/10-towpath.conflist"), before);
+}
+
+/// The runtime would call the network not ready in between.
+#[test]
+fn a_full_node_keeps_its_list() {
+    let node = Node::new();
+    let asked = node.agent(usize::MAX, "exhausted");
+    report(&node.run("install", &[&node.config()], None));
+    // While it is open, no new file gets its inode.
+    let list = fs::File::open(node.conflist()).unwrap();
+    let keeper = Keeper::start(&node, &[]);
+    soon("it is looked after", || {
+        node.path("state/installed").exists()
+    });
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "its boot is not known");
+    let before = list.metadata().unwrap().ino();
+    assert_eq!(node.inode("conf/10-towpath.conflist"), before);
+    keeper.stop();
 }
 
 #[test]
