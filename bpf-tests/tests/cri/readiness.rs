@@ -1,5 +1,5 @@
-//! What a runtime says of its network. containerd 2 asks the plugin's STATUS for it (CNI 1.1), so that
-//! a node takes no pods that it could not serve.
+//! A runtime's word on its network, for which containerd 2 asks the plugin's STATUS (CNI 1.1). A
+//! node takes no pods before its agent was ready, and keeps those that it has from then on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -85,23 +85,45 @@ impl Stage {
         .unwrap();
         println!("ready {ready}: {said}");
     }
+
+    /// The runtime calls its network ready now: by one "no" the node's pods leave their Services.
+    fn stays_ready(&self) {
+        let (is_ready, said) = self.bed.cri.network_ready().unwrap();
+        assert!(is_ready, "{said}");
+    }
+
+    /// Waits until the agent itself refuses pods with this code, or takes them. The runtime's
+    /// network is ready all the while.
+    fn agent_says(&self, code: Option<&str>) {
+        let what = format!("the agent says {code:?}");
+        let is_said = || {
+            self.stays_ready();
+            let (_, answer) = self.scene.fabric.agent.request("GET", "/v1/ready", None)?;
+            let said = answer["error"]["code"].as_str();
+            check(said == code, || answer.to_string())
+        };
+        eventually(PATIENCE, &what, is_said).unwrap();
+        self.stays_ready();
+    }
+
+    /// The plugin's list as an earlier boot left it, which nobody removes where the plugin was
+    /// installed by hand.
+    fn leave_list(&self) {
+        let list = self.bed.networks().join("10-towpath.conflist");
+        fs::copy(&self.conflist, list).unwrap();
+    }
 }
 
 #[test]
-fn containerd_2_tells_why_it_takes_no_pods() {
+fn containerd_2_is_ready_from_when_the_agent_was_once() {
     let mut stage = Stage::new();
     stage.says(false, "cni plugin not initialized");
     let error = stage.install(&[]).unwrap_err();
     assert!(error.contains("is not installed"), "{error}");
     stage.says(false, "cni plugin not initialized");
-    stage.scene.fabric.start_agent().unwrap();
-    let census = Census::of_empty(&stage.scene).unwrap();
-    stage.install(&["--wait-ready"]).unwrap();
-    stage.says(true, "");
-
-    stage.scene.fabric.agent.kill().unwrap();
-    stage.says(false, "no agent answers");
     let document = fs::read_to_string(stage.scene.fabric.agent.document_path()).unwrap();
+    stage.leave_list();
+    stage.says(false, "no agent answers");
     let fabric = &mut stage.scene.fabric;
     fabric.agent.write_document_text("nonsense").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
@@ -110,17 +132,31 @@ fn containerd_2_tells_why_it_takes_no_pods() {
     fabric.agent.write_document_text(&document).unwrap();
     fabric.wait_until_ready().unwrap();
     stage.says(true, "");
+    let census = Census::of_empty(&stage.scene).unwrap();
+    stage.install(&["--wait-ready"]).unwrap();
+    stage.stays_ready();
+
+    stage.scene.fabric.agent.kill().unwrap();
+    stage.stays_ready();
+    let fabric = &mut stage.scene.fabric;
+    fabric.agent.write_document_text("nonsense").unwrap();
+    fabric.agent.start(&fabric.node, &[]).unwrap();
+    stage.agent_says(Some("not-ready"));
+    let fabric = &mut stage.scene.fabric;
+    fabric.agent.write_document_text(&document).unwrap();
+    fabric.wait_until_ready().unwrap();
+    stage.stays_ready();
 
     let network = stage.scene.network("1.1.0", Vec::new()).unwrap();
     let (node, containers) = (&stage.scene.fabric.node, Containers::new(&stage.scene));
     let mut held = Vec::new();
     for _ in 0..ADDRESSES {
-        stage.says(true, "");
+        stage.stays_ready();
         let container = containers.take().unwrap();
         network.add(node, &container.attachment).unwrap();
         held.push(container);
     }
-    stage.says(false, "no addresses left");
+    stage.agent_says(Some("exhausted"));
     let request = PodRequest::new("one-more");
     let error = stage.bed.cri.run_pod(&request).unwrap_err();
     println!("a pod without an address: {error:#}");
@@ -133,15 +169,15 @@ fn containerd_2_tells_why_it_takes_no_pods() {
 
     let one = held.pop().unwrap();
     network.del(node, &one.attachment, None).unwrap();
-    stage.says(true, "");
+    stage.agent_says(None);
     let pod = stage.bed.cri.run_pod(&request).unwrap();
     assert_eq!(pod.addresses.len(), 2, "{pod:?}");
-    stage.says(false, "no addresses left");
+    stage.agent_says(Some("exhausted"));
     stage.bed.cri.keep_only(&[]).unwrap();
     for container in &held {
         network.del(node, &container.attachment, None).unwrap();
     }
-    stage.says(true, "");
+    stage.stays_ready();
     census.nothing_left(&stage.scene).unwrap();
 
     stage.cni(&["uninstall"]).unwrap();

@@ -1,5 +1,5 @@
-//! The plugin's STATUS against the agent as it is: a node that is full is told from one that is not
-//! ready.
+//! The plugin's STATUS against the agent as it is: it fails until the agent was ready once, and
+//! never from then on.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,14 +23,17 @@ impl Variables for Nothing {
     }
 }
 
-/// What STATUS says: `None` where pods can be added.
-fn status(fabric: &Fabric) -> Option<(u32, String)> {
+/// The plugin's state folder, which a reboot empties.
+const FOLDER: &str = "cni";
+
+/// STATUS by a state folder: `None` where the node has a network.
+fn status_in(fabric: &Fabric, folder: &str) -> Option<(u32, String)> {
     let config = json!({
         "cniVersion": "1.1.0",
         "name": "towpath",
         "type": "towpath-cni",
         "socket": fabric.agent.socket(),
-        "state-dir": fabric.file("cni"),
+        "state-dir": fabric.file(folder),
     });
     let (role, version) = (Role::Interface, SpecVersion::NEWEST);
     let config = Config::parse(role, Command::Status, version, &config, &[]).unwrap();
@@ -38,19 +41,41 @@ fn status(fabric: &Fabric) -> Option<(u32, String)> {
     Some((failure.code.number(), failure.to_string()))
 }
 
-fn says(fabric: &Fabric, what: &str) {
+fn status(fabric: &Fabric) -> Option<(u32, String)> {
+    status_in(fabric, FOLDER)
+}
+
+fn fails(fabric: &Fabric, folder: &str, what: &str) {
     let is_said = || {
-        let said = status(fabric);
+        let said = status_in(fabric, folder);
         let fits = matches!(&said, Some((50, text)) if text.starts_with(what));
         check(fits, || format!("{said:?} is not: {what}"))
     };
     eventually(CHANGE, what, is_said).unwrap();
 }
 
+/// Waits until the agent itself refuses pods with this code.
+fn agent_says(fabric: &Fabric, code: &str) {
+    let is_said = || {
+        let (_, answer) = fabric.agent.request("GET", "/v1/ready", None)?;
+        check(answer["error"]["code"] == code, || answer.to_string())
+    };
+    eventually(CHANGE, code, is_said).unwrap();
+}
+
 #[test]
-fn a_node_without_addresses_is_told_from_one_that_is_not_ready() {
-    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
-    assert_eq!(status(&fabric), None);
+fn a_node_that_was_ready_once_stays_so_without_agent_document_or_addresses() {
+    let mut fabric = Fabric::create(&Spec::default()).unwrap();
+    let document = fs::read_to_string(fabric.agent.document_path()).unwrap();
+    fails(&fabric, FOLDER, "no agent answers");
+    fabric.agent.write_document_text("{").unwrap();
+    fabric.agent.start(&fabric.node, &[]).unwrap();
+    fails(&fabric, FOLDER, "the agent is not ready");
+    fabric.agent.write_document_text(&document).unwrap();
+    fabric.wait_until_ready().unwrap();
+    let is_ready = || check(status(&fabric).is_none(), || "not yet".to_owned());
+    eventually(CHANGE, "STATUS succeeds", is_ready).unwrap();
+
     for n in 0.. {
         let request = json!({"owner": {"container-id": format!("c{n}"), "interface": "eth0"}});
         let answer = fabric.agent.request("PUT", "/v1/addresses", Some(&request));
@@ -60,16 +85,21 @@ fn a_node_without_addresses_is_told_from_one_that_is_not_ready() {
             break;
         }
     }
-    says(&fabric, "no addresses left");
+    agent_says(&fabric, "exhausted");
+    assert_eq!(status(&fabric), None);
+    // The first STATUS of a boot may find the node full.
+    assert_eq!(status_in(&fabric, "full"), None);
 
-    // Full as it is: without a document nobody knows what it has.
-    let document = fs::read_to_string(fabric.agent.document_path()).unwrap();
     fabric.agent.kill().unwrap();
-    says(&fabric, "no agent answers");
+    assert_eq!(status(&fabric), None);
+    fails(&fabric, "booted", "no agent answers");
     fabric.agent.write_document_text("{").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
-    says(&fabric, "the agent is not ready");
+    agent_says(&fabric, "not-ready");
+    assert_eq!(status(&fabric), None);
+    fails(&fabric, "booted", "the agent is not ready");
     fabric.agent.write_document_text(&document).unwrap();
-    says(&fabric, "no addresses left");
+    agent_says(&fabric, "exhausted");
+    assert_eq!(status(&fabric), None);
     fabric.finish().unwrap();
 }
