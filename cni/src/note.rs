@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the note in the state folder.
 const FILE: &str = "was-ready";
-/// What a temporary file's name begins with.
+/// Prefix of temporary files' names.
 const TEMPORARY_PREFIX: &str = ".new-";
 
 /// The note. It names its boot, for a state folder on a disk outlives a reboot.
@@ -25,7 +25,7 @@ impl Note {
         }
     }
 
-    /// Whether it was left in this boot. One that cannot be read was not.
+    /// True if the note is of this boot. An unreadable note is not.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         match (fs::read(BOOT_ID), fs::read(self.path())) {
             (Ok(boot), Ok(noted)) => boot == noted,

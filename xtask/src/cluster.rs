@@ -13,7 +13,7 @@ use crate::{image, setup};
 
 /// The binary that carries the verbs out.
 const PROGRAM: &str = "towpath-cluster";
-/// What a cluster is made of.
+/// The components of a cluster.
 const PARTS: [Component; 3] = [Component::Kubernetes, Component::CoreDns, Component::Debian];
 
 /// Options of `cluster`.

@@ -49,7 +49,7 @@ pub const AGENT: (&str, &str) = ("kube-system", "towpath");
 /// A running cluster. Dropping it ends everything and removes it.
 #[derive(Debug)]
 pub struct Cluster {
-    /// What writes the nodes' ENIs, where there is one.
+    /// The stand-in that writes the nodes' ENIs, once it is started.
     pub operator: Option<Operator>,
     /// The nodes.
     pub workers: Vec<Worker>,
@@ -141,7 +141,7 @@ impl Cluster {
         self.apply(&objects)
     }
 
-    /// Has the stand-in for the operator give every node its ENIs.
+    /// Starts the stand-in for the operator, which gives every node its ENIs.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -206,7 +206,7 @@ impl Cluster {
         self.kubectl()?.succeed(&["apply", "-f", &path]).map(drop)
     }
 
-    /// Asks the API server as somebody who may do everything.
+    /// A client of the API server with all rights.
     #[must_use]
     pub fn admin(&self) -> Caller<'_> {
         self.server.admin()

@@ -1,4 +1,4 @@
-//! What a cluster is to be like.
+//! The description of a cluster to make.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,16 @@ use crate::kubernetes::ProxyMode;
 /// Names the archive of the agent's image.
 const IMAGE_VARIABLE: &str = "TOWPATH_IMAGE";
 
-/// What a cluster is to be like.
+/// The description of a cluster to make.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
     /// How many worker nodes it has.
     pub workers: u8,
     /// The rules that kube-proxy writes.
     pub proxy: ProxyMode,
-    /// What each node is like.
+    /// Layout of each node.
     pub fabric: Spec,
-    /// Hears what is done next.
+    /// Called with each step before it begins.
     pub progress: fn(&str),
 }
 

@@ -32,7 +32,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Has a fabric's node join a cluster; the agent's image is there already.
+    /// Joins a fabric's node to a cluster, and loads the images that its pods may have.
     pub(super) fn start(
         fabric: Fabric,
         server: &ApiServer,
@@ -101,13 +101,13 @@ impl Worker {
         Netns::foreign(&self.bed.namespace(&named))
     }
 
-    /// Whether the CNI plugin's network is configured.
+    /// True if the CNI plugin's network is configured.
     #[must_use]
     pub fn has_network(&self) -> bool {
         self.bed.networks().join("10-towpath.conflist").exists()
     }
 
-    /// What everything on it wrote.
+    /// The logs of everything on the node.
     pub(super) fn logs(&self) -> Vec<String> {
         [
             Some(self.bed.logs_of_pods()),

@@ -138,7 +138,7 @@ impl Cluster {
     }
 }
 
-/// Whether a pod is ready, and not on its way out.
+/// True if a pod is ready and is not being deleted.
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();

@@ -21,7 +21,7 @@ const TOOLS: [&str; 11] = [
 /// Sleeps until it is killed.
 const FOREVER: &str = "2147483647";
 
-/// What an image is made of.
+/// The content of an image.
 #[derive(Clone, Debug)]
 pub struct Image<'a> {
     /// Its name, with a tag.
@@ -30,7 +30,7 @@ pub struct Image<'a> {
     pub program: (&'a Path, &'a str),
     /// Names in `/bin` that lead to the program.
     pub links: &'a [&'a str],
-    /// What its containers run.
+    /// Command of its containers.
     pub command: &'a [&'a str],
 }
 

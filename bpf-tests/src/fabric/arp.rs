@@ -6,7 +6,7 @@ use anyhow::Result;
 use super::layout::Eni;
 use super::netns::Netns;
 
-/// Has the router answer an ENI's question for an address of its subnet that another ENI holds.
+/// Makes the router answer ARP for an address that another ENI of the same subnet holds.
 /// Nobody answers for an address that no ENI holds, nor for one of another subnet.
 ///
 /// # Errors

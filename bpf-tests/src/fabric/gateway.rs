@@ -82,7 +82,7 @@ pub(super) fn install(router: &Netns, enis: &[Eni]) -> Result<()> {
     apply(router, &ruleset(enis))
 }
 
-/// Has the guard let these leave untranslated, and nobody else.
+/// Sets the sources that may leave the VPC untranslated; the guard counts all others.
 ///
 /// The sets stay: one that is made again has no element for a packet or two, and another node may
 /// send now.

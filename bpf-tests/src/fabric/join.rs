@@ -93,7 +93,7 @@ impl Fabric {
         document::node_name(self.index)
     }
 
-    /// Has the gateways know this node's ENIs, where there is a world.
+    /// Makes the gateways know this node's ENIs, where there is a world.
     pub(super) fn pass_gateways(&self) -> Result<()> {
         let Vpc {
             router, members, ..
@@ -109,7 +109,7 @@ impl Fabric {
         self.set_pool(DIRECT_POOL, true)
     }
 
-    /// Has the VPC know this node as it is now.
+    /// Renews the VPC's record of this node.
     pub(super) fn tell_vpc(&self) {
         let member = Member {
             enis: self.enis.clone(),

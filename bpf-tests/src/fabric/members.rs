@@ -58,7 +58,7 @@ impl Members {
         Ok(())
     }
 
-    /// Has the VPC know a node as it is now.
+    /// Renews the record of a node.
     pub(super) fn renew(&self, node: u8, member: Member) {
         self.lock().insert(node, member);
     }

@@ -68,7 +68,7 @@ impl Fabric {
         self.guard()
     }
 
-    /// Has the gateways' guard know who may leave. What it counted of this node is forgotten.
+    /// Renews the guard's list of sources that may leave, and resets this node's counts.
     fn guard(&self) -> Result<()> {
         self.tell_vpc();
         let router = &self.vpc.router;

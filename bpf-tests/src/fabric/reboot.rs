@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::{Fabric, Netns, cgroup, record};
 
-/// What the kernel forgets, beside devices and what hangs on these.
+/// Commands that remove kernel state which does not go with its device.
 const FORGOTTEN: [&str; 6] = [
     "ip -4 rule flush",
     "ip -6 rule flush",

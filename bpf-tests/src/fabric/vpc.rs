@@ -166,8 +166,7 @@ impl Vpc {
         node.ip(&format!("link set {inside} down"))
     }
 
-    /// Has the VPC answer ENIs that ask for each other's addresses, as it has to where several nodes
-    /// are in it.
+    /// Makes the VPC answer ARP for addresses of other ENIs: several nodes share its subnets.
     ///
     /// # Errors
     /// When the router refuses.

@@ -71,7 +71,7 @@ impl Controllers {
         Ok(())
     }
 
-    /// What they wrote.
+    /// The logs of both.
     #[must_use]
     pub fn log(&self) -> String {
         let logs = self

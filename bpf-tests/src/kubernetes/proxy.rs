@@ -52,7 +52,7 @@ struct Shared {
     rules: Mutex<Vec<Rule>>,
     noted: Mutex<Vec<Noted>>,
     watches: watch::Sender<Watches>,
-    /// Whether the server is to refuse fields that it does not know.
+    /// True if the server is to refuse fields that it does not know.
     is_strict: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ impl Proxy {
         locked(&self.shared.rules).insert(0, rule);
     }
 
-    /// Has the server refuse every write with a field that it does not know, or that comes twice.
+    /// Makes the server refuse every write with an unknown or a duplicate field.
     pub fn be_strict(&self) {
         self.shared.is_strict.store(true, Ordering::Relaxed);
     }

@@ -26,7 +26,7 @@ const UNUSED: &str = "192.0.2.1";
 /// The service CIDR of a cluster that needs no other.
 const SERVICES: &str = "10.96.0.0/16";
 
-/// What an API server is to be like.
+/// The description of an API server to start.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
     /// The address that it serves at; one of loopback serves its namespace alone, and the service

@@ -1,5 +1,5 @@
-//! Who speaks with the API server: users by static tokens, with the names and groups that Kubernetes'
-//! own rights are bound to.
+//! Users of the API server, by static tokens, with the names and groups that Kubernetes binds its own
+//! rights to.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ impl User {
         format!("token-of-{}", self.file_name())
     }
 
-    /// What a file of it is called.
+    /// Stem of the names of its files.
     pub(super) fn file_name(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),

@@ -74,7 +74,7 @@ fn leaves_by_owners(cluster: &Cluster, pods: [&PodAt; 2], family: Family) {
     assert_eq!(enis, BTreeSet::from(owners), "{ends:?}");
 }
 
-/// A pod asks a service over HTTP until pods of so many nodes have answered.
+/// A pod requests a URL until an answer satisfies the condition.
 pub(crate) fn asks_service(pod: &PodAt, url: &str, answers: &dyn Fn(&str) -> bool) {
     let ask = || {
         let command = format!("curl --silent --show-error --globoff --max-time 5 {url}");

@@ -55,7 +55,7 @@ fn enforce(cluster: &Cluster, token: &str) {
     eventually(SOON, "the policies are in force", refused).unwrap();
 }
 
-/// Has an agent take another's Node out of service, as far as it may.
+/// Tries to taint a Node with an agent's token.
 fn spoil(cluster: &Cluster, token: &str, path: &str) -> anyhow::Result<Answer> {
     let taints = json!([{"key": "stolen", "effect": "NoExecute"}]);
     let patch = json!({"spec": {"taints": taints}});

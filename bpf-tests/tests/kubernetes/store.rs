@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NODE, SOON};
 
-/// Has the store forget every revision but the last.
+/// Compacts the store: every revision but the last is gone.
 fn compact(server: &ApiServer) {
     let ask = |path: &str, body: &Value| -> Value {
         let mut curl = server.netns().command("curl");

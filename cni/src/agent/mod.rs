@@ -152,7 +152,7 @@ impl Agent {
         }
     }
 
-    /// Whether the node has a network: pods can be added, or could be if there were addresses left.
+    /// True if the node has a network: only a lack of addresses may keep pods off.
     ///
     /// # Errors
     /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].

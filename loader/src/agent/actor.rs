@@ -157,8 +157,8 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Has the writer look where an outlook may be another one than its last. It hears of a change that is
-    /// made: a look before that would find nothing, and the next one would be a minute later.
+    /// Wakes the writer if the demand may have changed, and only after the change: a look before it would
+    /// find nothing, and the next one would be a minute later.
     fn tell_writer(&mut self) {
         if self.addresses.take_news() {
             self.signals.changed.notify_one();

@@ -183,7 +183,7 @@ impl Handle {
         lock(&self.report).is_quiet(address)
     }
 
-    /// Has all addresses be quiet.
+    /// Ends the cooldown of all addresses.
     #[cfg(test)]
     pub(crate) fn swept(&self) {
         self.set_report(|report| *report = Report::of_nothing());

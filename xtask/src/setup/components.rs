@@ -35,7 +35,7 @@ const KUBERNETES: [&str; 5] = [
     "kubelet",
 ];
 
-/// What is made in one go.
+/// Programs that are built or fetched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component {
     /// Control plane and node components of Kubernetes, as one program.

@@ -28,7 +28,7 @@ pub(crate) enum Need {
     Managers,
     /// The emulator, and what makes an image for it.
     Vm,
-    /// What unpacks packages of other releases of Debian.
+    /// The tool that unpacks packages of other releases of Debian.
     Unpack,
     /// What makes the container image.
     Image,

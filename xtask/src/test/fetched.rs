@@ -1,4 +1,4 @@
-//! What suites run beside test programs, and the variables by which those find it.
+//! Programs and images that suites need, and the variables by which tests find them.
 
 use std::path::PathBuf;
 

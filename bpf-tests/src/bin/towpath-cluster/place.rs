@@ -66,7 +66,7 @@ impl Place {
         }
     }
 
-    /// What was written last, if anything was.
+    /// The place that was written last, if any was.
     pub(crate) fn read() -> Result<Option<Self>> {
         let Ok(text) = fs::read_to_string(Self::file()) else {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Place {
         ))
     }
 
-    /// Whether the process that it belongs to lives.
+    /// True while the cluster's process lives.
     pub(crate) fn is_alive(&self) -> bool {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pid));
         // The kernel cuts names.

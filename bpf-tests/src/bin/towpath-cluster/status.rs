@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::place::{Node, Place};
 
-/// What is shown.
+/// The state of the cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Status {

@@ -23,7 +23,7 @@ struct Agent {
     _document: watch::Sender<NodeSource>,
 }
 
-/// Has an agent run.
+/// Runs an agent.
 fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
     let (commands, from_socket) = mpsc::channel(1);
     let (outlooks, from_writer) = mpsc::channel(1);
@@ -47,7 +47,7 @@ fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
 }
 
 impl Agent {
-    /// What the writer is told.
+    /// Signals to the writer.
     async fn outlook(&self) -> Outlook {
         let (reply, answer) = oneshot::channel();
         let generation = self.generation;
@@ -74,7 +74,7 @@ impl Agent {
         told.await.expect("the writer is told to look");
     }
 
-    /// Has the writer look whenever it is told to, until the node wants so much.
+    /// Lets the writer look at each signal, until the node wants this many addresses.
     async fn wants_at_last(&self, expected: (u64, usize)) {
         loop {
             self.is_told().await;
