@@ -78,17 +78,19 @@ fn every_version_has_its_commands() {
 }
 
 #[test]
-fn status_tells_not_ready_and_no_addresses_left_apart() {
+fn status_fails_until_the_agent_was_ready_and_add_tells_of_missing_addresses() {
     let mut scene = Scene::ready().unwrap();
     let network = scene.network("1.1.0", Vec::new()).unwrap();
-    network.status(&scene.fabric.node).unwrap();
-    // An agent without a readable document is not ready.
+    // Nothing has asked yet whether the agent is ready.
     scene.fabric.agent.kill().unwrap();
     let error = network.status(&scene.fabric.node).unwrap_err();
     let (away, code) = (error.to_string(), refusal(&error).code);
     assert_eq!(code, Some(UNAVAILABLE), "{error:#}");
     scene.fabric.start_agent().unwrap();
     network.status(&scene.fabric.node).unwrap();
+    scene.fabric.agent.kill().unwrap();
+    network.status(&scene.fabric.node).unwrap();
+    scene.fabric.start_agent().unwrap();
 
     // ENI 2 has 48 addresses: who asks for more is told to ask again.
     let containers = Containers::new(&scene);
