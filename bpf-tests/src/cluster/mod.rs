@@ -16,7 +16,6 @@ mod worker;
 mod workload;
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -43,8 +42,6 @@ pub const SOON: Duration = Duration::from_mins(2);
 pub const DNS: &str = "10.96.0.10";
 /// The cluster's service CIDRs.
 const SERVICES: &str = "10.96.0.0/16,fd5e:96::/108";
-/// The service account of the agent: namespace and name.
-pub const AGENT: (&str, &str) = ("kube-system", "towpath");
 
 /// A running cluster. Dropping it ends everything and removes it.
 #[derive(Debug)]
@@ -224,12 +221,6 @@ impl Cluster {
     #[must_use]
     pub fn control(&self) -> &Netns {
         &self.control
-    }
-
-    /// The folder of the control plane's files.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     /// The end of what everything wrote.

@@ -73,26 +73,21 @@ impl<'a> Runner<'a> {
         let told = |argument: &String| {
             ["--show-output", "--nocapture", "--no-capture"].contains(&argument.as_str())
         };
+        let is_told = self.arguments.iter().any(told);
         match self.suite {
+            Suite::Unit | Suite::Bpf | Suite::Vm => &[],
             Suite::Netns
             | Suite::Masq
             | Suite::Services
             | Suite::Api
             | Suite::Cluster
-            | Suite::Cri
-                if !self.arguments.iter().any(told) =>
-            {
-                &["--show-output"]
+            | Suite::Cri => {
+                if is_told {
+                    &[]
+                } else {
+                    &["--show-output"]
+                }
             }
-            Suite::Netns
-            | Suite::Masq
-            | Suite::Services
-            | Suite::Api
-            | Suite::Cluster
-            | Suite::Cri
-            | Suite::Unit
-            | Suite::Bpf
-            | Suite::Vm => &[],
         }
     }
 
