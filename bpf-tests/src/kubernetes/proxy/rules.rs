@@ -28,10 +28,12 @@ pub enum Kind {
     Any,
     /// Watches.
     Watch,
-    /// What lists all of a resource, by the end of its path.
+    /// What brings all of a resource, by the end of its path: a list, or a watch that begins so.
     List(&'static str),
     /// What watches it.
     WatchOf(&'static str),
+    /// Watches that begin with all objects.
+    Stream,
     /// What makes the `CiliumNode`.
     MakeNode,
     /// What changes it, its status apart.
@@ -52,9 +54,10 @@ impl Request {
             Kind::Watch => self.is_watch(),
             Kind::List(resource) => {
                 let is_read = self.method == Method::GET && !self.is_watch();
-                is_read && self.path.ends_with(resource)
+                (is_read || self.is_stream()) && self.path.ends_with(resource)
             }
             Kind::WatchOf(resource) => self.is_watch() && self.path.ends_with(resource),
+            Kind::Stream => self.is_stream(),
             Kind::MakeNode => is_of_nodes && self.method == Method::POST,
             Kind::ChangeNode => is_of_nodes && self.method == Method::PATCH,
             Kind::ChangeStatus => is_of_node && is_of_status && self.method == Method::PATCH,
@@ -64,8 +67,17 @@ impl Request {
     /// Whether it is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
-        let mut pairs = self.query.split('&');
-        self.method == Method::GET && pairs.any(|pair| matches!(pair, "watch=true" | "watch=1"))
+        self.method == Method::GET && (self.asks("watch=true") || self.asks("watch=1"))
+    }
+
+    /// Whether it is a watch that begins with all objects, instead of after a list.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.is_watch() && self.asks("sendInitialEvents=true")
+    }
+
+    fn asks(&self, pair: &str) -> bool {
+        self.query.split('&').any(|other| other == pair)
     }
 
     /// Whether it changes something.
