@@ -15,6 +15,7 @@ mod events;
 mod faults;
 mod instance;
 mod kills;
+mod lists;
 mod load;
 mod manifests;
 mod operator;

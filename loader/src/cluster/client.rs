@@ -10,6 +10,7 @@ use kube::{Client, Config};
 use tokio::time::timeout;
 use tower::util::{AndThenLayer, MapRequestLayer, MapResponseLayer};
 
+use super::lists::{self, Lists};
 use super::{retry_after, traffic};
 use crate::config::{AbsolutePath, KubernetesSection};
 
@@ -20,6 +21,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// How the objects come that are followed.
+    pub(super) lists: Lists,
     /// For how many seconds the server lets a watch live.
     watch: u32,
 }
@@ -28,7 +31,11 @@ impl Connection {
     /// One for tests.
     #[cfg(test)]
     pub(super) fn of(client: Client) -> Self {
-        Self { client, watch: 240 }
+        Self {
+            client,
+            lists: Lists::default(),
+            watch: 240,
+        }
     }
 
     /// How everything is watched.
@@ -80,9 +87,11 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     let builder = builder
         .with_layer(&AndThenLayer::new(retry_after::told))
         .with_layer(&MapRequestLayer::new(traffic::request))
+        .with_layer(&MapRequestLayer::new(lists::newest))
         .with_layer(&MapResponseLayer::new(traffic::response));
     Ok(Connection {
         client: builder.build(),
+        lists: Lists::default(),
         // The setting's bounds are narrower.
         watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
     })

@@ -6,10 +6,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use kube::Api;
 use kube::api::DynamicObject;
-use kube::runtime::watcher::{self, Event, watcher as follow_all};
+use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use tokio::time::sleep;
 
+use super::lists::Lists;
 use super::objects;
 use super::retry::Retry;
 
@@ -29,6 +30,8 @@ pub(super) enum Trouble {
 pub(super) struct Resource {
     /// Its versions, the newest first: the first that the API server has counts.
     pub(super) versions: Vec<Api<DynamicObject>>,
+    /// How its objects come.
+    pub(super) lists: Lists,
     /// Which of its objects.
     pub(super) config: watcher::Config,
     /// How soon it is asked for again where the API server has none of them.
@@ -48,7 +51,7 @@ impl Resource {
         let mut versions = self.versions.iter();
         let mut version = versions.next();
         while let Some(api) = version {
-            let mut events = std::pin::pin!(follow_all(api.clone(), self.config.clone()));
+            let mut events = std::pin::pin!(self.lists.follow(api.clone(), self.config.clone()));
             let error = loop {
                 match events.next().await {
                     Some(Ok(event)) => {
@@ -87,9 +90,11 @@ impl Resource {
 
 /// Whether the API server has no such resource.
 fn is_absent(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
     matches!(
         error,
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status))
+            if status.code == 404
     )
 }
 
@@ -138,4 +143,33 @@ fn kept<T>(object: DynamicObject, keep: impl Fn(&Value) -> T) -> Option<(Key, T)
     // What came as JSON can be JSON.
     let object = objects::value(object).ok()?;
     Some((key, keep(&object)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lists::{Answer, Played};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_resource_is_absent_when_the_server_has_none_of_its_versions() {
+        let absent = || Answer::refusal(404, "the server could not find the requested resource");
+        let server = Played::new([absent(), absent()]);
+        let resource = Resource {
+            versions: objects::service_cidrs(&server.client),
+            lists: Lists::default(),
+            config: watcher::Config::default(),
+            absent: Duration::from_hours(1),
+        };
+        let mut told = Vec::new();
+        let following = resource.follow(Value::clone, |new| {
+            told.push(new.map(BTreeMap::len));
+            false
+        });
+        let ended = tokio::time::timeout(Duration::from_secs(10), following).await;
+        assert!(ended.is_ok(), "it is told at once");
+        assert!(matches!(told[..], [Err(Trouble::Absent)]), "{told:?}");
+        let path = |version| format!("/apis/networking.k8s.io/{version}/servicecidrs");
+        let asked = ["v1", "v1beta1"].map(|version| (path(version), true));
+        assert_eq!(server.asked(), asked, "it is not listed in vain");
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
@@ -65,8 +65,13 @@ impl Metadatas {
         let changed = Arc::new(Notify::new());
         Self {
             client: client.clone(),
-            pods: follow(pods, on_node, Some(Arc::clone(&changed))),
-            namespaces: follow(namespaces, connection.watching(), None),
+            // For a list, the server finds a node's pods by an index. For a stream, it would go
+            // through all pods of the cluster.
+            pods: follow(follow_all(pods, on_node), Some(Arc::clone(&changed))),
+            namespaces: follow(
+                connection.lists.follow(namespaces, connection.watching()),
+                None,
+            ),
             changed,
         }
     }
@@ -168,13 +173,12 @@ fn known(all: &Known, key: &Key) -> Option<Metadata> {
 }
 
 fn follow(
-    api: Api<PartialObjectMeta>,
-    config: watcher::Config,
+    events: impl Stream<Item = watcher::Result<Event<PartialObjectMeta>>> + Send + 'static,
     changed: Option<Arc<Notify>>,
 ) -> Known {
     let all = Known::default();
     let sink = Arc::downgrade(&all);
-    let events = follow_all(api, config).default_backoff();
+    let events = events.default_backoff();
     tokio::spawn(async move {
         let mut events = std::pin::pin!(events);
         let mut listed = HashMap::new();

@@ -13,6 +13,7 @@ mod events;
 mod follow;
 mod gate;
 mod instance;
+mod lists;
 mod metadata;
 mod node;
 mod objects;

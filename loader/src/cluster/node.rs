@@ -7,8 +7,8 @@ use anyhow::Result;
 use datapath_common::mark::MarkLayout;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt as _, watcher as follow};
 use kubernetes::flat::FlatPool;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -87,7 +87,12 @@ impl NodeTask {
     pub(super) async fn run(mut self, mut written: mpsc::Receiver<Value>) {
         let watching = self.connection.watching();
         let config = watching.fields(&format!("metadata.name={}", self.name));
-        let events = follow(objects::nodes(&self.connection.client), config).default_backoff();
+        let nodes = objects::nodes(&self.connection.client);
+        let events = self
+            .connection
+            .lists
+            .follow(nodes, config)
+            .default_backoff();
         let mut events = std::pin::pin!(events);
         // Before this the server, which is busy, does not want to hear of us.
         let mut calm = Instant::now();

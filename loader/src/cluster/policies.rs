@@ -46,6 +46,7 @@ pub(super) fn follow(
     let (policies, followed) = watch::channel(Followed::default());
     let resource = Resource {
         versions: vec![objects::policies(&connection.client)],
+        lists: connection.lists.clone(),
         config: connection.watching(),
         absent: retry::LONGEST,
     };

@@ -25,6 +25,7 @@ pub(super) fn follow(
     let (sender, receiver) = watch::channel(Followed::default());
     let pools = Resource {
         versions: vec![objects::pools(&connection.client)],
+        lists: connection.lists.clone(),
         config: connection.watching(),
         absent: retry::LONGEST,
     };

@@ -43,6 +43,7 @@ pub(super) fn follow(
     }
     let resource = Resource {
         versions: vec![objects::services(&connection.client)],
+        lists: connection.lists.clone(),
         config: connection.watching().labels(services::SELECTOR),
         absent: retry::LONGEST,
     };
@@ -66,6 +67,7 @@ pub(super) fn follow(
 fn follow_cidrs(connection: &Connection, sender: Arc<watch::Sender<ServicesSource>>) {
     let resource = Resource {
         versions: objects::service_cidrs(&connection.client),
+        lists: connection.lists.clone(),
         config: connection.watching(),
         absent: ABSENT,
     };

@@ -1,0 +1,105 @@
+//! How the objects that there are come to the agent before their changes.
+
+use std::time::Instant;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::proxy::{Does, Kind, Request, Rule};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SOON};
+
+/// What is followed, by the ends of paths. Of pods, those of the node are listed.
+const FOLLOWED: [&str; 6] = [
+    "/v2/ciliumnodes",
+    "/ciliumpodippools",
+    "/namespaces",
+    "/services",
+    "/servicecidrs",
+    "/networkpolicies",
+];
+
+/// A node behind a proxy that follows all that there is.
+fn prepare() -> Cluster {
+    let cluster = Cluster::prepare(true).unwrap();
+    let settings = json!({"services": {"cidrs": []}});
+    cluster.fabric.agent.configure(&settings).unwrap();
+    cluster
+}
+
+impl Cluster {
+    /// The requests for all of a resource since a moment.
+    fn asked_for(&self, resource: &'static str, since: Instant) -> Vec<Request> {
+        let noted = self.proxy().requests().into_iter();
+        let noted = noted
+            .filter(|noted| noted.at >= since)
+            .map(|one| one.request);
+        noted.filter(|one| one.is(Kind::List(resource))).collect()
+    }
+
+    /// Waits until all that is followed has come since a moment, and whatever else is asked.
+    fn all_come(&self, since: Instant, are_as_wanted: impl Fn(&[Request]) -> bool) {
+        for resource in FOLLOWED {
+            let come = || {
+                let asked = self.asked_for(resource, since);
+                check(!asked.is_empty() && are_as_wanted(&asked), || {
+                    format!("{asked:?}")
+                })
+            };
+            eventually(SOON, resource, come).unwrap();
+        }
+    }
+}
+
+/// What an API server says that has streams switched off.
+fn refusal() -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: \
+                    sendInitialEvents is forbidden for watch unless the WatchList feature gate is \
+                    enabled",
+        "reason": "Invalid", "details": {"group": "meta.k8s.io", "kind": "ListOptions"}, "code": 422
+    })
+}
+
+#[test]
+fn objects_are_streamed_and_nothing_is_listed_but_the_pods_of_the_node() {
+    let began = Instant::now();
+    let cluster = prepare().made_ready().unwrap();
+    // As new as the request: it names no version.
+    let is_newest = |one: &Request| !one.query.contains("resourceVersion=");
+    let are_streams = |asked: &[Request]| asked.iter().all(|one| one.is_stream() && is_newest(one));
+    cluster.all_come(began, are_streams);
+    let of_pods = cluster.asked_for("/pods", began);
+    let is_of_node = |one: &Request| !one.is_stream() && one.query.contains("spec.nodeName");
+    assert!(of_pods.iter().all(is_of_node), "{of_pods:?}");
+    cluster.changes_are_seen(0, "streams").unwrap();
+    cluster.proxy().end_watches();
+    cluster.changes_are_seen(1, "all watches ended").unwrap();
+    for resource in FOLLOWED {
+        let asked = cluster.asked_for(resource, began);
+        assert!(are_streams(&asked), "{resource}: {asked:?}");
+    }
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn a_server_that_does_not_stream_is_asked_for_lists() {
+    let cluster = prepare();
+    let proxy = cluster.proxy();
+    let refused = Does::Answer(422, vec![], refusal());
+    proxy.rule(Rule::all(Kind::Stream, refused));
+    let began = Instant::now();
+    let cluster = cluster.made_ready().unwrap();
+    cluster.all_come(began, |asked| asked.iter().any(|one| !one.is_stream()));
+    cluster.changes_are_seen(0, "lists").unwrap();
+    // It has been found out, and is not tried again.
+    let known = Instant::now();
+    cluster.proxy().end_watches();
+    cluster.changes_are_seen(1, "all watches ended").unwrap();
+    let mut since = cluster.proxy().requests();
+    since.retain(|noted| noted.at >= known && noted.request.is_stream());
+    assert!(since.is_empty(), "{since:?}");
+    let log = cluster.fabric.agent.log();
+    assert_eq!(log.matches("streams no lists").count(), 1, "{log}");
+    cluster.fabric.finish().unwrap();
+}
