@@ -78,11 +78,11 @@ fn the_schema_refuses_what_nobody_can_read_and_names_the_field() {
         (json!({"pre-allocate": -1}), "spec.ipam.pre-allocate"),
         (
             json!({"pools": {"requested": [{"pool": "", "needed": {}}]}}),
-            "spec.ipam.pools.requested.pool",
+            "spec.ipam.pools.requested[0].pool",
         ),
         (
             json!({"pools": {"allocated": [{"pool": "a", "cidrs": ["10.0.0.300/32"]}]}}),
-            "spec.ipam.pools.allocated.cidrs",
+            "spec.ipam.pools.allocated[0].cidrs",
         ),
     ] {
         let answer = admin.post(NODES, &node(&ipam)).unwrap();
