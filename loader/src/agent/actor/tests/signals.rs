@@ -47,7 +47,7 @@ fn run(actor: Actor<ModelHost>) -> (impl Future<Output = ()>, Agent) {
 }
 
 impl Agent {
-    /// Signals to the writer.
+    /// The demand that the writer is given.
     async fn outlook(&self) -> Outlook {
         let (reply, answer) = oneshot::channel();
         let generation = self.generation;
