@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_tests::fabric::eventually::eventually;
+use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::{Fabric, Netns};
 use bpf_tests::kubernetes::{ApiServer, KubeProxy as Process, ProxyMode, ServerSpec, User};
 use serde_json::{Value, json};
@@ -15,8 +15,10 @@ use crate::model::{
 
 /// How long kube-proxy may take to write its first rules.
 const START: Duration = Duration::from_mins(1);
-/// Where kube-proxy says how it is.
-const HEALTH: &str = "127.0.0.1:10256";
+/// Where kube-proxy has its metrics.
+const METRICS: &str = "127.0.0.1:10249";
+/// The metric that is there once a family's rules have been written; a time is its value.
+const LAST_SYNC: &str = "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=";
 /// Services' CIDRs.
 const CIDRS: &str = "172.20.0.0/16,fd5e::/108";
 
@@ -45,23 +47,30 @@ impl KubeProxy {
         Ok(proxy)
     }
 
-    /// Waits until it has written the rules of every service for both families: from then on it calls
-    /// itself healthy.
+    /// Waits until it has written the rules of every service for both families. Its health does not say
+    /// so: it is healthy while it starts up.
     fn wait_for_rules(&mut self, node: &Netns) -> Result<()> {
         let mut ended = None;
-        let healthy = eventually(START, "kube-proxy has written its rules", || {
+        let synced = eventually(START, "kube-proxy has written its rules", || {
             ended = self.process.ended()?;
             if ended.is_some() {
                 return Ok(());
             }
-            let health = "curl --silent --show-error --fail --max-time 2";
-            node.run(&format!("{health} http://{HEALTH}/healthz"))
-                .map(drop)
+            let ask = "curl --silent --show-error --fail --max-time 2";
+            let metrics = node.run(&format!("{ask} http://{METRICS}/metrics"))?;
+            let is_synced = |family: &str| metrics.contains(&format!("{LAST_SYNC}\"{family}\"}} "));
+            let both = ["IPv4", "IPv6"];
+            check(both.into_iter().all(is_synced), || {
+                let lines = metrics
+                    .lines()
+                    .filter(|line| line.contains("last_timestamp"));
+                lines.collect::<Vec<_>>().join("\n")
+            })
         });
         if let Some(status) = ended {
             bail!("kube-proxy ended with {status}: {}", self.process.log());
         }
-        healthy.map(drop).with_context(|| self.process.log())
+        synced.map(drop).with_context(|| self.process.log())
     }
 }
 
