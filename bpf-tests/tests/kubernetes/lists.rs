@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON};
 
-/// What is followed, by the ends of paths. Of pods, those of the node are listed.
+/// Followed resources, by the ends of their paths. The node's pods are listed.
 const FOLLOWED: [&str; 6] = [
     "/v2/ciliumnodes",
     "/ciliumpodippools",
@@ -50,7 +50,7 @@ impl Cluster {
     }
 }
 
-/// What an API server says that has streams switched off.
+/// The refusal of an API server that has streams switched off.
 fn refusal() -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -69,7 +69,7 @@ impl Lists {
         self.are_streamed.load(Ordering::Relaxed)
     }
 
-    /// Has everything be listed from now on.
+    /// Switches to lists for good.
     fn give_up(&self, why: &str) {
         if self.are_streamed.swap(false, Ordering::Relaxed) {
             tracing::info!("the API server streams no lists, and is asked for them: {why}");
@@ -83,7 +83,7 @@ struct Following<K> {
     api: Api<K>,
     config: Config,
     events: BoxStream<'static, Result<Event<K>>>,
-    /// Whether the objects come by streams.
+    /// True if the objects come by streams.
     is_streaming: bool,
     /// Since when such a stream brings them.
     began: Option<Instant>,
@@ -134,7 +134,7 @@ where
         }
     }
 
-    /// Whether a stream's event says that the objects have to be listed.
+    /// True if the event means that the objects have to be listed.
     fn is_to_list(&mut self, event: &Result<Event<K>>) -> bool {
         match event {
             // The one before has ended in the middle, and nobody says why.
@@ -161,7 +161,7 @@ where
     }
 }
 
-/// Whether the server does not take requests for streams.
+/// True if the server refuses streams.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -170,13 +170,13 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// Whether the server itself has ended a stream, and not for being too busy or because of the past.
+/// True if the server ended a stream for another reason than load (429) or age (410).
 fn is_failure(error: &Error) -> bool {
     matches!(error, Error::WatchError(status) if !matches!(status.code, 410 | 429))
 }
 
-/// Has a stream be as new as its request, as lists are. The library would take what the server has
-/// at hand. That may be older than what has been seen, and bring back an address that was taken away.
+/// Drops `resourceVersion=0` from requests for streams, so that a stream is as new as its request, as
+/// lists are. An older state could bring back an address that was taken away.
 pub(super) fn newest<B>(mut request: Request<B>) -> Request<B> {
     if let Some(uri) = without_version(request.uri()) {
         *request.uri_mut() = uri;

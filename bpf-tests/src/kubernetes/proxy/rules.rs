@@ -28,7 +28,7 @@ pub enum Kind {
     Any,
     /// Watches.
     Watch,
-    /// What brings all of a resource, by the end of its path: a list, or a watch that begins so.
+    /// A request that brings all objects of a resource, by the end of its path: a list or a stream.
     List(&'static str),
     /// What watches it.
     WatchOf(&'static str),
@@ -70,7 +70,7 @@ impl Request {
         self.method == Method::GET && (self.asks("watch=true") || self.asks("watch=1"))
     }
 
-    /// Whether it is a watch that begins with all objects, instead of after a list.
+    /// True for a watch that begins with all objects.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         self.is_watch() && self.asks("sendInitialEvents=true")
