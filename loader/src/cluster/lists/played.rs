@@ -32,7 +32,7 @@ impl Answer {
         Self::Whole(code, Self::status(code, message))
     }
 
-    /// What a refusal says.
+    /// A refusal, as the API server words it.
     pub(in crate::cluster) fn status(code: u16, message: &str) -> Value {
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -117,7 +117,7 @@ impl Played {
         }
     }
 
-    /// What it has been asked for: `true` stands for streams.
+    /// Requests that it got: `true` stands for a stream.
     pub(in crate::cluster) fn asked(&self) -> Vec<(String, bool)> {
         let asked = self.asked.lock().unwrap();
         let asked = asked.iter().map(|uri| {

@@ -8,15 +8,15 @@ use super::played::{added, end};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What servers say that know of streams and have them switched off.
+/// The refusal of servers that have streams switched off.
 const GATE: &str = "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: \
                     sendInitialEvents is forbidden for watch unless the WatchList feature gate is \
                     enabled";
-/// What servers of 1.19 to 1.26 say.
+/// The refusal of servers of 1.19 to 1.26.
 const OLD: &str = "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: \
                    resourceVersionMatch is forbidden for watch";
 
-/// What is followed of a server.
+/// Events of a followed resource.
 type Events = Pin<Box<dyn Stream<Item = Result<Event<DynamicObject>>> + Send>>;
 
 fn follow(lists: &Lists, server: &Played) -> Events {
