@@ -87,6 +87,7 @@ pub(crate) fn intent() -> Intent {
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             notes: Vec::new(),
+            refused: Vec::new(),
         },
         endpoints: endpoints.map(|e| (e.id(), e)).into(),
         settings: Settings {

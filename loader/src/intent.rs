@@ -16,6 +16,7 @@ use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
+use crate::node::Problem;
 use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, NetnsId, Owner};
 
@@ -104,6 +105,8 @@ pub struct Node {
     pub enis: BTreeMap<EniNumber, Eni>,
     /// What a user may wonder about, for the status: fields that are not followed, and why.
     pub notes: Vec<String>,
+    /// What of the document is refused, while the rest of it holds.
+    pub refused: Vec<Problem>,
 }
 
 /// The public address that a node is to have by its tags (`spec.ipam.static-ip-tags`).

@@ -74,6 +74,7 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
 
     Ok(Node {
         notes: findings.finish()?,
+        refused: Vec::new(),
         name: doc.metadata.name.clone(),
         addresses,
         external_addresses,
