@@ -15,6 +15,7 @@ pub mod cli;
 mod cluster;
 pub mod cni;
 pub mod config;
+mod connections;
 pub mod conntrack;
 pub mod desired;
 pub mod document;

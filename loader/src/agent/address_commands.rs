@@ -54,7 +54,7 @@ impl<K: Host> Actor<K> {
                     self.addresses.take_back(owner);
                 }
                 let message = "the lease could not be written to disk; see the log";
-                return Err(ApiError::new(ErrorCode::Internal, message));
+                return Err(ApiError::new(ErrorCode::StateNotWritten, message));
             }
         }
         tracing::info!(%owner, "addresses given");
@@ -87,7 +87,7 @@ impl<K: Host> Actor<K> {
             return Ok(());
         }
         let message = "the claim could not be written to disk; see the log";
-        Err(ApiError::new(ErrorCode::Internal, message).temporary(true))
+        Err(ApiError::new(ErrorCode::StateNotWritten, message))
     }
 
     fn release_addresses(&mut self, owner: &Owner) -> Result<(), ApiError> {

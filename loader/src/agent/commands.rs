@@ -235,7 +235,7 @@ impl<K: Host> Actor<K> {
     pub(super) fn record(&mut self, endpoint: Endpoint) -> Result<Admitted, ApiError> {
         let id = endpoint.id();
         let put = self.store.put(&endpoint);
-        put.map_err(|error| internal(&error))?;
+        put.map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointAddRecorded);
         self.intent.endpoints.insert(id, endpoint.clone());
         if self.corrupt.remove(&id).is_some() {
@@ -339,7 +339,7 @@ impl<K: Host> Actor<K> {
             None if self.corrupt.contains_key(&id) => Forgotten::Corrupt,
             None => return Ok(Forgotten::Nothing),
         };
-        self.forget(id).map_err(|error| internal(&error))?;
+        self.forget(id).map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointDelRecorded);
         if self.corrupt.remove(&id).is_some() {
             self.hide_corrupt();
@@ -374,8 +374,8 @@ fn check_same_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorCode::OwnerConflict, message).at("netns"))
 }
 
-fn internal(error: &anyhow::Error) -> ApiError {
-    ApiError::new(ErrorCode::Internal, format!("{error:#}"))
+fn not_written(error: &anyhow::Error) -> ApiError {
+    ApiError::new(ErrorCode::StateNotWritten, format!("{error:#}"))
 }
 
 /// A command and those of its kind that wait right behind it; and the one behind these, if there is one.

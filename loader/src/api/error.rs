@@ -60,6 +60,8 @@ pub enum ErrorCode {
     Exhausted,
     /// The agent has no complete picture of the node yet, or is stopping.
     NotReady,
+    /// The state folder cannot be written: its disk is full, read-only or broken.
+    StateNotWritten,
     /// A fault of the agent.
     Internal,
     /// A code of a later agent.
@@ -88,9 +90,11 @@ impl ErrorCode {
             Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady | Self::PoolUnknown => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::NotReady | Self::PoolExhausted | Self::PoolNotReady | Self::Exhausted => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::NotReady
+            | Self::PoolExhausted
+            | Self::PoolNotReady
+            | Self::Exhausted
+            | Self::StateNotWritten => StatusCode::SERVICE_UNAVAILABLE,
             Self::SetUpFailed | Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -109,6 +113,7 @@ impl ErrorCode {
             | Self::AddressCoolingDown
             | Self::AddressInUse
             | Self::Exhausted
+            | Self::StateNotWritten
             | Self::NotReady => true,
             Self::InvalidBody
             | Self::InvalidField
@@ -222,6 +227,7 @@ impl IntoResponse for ApiError {
             | ErrorCode::EndpointExists
             | ErrorCode::Exhausted
             | ErrorCode::NotReady
+            | ErrorCode::StateNotWritten
             | ErrorCode::Internal
             | ErrorCode::Unknown => Vec::new(),
         };

@@ -1,25 +1,28 @@
 //! The socket: who may connect, how many, and for how long.
 
 use std::fs::Permissions;
+use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use axum::Router;
+use tokio::net::UnixListener;
+use tokio::net::unix::UCred;
 
 use super::handle::Handle;
 use super::routes;
+use crate::connections::{self, Connections, Times};
+
+/// How long to wait before the next try where no connection can be accepted.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Bounds on what callers can take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections at a time; more wait in the socket's backlog.
+    /// Connections at a time. Beyond, one that is idle or slow gives way to the next.
     pub connections: usize,
     /// How long the request's head may take, and its body again.
     pub request: Duration,
@@ -31,7 +34,7 @@ impl Default for ServerLimits {
     /// A node starts at most some dozens of pods at a time.
     fn default() -> Self {
         Self {
-            connections: 64,
+            connections: 128,
             request: Duration::from_secs(5),
             connection: Duration::from_secs(30),
         }
@@ -46,8 +49,8 @@ pub struct Server {
     /// Inode of the socket's file: what stands at the path later may be another agent's.
     inode: u64,
     limits: ServerLimits,
-    /// One for each connection that may be open.
-    permits: Arc<Semaphore>,
+    /// Those that are open, by the caller's process.
+    connections: Arc<Connections<Option<i32>>>,
 }
 
 impl Server {
@@ -64,6 +67,8 @@ impl Server {
         remove_if_there(&unready)?;
         let listener =
             UnixListener::bind(&unready).with_context(|| format!("bind {}", unready.display()))?;
+        connections::lengthen_queue(&listener)
+            .with_context(|| format!("listen at {}", unready.display()))?;
         std::fs::set_permissions(&unready, Permissions::from_mode(0o600))
             .with_context(|| format!("set the mode of {}", unready.display()))?;
         let inode = inode(&unready)?;
@@ -74,28 +79,32 @@ impl Server {
             path: path.to_owned(),
             inode,
             limits,
-            permits: Arc::new(Semaphore::new(limits.connections)),
+            connections: Connections::new(limits.connections),
         })
     }
 
     /// Serves until the future is dropped.
     pub async fn serve(&self, handle: Handle) {
+        let times = Times {
+            head: self.limits.request,
+            whole: self.limits.connection,
+        };
+        let all = routes::router(handle, self.limits.request);
         loop {
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
-                return;
-            };
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    let (handle, limits) = (handle.clone(), self.limits);
-                    tokio::spawn(async move {
-                        serve_connection(stream, handle, limits).await;
-                        drop(permit);
-                    });
+                    let peer = stream.peer_cred();
+                    let pid = peer.as_ref().ok().and_then(UCred::pid);
+                    let slot = self.connections.admit(pid).await;
+                    if let Some(router) = router_for(peer, &all) {
+                        tokio::spawn(connections::serve(slot, stream, router, times));
+                    }
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: asking again at once would spin.
                     tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    self.connections.evict();
+                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }
@@ -104,10 +113,25 @@ impl Server {
     /// Waits until the callers that were let in have their answers, at most for `patience`; nobody
     /// else is let in.
     pub async fn finish(self, patience: Duration) {
-        let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
-        let ended = tokio::time::timeout(patience, self.permits.acquire_many(all)).await;
+        let ended = tokio::time::timeout(patience, self.connections.end()).await;
         if ended.is_err() {
             tracing::debug!("a connection outlasts the server");
+        }
+    }
+}
+
+/// Chooses what a caller may ask.
+fn router_for(peer: io::Result<UCred>, all: &Router) -> Option<Router> {
+    match peer {
+        Ok(peer) if peer.uid() == 0 => Some(all.clone()),
+        Ok(peer) => {
+            let (uid, pid) = (peer.uid(), peer.pid());
+            tracing::warn!(uid, pid, "refused a caller who is not root");
+            Some(routes::refusal(uid))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "refused a caller whose identity cannot be read");
+            None
         }
     }
 }
@@ -122,41 +146,11 @@ impl Drop for Server {
     }
 }
 
-async fn serve_connection(stream: UnixStream, handle: Handle, limits: ServerLimits) {
-    let router = match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 => routes::router(handle, limits.request),
-        Ok(peer) => {
-            tracing::warn!(
-                uid = peer.uid(),
-                pid = peer.pid(),
-                "refused a caller who is not root"
-            );
-            routes::refusal(peer.uid())
-        }
-        Err(error) => {
-            tracing::warn!(%error, "refused a caller whose identity cannot be read");
-            return;
-        }
-    };
-    // One request a connection: nobody can hold one open and idle.
-    let serve = http1::Builder::new()
-        .keep_alive(false)
-        .half_close(true)
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.request)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(limits.connection, serve).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection ended early"),
-        Err(_elapsed) => tracing::debug!("a connection lasted too long"),
-    }
-}
-
 /// Checks that the path leads to nothing, or to a socket that nobody listens at.
 fn check_free(path: &Path) -> Result<()> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("look at {shown}")),
         Ok(metadata) if !metadata.file_type().is_socket() => {
             bail!("{shown} is there and is no socket; allowed for `socket`: a path of its own")
@@ -186,7 +180,7 @@ fn inode(path: &Path) -> Result<u64> {
 fn remove_if_there(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
     }
 }

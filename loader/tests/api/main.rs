@@ -16,14 +16,18 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command as Process;
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use towpath::api::types::{AddEndpoint, FlowFilter, NatStats};
-use towpath::api::{Client, ClientError, ErrorCode, Server};
+use towpath::api::{Client, ClientError, Command, ErrorCode, Reply, Server, ServerLimits};
 use towpath::masquerade::Tuple;
 
 use crate::fake::{DEADLINE, Fake, LIMITS, Response};
+
+/// How long an answer may take while others send nothing.
+const PROMPT: Duration = Duration::from_secs(1);
 
 fn good() -> Value {
     json!({
@@ -368,25 +372,54 @@ fn a_huge_body_is_refused_whether_announced_or_not() {
     fake.assert_untouched();
 }
 
-/// Callers who open all connections and send nothing, or a byte now and then, hold up the others
-/// for no longer than the limit.
+/// What a caller sends and then leaves as it is.
+const UNFINISHED: [&[u8]; 4] = [
+    b"",
+    b"GET /v1/en",
+    b"GET /v1/enis HTTP/1.1\r\nx: y\r\n",
+    b"PUT /v1/endpoints HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\n{\"owner\"",
+];
+
+/// Callers who open connections and send nothing, or a part of a request, hold up nobody.
 #[test]
-fn slow_callers_do_not_keep_others_out() {
-    let fake = Fake::start(LIMITS);
-    let mut idle: Vec<_> = (0..LIMITS.connections * 2)
-        .map(|_| fake.connect())
-        .collect();
-    for stream in &mut idle {
-        stream.write_all(b"GET /v1/en").unwrap();
+fn idle_callers_do_not_keep_others_out() {
+    let fake = Fake::start(ServerLimits::default());
+    for count in [64, 300, 3000] {
+        let mut idle = Vec::with_capacity(count);
+        for (_, unfinished) in (0..count).zip(UNFINISHED.iter().cycle()) {
+            let mut stream = fake.connect();
+            // The server may have closed it for the next one by now.
+            stream.write_all(unfinished).ok();
+            idle.push(stream);
+        }
+        let start = Instant::now();
+        let response = fake.request("PUT", "/v1/endpoints", &good().to_string());
+        assert_eq!(response.status, 200, "{count}");
+        assert!(start.elapsed() < PROMPT, "{count}: {:?}", start.elapsed());
     }
-    let start = Instant::now();
-    let response = fake.request("GET", "/v1/enis", "");
-    assert_eq!(response.status, 200);
-    assert!(
-        start.elapsed() < LIMITS.request * 4,
-        "it took {:?}",
-        start.elapsed()
-    );
+}
+
+/// A request in hand is answered however many others come.
+#[test]
+fn a_request_in_hand_does_not_give_way() {
+    let (asked, is_asked) = mpsc::channel();
+    let fake = Fake::answering(ServerLimits::default(), move |command| match command {
+        Command::Enis(reply) => {
+            asked.send(reply).unwrap();
+        }
+        Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
+        other => panic!("{other:?}"),
+    });
+    let mut stream = fake.connect();
+    stream
+        .write_all(b"GET /v1/enis HTTP/1.1\r\nhost: x\r\n\r\n")
+        .unwrap();
+    let reply: Reply<_> = is_asked.recv_timeout(DEADLINE).unwrap();
+    let idle: Vec<_> = (0..600).map(|_| fake.connect()).collect();
+    assert_eq!(fake.request("GET", "/v1/endpoints", "").status, 200);
+    reply.send(Ok(Vec::new())).unwrap();
+    assert_eq!(Response::read(&mut stream).status, 200);
+    drop(idle);
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub struct Status {
     pub health: Health,
     /// The node document.
     pub document: DocumentStatus,
+    /// What users may not have meant when they configured the agent.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// What is worth knowing about masquerade; the whole of it is `GET /v1/masquerade`.
     #[serde(default)]
     pub masquerade_notes: Vec<String>,

@@ -294,13 +294,28 @@ async fn a_full_disk_refuses_an_add_and_lets_a_delete_go() {
     fs::remove_dir(&file).unwrap();
     fs::write(&file, "").unwrap();
     let error = lease(&mut actor, "y").await.unwrap_err();
-    assert_eq!(error.code, ErrorCode::Internal);
+    assert_eq!(
+        (error.code, error.retry),
+        (ErrorCode::StateNotWritten, true)
+    );
     let leases = listed(&mut actor).await.leases;
     assert_eq!(
         leases.len(),
         1,
         "what could not be written is not given: {leases:?}"
     );
+    let records = machine.folder.path();
+    let aside = machine.state.path().join("aside");
+    fs::rename(records, &aside).unwrap();
+    fs::write(records, "").unwrap();
+    let error = give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.retry),
+        (ErrorCode::StateNotWritten, true)
+    );
+    assert!(error.message.starts_with("write "), "{error}");
+    fs::remove_file(records).unwrap();
+    fs::rename(&aside, records).unwrap();
     actor.delete(&[pod.owner]).await.remove(0).unwrap();
     let problems = actor.status().await.allocation.problems.join("\n");
     assert!(problems.contains("a crash would lose"), "{problems}");

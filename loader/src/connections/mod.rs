@@ -1,0 +1,149 @@
+//! Connections of a server: how many there are, and which one gives way to the next.
+//!
+//! A server accepts always. Where all slots are taken, a connection without work in hand makes room, so
+//! that nobody silences the server by connections that send nothing, or that take no answer.
+
+mod serve;
+mod slots;
+
+use std::hash::Hash;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{Backlog, listen};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use self::slots::{Phase, Room, Slots};
+
+pub(crate) use self::serve::{Times, serve};
+
+/// Connections that the kernel holds for a server until it accepts them. A burst that fits is not
+/// dropped.
+const QUEUE: i32 = 4096;
+
+/// Makes a listener's queue longer than libraries make it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn lengthen_queue(listener: &impl AsFd) -> io::Result<()> {
+    Ok(listen(&listener, Backlog::new(QUEUE)?)?)
+}
+
+/// All connections of a server. `P` tells peers apart.
+#[derive(Debug)]
+pub(crate) struct Connections<P> {
+    slots: Mutex<Slots<P>>,
+    /// A connection ended, or has an answer.
+    changed: Notify,
+}
+
+/// A connection's slot, which is free again once this is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot<P: Copy + Eq + Hash> {
+    all: Arc<Connections<P>>,
+    id: u64,
+    evicted: Arc<Notify>,
+}
+
+impl<P: Copy + Eq + Hash> Connections<P> {
+    /// As many slots as `limit`.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            slots: Mutex::new(Slots::new(limit)),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Takes a slot for a peer's connection. Where none is free, another connection is evicted; where
+    /// all have work in hand, this waits.
+    pub(crate) async fn admit(self: &Arc<Self>, peer: P) -> Slot<P> {
+        loop {
+            let changed = self.changed.notified();
+            let patience = match self.slots().take(peer, Instant::now()) {
+                Room::Taken { id, evicted } => {
+                    let all = Arc::clone(self);
+                    return Slot { all, id, evicted };
+                }
+                Room::After(wait) => Some(wait),
+                Room::None => None,
+            };
+            tokio::select! {
+                () = changed => {}
+                () = sleep(patience.unwrap_or(Duration::MAX)) => {}
+            }
+        }
+    }
+
+    /// Evicts the connection that would be the next to give way.
+    pub(crate) fn evict(&self) {
+        self.slots().evict();
+    }
+
+    /// Waits until no connection is left.
+    pub(crate) async fn end(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.slots().is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots<P>> {
+        // Nothing is left half done by who panics with the lock.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Copy + Eq + Hash> Slot<P> {
+    /// Notes how far the connection has got.
+    fn enter(&self, phase: Phase) {
+        self.all.slots().enter(self.id, phase, Instant::now());
+        self.all.changed.notify_one();
+    }
+
+    /// Serves the connection until it ends, is evicted, or has lasted for `limit`.
+    async fn serve(&self, limit: Duration, connection: impl Future<Output = ()>) {
+        tokio::select! {
+            () = connection => {}
+            () = self.evicted.notified() => tracing::debug!("a connection gave way to another"),
+            () = sleep(limit) => tracing::debug!("a connection lasted too long"),
+        }
+    }
+}
+
+impl<P: Copy + Eq + Hash> Drop for Slot<P> {
+    fn drop(&mut self) {
+        self.all.slots().free(self.id);
+        self.all.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_without_work_gives_way_and_one_with_work_does_not() {
+        let all = Connections::new(2);
+        let (idle, busy) = (all.admit(1).await, all.admit(2).await);
+        busy.enter(Phase::Handling);
+        let third = all.admit(3).await;
+        // It ends at once, and not after the hour.
+        let hour = Duration::from_hours(1);
+        idle.serve(hour, std::future::pending()).await;
+        drop(idle);
+
+        third.enter(Phase::Handling);
+        let late = tokio::time::timeout(Duration::from_millis(50), all.admit(4)).await;
+        assert!(late.is_err(), "all have work in hand");
+        drop(busy);
+        let fourth = all.admit(4).await;
+        drop((third, fourth));
+        all.end().await;
+    }
+}
