@@ -131,6 +131,11 @@ pub(crate) fn watch<S: Source>(path: PathBuf, of: S) -> channel::Receiver<Follow
     receiver
 }
 
+/// Reads the files once. The answer says why they could not be used now, if so.
+pub(crate) fn look<S: Source>(path: &Path, of: &S) -> Result<S::Value, String> {
+    of.parse(path, &of.read(path))
+}
+
 async fn run<S: Source>(
     mut follower: Follower<S>,
     signal: Arc<Notify>,

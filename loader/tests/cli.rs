@@ -1,6 +1,7 @@
 //! The command line as a user meets it: exit codes, and errors in one line.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn towpath(args: &[&str]) -> Output {
@@ -107,6 +108,127 @@ fn a_bad_configuration_is_named_before_anything_happens() {
     let output = towpath(&["--config", path, "config", "show", "-o", "json"]);
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(rows.as_array().unwrap().len() > 10);
+}
+
+/// A kubeconfig, which names a proxy where there is one.
+fn kubeconfig(folder: &Path, proxy: &str) -> String {
+    let path = folder.join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: here,
+          contexts: [{{name: here, context: {{cluster: ours, user: me}}}}],
+          users: [{{name: me, user: {{token: t}}}}],
+          clusters: [{{name: ours, cluster: {{server: 'https://10.0.0.1:7443'{proxy}}}}}]}}"
+    );
+    fs::write(&path, text).expect("a file");
+    path.to_str().expect("text").to_owned()
+}
+
+/// Both say the same of the same file.
+#[test]
+fn what_is_checked_is_what_the_agent_would_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    let path = file.to_str().unwrap();
+    let cluster = |more: &str| format!("kubernetes: {{enabled: true, node-name: n, {more}}}\n");
+    let with = |kubeconfig: &str| cluster(&format!("kubeconfig: {kubeconfig}"));
+    let proxied = kubeconfig(folder.path(), ", proxy-url: 'ftp://me:secret@proxy.corp'");
+    let long = format!("socket: /{}\n", "x".repeat(120));
+    for (text, words) in [
+        ("datapath: {mark-mask: 0xf00f0000}\n", "datapath.mark-mask"),
+        ("nonsense: 1\n", "nonsense"),
+        (&long, "socket: "),
+        (
+            "http: {address: '127.0.0.1:9971'}\nmetrics: {address: '0.0.0.0:9971'}\n",
+            "metrics.address: 0.0.0.0:9971 is refused beside http.address",
+        ),
+        (
+            &(with(&proxied) + "masquerade: {pools: /x}\n"),
+            "masquerade.pools is refused with kubernetes.enabled",
+        ),
+        (&with(&proxied), "proxy-url: \"ftp://...@proxy.corp\""),
+        (&with("/nowhere"), "kubernetes.kubeconfig: /nowhere"),
+        (&cluster(""), "kubernetes.kubeconfig is null"),
+        (
+            "kubernetes: {enabled: true}\n",
+            "kubernetes.node-name: missing",
+        ),
+        (
+            &cluster("cni-configuration: /nowhere"),
+            "kubernetes.cni-configuration: /nowhere",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        fails(&["config", "check", path], 1, &[words]);
+        let checked = towpath(&["config", "check", path]);
+        let run = towpath(&["--config", path, "run"]);
+        assert_eq!(run.status.code(), Some(1), "{text}");
+        let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said(&checked), said(&run), "{text}");
+        assert!(!said(&run).contains("secret"));
+    }
+}
+
+/// Variables that others inject are no reason to stop, whatever they say.
+#[test]
+fn a_proxy_of_the_environment_is_none_of_the_agent_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    for proxy in [
+        "",
+        ", proxy-url: 'http://proxy.corp:3128'",
+        ", proxy-url: 'socks5://p:1080'",
+    ] {
+        let kubeconfig = kubeconfig(folder.path(), proxy);
+        let text =
+            format!("kubernetes: {{enabled: true, node-name: n, kubeconfig: {kubeconfig}}}\n");
+        fs::write(&file, text).unwrap();
+        for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "http_proxy"] {
+            for value in [
+                "http://10.0.0.99:3128",
+                "proxy.corp:3128",
+                "socks5://p",
+                "::",
+                "a b",
+            ] {
+                for exceptions in ["", "10.0.0.0/8", "localhost,,:x,", "*"] {
+                    let output = Command::new(env!("CARGO_BIN_EXE_towpath"))
+                        .args(["config", "check"])
+                        .arg(&file)
+                        .env(name, value)
+                        .env("NO_PROXY", exceptions)
+                        .output()
+                        .unwrap();
+                    let error = String::from_utf8_lossy(&output.stderr);
+                    assert!(output.status.success(), "{name}={value}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_may_not_be_meant_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, agent) = (
+        folder.path().join("config.yaml"),
+        folder.path().join("agent"),
+    );
+    fs::write(&agent, "nonMasqueradeCIDRs: [x]\n").unwrap();
+    let text = format!(
+        "datapath: {{mark-mask: 0xffff}}\nmasquerade: {{ip-masq-agent: {{enabled: true, path: {}}}}}\n",
+        agent.display()
+    );
+    fs::write(&file, text).unwrap();
+    let output = towpath(&["config", "check", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    for words in [
+        "warning: datapath.mark-mask: 0x0000ffff has bits of kube-proxy (0xc000)",
+        "nonMasqueradeCIDRs[0]",
+        "config.yaml is good",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
 }
 
 #[test]

@@ -240,3 +240,23 @@ fn writes_wait_as_they_are_asked_to_and_none_is_lost_or_made_twice() {
     assert_eq!(codes[..2], [Some(409), Some(200)]);
     cluster.fabric.finish().unwrap();
 }
+
+/// Webhooks and service managers give variables to programs that others meant for programs of their own.
+#[test]
+fn proxies_of_the_environment_do_not_come_between() {
+    let mut cluster = Cluster::prepare(false).unwrap();
+    let environment = [
+        ("HTTPS_PROXY", "http://10.0.0.99:3128"),
+        ("https_proxy", "proxy.corp:3128"),
+        ("ALL_PROXY", "socks5://10.0.0.99"),
+        ("http_proxy", "http://10.0.0.99:3128"),
+        ("NO_PROXY", "localhost,,"),
+    ];
+    let Cluster { fabric, .. } = &mut cluster;
+    fabric.agent.start(&fabric.node, &environment).unwrap();
+    // The agent makes it, of what the API server and the metadata service say.
+    cluster.node().unwrap();
+    cluster.operate().unwrap();
+    cluster.wait_until_ready().unwrap();
+    cluster.fabric.finish().unwrap();
+}

@@ -64,6 +64,8 @@ pub(super) struct Actor<K> {
     pub(super) nat: nat::Handle,
     /// What there is to tell people of the cluster.
     pub(super) remarks: Remarks,
+    /// What users may not have meant when they configured the agent.
+    pub(super) warnings: Vec<String>,
     /// The way to have the writer look.
     pub(super) signals: Arc<Signals>,
     pacer: Pacer,
@@ -107,6 +109,7 @@ impl<K: Host> Actor<K> {
             work: Work::default(),
             nat,
             remarks: Remarks::default(),
+            warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),
             deaf: false,

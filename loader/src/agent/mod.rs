@@ -5,6 +5,7 @@ mod address_commands;
 mod admission;
 mod allocation;
 mod check;
+mod checked;
 mod cleanup;
 mod cluster;
 mod collect;
@@ -30,6 +31,7 @@ mod sources;
 mod store;
 mod traces;
 
+pub(crate) use checked::check;
 pub use cleanup::{CleanUp, cleanup};
 pub use lock::Lock;
 pub use run::run;

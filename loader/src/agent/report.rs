@@ -150,6 +150,7 @@ impl<K: Host> Actor<K> {
                 notes: self.intent.node.notes.clone(),
             },
             allocation: self.allocation_status(),
+            warnings: self.warnings.clone(),
             masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::actor::Actor;
 use super::allocation::Addresses;
+use super::checked::check;
 use super::kernel::HostKernel;
 use super::lock::{Lock, take_pins};
 use super::memory;
@@ -46,6 +47,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
     memory::frugal();
+    let checked = check(config).await?;
+    checked.log();
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
     let options = config.bpf_options();
@@ -96,11 +99,11 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         signals,
         commands,
         remarks,
-    } = Sources::follow(config, &mut settings, &handle, commands).await?;
+    } = Sources::follow(config, checked.cluster, &mut settings, &handle, commands);
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
     let server = bind(socket)?;
-    let exposition = Exposition::bind(config.http.address).await?;
+    let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let mut actor = Actor::new(
         HostKernel::new(netlink, datapath, reservation, watch, service_nat),
         settings,
@@ -111,6 +114,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         nat,
     );
     actor.remarks = remarks;
+    actor.warnings = checked.warnings;
     actor.signals = signals;
 
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
 use tokio::sync::{mpsc, watch};
 
 use super::policy::{OfCluster, PolicyFiles};
 use crate::api::{Command, Handle};
-use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Remarks, Signals};
+use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
 use crate::config::Config;
 use crate::intent::Settings;
 use crate::node::{self, NodeSource};
@@ -31,19 +30,19 @@ pub(super) struct Sources {
 impl Sources {
     /// Begins to follow what the configuration says.
     ///
-    /// # Errors
-    /// When the cluster's settings cannot be used.
-    pub(super) async fn follow(
+    /// Must be called inside a tokio runtime.
+    pub(super) fn follow(
         config: &Config,
+        cluster: Option<Prepared>,
         settings: &mut Settings,
         handle: &Handle,
         commands: mpsc::Receiver<Command>,
-    ) -> Result<Self> {
-        if config.kubernetes.enabled {
-            let cluster = Cluster::start(config, settings.mark, handle).await?;
+    ) -> Self {
+        if let Some(prepared) = cluster {
+            let cluster = Cluster::start(prepared, config, settings.mark, handle);
             // Nothing is known of a pool before they are read.
             settings.masquerade.pools = Some(POOLS_PLACE.into());
-            return Ok(Self {
+            return Self {
                 document: cluster.document,
                 source: cluster.node,
                 files: PolicyFiles::follow_cluster(
@@ -59,11 +58,11 @@ impl Sources {
                 signals: cluster.signals,
                 commands: cluster.gate.guard(commands),
                 remarks: cluster.remarks,
-            });
+            };
         }
         let document = config.node.document.as_path().to_owned();
         let (_nobody, outlooks) = mpsc::channel(1);
-        Ok(Self {
+        Self {
             source: node::watch(document.clone(), settings.mark),
             document,
             files: PolicyFiles::follow(&settings.masquerade),
@@ -71,6 +70,6 @@ impl Sources {
             signals: Arc::default(),
             commands,
             remarks: Remarks::default(),
-        })
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What each command does.
 
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -10,8 +10,8 @@ use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use super::args::{
-    Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand,
-    OwnerArgs,
+    self, Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand,
+    NatCommand, OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
 use super::{cni, output, render};
@@ -42,18 +42,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
         Command::Config(ConfigCommand::Check { file, output }) => {
-            if let Err(error) =
-                Config::load(Some(&file)).context("the configuration cannot be used")
-            {
-                let message = format!("{error:#}");
-                let bad = json!({"file": file, "good": false, "error": message});
-                // The message itself goes to stderr.
-                output::value(output, &bad, |_, _| String::new())?;
-                return Err(error.into());
-            }
-            let table = |_: &_, _| format!("{} is good\n", file.display());
-            output::value(output, &json!({"file": file, "good": true}), table)?;
-            return Ok(ExitCode::SUCCESS);
+            return check(&file, output);
         }
         Command::Run
         | Command::Status(_)
@@ -74,10 +63,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let config = Config::load(config.as_deref()).map_err(anyhow::Error::from)?;
     find_sysctls_in(config.kernel.sysctls.as_path());
     let socket = socket.unwrap_or_else(|| config.socket.as_path().to_owned());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("start the runtime")?;
+    let runtime = runtime()?;
     if let Command::Cni(command) = command {
         if matches!(command, CniCommand::Keep { .. }) {
             log(&config);
@@ -241,6 +227,36 @@ impl From<OwnerArgs> for Owner {
             interface,
         }
     }
+}
+
+/// Says what the agent would say of a configuration before it starts.
+fn check(file: &Path, output: args::Output) -> Result<ExitCode, Failure> {
+    let checked = Config::load(Some(file)).map_err(anyhow::Error::from);
+    let checked = checked.and_then(|config| runtime()?.block_on(agent::check(&config)));
+    let checked = match checked {
+        Ok(checked) => checked,
+        Err(error) => {
+            let message = format!("{error:#}");
+            let bad = json!({"file": file, "good": false, "error": message});
+            // The message itself goes to stderr.
+            output::value(output, &bad, |_, _| String::new())?;
+            return Err(error.into());
+        }
+    };
+    let warnings = [checked.warnings, checked.files].concat();
+    let table = |_: &_, _| {
+        let lines = warnings.iter().map(|text| format!("warning: {text}\n"));
+        let lines: String = lines.collect();
+        format!("{lines}{} is good\n", file.display())
+    };
+    let good = json!({"file": file, "good": true, "warnings": warnings});
+    output::value(output, &good, table)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("start the runtime")
 }
 
 /// A path as it is, from here where it is relative; a bare name as `ip netns` means it.

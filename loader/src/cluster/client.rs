@@ -1,9 +1,9 @@
 //! The connection to the API server.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use tower::util::{AndThenLayer, MapRequestLayer, MapResponseLayer};
 
 use super::lists::{self, Lists};
-use super::{retry_after, traffic};
+use super::proxy::{self, Proxy};
+use super::{retry_after, traffic, tunnel};
 use crate::config::{AbsolutePath, KubernetesSection};
 
 /// How long a connection may take to come about.
@@ -64,17 +65,15 @@ pub(super) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
 /// # Errors
 /// When the kubeconfig cannot be used, or the agent is in no pod.
 pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
-    let mut config = match section.kubeconfig.as_ref().map(AbsolutePath::as_path) {
-        Some(path) => {
-            let place = || format!("kubernetes.kubeconfig: {}", path.display());
-            let kubeconfig = Kubeconfig::read_from(path).with_context(place)?;
-            let options = KubeConfigOptions::default();
-            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.with_context(place)?
-        }
-        None => Config::incluster().context(
+    let path = section.kubeconfig.as_ref().map(AbsolutePath::as_path);
+    let (mut config, proxy) = if let Some(path) = path {
+        let place = || format!("kubernetes.kubeconfig: {}", path.display());
+        configured(path).await.with_context(place)?
+    } else {
+        let config = Config::incluster().context(
             "kubernetes.kubeconfig is null, and the agent is in no pod with a service account",
-        )?,
+        )?;
+        (config, None)
     };
     config.connect_timeout = Some(CONNECT);
     // A watch that says nothing at all for somewhat longer than it lives has gone stale.
@@ -82,7 +81,7 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     config.read_timeout = Some(watch + watch / 4);
     // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
     config.default_retry = false;
-    let builder = ClientBuilder::try_from(config);
+    let builder = tunnel::builder(config, proxy);
     let builder = builder.context("the connection to the API server cannot be made")?;
     let builder = builder
         .with_layer(&AndThenLayer::new(retry_after::told))
@@ -95,4 +94,19 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
         // The setting's bounds are narrower.
         watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
     })
+}
+
+/// Reads a kubeconfig: how the API server is reached, and through which proxy.
+async fn configured(path: &Path) -> Result<(Config, Option<Proxy>)> {
+    let mut kubeconfig = Kubeconfig::read_from(path)?;
+    let url = proxy::take(&mut kubeconfig);
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.proxy_url = None;
+    if let Some(exec) = &mut config.auth_info.exec {
+        proxy::restore(exec, url.as_ref());
+    }
+    let exceptions = proxy::exceptions();
+    let proxy = proxy::choose(url.as_deref(), &config.cluster_url, &exceptions)?;
+    Ok((config, proxy))
 }

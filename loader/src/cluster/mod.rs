@@ -15,15 +15,18 @@ mod gate;
 mod instance;
 mod lists;
 mod metadata;
+mod no_proxy;
 mod node;
 mod objects;
 mod policies;
 mod pools;
+mod proxy;
 mod remarks;
 mod retry;
 mod retry_after;
 mod services;
 mod traffic;
+mod tunnel;
 mod writer;
 
 use std::path::PathBuf;
@@ -37,6 +40,7 @@ use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use self::arrival::Arrival;
+use self::client::Connection;
 use self::ensure::Creation;
 use self::events::Events;
 use self::gate::Gate;
@@ -100,14 +104,19 @@ pub(crate) struct Cluster {
     pub(crate) remarks: Remarks,
 }
 
-impl Cluster {
-    /// Begins to follow the cluster. Waits for nothing: the API server may be away.
-    ///
-    /// Must be called inside a tokio runtime.
+/// A cluster that the settings lead to. Nothing of it was asked yet.
+pub(crate) struct Prepared {
+    name: String,
+    parameters: Parameters,
+    connection: Connection,
+}
+
+impl Prepared {
+    /// Reads what the settings name. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// When the settings cannot be used.
-    pub(crate) async fn start(config: &Config, mark: MarkLayout, agent: &Handle) -> Result<Self> {
+    pub(crate) async fn new(config: &Config) -> Result<Self> {
         let section = &config.kubernetes;
         if config.masquerade.pools.is_some() {
             bail!(
@@ -115,9 +124,30 @@ impl Cluster {
                  {POOLS_PLACE} objects; allowed: null"
             );
         }
-        let name = section.node_name()?;
-        let parameters = parameters(section)?;
-        let connection = client::connect(section).await?;
+        Ok(Self {
+            name: section.node_name()?,
+            parameters: parameters(section)?,
+            connection: client::connect(section).await?,
+        })
+    }
+}
+
+impl Cluster {
+    /// Begins to follow the cluster. Waits for nothing: the API server may be away.
+    ///
+    /// Must be called inside a tokio runtime.
+    pub(crate) fn start(
+        prepared: Prepared,
+        config: &Config,
+        mark: MarkLayout,
+        agent: &Handle,
+    ) -> Self {
+        let Prepared {
+            name,
+            parameters,
+            connection,
+        } = prepared;
+        let section = &config.kubernetes;
         let remarks = Remarks::default();
         let creation = section.create_node.then(|| Creation {
             parameters,
@@ -173,7 +203,7 @@ impl Cluster {
             Arc::clone(&signals),
             events,
         );
-        Ok(Self {
+        Self {
             node,
             document: PathBuf::from(format!("CiliumNode {name}")),
             pools,
@@ -184,7 +214,7 @@ impl Cluster {
             gate,
             signals,
             remarks,
-        })
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 74] = [
+pub(super) const HELP: [(&str, &str); 75] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -313,6 +313,10 @@ pub(super) const HELP: [(&str, &str); 74] = [
     (
         "http.address",
         "Address and port at which /healthz, /readyz and /metrics are served (docs/metrics.md), such as 127.0.0.1:9971; null: none.",
+    ),
+    (
+        "metrics.address",
+        "Address and port at which /metrics alone is served, for a Prometheus elsewhere (docs/metrics.md), such as 0.0.0.0:9972; null: only at http.address.",
     ),
     (
         "host-addresses",

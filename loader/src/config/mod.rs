@@ -3,6 +3,7 @@
 mod explain;
 mod ipam;
 mod kubernetes;
+mod marks;
 mod masquerade;
 mod nat;
 mod sections;
@@ -23,10 +24,12 @@ pub use self::ipam::{
     CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
 };
 pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
+pub(crate) use self::marks::mark_neighbours;
 pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
-    DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, NodeSection, PathMode,
+    DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,
+    NodeSection, PathMode,
 };
 pub use self::services::{ServiceCidr, ServiceCidrs, ServiceNat, ServicesSection};
 pub use self::values::{
@@ -77,6 +80,9 @@ pub struct Config {
     /// What tools ask by HTTP.
     #[serde(deserialize_with = "nullable")]
     pub http: HttpSection,
+    /// Metrics at an address of their own.
+    #[serde(deserialize_with = "nullable")]
+    pub metrics: MetricsSection,
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
@@ -106,6 +112,7 @@ impl Default for Config {
             cni: CniSection::default(),
             kubernetes: KubernetesSection::default(),
             http: HttpSection::default(),
+            metrics: MetricsSection::default(),
             host_addresses: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),

@@ -103,6 +103,15 @@ pub struct HttpSection {
     pub address: Option<SocketAddr>,
 }
 
+/// Section `metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MetricsSection {
+    /// Where metrics alone are served; `None` for nowhere but at `http.address`.
+    #[serde(deserialize_with = "listening")]
+    pub address: Option<SocketAddr>,
+}
+
 fn listening<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let Some(text) = Option::<String>::deserialize(deserializer)? else {
         return Ok(None);

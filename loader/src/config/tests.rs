@@ -43,7 +43,7 @@ fn a_key_that_is_not_known_is_refused_at_every_level() {
     for key in keys_of_types() {
         sections.insert(key.rsplit_once('.').map_or("", |(s, _)| s).to_owned());
     }
-    assert_eq!(sections.len(), 18);
+    assert_eq!(sections.len(), 19);
     for section in sections {
         let parts = section.split('.').filter(|part| !part.is_empty());
         let path: Vec<&str> = parts.chain(["colour"]).collect();

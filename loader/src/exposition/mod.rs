@@ -5,7 +5,6 @@
 mod metrics;
 mod text;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,31 +13,43 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::future::join_all;
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use crate::api::{Command, Handle};
+use crate::config::{HttpSection, MetricsSection};
+use crate::connections::{self, Connections, Times};
 
-/// Connections at a time; more wait in the socket's backlog.
-const CONNECTIONS: usize = 8;
-/// How long the request's head may take.
-const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection may last.
-const CONNECTION: Duration = Duration::from_secs(15);
+/// Connections at a time. Beyond, one that is idle or slow gives way to the next.
+const CONNECTIONS: usize = 128;
+/// How long a connection may take.
+const TIMES: Times = Times {
+    head: Duration::from_secs(1),
+    whole: Duration::from_secs(15),
+};
+/// How long to wait before the next try where no connection can be accepted.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long the agent may take to answer anything at all before it counts as stuck.
 const LIFE: Duration = Duration::from_secs(10);
 /// What Prometheus takes the text for.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The bound address; none where nobody is to ask.
+/// The bound addresses, each with the paths that it serves.
 #[derive(Debug)]
-pub(crate) struct Exposition(Option<TcpListener>);
+pub(crate) struct Exposition(Vec<(TcpListener, Paths)>);
+
+/// What an address serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paths {
+    /// Probes and metrics.
+    All,
+    /// Metrics alone: it may be open to a network.
+    Metrics,
+}
 
 #[derive(Clone)]
 struct Context {
@@ -48,62 +59,67 @@ struct Context {
 }
 
 impl Exposition {
-    /// Binds the address.
+    /// Binds the addresses.
     ///
     /// # Errors
-    /// When it cannot be bound.
-    pub(crate) async fn bind(address: Option<SocketAddr>) -> Result<Self> {
-        let Some(address) = address else {
-            return Ok(Self(None));
-        };
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.with_context(|| format!("http.address: listen at {address}"))?;
-        Ok(Self(Some(listener)))
+    /// When one cannot be bound.
+    pub(crate) async fn bind(http: &HttpSection, metrics: &MetricsSection) -> Result<Self> {
+        let mut bound = Vec::new();
+        for (key, address, paths) in [
+            ("http", http.address, Paths::All),
+            ("metrics", metrics.address, Paths::Metrics),
+        ] {
+            let Some(address) = address else { continue };
+            let place = || format!("{key}.address: listen at {address}");
+            let listener = TcpListener::bind(address).await.with_context(place)?;
+            connections::lengthen_queue(&listener).with_context(place)?;
+            bound.push((listener, paths));
+        }
+        Ok(Self(bound))
     }
 
     /// Serves until the future is dropped.
     pub(crate) async fn serve(self, agent: Handle) {
-        let Some(listener) = self.0 else {
-            return std::future::pending().await;
-        };
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let context = Context {
             agent,
             turn: Arc::default(),
         };
-        let router = Router::new()
-            .route("/healthz", get(health))
-            .route("/readyz", get(readiness))
-            .route("/metrics", get(metrics))
-            .with_state(context);
-        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    let router = router.clone();
-                    tokio::spawn(async move {
-                        timeout(CONNECTION, serve(stream, router)).await.ok();
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    // Out of file descriptors, most likely: asking again at once would spin.
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
+        let all = self.0.into_iter();
+        let all = all.map(|(listener, paths)| listen(listener, paths.router(context.clone())));
+        join_all(all).await;
+        // Without an address nobody is to ask.
+        std::future::pending::<()>().await;
     }
 }
 
-async fn serve(stream: TcpStream, router: Router) {
-    let served = http1::Builder::new()
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection ended early");
+impl Paths {
+    fn router(self, context: Context) -> Router {
+        let metrics = Router::new().route("/metrics", get(metrics));
+        let router = match self {
+            Self::Metrics => metrics,
+            Self::All => metrics
+                .route("/healthz", get(health))
+                .route("/readyz", get(readiness)),
+        };
+        router.with_state(context)
+    }
+}
+
+async fn listen(listener: TcpListener, router: Router) {
+    let connections = Connections::new(CONNECTIONS);
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let slot = connections.admit(peer.ip()).await;
+                tokio::spawn(connections::serve(slot, stream, router.clone(), TIMES));
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: asking again at once would spin.
+                tracing::warn!(%error, "a connection could not be accepted");
+                connections.evict();
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }
 
@@ -146,6 +162,10 @@ fn refusal(reason: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::time::Instant;
+
     use super::*;
 
     #[tokio::test]
@@ -158,5 +178,52 @@ mod tests {
         // One that is stopping need not be killed.
         drop(commands);
         assert!(is_alive(&agent, limit).await);
+    }
+
+    /// Callers who send nothing, or a part of a head, hold up nobody.
+    #[tokio::test]
+    async fn idle_callers_do_not_keep_probes_out() {
+        let address = Some(([127, 0, 0, 1], 0).into());
+        let http = HttpSection { address };
+        let exposition = Exposition::bind(&http, &MetricsSection::default()).await;
+        let exposition = exposition.unwrap();
+        let address = exposition.0[0].0.local_addr().unwrap();
+        let (agent, mut commands) = Handle::new(Handle::PATIENCE);
+        let answers = async {
+            while let Some(command) = commands.recv().await {
+                if let Command::Ready(reply) = command {
+                    reply.send(Ok(())).unwrap();
+                }
+            }
+        };
+        let probe = tokio::task::spawn_blocking(move || {
+            let start = Instant::now();
+            for count in [64, 300, 3000] {
+                let mut idle = Vec::with_capacity(count);
+                for part in (0..count).map(|i| [&b""[..], b"GET /he"][i % 2]) {
+                    let mut stream = TcpStream::connect(address).unwrap();
+                    // The server may have closed it for the next one by now.
+                    stream.write_all(part).ok();
+                    idle.push(stream);
+                }
+                let start = Instant::now();
+                let mut stream = TcpStream::connect(address).unwrap();
+                let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+                stream.write_all(request).unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200"), "{count}: {answer}");
+                let took = start.elapsed();
+                assert!(took < Duration::from_secs(1), "{count}: {took:?}");
+            }
+            // A connection that the kernel has dropped is tried again after a second.
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        });
+        tokio::select! {
+            () = exposition.serve(agent) => {}
+            () = answers => {}
+            probed = probe => probed.unwrap(),
+        }
     }
 }

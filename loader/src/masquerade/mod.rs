@@ -21,7 +21,7 @@ pub use self::settings::{ExternalPolicy, MasqueradeSettings, metadata_name};
 pub use self::tuple::{BadTuple, Peer, Protocol, Tuple};
 pub use self::view::{EniMasquerade, ExemptCidr, FamilyMasquerade, MasqueradeView, PoolView};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -51,6 +51,16 @@ pub fn watch_pools(path: PathBuf) -> watch::Receiver<Followed<Pools>> {
 #[must_use]
 pub fn watch_agent(path: PathBuf) -> watch::Receiver<Followed<AgentCidrs>> {
     follow::watch(path, AgentFiles)
+}
+
+/// Says why a file or folder of pools cannot be used as it is now, if so.
+pub(crate) fn look_at_pools(path: &Path) -> Option<String> {
+    follow::look(path, &PoolDocuments).err()
+}
+
+/// Says why an ip-masq-agent file, or a folder of fragments, cannot be used as it is now, if so.
+pub(crate) fn look_at_agent(path: &Path) -> Option<String> {
+    follow::look(path, &AgentFiles).err()
 }
 
 /// Whether a CIDR is what it looks like: the maps hold IPv4 as v4-mapped IPv6, so a CIDR within

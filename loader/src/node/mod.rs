@@ -8,6 +8,7 @@ mod watch;
 use datapath_common::mark::MarkLayout;
 
 pub use self::problem::{DocumentError, Problem};
+pub(crate) use self::watch::look;
 pub use self::watch::{NodeSource, watch};
 use crate::intent::Node;
 

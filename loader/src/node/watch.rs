@@ -21,6 +21,11 @@ pub fn watch(path: PathBuf, mark: MarkLayout) -> channel::Receiver<NodeSource> {
     follow::watch(path, NodeDocument { mark })
 }
 
+/// Says why the file cannot be used as it is now, if so.
+pub(crate) fn look(path: &Path, mark: MarkLayout) -> Option<String> {
+    follow::look(path, &NodeDocument { mark }).err()
+}
+
 struct NodeDocument {
     mark: MarkLayout,
 }

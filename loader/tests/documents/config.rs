@@ -115,6 +115,7 @@ kubernetes:
     disable-prefix-delegation: true
   ipam: {mode: crd, min-allocate: 1, max-allocate: 2, pre-allocate: 3, max-above-watermark: 4, static-ip-tags: d=4}
 http: {address: '127.0.0.1:9971'}
+metrics: {address: '0.0.0.0:9972'}
 host-addresses: [169.254.20.10]
 state-dir: /c
 socket: /d

@@ -22,6 +22,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         uptime_seconds,
         health,
         document,
+        warnings,
         masquerade_notes,
         allocation,
         enis,
@@ -56,6 +57,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     line(Tone::Plain, &document_line(document));
     for note in &document.notes {
         line(Tone::Plain, &format!("  note: {note}"));
+    }
+    for warning in warnings {
+        line(Tone::Warning, &format!("  warning: {warning}"));
     }
     for note in masquerade_notes {
         line(Tone::Plain, &format!("  note: masquerade: {note}"));
@@ -287,6 +291,7 @@ mod tests {
                 error: Some("spec.eni: missing".into()),
                 notes: vec!["status.eni: odd".into()],
             },
+            warnings: vec!["datapath.mark-mask: shared".into()],
             masquerade_notes: vec!["pool red: odd".into()],
             allocation: AllocationStatus::default(),
             enis: Vec::new(),
@@ -357,6 +362,7 @@ Health: degraded
   1 of 3 endpoints is not ready
 Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
   note: status.eni: odd
+  warning: datapath.mark-mask: shared
   note: masquerade: pool red: odd
 Endpoints: 2 of 3 ready
   a/eth0: no device
