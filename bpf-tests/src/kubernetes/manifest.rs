@@ -32,6 +32,12 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("Namespace", "/api/v1", "namespaces", false),
     ("Node", "/api/v1", "nodes", false),
     ("Pod", "/api/v1", "pods", true),
+    (
+        "PodMonitor",
+        "/apis/monitoring.coreos.com/v1",
+        "podmonitors",
+        true,
+    ),
     ("ServiceAccount", "/api/v1", "serviceaccounts", true),
     (
         "ValidatingAdmissionPolicy",

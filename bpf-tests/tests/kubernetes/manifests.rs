@@ -3,16 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bpf_tests::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of};
+use bpf_tests::fabric::eventually::eventually;
+use bpf_tests::kubernetes::{ApiServer, Kubectl, deploy, documents, path_of, read_manifest};
 use serde_json::{Value, json};
 use towpath::config::Config;
 
+use crate::cluster::SOON;
 use crate::scene::Place;
 
 const BASE: &str = "kubernetes/base";
 const ADMISSION: &str = "kubernetes/admission";
 /// What follows a name that kubectl has made.
-const OVERLAYS: [&str; 4] = ["beside-cilium-operator", "privileged", "removal", "stack"];
+const OVERLAYS: [&str; 5] = [
+    "beside-cilium-operator",
+    "privileged",
+    "prometheus",
+    "removal",
+    "stack",
+];
+/// Name of the `DaemonSet`'s port for metrics.
+const METRICS: &str = "metrics";
 
 fn folders() -> Vec<PathBuf> {
     let overlays = OVERLAYS.map(|name| deploy().join("kubernetes/overlays").join(name));
@@ -124,10 +134,75 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
                 name == "removal" && container["name"] == "cni"
             );
         }
+        assert!(config.http.address.unwrap().ip().is_loopback(), "{name}");
+        let port = config.metrics.address.unwrap().port();
+        let ports = agent["ports"].as_array().unwrap();
+        let is_metrics = |one: &&Value| one["name"] == METRICS;
+        let metrics = ports.iter().find(is_metrics).unwrap();
+        assert_eq!(metrics["containerPort"], port, "{name}");
+        let monitor = objects.iter().find(|object| object["kind"] == "PodMonitor");
+        assert_eq!(monitor.is_some(), name == "prometheus");
+        if let Some(monitor) = monitor {
+            let spec = &monitor["spec"];
+            assert_eq!(spec["podMetricsEndpoints"][0]["port"], METRICS);
+            let labels = &of_kind(&objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+            assert_eq!(spec["selector"]["matchLabels"], *labels);
+        }
         let context = &agent["securityContext"];
         let privileged = context["privileged"] == true;
         assert_eq!(privileged, name == "privileged");
         assert_eq!(context["capabilities"].is_null(), privileged, "{context}");
+    }
+}
+
+/// What Prometheus Operator defines, as far as an API server has to know it.
+fn pod_monitors() -> Value {
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "podmonitors.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com", "scope": "Namespaced",
+            "names": {"kind": "PodMonitor", "plural": "podmonitors", "singular": "podmonitor",
+                "listKind": "PodMonitorList"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema}}]
+        }
+    })
+}
+
+/// Kinds of EKS's nodes, by their label, that a `DaemonSet`'s pods may run on.
+fn admitted(pod: &Value) -> Vec<Option<&'static str>> {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = pod["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"].as_array();
+    let terms = terms.unwrap();
+    let kinds = [
+        None,
+        Some("ec2"),
+        Some("fargate"),
+        Some("hybrid"),
+        Some("auto"),
+    ];
+    let admits = |kind: Option<&str>, term: &Value| {
+        let mut expressions = term["matchExpressions"].as_array().unwrap().iter();
+        expressions.all(|one| {
+            assert_eq!(one["key"], "eks.amazonaws.com/compute-type");
+            assert_eq!(one["operator"], "NotIn");
+            let values = one["values"].as_array().unwrap();
+            kind.is_none_or(|kind| !values.contains(&json!(kind)))
+        })
+    };
+    let mut kinds = kinds.to_vec();
+    kinds.retain(|kind| terms.iter().any(|term| admits(*kind, term)));
+    kinds
+}
+
+#[test]
+fn the_daemon_set_stays_off_nodes_with_a_network_of_their_own() {
+    for object in read_manifest("kubernetes/base/daemonset.yaml").unwrap() {
+        let pod = &object["spec"]["template"]["spec"];
+        assert_eq!(pod["nodeSelector"]["kubernetes.io/os"], "linux");
+        assert_eq!(admitted(pod), [None, Some("ec2")]);
     }
 }
 
@@ -145,6 +220,14 @@ fn kubectl_applies_them_and_again_changes_nothing() {
     let place = Place::create();
     let server = ApiServer::start(&place.netns, place.folder.path()).unwrap();
     let kubectl = Kubectl::new(&server, &place.netns, place.folder.path()).unwrap();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = server.admin().post(definitions, &pod_monitors()).unwrap();
+    made.expect(201).unwrap();
+    let served = || {
+        let list = "/apis/monitoring.coreos.com/v1/podmonitors";
+        server.admin().get(list)?.expect(200).map(drop)
+    };
+    eventually(SOON, "PodMonitors are served", served).unwrap();
     for folder in folders().into_iter().chain([deploy().join(ADMISSION)]) {
         let path = folder.to_str().unwrap();
         let objects = kubectl.build(&folder).unwrap();

@@ -20,9 +20,11 @@ assert all(family.documentation and family.type in ('counter', 'gauge') for fami
 print(json.dumps([[s.name, s.labels, int(s.value)] for family in families for s in family.samples]))
 ";
 
+const METRICS: &str = "0.0.0.0:9972";
+
 fn spec() -> Spec {
     Spec {
-        settings: json!({"http": {"address": ADDRESS}}),
+        settings: json!({"http": {"address": ADDRESS}, "metrics": {"address": METRICS}}),
         ..Spec::default()
     }
 }
@@ -102,6 +104,21 @@ fn probes_and_prometheus_are_answered() {
     let told = count(&fabric, "from_endpoint", "spoofed-source");
     assert_eq!(sum(&after, "towpath_packets_total", &spoofed), told);
 
+    // A Prometheus in a pod and one in the VPC reach metrics, and nothing else.
+    let node = fabric.eni(0).unwrap().own_address(Family::V4).unwrap();
+    let peers = fabric.peer(Family::V4).netns;
+    for (from, place) in [(&pod.netns, "a pod"), (peers, "the VPC")] {
+        for (path, status) in [("/metrics", 200), ("/healthz", 404), ("/readyz", 404)] {
+            let url = format!("http://{node}:9972{path}");
+            let mut curl = from.command("curl");
+            curl.args(["-sS", "--max-time", "20", "-w", "\n%{http_code}", &url]);
+            let answer = command::run(&mut curl).unwrap();
+            let (body, code) = answer.rsplit_once('\n').unwrap();
+            assert_eq!(code, status.to_string(), "{path} from {place}: {body}");
+            assert_eq!(body.contains("towpath_ready 1"), status == 200, "{path}");
+        }
+    }
+
     // Nothing can be changed, and no other path is served.
     for (words, path, status) in [
         (&["-X", "POST", "-d", "{}"][..], "/metrics", 405),
@@ -121,7 +138,7 @@ fn silent_callers_keep_nobody_out_and_an_address_in_use_is_named() {
     // Connections that say nothing: more than are served at a time.
     let silent = fabric.node.enter(|| {
         let connect = |_| std::net::TcpStream::connect(ADDRESS);
-        Ok((0..12).map(connect).collect::<Result<Vec<_>, _>>()?)
+        Ok((0..300).map(connect).collect::<Result<Vec<_>, _>>()?)
     });
     let silent = silent.unwrap();
     assert_eq!(ask(&fabric.node, &[], "/healthz").unwrap().0, 200);
