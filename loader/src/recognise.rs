@@ -104,7 +104,7 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
     for entry in observed.maps.values() {
         add(Object::MapEntry(*entry), 0, entry_scope(entry, observed));
     }
-    for hook in observed.attachments.keys() {
+    for hook in observed.attachments.keys().chain(&observed.unpinned) {
         add(
             Object::Attachment(*hook),
             0,

@@ -69,6 +69,7 @@ mod options;
 mod order;
 mod path_cost;
 mod path_stack;
+mod pins;
 mod repair;
 mod replacement;
 mod self_check;

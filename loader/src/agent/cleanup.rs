@@ -9,7 +9,7 @@ use datapath_common::abi;
 use serde::Serialize;
 
 use super::allocation;
-use super::lock::{Lock, take_pins};
+use super::lock::{Lock, PinsLock};
 use super::reservation::Reservation;
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
@@ -47,7 +47,7 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
     let root = options.pin_root.as_path();
     let _pins = root
         .is_dir()
-        .then(|| take_pins(root).context("stop the agent first"))
+        .then(|| PinsLock::take(root).context("stop the agent first"))
         .transpose()?;
     let mut netlink = Netlink::open(settings.protocol)?;
 

@@ -11,6 +11,7 @@ use futures_util::stream::BoxStream;
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::lock::PinsLock;
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
@@ -71,6 +72,9 @@ pub(super) trait Host: Kernel {
 
     /// Devices where somebody's `ingress` qdisc has the place of our clsact.
     fn displaced(&self) -> Result<BTreeSet<u32>>;
+
+    /// Why maps of ours are not pinned; `None` where they are.
+    fn unpinned(&self) -> Option<&str>;
 }
 
 /// The kernel of the node.
@@ -86,6 +90,9 @@ pub(super) struct HostKernel {
     in_plan: bool,
     /// Why the programs could not be told the gateways' MACs, which was logged then.
     untold: Option<String>,
+    pins: PinsLock,
+    /// Why maps are not pinned, which was logged then.
+    unpinned: Option<String>,
 }
 
 impl HostKernel {
@@ -95,8 +102,11 @@ impl HostKernel {
         reservation: Reservation,
         watch: PolicyWatch,
         service_nat: ServiceNat,
+        pins: PinsLock,
     ) -> Self {
         Self {
+            pins,
+            unpinned: None,
             netlink,
             datapath,
             reservation,
@@ -107,6 +117,21 @@ impl HostKernel {
             in_plan: false,
             untold: None,
         }
+    }
+
+    /// Pins again what lost its pin. A failure holds nothing up: what is held open runs on.
+    fn keep_pins(&mut self) {
+        let kept = self.datapath.keep_pins();
+        let kept = kept.and_then(|pinned| if pinned { self.pins.renew() } else { Ok(()) });
+        let error = kept.err().map(|error| {
+            format!("the datapath would end with the agent, its maps are not pinned: {error:#}")
+        });
+        if let Some(error) = &error
+            && self.unpinned.as_ref() != Some(error)
+        {
+            tracing::error!("{error}");
+        }
+        self.unpinned = error;
     }
 
     /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
@@ -130,6 +155,7 @@ impl Kernel for HostKernel {
             faults::reach(Point::PlanEnd);
         }
         self.facts = None;
+        self.keep_pins();
         let mut observed = Observed::default();
         self.netlink
             .observe(&mut observed)
@@ -272,6 +298,10 @@ impl Host for HostKernel {
 
     fn displaced(&self) -> Result<BTreeSet<u32>> {
         self.datapath.displaced()
+    }
+
+    fn unpinned(&self) -> Option<&str> {
+        self.unpinned.as_deref()
     }
 
     async fn others(&mut self, devices: &BTreeSet<u32>) -> Result<Others> {

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
@@ -17,15 +18,44 @@ pub struct Lock {
     _file: Flock<File>,
 }
 
-/// Takes the lock of a folder of pins that is there. An agent with another state folder would take
-/// every endpoint of this one's for deleted.
-///
-/// # Errors
-/// When another process holds it, or the folder cannot be opened.
-pub(super) fn take_pins(root: &Path) -> Result<Lock> {
+/// The lock of a folder of pins.
+#[derive(Debug)]
+pub(super) struct PinsLock {
+    root: PathBuf,
+    folder: Flock<File>,
+}
+
+impl PinsLock {
+    /// Takes the lock of a folder that is there. An agent with another state folder would take
+    /// every endpoint of this one's for deleted.
+    ///
+    /// # Errors
+    /// When another process holds it, or the folder cannot be opened.
+    pub(super) fn take(root: &Path) -> Result<Self> {
+        Ok(Self {
+            root: root.to_owned(),
+            folder: lock_folder(root)?,
+        })
+    }
+
+    /// Takes the lock of the folder that is at the place by now.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn renew(&mut self) -> Result<()> {
+        let there = fs::metadata(&self.root)?;
+        let held = self.folder.metadata()?;
+        if (there.dev(), there.ino()) != (held.dev(), held.ino()) {
+            *self = Self::take(&self.root)?;
+        }
+        Ok(())
+    }
+}
+
+fn lock_folder(root: &Path) -> Result<Flock<File>> {
     let folder = File::open(root).with_context(|| format!("open {}", root.display()))?;
     match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-        Ok(file) => Ok(Lock { _file: file }),
+        Ok(file) => Ok(file),
         Err((_, Errno::EWOULDBLOCK)) => bail!(
             "another agent is running, with another state-dir: it uses {}",
             root.display()
@@ -94,10 +124,10 @@ mod tests {
         drop(first);
         Lock::take(folder.path()).unwrap();
 
-        let first = take_pins(folder.path()).unwrap();
-        let error = take_pins(folder.path()).unwrap_err().to_string();
+        let first = PinsLock::take(folder.path()).unwrap();
+        let error = PinsLock::take(folder.path()).unwrap_err().to_string();
         assert!(error.contains("another agent is running"), "{error}");
         drop(first);
-        take_pins(folder.path()).unwrap();
+        PinsLock::take(folder.path()).unwrap();
     }
 }

@@ -282,6 +282,9 @@ impl<K: Host> Actor<K> {
         for failure in &self.pass.failures {
             note(HealthState::Degraded, failure.to_string());
         }
+        if let Some(error) = self.reconciler.kernel().unpinned() {
+            note(HealthState::Degraded, error.to_owned());
+        }
         for war in wars {
             note(
                 HealthState::Degraded,

@@ -14,7 +14,7 @@ use super::actor::Actor;
 use super::allocation::Addresses;
 use super::checked::check;
 use super::kernel::HostKernel;
-use super::lock::{Lock, take_pins};
+use super::lock::{Lock, PinsLock};
 use super::memory;
 use super::pending::Pending;
 use super::policy::PolicyWatch;
@@ -53,7 +53,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let _lock = Lock::take(state)?;
     let options = config.bpf_options();
     bpf::prepare(&options.pin_root)?;
-    let _pins = take_pins(&options.pin_root)?;
+    let pins = PinsLock::take(&options.pin_root)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
@@ -105,7 +105,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let mut actor = Actor::new(
-        HostKernel::new(netlink, datapath, reservation, watch, service_nat),
+        HostKernel::new(netlink, datapath, reservation, watch, service_nat, pins),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,

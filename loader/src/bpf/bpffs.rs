@@ -1,7 +1,8 @@
 //! The BPF filesystem that holds the pins.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};
@@ -18,15 +19,7 @@ const DEFAULT: &str = "/sys/fs/bpf";
 pub fn prepare(root: &Path) -> Result<()> {
     let default = Path::new(DEFAULT);
     if root.starts_with(default) && default.is_dir() && !is_bpffs(default)? {
-        mount(
-            Some("bpf"),
-            default,
-            Some("bpf"),
-            MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
-            Some("mode=0700"),
-        )
-        .with_context(|| format!("cannot mount a BPF filesystem at {DEFAULT}"))?;
-        tracing::info!("mounted a BPF filesystem at {DEFAULT}");
+        mount_at(default)?;
     }
     let existing = root
         .ancestors()
@@ -41,6 +34,40 @@ pub fn prepare(root: &Path) -> Result<()> {
     }
     fs::create_dir_all(root)
         .with_context(|| format!("cannot make datapath.pin-root {}", root.display()))
+}
+
+/// Where the BPF filesystem that holds a folder is mounted: the first of the folder's ancestors that
+/// is on it.
+pub(super) fn mount_point(root: &Path) -> PathBuf {
+    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    let same = |path: &&Path| device(path).is_some() && device(path) == device(root);
+    let first = root.ancestors().take_while(same).last();
+    first.unwrap_or(root).to_owned()
+}
+
+/// Mounts a BPF filesystem where there was one and is none any more.
+///
+/// # Errors
+/// When the kernel refuses, or the folder is gone.
+pub(super) fn restore(mount_point: &Path) -> Result<()> {
+    if mount_point.is_dir() && !is_bpffs(mount_point)? {
+        mount_at(mount_point)?;
+    }
+    Ok(())
+}
+
+fn mount_at(folder: &Path) -> Result<()> {
+    let at = folder.display();
+    mount(
+        Some("bpf"),
+        folder,
+        Some("bpf"),
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
+        Some("mode=0700"),
+    )
+    .with_context(|| format!("cannot mount a BPF filesystem at {at}"))?;
+    tracing::info!("mounted a BPF filesystem at {at}");
+    Ok(())
 }
 
 fn is_bpffs(path: &Path) -> Result<bool> {

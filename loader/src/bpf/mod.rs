@@ -2,7 +2,7 @@
 //! folder, and does the steps of a plan that concern them.
 //!
 //! Everything that must outlive the agent is pinned, and nothing but the pins and the kernel is
-//! asked for what is there. Links, filters and devices are those of the calling thread's network
+//! asked for what is there. What loses its pin while the agent runs is pinned again (`upkeep.rs`). Links, filters and devices are those of the calling thread's network
 //! namespace.
 
 mod attach;
@@ -28,6 +28,7 @@ mod stack;
 mod sys;
 mod tc;
 mod untyped;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -58,6 +59,9 @@ use groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
 pub static OBJECT: &[u8] = include_bytes_aligned!(env!("TOWPATH_DATAPATH_OBJECT"));
+
+/// Open files that are left for everything but links.
+const FILES: u64 = 256;
 
 /// Settings of the eBPF side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +108,7 @@ pub struct Datapath {
     stack: stack::SharedStack,
     settings: DatapathSettings,
     attachments: attach::Attachments,
+    upkeep: upkeep::Upkeep,
     features: Features,
     #[cfg(feature = "debug-log")]
     log: debug_log::DebugLog,
@@ -123,6 +128,8 @@ impl Datapath {
             // It matters before Linux 5.11 only, where making a map then fails with EPERM.
             tracing::debug!("cannot lift the limit on locked memory: {error}");
         }
+        let files = sys::lift_file_limit().unwrap_or_default();
+        let most = usize::try_from(files.saturating_sub(FILES)).unwrap_or(usize::MAX);
         let features = Features::probe(options.attach)?;
         let mechanisms = attach::Mechanisms {
             enis: features.attach,
@@ -148,13 +155,15 @@ impl Datapath {
         };
         let gateways = gateways::Gateways::new(&ebpf)?;
         let maps = maps::Maps::take(&mut ebpf)?;
+        let upkeep = upkeep::Upkeep::new(&options.pin_root, &pins)?;
         Ok(Self {
+            upkeep,
             maps,
             gateways,
             nat: Some(nat),
             stack,
             settings: settings.clone(),
-            attachments: attach::Attachments::new(mechanisms, pins, programs),
+            attachments: attach::Attachments::new(mechanisms, pins, programs, most),
             features,
             #[cfg(feature = "debug-log")]
             log,
@@ -171,6 +180,7 @@ impl Datapath {
         observed.maps = self.maps.entries()?;
         let attached = self.attachments.observe()?;
         observed.attachments = attached.hooks;
+        observed.unpinned = attached.unpinned;
         let links = observed.links.values();
         let endpoints = links.filter(|link| endpoint_device(link).is_some());
         let tcx = self.features.tcx.then_some(&attached.links);
@@ -200,6 +210,17 @@ impl Datapath {
                 .extend(self.attachments.observe_endpoint(*ifindex)?);
         }
         Ok(())
+    }
+
+    /// Pins again what of ours lost its pin: the maps, with the folders and the file system that hold
+    /// them; whether there was anything. A link gets its pin back where its program is attached
+    /// ([`Self::apply`]). Until then it runs, because the agent holds it.
+    ///
+    /// # Errors
+    /// When something cannot be pinned. It lives as long as the agent then.
+    pub fn keep_pins(&mut self) -> Result<bool> {
+        self.attachments.forget_severed();
+        self.upkeep.keep(self.attachments.pins())
     }
 
     /// The entries of the maps, now.
@@ -267,11 +288,14 @@ impl Datapath {
             ..self.settings.clone()
         };
         let pins = self.attachments.pins();
+        // What has no pin would be made anew, and empty.
+        self.upkeep.keep(pins)?;
         // Programs without notes never look at the map: what they hold may be another one.
         object::make_room_for_notes(pins, room)?;
         let mut ebpf = object::load(OBJECT, pins, &settings)?;
         let programs = object::Programs::load(&mut ebpf)?;
         let stack = stack::Stack::new(&ebpf, programs.reaper()?)?;
+        self.upkeep.take_notes(pins)?;
         self.stack.replace(stack);
         self.attachments.replace(programs);
         self.settings = settings;

@@ -1,7 +1,7 @@
 //! Where our maps and links are pinned: `<pin_root>/v<ABI version>/{maps,links,qdiscs}`.
 //!
-//! The pins are the only record of what hangs where. The agent keeps no descriptor of a link, so
-//! whoever removes a pin detaches the program, and the next look sees that.
+//! The pins are the only record of what hangs where that outlives the agent. While it runs it holds
+//! maps and links open, so that they stay when a pin goes, and the next look pins them again.
 
 use std::fs;
 use std::io;
@@ -69,6 +69,18 @@ impl Pins {
     pub(super) fn link_of(&self, version: u32, hook: Hook) -> PathBuf {
         let name = format!("{}-{}", hook.program.name(), hook.ifindex);
         self.version_folder(version).join("links").join(name)
+    }
+
+    /// The folder of links.
+    pub(super) fn links_folder(&self) -> PathBuf {
+        self.folder("links")
+    }
+
+    /// Marks a device's clsact qdisc as made by us.
+    pub(super) fn mark(&self, ifindex: u32) -> Result<()> {
+        let mark = self.qdisc(ifindex);
+        fs::create_dir_all(&mark)
+            .with_context(|| format!("cannot make the mark {}", mark.display()))
     }
 
     /// The mark, an empty folder, that a device's clsact qdisc was made by us.

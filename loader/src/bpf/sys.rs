@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use aya_obj::generated::{BPF_F_AFTER, bpf_attach_type, bpf_cmd, bpf_link_type};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 /// Most programs on one TCX hook (`BPF_MPROG_MAX` in `include/linux/bpf_mprog.h`).
@@ -144,6 +145,28 @@ fn path_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
 
+/// Opens a pinned object (`BPF_OBJ_GET`).
+pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = path_string(path)?;
+    let mut attribute = Object {
+        path: path.as_ptr() as u64,
+        fd: 0,
+        flags: 0,
+    };
+    bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut attribute)
+}
+
+/// Pins an object (`BPF_OBJ_PIN`).
+pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = path_string(path)?;
+    let mut attribute = Object {
+        path: path.as_ptr() as u64,
+        fd: raw(object),
+        flags: 0,
+    };
+    bpf(bpf_cmd::BPF_OBJ_PIN, &mut attribute).map(|_zero| ())
+}
+
 /// Which way packets go through a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -212,13 +235,7 @@ impl TcxLink {
 
     /// Opens a pinned link.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let path = path_string(path)?;
-        let mut attribute = Object {
-            path: path.as_ptr() as u64,
-            fd: 0,
-            flags: 0,
-        };
-        bpf_fd(bpf_cmd::BPF_OBJ_GET, &mut attribute).map(Self)
+        open_pin(path).map(Self)
     }
 
     /// Opens a link by its id.
@@ -228,13 +245,7 @@ impl TcxLink {
 
     /// Pins the link.
     pub(super) fn pin(&self, path: &Path) -> io::Result<()> {
-        let path = path_string(path)?;
-        let mut attribute = Object {
-            path: path.as_ptr() as u64,
-            fd: raw(self.0.as_fd()),
-            flags: 0,
-        };
-        bpf(bpf_cmd::BPF_OBJ_PIN, &mut attribute).map(|_zero| ())
+        pin(self.0.as_fd(), path)
     }
 
     /// Puts another program into the place of the link's, atomically. `ENOLINK` when the link is
@@ -319,6 +330,13 @@ pub(super) fn query_tcx(ifindex: u32, direction: Direction) -> io::Result<Vec<Tc
         .take(count)
         .map(|(program, link)| TcxProgram { program, link })
         .collect())
+}
+
+/// Raises the limit of open files to the most that is allowed; what it is then.
+pub(super) fn lift_file_limit() -> nix::Result<u64> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    Ok(most)
 }
 
 /// Lifts the limit on locked memory, by which kernels before 5.11 account maps and programs.

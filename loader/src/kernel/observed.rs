@@ -48,6 +48,8 @@ pub struct Observed {
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.
     pub attachments: BTreeMap<Hook, Attachment>,
+    /// Hooks whose program runs, but only as long as the agent does: it has lost its pin.
+    pub unpinned: BTreeSet<Hook>,
     /// For each endpoint's device that was looked at for it, what somebody has there that gets
     /// packets from the host's stack only, if anything.
     pub via_stack: BTreeMap<u32, Option<String>>,
@@ -68,6 +70,7 @@ impl Observed {
             reserved_ports: _,
             maps,
             attachments,
+            unpinned,
             via_stack,
         } = self;
         let stays = |ifindex: u32| !devices.contains(&ifindex);
@@ -101,6 +104,7 @@ impl Observed {
         neighbours.retain(|neighbour| stays(neighbour.ifindex));
         resolved.retain(|(ifindex, _), _| stays(*ifindex));
         attachments.retain(|hook, _| stays(hook.ifindex));
+        unpinned.retain(|hook| stays(hook.ifindex));
         links.retain(|ifindex, _| stays(*ifindex));
         via_stack.retain(|ifindex, _| stays(*ifindex));
         holders
@@ -142,6 +146,7 @@ impl Observed {
         whole.sysctls.extend(part.sysctls);
         whole.maps.extend(part.maps);
         whole.attachments.extend(part.attachments);
+        whole.unpinned.extend(part.unpinned);
         whole.via_stack.extend(part.via_stack);
         whole
     }

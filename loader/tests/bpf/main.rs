@@ -16,4 +16,5 @@ mod maps;
 mod nat;
 mod replacement;
 mod tcx;
+mod upkeep;
 mod world;

@@ -105,6 +105,10 @@ impl Host for ModelHost {
         Ok(Vec::new())
     }
 
+    fn unpinned(&self) -> Option<&str> {
+        None
+    }
+
     fn displaced(&self) -> Result<BTreeSet<u32>> {
         Ok(BTreeSet::new())
     }

@@ -167,11 +167,7 @@ pub(super) fn attach(
 fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
     let ifindex = hook.ifindex;
     match socket.add_clsact(ifindex) {
-        Ok(()) => {
-            let mark = pins.qdisc(ifindex);
-            std::fs::create_dir_all(&mark)
-                .with_context(|| format!("cannot make the mark {}", mark.display()))
-        }
+        Ok(()) => pins.mark(ifindex),
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
             let is_egress = direction(hook.program) == Direction::Egress;
             if is_egress && is_displaced(socket, ifindex)? {

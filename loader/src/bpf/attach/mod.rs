@@ -1,7 +1,8 @@
 //! Our programs on their hooks, by TCX or by clsact.
 //!
-//! What hangs where is read from the kernel every time: links by their pins, filters by a dump.
-//! Nothing is remembered and no link is held open, so whatever anyone does to them is seen.
+//! What hangs where is read from the kernel every time: links by their pins, filters by a dump. The
+//! links that were attached are held open as well: a program stays where its pin goes, and is
+//! pinned again.
 
 mod clsact;
 mod tcx;
@@ -18,7 +19,7 @@ pub(super) use tcx::remove;
 
 use super::object::Programs;
 use super::pins::Pins;
-use super::sys::Direction;
+use super::sys::{Direction, TcxLink};
 use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
 
@@ -86,6 +87,8 @@ pub(super) struct Attached {
     pub(super) hooks: BTreeMap<Hook, Attachment>,
     /// The ids of the links by which it runs.
     pub(super) links: BTreeSet<u32>,
+    /// Hooks whose program runs by a link that has lost its pin.
+    pub(super) unpinned: BTreeSet<Hook>,
 }
 
 /// The attachments: how to make them, and with what.
@@ -93,14 +96,20 @@ pub(super) struct Attachments {
     mechanisms: Mechanisms,
     pins: Pins,
     programs: Programs,
+    /// The links of the hooks, held open.
+    held: BTreeMap<Hook, TcxLink>,
+    /// How many links may be held open: each takes a file descriptor.
+    most: usize,
 }
 
 impl Attachments {
-    pub(super) fn new(mechanisms: Mechanisms, pins: Pins, programs: Programs) -> Self {
+    pub(super) fn new(mechanisms: Mechanisms, pins: Pins, programs: Programs, most: usize) -> Self {
         Self {
             mechanisms,
             pins,
             programs,
+            held: BTreeMap::new(),
+            most,
         }
     }
 
@@ -117,8 +126,11 @@ impl Attachments {
     pub(super) fn observe(&self) -> Result<Attached> {
         let filters = clsact::found(&TcSocket::open()?, &self.pins)?;
         let found = tcx::found(self.pins.links()?)?;
+        let unpinned = tcx::unpinned(&self.pins, &self.held)?;
+        let pinned = found.iter().filter_map(|one| one.link);
         Ok(Attached {
-            links: found.iter().filter_map(|one| one.link).collect(),
+            links: pinned.chain(unpinned.values().copied()).collect(),
+            unpinned: unpinned.into_keys().collect(),
             hooks: self.judge_all(found.into_iter().chain(filters)),
         })
     }
@@ -171,16 +183,20 @@ impl Attachments {
 
     /// Attaches our program, or puts it into the place of the one that is there; then takes off
     /// what else of ours is left for the hook: the other mechanism's, other versions'.
-    pub(super) fn attach(&self, hook: Hook) -> Result<()> {
+    pub(super) fn attach(&mut self, hook: Hook) -> Result<()> {
         match self.mechanism(hook)? {
             Mechanism::Tcx => {
-                tcx::attach(&self.pins, &self.programs, hook)?;
+                let held = self.held.get(&hook);
+                if let Some(link) = tcx::attach(&self.pins, &self.programs, hook, held)? {
+                    self.hold(hook, link);
+                }
                 clsact::detach(&TcSocket::open()?, &self.pins, hook)?;
                 self.remove_pins(hook, |version| version != abi::VERSION)
             }
             Mechanism::Clsact => {
                 let program = self.programs.fd(hook.program)?;
                 clsact::attach(&TcSocket::open()?, &self.pins, program, hook)?;
+                self.let_go(hook);
                 self.remove_pins(hook, |_any| true)
             }
         }
@@ -194,7 +210,7 @@ impl Attachments {
         if !has_choice {
             return Ok(wanted);
         }
-        if self.pins.link(hook).exists() {
+        if self.pins.link(hook).exists() || self.held.contains_key(&hook) {
             return Ok(Mechanism::Tcx);
         }
         let socket = TcSocket::open()?;
@@ -207,9 +223,30 @@ impl Attachments {
     }
 
     /// Takes everything of ours off a hook; what is not there is success.
-    pub(super) fn detach(&self, hook: Hook) -> Result<()> {
+    pub(super) fn detach(&mut self, hook: Hook) -> Result<()> {
+        self.let_go(hook);
         self.remove_pins(hook, |_any| true)?;
         clsact::detach(&TcSocket::open()?, &self.pins, hook)
+    }
+
+    fn hold(&mut self, hook: Hook, link: TcxLink) {
+        if self.held.len() < self.most || self.held.contains_key(&hook) {
+            self.held.insert(hook, link);
+        }
+    }
+
+    /// Detaches the held link of a hook, if there is one.
+    fn let_go(&mut self, hook: Hook) {
+        // One whose device is gone is detached.
+        if let Some(link) = self.held.remove(&hook) {
+            link.detach().ok();
+        }
+    }
+
+    /// Lets go of links that run nowhere any more: those of devices that are gone.
+    pub(super) fn forget_severed(&mut self) {
+        self.held
+            .retain(|_, link| !matches!(link.info(), Ok(Some(info)) if info.ifindex == 0));
     }
 
     fn remove_pins(&self, hook: Hook, which: impl Fn(u32) -> bool) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Pinned TCX links (Linux 6.6).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -61,19 +62,42 @@ fn running_at(link: &TcxLink, hook: Hook) -> Result<Option<TcxLinkInfo>> {
     }
 }
 
-/// Puts the program into the place of the one that the hook's pinned link runs, atomically; makes
-/// a new link where there is none, or where it runs nowhere or elsewhere.
-pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()> {
+/// What the held links say that have no pin any more: their ids, by hook.
+pub(super) fn unpinned(pins: &Pins, held: &BTreeMap<Hook, TcxLink>) -> Result<BTreeMap<Hook, u32>> {
+    let mut unpinned = BTreeMap::new();
+    for (hook, link) in held {
+        if !pins.link(*hook).exists()
+            && let Some(info) = running_at(link, *hook)?
+        {
+            unpinned.insert(*hook, info.id);
+        }
+    }
+    Ok(unpinned)
+}
+
+/// Puts the program into the place of the one that the hook's link runs, atomically; makes a new
+/// link where there is none, or where it runs nowhere or elsewhere. The link, pinned.
+pub(super) fn attach(
+    pins: &Pins,
+    programs: &Programs,
+    hook: Hook,
+    held: Option<&TcxLink>,
+) -> Result<Option<TcxLink>> {
     let path = pins.link(hook);
     let program = programs.fd(hook.program)?;
-    if replace(&path, program, hook)? {
-        return Ok(());
+    if let Some(link) = held
+        && update(link, program, hook)?
+    {
+        return pin_again(link, &path).map(|()| None);
+    }
+    if let Some(link) = replace(&path, program, hook)? {
+        return Ok(Some(link));
     }
     remove(&path)?;
     let direction = direction(hook.program);
     let attached = match TcxLink::attach_last(program, hook.ifindex, direction) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-            unpinned(programs, program, hook)
+            unpinned_of(programs, program, hook)
         }
         other => other,
     };
@@ -85,13 +109,31 @@ pub(super) fn attach(pins: &Pins, programs: &Programs, hook: Hook) -> Result<()>
         )
     })?;
     // Dropping the link on an error detaches it again: nothing runs without a pin.
-    link.pin(&path)
+    pin(&link, &path)?;
+    Ok(Some(link))
+}
+
+fn pin(link: &TcxLink, path: &Path) -> Result<()> {
+    link.pin(path)
         .with_context(|| format!("cannot pin the link {}", path.display()))
+}
+
+/// Pins a held link where it is not pinned.
+fn pin_again(link: &TcxLink, path: &Path) -> Result<()> {
+    let id = |link: &TcxLink| link.info().ok().flatten().map(|info| info.id);
+    match TcxLink::open(path) {
+        Ok(there) if id(&there) == id(link) => return Ok(()),
+        Ok(_) => pins::remove(path)?,
+        Err(error) if pins::is_missing(&error) => {}
+        Err(error) if is_no_link(&error) => pins::remove(path)?,
+        Err(error) => return Err(error).with_context(|| opening(path)),
+    }
+    pin(link, path)
 }
 
 /// Our program's link that lost its pin: the kernel detaches it only after a while, never while
 /// someone holds it, and meanwhile refuses the same program a second time.
-fn unpinned(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
+fn unpinned_of(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
     let direction = direction(hook.program);
     let there = query_tcx(hook.ifindex, direction)?
         .into_iter()
@@ -102,14 +144,19 @@ fn unpinned(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Res
     }
 }
 
-/// Whether there was a running link to update.
-fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
+/// The pinned link, updated, where it runs at the hook.
+fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<Option<TcxLink>> {
     let link = match TcxLink::open(path) {
         Ok(link) => link,
-        Err(error) if pins::is_missing(&error) || is_no_link(&error) => return Ok(false),
+        Err(error) if pins::is_missing(&error) || is_no_link(&error) => return Ok(None),
         Err(error) => return Err(error).with_context(|| opening(path)),
     };
-    if running_at(&link, hook)?.is_none() {
+    Ok(update(&link, program, hook)?.then_some(link))
+}
+
+/// Whether the link runs at the hook; then it runs the program from now on.
+fn update(link: &TcxLink, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
+    if running_at(link, hook)?.is_none() {
         return Ok(false);
     }
     match link.update(program) {
@@ -117,7 +164,7 @@ fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
         // The device went, or someone detached the link, since it was looked at.
         Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => Ok(false),
         Err(error) => {
-            Err(error).with_context(|| format!("cannot update the link {}", path.display()))
+            Err(error).with_context(|| format!("cannot update the link of {}", hook.program.name()))
         }
     }
 }
