@@ -10,11 +10,13 @@
 //! address of a device all of the device's IPv4 routes, a device everything on it. The plan does
 //! not foresee this; the next diff finds it.
 
+mod dependency;
 mod order;
 mod turnover;
 
 use std::collections::BTreeSet;
 
+pub(crate) use self::dependency::rests_on;
 use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
 use crate::intent::Intent;

@@ -8,7 +8,7 @@ use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
 use crate::types::{EndpointId, EniNumber};
 
-/// What a step serves. A step that fails holds back its own scope only.
+/// What a step serves. A step that fails holds back only what rests on it in its own scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// The node as a whole.

@@ -79,7 +79,7 @@ impl<K: Kernel> Reconciler<K> {
                 Ok(look) => look,
                 Err(error) => return blind(progress, READING, &error, of),
             };
-            let due = self.due(&plan, &mut progress);
+            let due = self.due(&plan, &observed, &mut progress);
             if due.is_empty() || rounds == ROUNDS {
                 return finish(plan, progress, of);
             }

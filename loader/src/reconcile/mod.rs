@@ -14,7 +14,7 @@ mod repairs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -27,8 +27,7 @@ use self::repairs::Ledger;
 pub use self::repairs::{RepairWar, Repairs};
 use crate::intent::Intent;
 use crate::kernel::{Kernel, Observed, Scope};
-use crate::object::Object;
-use crate::plan::{Plan, Planned, plan};
+use crate::plan::{Plan, Planned, plan, rests_on};
 use crate::view::View;
 
 /// How often a pass plans and applies. A new endpoint takes two: its device's index is known only
@@ -99,9 +98,31 @@ pub struct Reconciler<K> {
 struct Progress {
     applied: usize,
     failures: Vec<(Scope, Failure)>,
-    /// Scopes in which a step failed: the rest of them waits for the next pass.
-    held: BTreeSet<Scope>,
+    /// Steps that failed or rest on one that did, by scope. They wait for the next pass.
+    held: Held,
     next_due: Option<Duration>,
+}
+
+/// Steps that are not carried out, by scope.
+#[derive(Clone, Default)]
+struct Held(BTreeMap<Scope, Vec<Planned>>);
+
+impl Held {
+    /// Whether a step rests on one of these; then it is one of them from now on.
+    fn takes(&mut self, planned: &Planned, observed: &Observed) -> bool {
+        let Some(held) = self.0.get_mut(&planned.step.scope) else {
+            return false;
+        };
+        let waits = held.iter().any(|other| rests_on(planned, other, observed));
+        if waits {
+            held.push(planned.clone());
+        }
+        waits
+    }
+
+    fn add(&mut self, planned: Planned) {
+        self.0.entry(planned.step.scope).or_default().push(planned);
+    }
 }
 
 impl<K: Kernel> Reconciler<K> {
@@ -139,7 +160,7 @@ impl<K: Kernel> Reconciler<K> {
     }
 
     /// One pass: up to three rounds of observe, plan and apply, and a last look. A step that fails
-    /// holds back the rest of its scope until the next pass, and nothing else.
+    /// holds back what rests on it until the next pass, and nothing else.
     pub async fn pass(&mut self, intent: &Intent) -> Pass {
         self.pass_from(intent, None).await
     }
@@ -164,7 +185,7 @@ impl<K: Kernel> Reconciler<K> {
             if let Err(error) = self.kernel.announce(&plan.objects) {
                 return self.blind(progress, "prepare a change", &error);
             }
-            let due = self.due(&plan, &mut progress);
+            let due = self.due(&plan, &observed, &mut progress);
             if due.is_empty() {
                 return self.finish(intent, plan, observed, progress);
             }
@@ -172,7 +193,7 @@ impl<K: Kernel> Reconciler<K> {
         }
         match self.look(intent).await {
             Ok((plan, observed)) => {
-                self.due(&plan, &mut progress);
+                self.due(&plan, &observed, &mut progress);
                 self.finish(intent, plan, observed, progress)
             }
             Err(error) => self.blind(progress, READING, &error),
@@ -192,25 +213,22 @@ impl<K: Kernel> Reconciler<K> {
         plan
     }
 
-    /// The steps that may be tried now. An endpoint whose program has to wait goes no further: its
-    /// device must not come up without.
-    fn due(&mut self, plan: &Plan, progress: &mut Progress) -> Vec<Planned> {
+    /// The steps that may be tried now. What rests on a step that has to wait waits as well: an
+    /// endpoint's device must not come up without its program.
+    fn due(&mut self, plan: &Plan, observed: &Observed, progress: &mut Progress) -> Vec<Planned> {
         let now = (self.clock)();
         progress.next_due = self.former_addresses.next_due(now);
         let mut due = Vec::new();
-        let mut unguarded = BTreeSet::new();
+        let mut waiting = progress.held.clone();
         for planned in &plan.steps {
-            let scope = planned.step.scope;
-            if progress.held.contains(&scope) || unguarded.contains(&scope) {
+            if waiting.takes(planned, observed) {
                 continue;
             }
             match self.ledger.wait(&planned.object, now) {
                 Some(wait) => {
-                    if let (Scope::Endpoint(_), Object::Attachment(_)) = (scope, planned.object) {
-                        unguarded.insert(scope);
-                    }
                     let soonest = progress.next_due.map_or(wait, |due| due.min(wait));
                     progress.next_due = Some(soonest);
+                    waiting.add(planned.clone());
                 }
                 None => due.push(planned.clone()),
             }
@@ -220,10 +238,10 @@ impl<K: Kernel> Reconciler<K> {
 
     async fn apply(&mut self, due: Vec<Planned>, observed: &Observed, progress: &mut Progress) {
         for planned in due {
-            let scope = planned.step.scope;
-            if progress.held.contains(&scope) {
+            if progress.held.takes(&planned, observed) {
                 continue;
             }
+            let scope = planned.step.scope;
             let text = || planned.object.describe(&observed.links);
             match self.kernel.apply(&planned.step).await {
                 Ok(()) => {
@@ -231,13 +249,13 @@ impl<K: Kernel> Reconciler<K> {
                     self.note(&planned, text);
                 }
                 Err(error) => {
-                    progress.held.insert(scope);
                     let failure = Failure {
                         scope: scope.to_string(),
                         step: format!("{} {}", if planned.adds { "add" } else { "remove" }, text()),
                         error: format!("{error:#}"),
                     };
                     progress.failures.push((scope, failure));
+                    progress.held.add(planned);
                 }
             }
         }

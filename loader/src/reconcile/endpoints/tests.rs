@@ -109,8 +109,8 @@ fn what_fails_is_told() {
     let mut bench = Bench::new();
     bench.kernel().refuse = Box::new(|step| matches!(step, StepKind::AddNeighbour(_)));
     let pass = bench.add(&pod());
-    assert!(pass.remaining > 0);
-    assert_eq!(pass.failures.len(), 1, "{:?}", pass.failures);
+    assert_eq!(pass.remaining, 2, "nothing waits for a neighbour entry");
+    assert_eq!(pass.failures.len(), 2, "{:?}", pass.failures);
     assert!(!pass.endpoints[&pod().id()].readiness.is_ready());
 }
 

@@ -1,0 +1,141 @@
+//! Dependencies between the steps of a plan: what must not be tried once another step has failed.
+//!
+//! A step that rests on a failed one would be refused by the kernel, or would let packets in where
+//! nothing guards them yet. Every other step goes on, so that one object that cannot be brought
+//! about costs nothing but itself and what needs it. The order of the steps is in `plan/order.rs`.
+
+use std::net::IpAddr;
+
+use datapath_common::counter::Program;
+
+use super::Planned;
+use crate::kernel::{
+    Action, Address, Attachment, Hook, MapEntry, NextHop, Observed, Route, Rule, Selector,
+    SysctlScope,
+};
+use crate::object::Object;
+use crate::recognise::is_fence;
+
+/// Whether a step must wait because another one of its scope failed, or had to wait itself.
+pub(crate) fn rests_on(step: &Planned, failed: &Planned, observed: &Observed) -> bool {
+    let (object, other) = (&step.object, &failed.object);
+    match (step.adds, failed.adds) {
+        (true, true) => object.key() == other.key() || addition(object, other, observed),
+        (false, false) => object.key() == other.key() || removal(object, other),
+        (false, true) => is_replaced_by(object, other),
+        // What leads astray goes before what takes its place.
+        (true, false) => object.key() == other.key(),
+    }
+}
+
+fn addition(object: &Object, failed: &Object, observed: &Observed) -> bool {
+    match (object, failed) {
+        // The host would lose its default route, or take another one from a secondary ENI.
+        (Object::Sysctl(sysctl, _), Object::Sysctl(other, _)) => {
+            sysctl.name == "forwarding" && other.name == "accept_ra"
+        }
+        (Object::Up(ifindex), Object::Sysctl(sysctl, _)) => {
+            sysctl.name == "accept_ra" && sysctl.scope == SysctlScope::Device(*ifindex)
+        }
+        // What the pod sends would get past the program.
+        (Object::Up(ifindex), Object::Attachment(hook)) => {
+            hook.program == Program::FromEndpoint && is_unguarded(*hook, *ifindex, observed)
+        }
+        (Object::Route(route), Object::Up(ifindex)) => device(route) == Some(*ifindex),
+        // The kernel would ask for the gateway with another ENI's address.
+        (Object::Route(route), Object::Address(address)) => asks_with(route, address),
+        (Object::Rule(rule), Object::Route(route)) => is_end_of(route, rule),
+        (Object::Address(address), Object::Rule(rule)) => is_rule_of(rule, address.net.addr()),
+        (Object::MapEntry(MapEntry::Eni(_, entry)), failed) => {
+            serves_eni(failed, entry.ifindex(), observed)
+        }
+        _independent => false,
+    }
+}
+
+/// Whether an ENI must not carry pods' packets without this object.
+fn serves_eni(object: &Object, ifindex: u32, observed: &Observed) -> bool {
+    match object {
+        Object::Up(other) | Object::MapEntry(MapEntry::EniDevice(other, _)) => *other == ifindex,
+        Object::Address(address) => address.ifindex == ifindex,
+        Object::Attachment(hook) => is_unguarded(*hook, ifindex, observed),
+        _independent => false,
+    }
+}
+
+/// Whether nothing of ours runs at a hook of the device.
+fn is_unguarded(hook: Hook, ifindex: u32, observed: &Observed) -> bool {
+    let runs = match observed.attachments.get(&hook) {
+        Some(Attachment::Current | Attachment::Stale) => true,
+        Some(Attachment::Dead) | None => false,
+    };
+    hook.ifindex == ifindex && !runs && !observed.unpinned.contains(&hook)
+}
+
+fn removal(object: &Object, failed: &Object) -> bool {
+    match (object, failed) {
+        // What is redirected to a device that is gone is lost uncounted.
+        (Object::Device(_), Object::MapEntry(MapEntry::Address(_, entry))) => entry.is_endpoint(),
+        // What the pod still sends would get past the program.
+        (Object::Attachment(hook), Object::Device(_)) => hook.program == Program::FromEndpoint,
+        // As long as pods send by the ENI, the kernel asks for its gateway with this address.
+        (Object::Address(address), Object::MapEntry(MapEntry::Eni(_, entry))) => {
+            entry.ifindex() == address.ifindex
+        }
+        (Object::Address(address), Object::Route(route)) => asks_with(route, address),
+        (Object::Attachment(hook), Object::MapEntry(MapEntry::Eni(_, entry))) => {
+            entry.ifindex() == hook.ifindex
+        }
+        // The program marks by the entry.
+        (Object::MapEntry(MapEntry::EniDevice(ifindex, _)), Object::Attachment(hook)) => {
+            *ifindex == hook.ifindex
+        }
+        // The rule tells that the address is ours.
+        (Object::Rule(rule), Object::Address(address)) => is_rule_of(rule, address.net.addr()),
+        (Object::Route(route), Object::Rule(rule)) => is_end_of(route, rule),
+        _independent => false,
+    }
+}
+
+/// Whether an object that goes is what another one takes the place of.
+fn is_replaced_by(object: &Object, other: &Object) -> bool {
+    match (object, other) {
+        (Object::Address(old), Object::Address(new)) => {
+            old.ifindex == new.ifindex && old.net.addr().is_ipv4() == new.net.addr().is_ipv4()
+        }
+        // What the longer prefix is to cover would be of no class.
+        (
+            Object::MapEntry(MapEntry::Destination(old, _)),
+            Object::MapEntry(MapEntry::Destination(new, _)),
+        ) => old.contains(new) || new.contains(old),
+        _independent => false,
+    }
+}
+
+/// Whether the kernel asks for a route's gateway with an address.
+fn asks_with(route: &Route, address: &Address) -> bool {
+    let same_family = |gateway: IpAddr| gateway.is_ipv4() == address.net.addr().is_ipv4();
+    matches!(
+        route.next_hop,
+        NextHop::Gateway(gateway, ifindex) if ifindex == address.ifindex && same_family(gateway)
+    )
+}
+
+fn device(route: &Route) -> Option<u32> {
+    match route.next_hop {
+        NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => Some(ifindex),
+        NextHop::Unreachable => None,
+    }
+}
+
+/// Whether a rule leads into the table that this fence ends.
+fn is_end_of(fence: &Route, rule: &Rule) -> bool {
+    is_fence(fence)
+        && rule.action == Action::Table(fence.table)
+        && fence.destination == rule.family.default_route()
+}
+
+/// Whether a rule is the one for what is sent from an address.
+fn is_rule_of(rule: &Rule, address: IpAddr) -> bool {
+    matches!(rule.selector, Selector::Source(net) if net.addr() == address)
+}
