@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use crate::{Family, Owner};
+use crate::{Family, Owner, Pod};
 
 /// A request for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Who asks. An owner has at most one address of each family; asking again gives the same.
     pub owner: Owner,
+    /// The pod that the owner is a sandbox of. A request that fails is remembered by it, because its
+    /// next attempt is made by another owner. `None`: the owner is all that is known.
+    pub pod: Option<Pod>,
     /// From which pool. `None`: the default pool, or that of the address that is asked for.
     pub pool: Option<String>,
     /// Which address.

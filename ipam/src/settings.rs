@@ -14,6 +14,9 @@ pub const DEFAULT_POOL: &str = "default";
 pub struct Settings {
     /// The families that addresses are given of.
     pub families: BTreeSet<Family>,
+    /// The families that are on: addresses of these are kept in store also where the node has none.
+    /// Of others some are kept where the node has blocks, or somebody has one or waits for one.
+    pub in_store: BTreeSet<Family>,
     /// The pool that is meant when none is named.
     pub default_pool: String,
     /// How demand is counted.
@@ -25,7 +28,7 @@ pub struct Settings {
     /// How long a lease waits for its claim.
     pub unclaimed: Duration,
     /// How long a request that failed counts as demand, from its last attempt on.
-    pub pending: Duration,
+    pub waiting: Duration,
     /// What has to have happened before the first address is given.
     pub barriers: BTreeSet<Barrier>,
 }
@@ -36,12 +39,13 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             families: Family::ALL.into(),
+            in_store: Family::ALL.into(),
             default_pool: DEFAULT_POOL.to_owned(),
             formula: Formula::RoundedUp,
             pre_allocation: PreAllocation::default(),
             cooldown: Duration::from_secs(30),
             unclaimed: Duration::from_mins(10),
-            pending: Duration::from_mins(5),
+            waiting: Duration::from_mins(5),
             barriers: [Barrier::DOCUMENT, Barrier::POOLS].into(),
         }
     }

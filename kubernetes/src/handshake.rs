@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipam::Family;
 use serde::{Deserialize, Serialize};
 
 /// Where an address stands: one of `status.ipam.release-ips`.
@@ -45,8 +46,8 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Takes note of a document; `is_held` says of an address whether somebody has it, or had it a
-    /// moment ago. Answers what is to stand in `release-ips`.
+    /// Takes note of a document; `is_held` says of an address whether somebody has it, had it a moment
+    /// ago, or will need it. Answers what is to stand in `release-ips`.
     ///
     /// From when this returns, [`Handshake::is_withheld`] addresses must not be given.
     pub fn observe(
@@ -74,6 +75,32 @@ impl Handshake {
             .map(|(address, _)| *address)
             .collect();
         answers
+    }
+
+    /// The addresses that the operator would like to have back and that those who wait for one of a
+    /// family will need, because too few others are free. What is on its way back already is none.
+    #[must_use]
+    pub fn promised(
+        &self,
+        seen: &Seen,
+        family: Family,
+        waiting: u64,
+        is_held: impl Fn(IpAddr) -> bool,
+    ) -> BTreeSet<IpAddr> {
+        let is_free = |address: &&IpAddr| Family::of(**address) == family && !is_held(**address);
+        let (asked_for, others): (Vec<&IpAddr>, Vec<&IpAddr>) = seen
+            .pool
+            .iter()
+            .filter(is_free)
+            .partition(|address| seen.release.contains_key(*address));
+        let missing = usize::try_from(waiting).unwrap_or(usize::MAX);
+        let missing = missing.saturating_sub(others.len());
+        let is_open = |address: &IpAddr| {
+            let is_marked = seen.release.get(address) == Some(&Release::MarkedForRelease);
+            is_marked && !self.is_withheld(*address)
+        };
+        let open = asked_for.into_iter().copied().filter(is_open);
+        open.take(missing).collect()
     }
 
     /// Whether an address is on its way back, so that nobody may get it.

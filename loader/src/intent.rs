@@ -210,6 +210,21 @@ pub struct PodRef {
     pub uid: Option<String>,
 }
 
+impl From<&PodRef> for ipam::Pod {
+    fn from(pod: &PodRef) -> Self {
+        let PodRef {
+            namespace,
+            name,
+            uid,
+        } = pod;
+        Self {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            uid: uid.clone(),
+        }
+    }
+}
+
 impl fmt::Display for PodRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)

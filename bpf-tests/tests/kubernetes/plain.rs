@@ -131,6 +131,14 @@ fn blocks_come_when_they_are_asked_for_and_go_when_nobody_needs_them() {
     for guest in guests.iter().chain([&pod]) {
         guest.delete(&cluster.fabric);
     }
+    // Those that got nothing wait until their objects are gone.
+    let names = (0..20).map(|n| format!("more-{n}"));
+    for name in names.chain(["one".to_owned()]) {
+        let pods = format!("/api/v1/namespaces/{POOL}/pods");
+        let path = format!("{pods}/{name}?gracePeriodSeconds=0");
+        let admin = cluster.server.admin();
+        admin.delete(&path).unwrap().expect(200).unwrap();
+    }
     cluster
         .node_is("what is kept in store is left", |node| {
             requested(node, POOL) == Some(4) && allocated(node, POOL).len() == 1

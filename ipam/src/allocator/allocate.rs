@@ -11,61 +11,48 @@ impl Allocator {
     /// Gives an address: that of an earlier request of the same owner, else a new one of the
     /// fullest block. The lease expires unless it is claimed.
     ///
-    /// A request that fails for want of addresses counts as demand until it succeeds, its owner
-    /// releases, or its time is over.
-    ///
     /// # Errors
     ///
-    /// Says why there is no address; nothing is held then that was not before.
+    /// Those of [`Allocator::allocate_all`].
     pub fn allocate(&mut self, request: &Request, now: Time) -> Result<Lease, AllocateError> {
-        if !self.waiting.is_empty() {
-            return Err(AllocateError::Restoring {
-                waiting: self.waiting().collect(),
-            });
-        }
-        if let Some(lease) = self.again(request, now)? {
-            return Ok(lease);
-        }
-        let family = request.want.family();
-        if !self.settings.families.contains(&family) {
-            let pool = self.pool_for(request).to_owned();
-            return Err(AllocateError::NoFamily { pool, family });
-        }
-        let chosen = match request.want {
-            Want::Any(family) => self.choose(request.pool.as_deref(), family),
-            Want::Address(address) => self
-                .check(address, request.pool.as_deref())
-                .map(|()| address),
-        };
-        match chosen {
-            Ok(address) => Ok(self.lease(address, &request.owner, now)),
-            Err(error) => {
-                self.note(&error, request, now);
-                Err(error)
-            }
-        }
+        let requests = std::slice::from_ref(request);
+        let given = self.attempt(requests, now);
+        self.note(&given, requests, now);
+        given.map(|mut leases| leases.remove(0))
     }
 
     /// Gives all of several addresses or none, as a pod with both families needs it. What was
     /// given before one of them failed has not been told to anybody, so it is free again without a
     /// cooldown: a pod that is tried again and again for want of IPv4 does not use up IPv6.
     ///
+    /// Requests that fail for want of addresses count as demand, all of them whichever failed, until
+    /// they succeed, their pod is forgotten, or their time is over.
+    ///
     /// # Errors
     ///
-    /// Those of the first request that failed; nothing is held then that was not before.
+    /// Those of the first request that failed, or of one that can never succeed; nothing is held then
+    /// that was not before.
     pub fn allocate_all(
         &mut self,
         requests: &[Request],
         now: Time,
     ) -> Result<Vec<Lease>, AllocateError> {
+        let given = self.attempt(requests, now);
+        self.note(&given, requests, now);
+        given
+    }
+
+    fn attempt(&mut self, requests: &[Request], now: Time) -> Result<Vec<Lease>, AllocateError> {
+        if !self.waiting.is_empty() {
+            return Err(AllocateError::Restoring {
+                waiting: self.waiting().collect(),
+            });
+        }
         let mut leases = Vec::new();
         let mut new = Vec::new();
         for request in requests {
-            let family = request.want.family();
-            let had_one = self
-                .leases_of(&request.owner)
-                .any(|lease| lease.family() == family);
-            match self.allocate(request, now) {
+            let had_one = self.has_one(request);
+            match self.give(request, now) {
                 Ok(lease) => {
                     new.extend((!had_one).then_some(lease.address));
                     leases.push(lease);
@@ -75,11 +62,50 @@ impl Allocator {
                         self.remove_lease(address);
                         self.freed(address);
                     }
-                    return Err(error);
+                    let mut hopeless = requests.iter().filter_map(|r| self.hopeless(r));
+                    return Err(hopeless.next().unwrap_or(error));
                 }
             }
         }
         Ok(leases)
+    }
+
+    /// Gives what one request is for.
+    fn give(&mut self, request: &Request, now: Time) -> Result<Lease, AllocateError> {
+        if let Some(lease) = self.again(request, now)? {
+            return Ok(lease);
+        }
+        let address = self.choose(request)?;
+        Ok(self.lease(address, &request.owner, now))
+    }
+
+    /// The address that a request of an owner without any is answered with.
+    fn choose(&self, request: &Request) -> Result<IpAddr, AllocateError> {
+        let family = request.want.family();
+        if !self.settings.families.contains(&family) {
+            let pool = self.pool_for(request).to_owned();
+            return Err(AllocateError::NoFamily { pool, family });
+        }
+        let pool = request.pool.as_deref();
+        match request.want {
+            Want::Any(family) => self.next_of(pool, family),
+            Want::Address(address) => self.check(address, pool).map(|()| address),
+        }
+    }
+
+    /// Why a request of a pod that gets nothing can never succeed, if that is so. Nothing is asked
+    /// for then: a pod gets all of its addresses or none.
+    fn hopeless(&self, request: &Request) -> Option<AllocateError> {
+        let error = self.choose(request).err()?;
+        let is_open = error.is_temporary() || self.has_one(request);
+        (!is_open).then_some(error)
+    }
+
+    /// True if the owner has an address of the family.
+    fn has_one(&self, request: &Request) -> bool {
+        let family = request.want.family();
+        let mut leases = self.leases_of(&request.owner);
+        leases.any(|lease| lease.family() == family)
     }
 
     /// Whether a pool could give an address of a family now.
@@ -93,7 +119,7 @@ impl Allocator {
                 waiting: self.waiting().collect(),
             });
         }
-        self.choose(Some(pool), family).map(drop)
+        self.next_of(Some(pool), family).map(drop)
     }
 
     /// The pool that a request would be answered from.
@@ -156,7 +182,7 @@ impl Allocator {
     }
 
     /// The next address of a pool.
-    fn choose(&self, pool: Option<&str>, family: Family) -> Result<IpAddr, AllocateError> {
+    fn next_of(&self, pool: Option<&str>, family: Family) -> Result<IpAddr, AllocateError> {
         let pool = pool.unwrap_or(&self.settings.default_pool);
         let start = self.index.first(pool, family);
         let block = start.and_then(|start| self.blocks.get(&start));
@@ -281,20 +307,35 @@ impl Allocator {
                 block.held += 1;
             });
         }
-        self.pending.remove(owner, lease.family());
         self.put_lease(lease.clone());
         lease
     }
 
-    /// Counts a request as demand, where more addresses would have helped it.
-    fn note(&mut self, error: &AllocateError, request: &Request, now: Time) {
-        let (AllocateError::UnknownPool { pool, family }
-        | AllocateError::Exhausted { pool, family, .. }) = error
-        else {
-            return;
-        };
-        let until = now.after(self.settings.pending);
-        self.pending
-            .put(request.owner.clone(), *family, pool.clone(), until);
+    /// Counts requests as demand where more addresses would have helped, and no more once that is
+    /// over: they succeeded, or they never can.
+    fn note(&mut self, given: &Result<Vec<Lease>, AllocateError>, requests: &[Request], now: Time) {
+        match given {
+            Err(
+                AllocateError::UnknownPool { .. }
+                | AllocateError::Exhausted { .. }
+                | AllocateError::NotReady { .. },
+            ) => {
+                let until = now.after(self.settings.waiting);
+                for request in requests {
+                    let is_any = matches!(request.want, Want::Any(_));
+                    if is_any && !self.has_one(request) {
+                        let pool = self.pool_for(request).to_owned();
+                        let wish = (request.want.family(), pool, until);
+                        self.waiters.put(&request.owner, request.pod.as_ref(), wish);
+                    }
+                }
+            }
+            Err(error) if error.is_temporary() => {}
+            Ok(_) | Err(_) => {
+                for request in requests {
+                    self.waiters.remove(request);
+                }
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ pub use self::restore::{Conflict, Dropped, Restored, SeenEndpoint, WhyDropped};
 pub use self::surplus::Rebalanced;
 use crate::announcement::{AnnouncedBlock, Announcement};
 use crate::block::Block;
-use crate::demand::PendingRequests;
+use crate::demand::Waiting;
 use crate::family::overlap;
 use crate::settings::{Barrier, Settings};
 use crate::{Claim, Cooling, Family, Lease, Owner, State};
@@ -50,7 +50,8 @@ pub struct Allocator {
     /// Of the leases those that nobody claimed: time looks at these alone.
     unclaimed: BTreeSet<IpAddr>,
     cooling: BTreeMap<IpAddr, Cooling>,
-    pending: PendingRequests,
+    /// Who asked in vain.
+    waiters: Waiting,
     /// Blocks that were given back and that the node still has.
     released: BTreeSet<IpNet>,
 }
@@ -70,7 +71,7 @@ impl Allocator {
             by_owner: BTreeMap::new(),
             unclaimed: BTreeSet::new(),
             cooling: BTreeMap::new(),
-            pending: PendingRequests::default(),
+            waiters: Waiting::default(),
             released: BTreeSet::new(),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Allocator;
-use crate::{Claim, Cooling, Family, Lease, NothingHeld, Owner, Time};
+use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
 
 /// What time has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,12 +38,9 @@ impl Allocator {
         Ok(claimed)
     }
 
-    /// The owner is gone: its addresses cool down, its requests are forgotten. It had none any more:
-    /// nothing happens.
+    /// The owner is gone: its addresses cool down. It had none any more: nothing happens. That its pod
+    /// waits for addresses is not forgotten: a runtime ends each sandbox that got none.
     pub fn release(&mut self, owner: &Owner, now: Time) -> Vec<Lease> {
-        for family in Family::ALL {
-            self.pending.remove(owner, family);
-        }
         let addresses = self.by_owner.get(owner).cloned().unwrap_or_default();
         let leases = addresses.into_iter();
         leases
@@ -61,6 +58,22 @@ impl Allocator {
             self.freed(address);
         }
         leases
+    }
+
+    /// What an owner was given is not used, and its pod tries again: until then it waits for as much.
+    pub fn wait(&mut self, owner: &Owner, pod: Option<&Pod>, leases: &[Lease], now: Time) {
+        let until = now.after(self.settings.waiting);
+        for lease in leases {
+            if let Some(pool) = &lease.pool {
+                let wish = (lease.family(), pool.clone(), until);
+                self.waiters.put(owner, pod, wish);
+            }
+        }
+    }
+
+    /// A pod is no more, so that nothing tries again for it. Answers whether it waited.
+    pub fn forget(&mut self, pod: &Pod) -> bool {
+        self.waiters.forget(pod)
     }
 
     /// Releases what owners have that are not among those who live, for a garbage collection.
@@ -88,7 +101,7 @@ impl Allocator {
     pub fn advance(&mut self, now: Time, mut is_quiet: impl FnMut(IpAddr) -> bool) -> Advanced {
         let settings = &self.settings;
         let longest = now.after(settings.cooldown);
-        let forgotten = self.pending.expire(now, now.after(settings.pending));
+        let forgotten = self.waiters.expire(now, now.after(settings.waiting));
         let latest_claim = now.after(settings.unclaimed);
 
         let mut cooled = Vec::new();

@@ -26,18 +26,16 @@ impl Allocator {
     #[must_use]
     pub fn demand(&self) -> Demand {
         let mut wanted: BTreeMap<(&str, Family), u64> = BTreeMap::new();
-        for key in self.in_use().chain(self.pending.iter()) {
+        for key in self.in_use().chain(self.waiters.iter()) {
             *wanted.entry(key).or_default() += 1;
         }
-        for (pool, _) in self.settings.pre_allocation.iter() {
+        let named = self.settings.pre_allocation.iter().map(|(pool, _)| pool);
+        for pool in named.chain([self.settings.default_pool.as_str()]) {
             for family in Family::ALL {
-                wanted.entry((pool, family)).or_default();
+                if self.keeps_in_store(pool, family) {
+                    wanted.entry((pool, family)).or_default();
+                }
             }
-        }
-        for family in Family::ALL {
-            wanted
-                .entry((&self.settings.default_pool, family))
-                .or_default();
         }
         let mut demand = Demand::new();
         for ((pool, family), count) in wanted {
@@ -141,6 +139,23 @@ impl Allocator {
         }
     }
 
+    /// How many wait for addresses of a pool and family: pods, and owners of whom no pod is known.
+    #[must_use]
+    pub fn waiters(&self) -> BTreeMap<(String, Family), u64> {
+        let mut waiters = BTreeMap::new();
+        for (pool, family) in self.waiters.iter() {
+            *waiters.entry((pool.to_owned(), family)).or_default() += 1;
+        }
+        waiters
+    }
+
+    /// True if addresses of a pool and family are kept in store while nobody has or wants one. Of a
+    /// family that is not on, none may ever come.
+    fn keeps_in_store(&self, pool: &str, family: Family) -> bool {
+        let has_blocks = || self.blocks.values().any(|block| block.is_of(pool, family));
+        self.settings.in_store.contains(&family) || has_blocks()
+    }
+
     /// How many addresses of a pool are kept in store.
     fn pre_allocate(&self, pool: &str) -> u32 {
         let is_default = pool == self.settings.default_pool;
@@ -170,7 +185,9 @@ impl Allocator {
     /// Whether addresses of a pool and family can exist.
     fn gives(&self, pool: &str, family: Family) -> bool {
         let of_pool = self.announcement.pools.get(pool);
+        let key = (pool.to_owned(), family);
         self.settings.families.contains(&family)
+            && !self.announcement.not_masqueraded.contains(&key)
             && of_pool.is_none_or(|families| families.contains(&family))
     }
 

@@ -1,21 +1,21 @@
 //! How many addresses the node asks for.
 
-mod pending;
 mod pre_allocation;
+mod waiting;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::pending::PendingRequests;
 pub use self::pre_allocation::{ParsePreAllocationError, PreAllocation};
+pub(crate) use self::waiting::Waiting;
 use crate::Family;
 
 /// How demand is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Formula {
-    /// `roundUp(inUse + pending + preAllocate, preAllocate)`: between one and two times
+    /// `roundUp(inUse + waiting + preAllocate, preAllocate)`: between one and two times
     /// `preAllocate` to spare, so that a single pod seldom changes what is asked for.
     RoundedUp,
-    /// `inUse + pending + preAllocate`. Cilium's operator for ENIs subtracts `preAllocate` again
+    /// `inUse + waiting + preAllocate`. Cilium's operator for ENIs subtracts `preAllocate` again
     /// to learn what is in use.
     Linear,
 }
@@ -23,8 +23,8 @@ pub enum Formula {
 impl Formula {
     /// How many addresses to ask for in all.
     #[must_use]
-    pub fn needed(self, in_use_or_pending: u64, pre_allocate: u64) -> u64 {
-        let sum = in_use_or_pending.saturating_add(pre_allocate);
+    pub fn needed(self, in_use_or_waiting: u64, pre_allocate: u64) -> u64 {
+        let sum = in_use_or_waiting.saturating_add(pre_allocate);
         match self {
             Self::RoundedUp if pre_allocate > 0 => {
                 sum.checked_next_multiple_of(pre_allocate).unwrap_or(sum)

@@ -29,7 +29,11 @@ fn only_ready_enis_serve() {
         0,
         "an ENI that is not ready is not gone"
     );
-    assert!(allocator.demand().is_empty() || allocator.demand()["default"][&V4] == 1);
+    assert_eq!(
+        allocator.demand()["default"][&V4],
+        2,
+        "one in use, one waits"
+    );
     set_ready(&mut allocator, &["eni-1"]);
     get(&mut allocator, "b", 0).unwrap();
 }

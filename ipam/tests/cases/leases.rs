@@ -309,23 +309,6 @@ fn a_family_that_the_node_does_not_use_is_neither_given_nor_asked_for() {
     );
 }
 
-/// What a request waited for, and its owner's end, are no demand any more.
-#[test]
-fn a_release_ends_what_was_waited_for() {
-    let mut allocator = ready(&[]);
-    for name in ["a", "b"] {
-        allocator
-            .allocate(&any(name, "mars", V4), at(0))
-            .unwrap_err();
-    }
-    assert_eq!(allocator.demand()["mars"][&V4], 2);
-    allocator.release(&owner("a"), at(1));
-    assert_eq!(allocator.demand()["mars"][&V4], 1);
-    allocator.observe(announce(&[plain("mars", "10.10.0.0/28")]));
-    allocator.allocate(&any("b", "mars", V4), at(2)).unwrap();
-    assert_eq!(allocator.demand()["mars"][&V4], 1, "in use, not waited for");
-}
-
 #[test]
 fn nothing_is_given_before_every_barrier_is_lifted() {
     const POLICY: Barrier = Barrier::new("the masquerade policy");

@@ -15,3 +15,4 @@ mod restart;
 mod support;
 mod table;
 mod vectors;
+mod waiting;

@@ -36,6 +36,7 @@ pub(crate) fn owner(name: &str) -> Owner {
 pub(crate) fn any(name: &str, pool: &str, family: Family) -> Request {
     Request {
         owner: owner(name),
+        pod: None,
         pool: Some(pool.to_owned()),
         want: Want::Any(family),
     }
@@ -44,6 +45,7 @@ pub(crate) fn any(name: &str, pool: &str, family: Family) -> Request {
 pub(crate) fn exactly(name: &str, address: &str) -> Request {
     Request {
         owner: owner(name),
+        pod: None,
         pool: None,
         want: Want::Address(ip(address)),
     }

@@ -285,6 +285,7 @@ fn the_linear_form_keeps_what_is_used_and_one_more() {
         for family in [V4, V6] {
             let request = Request {
                 owner: owner(&n.to_string()),
+                pod: None,
                 pool: None,
                 want: Want::Any(family),
             };

@@ -51,7 +51,7 @@ impl<K: Host> Actor<K> {
             self.addresses.is_without_endpoint(owner, ask);
             if !self.addresses.save() {
                 if had.is_empty() {
-                    self.addresses.take_back(owner);
+                    self.addresses.take_back(owner, ask.pod.as_ref(), true);
                 }
                 let message = "the lease could not be written to disk; see the log";
                 return Err(ApiError::new(ErrorCode::StateNotWritten, message));

@@ -1,6 +1,6 @@
 //! What the socket asks for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use tokio::sync::mpsc;
@@ -80,6 +80,7 @@ impl<K: Host> Actor<K> {
                 reply.send(Ok(self.collect(request).await)).ok();
             }
             Command::Addresses(command) => self.address_command(command).await,
+            Command::PodGone(pod) => self.addresses.forget_pod(&pod),
             Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),
@@ -184,10 +185,13 @@ impl<K: Host> Actor<K> {
     /// Admits a request. One that is refused has no more addresses than before.
     fn admit(&mut self, request: EndpointRequest) -> Result<Admitted, ApiError> {
         let owner = request.owner.clone();
+        let pod = request.ask.pod.clone();
         let had = self.holds(&owner);
         let admitted = self.decide(request);
-        if admitted.is_err() && !had {
-            self.addresses.take_back(&owner);
+        if let Err(error) = &admitted
+            && !had
+        {
+            self.addresses.take_back(&owner, pod.as_ref(), error.retry);
         }
         admitted
     }
@@ -262,11 +266,13 @@ impl<K: Host> Actor<K> {
             self.run_endpoints(wanted).await;
         }
         let mut failed = Endpoints::new();
+        let mut pods = BTreeMap::new();
         let mut answers = Vec::new();
         for admitted in admitted {
             let answer = admitted.and_then(|Admitted { endpoint, new }| {
                 let answer = self.attached(&endpoint);
                 if answer.is_err() && new {
+                    pods.insert(endpoint.id(), endpoint.about.pod.clone());
                     failed.insert(endpoint.id(), endpoint.addresses);
                 }
                 answer
@@ -276,7 +282,10 @@ impl<K: Host> Actor<K> {
         if !failed.is_empty() {
             for id in failed.keys() {
                 match self.forget(*id) {
-                    Ok(Some(owner)) => self.addresses.take_back(&owner),
+                    Ok(Some(owner)) => {
+                        let pod = pods.get(id).and_then(Option::as_ref);
+                        self.addresses.take_back(&owner, pod, true);
+                    }
                     Ok(None) => {}
                     Err(error) => {
                         tracing::error!("the record of a failed endpoint stays: {error:#}");

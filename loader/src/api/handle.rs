@@ -11,6 +11,7 @@ use super::types::{
     NatStats, PoolStatus, Status,
 };
 use super::validate::{AddressRequest, EndpointRequest};
+use crate::intent::PodRef;
 use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::OwnedObject;
@@ -31,6 +32,8 @@ pub enum Command {
     Collect(Collect, Reply<Collected>),
     /// About addresses.
     Addresses(AddressCommand),
+    /// A pod's object is deleted: it is not tried again. Nothing is answered.
+    PodGone(PodRef),
     /// Whether pods can be added now.
     Ready(Reply<()>),
     /// The endpoints.
@@ -91,6 +94,11 @@ impl Handle {
     pub fn new(patience: Duration) -> (Self, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(Self::QUEUE);
         (Self { commands, patience }, receiver)
+    }
+
+    /// Sends a command that has no answer. An agent that is stopping needs none.
+    pub async fn tell(&self, command: Command) {
+        self.commands.send(command).await.ok();
     }
 
     /// Sends a command and waits for its answer.

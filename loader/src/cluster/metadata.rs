@@ -1,7 +1,7 @@
 //! What is known of this node's pods and of all namespaces: labels, and the annotations that choose
 //! pools. It is followed, so that pods can be added while the API server is away.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{Stream, StreamExt as _};
@@ -16,6 +16,7 @@ use tokio::time::sleep;
 
 use super::client::{self, Connection};
 use super::{objects, retry};
+use crate::api::{Command, Handle};
 use crate::intent::PodRef;
 
 /// The annotations that are kept begin so.
@@ -55,7 +56,7 @@ pub(super) enum Unknown {
 
 impl Metadatas {
     /// Begins to follow both.
-    pub(super) fn follow(connection: &Connection, node: &str) -> Self {
+    pub(super) fn follow(connection: &Connection, node: &str, agent: &Handle) -> Self {
         let client = &connection.client;
         let pods = objects::metadata(client, "Pod", "pods");
         let on_node = connection
@@ -67,7 +68,10 @@ impl Metadatas {
             client: client.clone(),
             // For a list, the server finds a node's pods by an index. For a stream, it would go
             // through all pods of the cluster.
-            pods: follow(follow_all(pods, on_node), Some(Arc::clone(&changed))),
+            pods: follow(
+                follow_all(pods, on_node),
+                Some((Arc::clone(&changed), agent.clone())),
+            ),
             namespaces: follow(
                 connection.lists.follow(namespaces, connection.watching()),
                 None,
@@ -142,6 +146,20 @@ fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
     metadata.uid == *uid || is_static()
 }
 
+/// A pod by each uid that a runtime may name it by.
+fn names(metadata: &Metadata) -> Vec<PodRef> {
+    let hashes = STATIC
+        .iter()
+        .filter_map(|key| metadata.annotations.get(*key));
+    let uids: BTreeSet<&String> = hashes.chain([&metadata.uid]).collect();
+    let named = |uid: &String| PodRef {
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        uid: Some(uid.clone()),
+    };
+    uids.into_iter().map(named).collect()
+}
+
 async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Metadata, Unknown> {
     match client::in_time(api.get_opt(name)).await {
         Ok(Some(object)) => Ok(kept(object.metadata)),
@@ -174,7 +192,7 @@ fn known(all: &Known, key: &Key) -> Option<Metadata> {
 
 fn follow(
     events: impl Stream<Item = watcher::Result<Event<PartialObjectMeta>>> + Send + 'static,
-    changed: Option<Arc<Notify>>,
+    told: Option<(Arc<Notify>, Handle)>,
 ) -> Known {
     let all = Known::default();
     let sink = Arc::downgrade(&all);
@@ -186,9 +204,12 @@ fn follow(
             let Some(all) = sink.upgrade() else { return };
             match event {
                 Ok(event) => {
-                    take(&all, &mut listed, event);
-                    if let Some(changed) = &changed {
+                    let gone = take(&all, &mut listed, event);
+                    if let Some((changed, agent)) = &told {
                         changed.notify_one();
+                        for pod in gone.iter().flat_map(names) {
+                            agent.tell(Command::PodGone(pod)).await;
+                        }
                     }
                 }
                 Err(error) => {
@@ -202,7 +223,12 @@ fn follow(
     all
 }
 
-fn take(all: &Known, listed: &mut HashMap<Key, Metadata>, event: Event<PartialObjectMeta>) {
+/// Takes an event; those that are no more, or have been replaced by others of their names.
+fn take(
+    all: &Known,
+    listed: &mut HashMap<Key, Metadata>,
+    event: Event<PartialObjectMeta>,
+) -> Vec<Metadata> {
     let entry = |object: PartialObjectMeta| {
         let kept = kept(object.metadata);
         ((kept.namespace.clone(), kept.name.clone()), kept)
@@ -211,12 +237,30 @@ fn take(all: &Known, listed: &mut HashMap<Key, Metadata>, event: Event<PartialOb
     match event {
         Event::Init => listed.clear(),
         Event::InitApply(object) => listed.extend([entry(object)]),
-        Event::InitDone => *all = std::mem::take(listed),
-        Event::Apply(object) => all.extend([entry(object)]),
+        Event::InitDone => {
+            let before = std::mem::replace(&mut *all, std::mem::take(listed));
+            let is_gone = |(key, one): &(Key, Metadata)| {
+                all.get(key).is_none_or(|known| known.uid != one.uid)
+            };
+            return before
+                .into_iter()
+                .filter(is_gone)
+                .map(|(_, one)| one)
+                .collect();
+        }
+        Event::Apply(object) => {
+            let (key, new) = entry(object);
+            let uid = new.uid.clone();
+            let before = all.insert(key, new);
+            return before.into_iter().filter(|one| one.uid != uid).collect();
+        }
         Event::Delete(object) => {
-            all.remove(&entry(object).0);
+            let (key, deleted) = entry(object);
+            let known = all.remove(&key).filter(|one| one.uid != deleted.uid);
+            return known.into_iter().chain([deleted]).collect();
         }
     }
+    Vec::new()
 }
 
 #[cfg(test)]
@@ -243,6 +287,36 @@ mod tests {
         let mirror = (STATIC[0].to_owned(), "u-2".to_owned());
         known.annotations.extend([mirror]);
         assert!(is_of(&known, &pod(Some("u-2"))));
+    }
+
+    #[test]
+    fn pods_that_are_no_more_are_told_by_each_name() {
+        let object = |name: &str, uid: &str| PartialObjectMeta {
+            metadata: ObjectMeta {
+                namespace: Some("shop".to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+                annotations: Some([(STATIC[1].to_owned(), format!("hash-{uid}"))].into()),
+                ..ObjectMeta::default()
+            },
+            types: None,
+            _phantom: std::marker::PhantomData,
+        };
+        let (all, mut listed) = (Known::default(), HashMap::new());
+        let mut gone = |event| {
+            let gone = take(&all, &mut listed, event);
+            let names = gone.iter().flat_map(names).filter_map(|pod| pod.uid);
+            names.collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        for name in ["a", "b", "c"] {
+            assert_eq!(gone(Event::Apply(object(name, name))), none);
+        }
+        assert_eq!(gone(Event::Delete(object("a", "a"))), ["a", "hash-a"]);
+        assert_eq!(gone(Event::Apply(object("b", "b-2"))), ["b", "hash-b"]);
+        assert_eq!(gone(Event::Init), none);
+        assert_eq!(gone(Event::InitApply(object("b", "b-2"))), none);
+        assert_eq!(gone(Event::InitDone), ["c", "hash-c"], "in between");
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Cluster {
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
         let pools = pools::follow(&connection, candidates, remarks.clone());
-        let metadatas = Metadatas::follow(&connection, &name);
+        let metadatas = Metadatas::follow(&connection, &name, agent);
         let events = Events::start(&connection.client, &name);
         let unenforced = (config.datapath.path == PathMode::Direct).then(|| {
             policies::follow(

@@ -52,6 +52,7 @@ impl IpamSection {
         Settings {
             // Both: an explicit request may be for a family that is not given by default.
             families: Family::ALL.into(),
+            in_store: self.families.get().clone(),
             default_pool: self.default_pool.0.clone(),
             formula: Formula::Linear,
             pre_allocation: self.pre_allocate.0.clone(),

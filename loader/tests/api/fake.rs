@@ -162,6 +162,7 @@ pub(crate) fn answer(
             deleted.send(owner).unwrap();
             reply.send(Ok(())).ok();
         }
+        Command::PodGone(_unasked) => {}
         Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Enis(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),

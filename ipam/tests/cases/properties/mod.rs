@@ -3,6 +3,7 @@
 
 mod check;
 mod model;
+mod waiting;
 mod world;
 
 use proptest::prelude::*;

@@ -127,6 +127,7 @@ impl Run {
     fn allocate(&mut self, n: usize, pool: Option<usize>, want: Want) {
         let request = Request {
             owner: owner(&name(n)),
+            pod: None,
             pool: pool.map(|n| POOLS[n].to_owned()),
             want,
         };
@@ -140,6 +141,7 @@ impl Run {
     fn allocate_both(&mut self, n: usize, pool: Option<usize>) {
         let requests = [V6, V4].map(|family| Request {
             owner: owner(&name(n)),
+            pod: None,
             pool: pool.map(|n| POOLS[n].to_owned()),
             want: Want::Any(family),
         });

@@ -30,6 +30,7 @@ mod flat;
 mod ledger;
 mod records;
 mod signals;
+mod waiting;
 
 /// A model kernel that hides endpoints as the real one does.
 struct ModelHost {

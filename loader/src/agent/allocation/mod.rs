@@ -41,12 +41,12 @@ use tokio::time::Instant;
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entry, Ledger};
-use self::waiting::KERNEL;
+use self::waiting::{KERNEL, PublicAddress};
 use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::config::{Config, IpamSection};
-use crate::intent::{About, Endpoint, Intent};
+use crate::intent::{About, Endpoint, Intent, PodRef};
 use crate::masquerade;
 use crate::nat;
 use crate::types::EndpointId;
@@ -79,8 +79,8 @@ pub(super) struct Addresses {
     unsaved: Option<String>,
     /// Endpoints that were found to have one address.
     conflicts: Vec<String>,
-    /// Whether the node's public address has been waited for long enough: it came, or there is none.
-    has_static_address: bool,
+    /// How the node stands to its public address.
+    public_address: PublicAddress,
     /// Which single addresses are on their way back, and what is answered of them.
     handshake: Handshake,
     answers: BTreeMap<IpAddr, Release>,
@@ -131,10 +131,14 @@ impl Addresses {
         for id in restored.settled {
             ledger.drop_unreadable(id);
         }
+        let mut manager = restored.manager;
+        if config.masquerade.pools.is_none() && !config.kubernetes.enabled {
+            manager.allocator_mut().lift(Barrier::POOLS);
+        }
         Ok(Self {
             section: config.ipam.clone(),
             ledger,
-            manager: restored.manager,
+            manager,
             owners: restored.owners,
             hidden: BTreeSet::new(),
             inputs: None,
@@ -144,7 +148,7 @@ impl Addresses {
             has_news: true,
             unsaved: None,
             conflicts: restored.conflicts,
-            has_static_address: false,
+            public_address: PublicAddress::default(),
             handshake: Handshake::default(),
             answers: BTreeMap::new(),
             unanswered: Unanswered::default(),
@@ -269,6 +273,7 @@ impl Addresses {
         }
         let request = |want: Want| Request {
             owner: owner.clone(),
+            pod: ask.pod.as_ref().map(ipam::Pod::from),
             pool: ask.pools.get(&want.family()).cloned(),
             want,
         };
@@ -339,11 +344,23 @@ impl Addresses {
         &self.owners
     }
 
-    /// What an owner was given for an endpoint that could not be made is free again at once.
-    pub(super) fn take_back(&mut self, owner: &Owner) {
+    /// What an owner was given for an endpoint that could not be made is free again at once. If the
+    /// next attempt can succeed, its pod waits for as much.
+    pub(super) fn take_back(&mut self, owner: &Owner, pod: Option<&PodRef>, is_tried_again: bool) {
         self.has_news = true;
-        self.manager.allocator_mut().take_back(owner);
+        let now = Self::now();
+        let allocator = self.manager.allocator_mut();
+        let leases = allocator.take_back(owner);
+        if is_tried_again {
+            let pod = pod.map(ipam::Pod::from);
+            allocator.wait(owner, pod.as_ref(), &leases, now);
+        }
         self.is_stale |= self.owners.remove(owner).is_some();
+    }
+
+    /// A pod is no more: it does not wait for addresses.
+    pub(super) fn forget_pod(&mut self, pod: &PodRef) {
+        self.has_news |= self.manager.allocator_mut().forget(&pod.into());
     }
 
     /// Writes down that what these owners have cools down from now on; the moment, for
@@ -370,9 +387,9 @@ impl Addresses {
     }
 
     fn cool_down(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
-        // Its requests go too, and it may have nothing else.
-        self.has_news = true;
-        self.manager.allocator_mut().release(owner, at)
+        let released = self.manager.allocator_mut().release(owner, at);
+        self.has_news |= !released.is_empty();
+        released
     }
 
     /// Writes the ledger where it does not say what is so. Why it could not be written is kept for the

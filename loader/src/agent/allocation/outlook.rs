@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ipam::{Family, Life, Owner, Settings, Source};
+use ipam::{BlockView, Family, Life, Owner, Settings, Source};
 use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
 use kubernetes::publication::Outlook;
 use kubernetes::unanswered::Wanting;
@@ -59,7 +59,15 @@ impl Addresses {
         let allocator = self.manager.allocator();
         let cooling: BTreeSet<_> = allocator.cooling().map(|cooling| cooling.address).collect();
         let is_held = |address| allocator.lease_of(address).is_some() || cooling.contains(&address);
-        self.answers = self.handshake.observe(&flat.seen(), is_held);
+        let seen = flat.seen();
+        let mut promised = BTreeSet::new();
+        for family in Family::ALL {
+            let key = (allocator.settings().default_pool.clone(), family);
+            let waiting = allocator.waiters().get(&key).copied().unwrap_or(0);
+            promised.extend(self.handshake.promised(&seen, family, waiting, is_held));
+        }
+        let stays = |address| is_held(address) || promised.contains(&address);
+        self.answers = self.handshake.observe(&seen, stays);
         self.handshake.withheld().clone()
     }
 
@@ -90,16 +98,30 @@ impl Addresses {
     #[cfg(test)]
     pub(in crate::agent) fn age(&mut self, by: std::time::Duration) {
         self.began -= by;
+        super::clock::pass(by);
     }
 
     /// Takes note of what the node asks for and what it has.
     fn look_for_answers(&mut self) {
         let allocator = self.manager.allocator();
         let blocks = allocator.blocks();
+        let waiters = allocator.waiters();
         let demand = allocator.demand().into_iter();
         let demand = demand.flat_map(|(pool, families)| {
             let families = families.into_iter();
             families.map(move |(family, wanted)| (pool.clone(), family, wanted))
+        });
+        // What is only kept in store of a family that is off needs no answer.
+        let demand = demand.filter(|(pool, family, _)| {
+            let of_pool = |block: &&BlockView| {
+                block.pool.as_ref() == Some(pool) && Family::of_net(block.cidr) == *family
+            };
+            self.section.families.get().contains(family)
+                || waiters.contains_key(&(pool.clone(), *family))
+                || blocks
+                    .iter()
+                    .filter(of_pool)
+                    .any(|block| block.counts.in_use() > 0)
         });
         let wanting = demand.map(|(pool, family, wanted)| {
             let there = blocks.iter().filter(|block| block.life != Life::Gone);

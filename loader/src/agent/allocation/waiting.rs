@@ -13,18 +13,36 @@ const STATIC_ADDRESS: Barrier = Barrier::new(
      the operator writes)",
 );
 
+/// How the node stands to the public address that it may be to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PublicAddress {
+    /// Nothing tells of one yet.
+    #[default]
+    Unknown,
+    /// It is to come.
+    Awaited,
+    /// It came, or none is asked for.
+    Settled,
+}
+
 impl Addresses {
     /// Takes note of whether the node has its public address. Once it had it, or needs none, that it
     /// goes stops nothing.
     pub(super) fn look_for_static_address(&mut self, around: &Surroundings<'_>) {
         let has_document = around.generation > 0;
         let is_awaited = around.intent.node.static_address == StaticAddress::Awaited;
-        self.has_static_address |= has_document && !is_awaited;
+        if has_document && self.public_address != PublicAddress::Settled {
+            self.public_address = if is_awaited {
+                PublicAddress::Awaited
+            } else {
+                PublicAddress::Settled
+            };
+        }
     }
 
     /// What nothing is given before, of what is not the allocator's business.
     pub(super) fn barrier(&self) -> Option<Barrier> {
-        (!self.has_static_address).then_some(STATIC_ADDRESS)
+        (self.public_address == PublicAddress::Awaited).then_some(STATIC_ADDRESS)
     }
 
     /// Why no pod can be added that names no pool; `None` where one can.

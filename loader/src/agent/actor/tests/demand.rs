@@ -72,6 +72,19 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
     give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
 }
 
+/// Nothing that is not asked for is among what is waited for.
+#[tokio::test]
+async fn only_what_is_missing_is_waited_for() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    let waiting = actor.status().await.allocation.waiting;
+    assert_eq!(waiting, ["a first look at the kernel", "the node document"]);
+    document(&mut actor, |_| {});
+    actor.update_addresses();
+    actor.run_pass().await;
+    assert!(actor.status().await.allocation.waiting.is_empty());
+}
+
 #[tokio::test]
 async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     let mut machine = Machine::new();

@@ -88,3 +88,33 @@ async fn what_goes_back_is_kept_from_pods_and_what_is_held_does_not() {
     assert!(outlook(&mut actor).release.is_empty());
     give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
 }
+
+/// An address that the operator would like to have back is one of those that pods wait for, until the
+/// node has agreed.
+#[tokio::test]
+async fn what_pods_wait_for_does_not_go_back() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    let pool = ["10.0.1.20", "10.0.1.64"];
+    flat(&mut actor, &[], &[]);
+    actor.run_pass().await;
+    give(&mut actor, wanted("a", ask(&[]))).await.unwrap_err();
+    let marked = pool.map(|one| (one, Release::MarkedForRelease));
+    flat(&mut actor, &pool, &marked);
+    actor.run_pass().await;
+    let kept = |actor: &mut Actor<ModelHost>| {
+        let answers = outlook(actor).release.into_iter();
+        let kept = answers.filter(|(_, answer)| *answer == Release::DoNotRelease);
+        kept.map(|(address, _)| address).collect::<Vec<_>>()
+    };
+    let promised = kept(&mut actor);
+    assert_eq!(promised.len(), 1, "one pod waits");
+    give(&mut actor, wanted("b", ask(&[]))).await.unwrap();
+    let error = give(&mut actor, wanted("c", ask(&[]))).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    assert_eq!(
+        kept(&mut actor),
+        promised,
+        "what is on its way back stays so"
+    );
+}
