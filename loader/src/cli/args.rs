@@ -292,8 +292,8 @@ Example:
     ///
     /// What runs beside the agent in its pod. A list that was left before the node's last boot goes
     /// first, so that the runtime calls the node's network ready only when the agent is; what
-    /// somebody changes or removes comes back within a second. What is installed stays when this
-    /// ends: pods can be deleted while no agent runs.
+    /// others change or remove comes back within a second. Entries that others add to the list stay.
+    /// What is installed stays when this ends: pods can be deleted while no agent runs.
     #[command(after_help = "\
 Example:
   towpath cni keep --uninstall-at-end")]
@@ -308,6 +308,8 @@ Example:
     },
 
     /// Take the configuration list away, then the plugin.
+    ///
+    /// Of a list that others added to, our entry goes and the file stays.
     Uninstall {
         #[command(flatten)]
         place: PlaceArgs,

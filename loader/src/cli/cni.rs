@@ -48,12 +48,14 @@ pub(super) async fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) 
                 never = cni::keep(&install) => match never? {},
             }
             if uninstall_at_end {
-                let report = cni::uninstall(&install.place)?;
+                let report = cni::uninstall(&install.place, state_dir)?;
                 tracing::info!(files = ?report.changed, "removed");
             }
             return Ok(());
         }
-        CniCommand::Uninstall { place, output } => (cni::uninstall(&place.into())?, output),
+        CniCommand::Uninstall { place, output } => {
+            (cni::uninstall(&place.into(), state_dir)?, output)
+        }
     };
     output::value(output, &report, |report, _paint| text(report))
 }
@@ -77,8 +79,11 @@ fn text(report: &Report) -> String {
             .iter()
             .map(move |path| format!("{kind}: {}", path.display()))
     });
+    let others = report.others.iter();
+    let others = others.map(|plugin| format!("kept of others: {plugin}"));
     let notes = report.notes.iter().map(|note| format!("note: {note}"));
     files
+        .chain(others)
         .chain(notes)
         .map(|line| one_line(&line) + "\n")
         .collect()

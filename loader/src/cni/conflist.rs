@@ -15,6 +15,14 @@ pub(super) const PORTMAP: &str = "portmap";
 /// What runtimes of the last years and Debian's plugins all speak.
 const COMMON: SpecVersion = SpecVersion::V1_0_0;
 
+/// A list as it would be if nobody else added to it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) text: Vec<u8>,
+    /// An own list, all of whose entries the operator decides on.
+    pub(super) is_given: bool,
+}
+
 /// An own list, as it is, once it is known to work: with the agent that looks for deletes in the
 /// plugin's state folder.
 pub(super) fn given(path: &Path, state_dir: &Path) -> Result<Vec<u8>> {
@@ -76,7 +84,8 @@ pub(super) fn made(
     Ok(text)
 }
 
-fn portmap() -> Value {
+/// The entry for `portmap` of a list that is made.
+pub(super) fn portmap() -> Value {
     json!({"type": PORTMAP, "capabilities": {"portMappings": true}, "snat": true})
 }
 

@@ -36,16 +36,19 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Whether a file has this content and these permissions.
-    pub(super) fn has(&self, name: &str, content: &[u8], mode: u32) -> bool {
+    /// Content and permissions of a regular file; `None` where there is none.
+    pub(super) fn read(&self, name: &str) -> Result<Option<(Vec<u8>, u32)>> {
         let path = self.path.join(name);
         // What a link leads to is not ours.
-        let Ok(meta) = path.symlink_metadata() else {
-            return false;
+        let meta = path.symlink_metadata();
+        let Some(meta) = meta.ok().filter(fs::Metadata::is_file) else {
+            return Ok(None);
         };
-        meta.is_file()
-            && meta.permissions().mode() & PERMISSIONS == mode
-            && fs::read(&path).is_ok_and(|is| is == content)
+        match fs::read(&path) {
+            Ok(content) => Ok(Some((content, meta.permissions().mode() & PERMISSIONS))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+        }
     }
 
     /// Writes a file unless it is as it should be. When this returns, it survives a crash; a program
@@ -58,17 +61,58 @@ impl Folder {
         report: &mut Report,
     ) -> Result<()> {
         let path = self.path.join(name);
-        if self.has(name, content, mode) {
+        let there = self.read(name)?;
+        if there.is_some_and(|(is, its_mode)| is == content && its_mode == mode) {
             report.unchanged.push(path);
             return Ok(());
         }
-        self.write(&path, content, mode)
+        self.write(&path, content, mode, || Ok(true))
             .with_context(|| format!("write {}", path.display()))?;
         report.changed.push(path);
         Ok(())
     }
 
-    fn write(&self, path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    /// Writes a file unless another program changed it since it had this content.
+    pub(super) fn replace(
+        &self,
+        name: &str,
+        was: Option<&[u8]>,
+        content: &[u8],
+        mode: u32,
+    ) -> Result<bool> {
+        let path = self.path.join(name);
+        let as_it_was = || Ok(self.read(name)?.map(|(is, _)| is).as_deref() == was);
+        self.write(&path, content, mode, as_it_was)
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    /// Sets the permissions of a file.
+    pub(super) fn set_mode(&self, name: &str, mode: u32) -> Result<()> {
+        let path = self.path.join(name);
+        fs::set_permissions(&path, Permissions::from_mode(mode))
+            .with_context(|| format!("set the permissions of {}", path.display()))
+    }
+
+    /// Gives a file another name.
+    pub(super) fn rename(&self, name: &str, new: &str) -> Result<()> {
+        let path = self.path.join(name);
+        fs::rename(&path, self.path.join(new))
+            .with_context(|| format!("rename {} to {new}", path.display()))?;
+        self.sync()
+    }
+
+    /// A file of this folder.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        content: &[u8],
+        mode: u32,
+        may: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
         let mut temporary = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .tempfile_in(&self.path)?;
@@ -79,8 +123,12 @@ impl Folder {
             .set_permissions(Permissions::from_mode(mode))?;
         temporary.as_file().sync_all()?;
         faults::reach(Point::CniRename);
+        if !may()? {
+            return Ok(false);
+        }
         temporary.persist(path)?;
-        self.sync()
+        self.sync()?;
+        Ok(true)
     }
 
     /// Removes a file. Absence is success.

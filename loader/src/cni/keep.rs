@@ -1,39 +1,50 @@
 //! The plugin's installation, kept as it should be while the agent comes and goes.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use towpath_cni::agent::Agent;
 use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 
 use super::conflist::PORTMAP;
 use super::files::Folder;
-use super::{CONFLIST, Install, PATIENCE, Report, install};
+use super::list::{self, MARKER};
+use super::{CONFLIST, Install, PATIENCE, Report, install_wanted};
 
-/// In the plugin's state folder, which a reboot empties: says that the list is of this boot.
-const MARKER: &str = "installed";
 /// How often the files are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Installs the plugin as soon as the agent is ready, and again whenever a file is not as it was
 /// left. A list of an earlier boot, which has the runtime call the network ready before the agent is,
-/// goes first. It never ends by itself.
+/// goes first. Entries that others add to the list stay. It never ends by itself.
 ///
 /// # Errors
 /// When there is nothing to install, or that list cannot be removed.
 pub async fn keep(what: &Install) -> Result<Infallible> {
     remove_old(what)?;
+    let list = what.place.conf_dir.join(CONFLIST);
     let mut left = None;
-    let mut said = String::new();
+    let mut damaged = None;
+    let mut log = Log::default();
     loop {
-        if left.is_none() || left != Some(Files::look(what)) {
-            let outcome = install(what).and_then(|report| mark(what).map(|()| report));
-            left = outcome.is_ok().then(|| Files::look(what));
-            tell(outcome, &mut said);
+        let seen = Files::look(what);
+        // A list that is half written will be whole at the next look.
+        let is_new_damage = list::is_damaged(&list) && damaged.as_ref() != Some(&seen);
+        if is_new_damage {
+            damaged = Some(seen);
+        } else if left.as_ref() != Some(&seen) {
+            let outcome = install_wanted(what).and_then(|(report, wanted)| {
+                list::mark(&what.state_dir, &wanted)?;
+                Ok(report)
+            });
+            // What others write after this look differs from it, and is looked at again.
+            let is_right = |report: &Report| report.changed.is_empty();
+            left = outcome.as_ref().is_ok_and(is_right).then_some(seen);
+            log.tell(outcome);
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -50,35 +61,53 @@ fn remove_old(what: &Install) -> Result<()> {
     if agent.has_network().is_ok() {
         return Ok(());
     }
-    let mut report = Report::default();
-    Folder::open(&what.place.conf_dir, &mut report)?.remove(CONFLIST, &mut report)?;
+    let folder = Folder::open(&what.place.conf_dir, &mut Report::default())?;
+    list::set_earlier_aside(&folder)?;
     tracing::info!("{} was of an earlier boot: removed", list.display());
     Ok(())
 }
 
-fn mark(what: &Install) -> Result<()> {
-    let marker = what.state_dir.join(MARKER);
-    fs::create_dir_all(&what.state_dir)
-        .and_then(|()| fs::write(&marker, ""))
-        .with_context(|| format!("write {}", marker.display()))
+/// What the log says already.
+#[derive(Default)]
+struct Log {
+    error: String,
+    notes: Vec<String>,
+    others: BTreeSet<String>,
 }
 
-/// Logs what was done, and once what stands in the way.
-fn tell(outcome: Result<Report>, said: &mut String) {
-    match outcome {
-        Ok(report) => {
-            said.clear();
-            for note in &report.notes {
+impl Log {
+    /// Logs what was done, and once what stands in the way and who else is in the list.
+    fn tell(&mut self, outcome: Result<Report>) {
+        match outcome {
+            Ok(report) => {
+                self.error.clear();
+                self.say(report);
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != self.error {
+                    tracing::info!("not installed yet: {error}");
+                    self.error = error;
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, report: Report) {
+        for note in &report.notes {
+            if !self.notes.contains(note) {
                 tracing::warn!("{note}");
             }
-            tracing::info!(files = ?report.changed, "installed");
         }
-        Err(error) => {
-            let error = format!("{error:#}");
-            if error != *said {
-                tracing::info!("not installed yet: {error}");
-                *said = error;
+        self.notes = report.notes;
+        for plugin in report.others {
+            if !self.others.contains(&plugin) {
+                tracing::warn!("{CONFLIST} has an entry of others, which stays: {plugin}");
+                self.others.insert(plugin);
             }
+        }
+        if !report.changed.is_empty() {
+            tracing::info!(files = ?report.changed, "installed");
         }
     }
 }

@@ -4,6 +4,8 @@
 mod conflist;
 mod files;
 mod keep;
+mod list;
+mod merge;
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,6 +16,7 @@ use serde::Serialize;
 use towpath_cni::agent::Agent;
 use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 
+use conflist::Wanted;
 use files::Folder;
 pub use keep::keep;
 
@@ -21,8 +24,6 @@ pub use keep::keep;
 pub const CONFLIST: &str = "10-towpath.conflist";
 /// Who may read and run the binaries.
 const BINARY_MODE: u32 = 0o755;
-/// The configuration list is for the runtime, which is root.
-const CONFLIST_MODE: u32 = 0o600;
 /// How long the agent may take to say whether it is ready.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often an agent is asked that is not ready yet.
@@ -64,6 +65,8 @@ pub struct Report {
     pub unchanged: Vec<PathBuf>,
     /// Leftovers of an interrupted run that were removed.
     pub leftovers: Vec<PathBuf>,
+    /// Plugins that others added to the configuration list, whose entries stay.
+    pub others: Vec<String>,
     /// What is worth knowing.
     pub notes: Vec<String>,
 }
@@ -76,6 +79,10 @@ pub struct Report {
 /// When something is wrong with what is to be installed (nothing is changed then), a file cannot be
 /// written, or the agent is not ready (the binaries are there then, the list is as before).
 pub fn install(install: &Install) -> Result<Report> {
+    install_wanted(install).map(|(report, _)| report)
+}
+
+fn install_wanted(install: &Install) -> Result<(Report, Wanted)> {
     let source = match &install.plugin {
         Some(path) => path.clone(),
         None => beside_us()?,
@@ -97,7 +104,8 @@ pub fn install(install: &Install) -> Result<Report> {
     for name in [PLUGIN, IPAM_PLUGIN] {
         bin_dir.put(name, &binary, BINARY_MODE, &mut report)?;
     }
-    let list = match given {
+    let is_given = given.is_some();
+    let text = match given {
         Some(list) => list,
         None => conflist::made(
             &install.place.bin_dir,
@@ -107,10 +115,8 @@ pub fn install(install: &Install) -> Result<Report> {
         )?,
     };
     let conf_dir = Folder::open(&install.place.conf_dir, &mut report)?;
-    if !conf_dir.has(CONFLIST, &list, CONFLIST_MODE) {
-        wait(&install.socket, install.wait)?;
-    }
-    conf_dir.put(CONFLIST, &list, CONFLIST_MODE, &mut report)?;
+    let wanted = Wanted { text, is_given };
+    list::put(&conf_dir, &wanted, install, &mut report)?;
     if let Some(first) = conf_dir
         .first_configuration()?
         .filter(|name| name != CONFLIST)
@@ -119,26 +125,23 @@ pub fn install(install: &Install) -> Result<Report> {
             "runtimes take the first configuration by name, which is {first}, not {CONFLIST}"
         ));
     }
-    Ok(report)
+    Ok((report, wanted))
 }
 
 /// Removes the plugin: the configuration list first, so that no runtime looks for a binary that is
-/// gone.
+/// gone. Of a list that others added to, our part goes.
 ///
 /// # Errors
-/// When a file cannot be removed.
-pub fn uninstall(place: &Place) -> Result<Report> {
+/// When a file cannot be changed or removed.
+pub fn uninstall(place: &Place, state_dir: &Path) -> Result<Report> {
     let mut report = Report::default();
-    let folders = [
-        (&place.conf_dir, &[CONFLIST][..]),
-        (&place.bin_dir, &[PLUGIN, IPAM_PLUGIN]),
-    ];
-    for (path, names) in folders {
-        if !path.exists() {
-            continue;
-        }
-        let folder = Folder::open(path, &mut report)?;
-        for name in names {
+    if place.conf_dir.exists() {
+        let folder = Folder::open(&place.conf_dir, &mut report)?;
+        list::take_out(&folder, state_dir, &mut report)?;
+    }
+    if place.bin_dir.exists() {
+        let folder = Folder::open(&place.bin_dir, &mut report)?;
+        for name in [PLUGIN, IPAM_PLUGIN] {
             folder.remove(name, &mut report)?;
         }
     }

@@ -5,6 +5,8 @@
     reason = "a failure of a helper is a failure of the test"
 )]
 
+mod mesh;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
