@@ -45,6 +45,19 @@ fn wait_until_it_does_not(fabric: &Fabric, pod: &Pod) {
     });
 }
 
+/// A limit of one pod is no fault of the node.
+#[track_caller]
+fn is_ready_and_says(fabric: &Fabric, note: &str) {
+    let output = fabric.agent.cli(&fabric.node, &["status"]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(
+        text.contains("Health: ready") && text.contains(note),
+        "{text}"
+    );
+    assert!(!text.contains("ingress qdisc"), "{text}");
+}
+
 /// Packets that a device's root qdisc has sent.
 fn shaped(fabric: &Fabric, device: &str) -> u64 {
     let text = fabric
@@ -131,6 +144,7 @@ fn a_shaped_pods_packets_take_it_both_ways_and_open_flows_go_on() {
             .unwrap();
         wait_until_it_takes_the_stack(&fabric, &pod, "a tbf qdisc");
         assert_eq!(note(&fabric, &other), None);
+        is_ready_and_says(&fabric, "a tbf qdisc");
         all_go_on();
 
         let (past, before) = (redirected(&fabric), shaped(&fabric, &device));

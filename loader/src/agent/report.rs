@@ -127,10 +127,10 @@ impl<K: Host> Actor<K> {
         let repairs = self.reconciler.repairs();
         let mut health = self.health(&enis, &endpoints, &repairs.wars);
         let endpoint_notes = self.endpoint_notes(&displaced);
-        if !endpoint_notes.is_empty() {
+        let unchecked = self.displaced_endpoints(&displaced);
+        if unchecked > 0 {
             reasons.push(format!(
-                "{} of {} endpoints have an ingress qdisc of somebody else",
-                endpoint_notes.len(),
+                "{unchecked} of {} endpoints have an ingress qdisc of somebody else",
                 endpoints.len()
             ));
         }
@@ -185,8 +185,15 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// What is to know of endpoints beside their readiness: by owner, those whose devices somebody
-    /// else has something on.
+    /// Number of endpoints whose source check another qdisc stands in for. A shaper or a program of
+    /// others takes nothing from what pods are promised.
+    fn displaced_endpoints(&self, displaced: &BTreeSet<u32>) -> usize {
+        let endpoints = self.pass.view.endpoints.values();
+        let devices = endpoints.filter_map(|endpoint| endpoint.ifindex);
+        devices.filter(|device| displaced.contains(device)).count()
+    }
+
+    /// Notes on endpoints that work, by owner: those whose devices others have something on.
     fn endpoint_notes(&self, displaced: &BTreeSet<u32>) -> BTreeMap<String, String> {
         let facts = self.reconciler.kernel().facts();
         let on_device = |endpoint: &EndpointView| {

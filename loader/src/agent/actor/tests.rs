@@ -37,6 +37,7 @@ struct ModelHost {
     model: ModelKernel,
     hidden: BTreeSet<EndpointId>,
     facts: Option<Facts>,
+    displaced: BTreeSet<u32>,
 }
 
 impl Kernel for ModelHost {
@@ -111,7 +112,7 @@ impl Host for ModelHost {
     }
 
     fn displaced(&self) -> Result<BTreeSet<u32>> {
-        Ok(BTreeSet::new())
+        Ok(self.displaced.clone())
     }
 
     async fn inspect(&mut self, _endpoint: &Endpoint) -> Vec<String> {
@@ -157,6 +158,7 @@ impl Machine {
             model: self.kernel.take().unwrap(),
             hidden: BTreeSet::new(),
             facts: None,
+            displaced: BTreeSet::new(),
         };
         let store = Store::open(self.folder.path()).unwrap();
         let settings = fixture::intent().settings;
@@ -451,6 +453,36 @@ async fn a_pod_that_died_while_the_agent_was_down_is_forgotten() {
     assert_eq!(devices(&actor), [alive.id()].into());
     assert_eq!(actor.endpoints().len(), 1);
     assert_eq!(machine.records().len(), 1);
+}
+
+/// A pod with a limit works as well as others; one without our source check does not.
+#[tokio::test]
+async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let pod = endpoint("x", &["10.0.1.66"]);
+    make(&mut actor, pod.clone()).await.unwrap();
+    let ifindex = actor.pass.view.endpoints[&pod.id()].ifindex.unwrap();
+    for what in ["a tbf qdisc", "a htb qdisc", "bpf policy at its egress"] {
+        let state = &mut actor.reconciler.kernel_mut().model.state;
+        state.via_stack.insert(ifindex, Some(what.to_owned()));
+        actor.run_pass().await;
+        let status = actor.status().await;
+        assert_eq!(
+            status.health.state,
+            HealthState::Ready,
+            "{:?}",
+            status.health
+        );
+        assert_eq!(status.health.reasons, Vec::<String>::new());
+        let note = &status.endpoint_notes[&pod.owner.to_string()];
+        assert!(note.contains(what), "{note}");
+    }
+    actor.reconciler.kernel_mut().displaced.insert(ifindex);
+    let status = actor.status().await;
+    assert_eq!(status.health.state, HealthState::Degraded);
+    let expected = "1 of 1 endpoints have an ingress qdisc of somebody else";
+    assert_eq!(status.health.reasons, [expected]);
 }
 
 #[tokio::test]
