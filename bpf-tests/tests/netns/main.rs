@@ -26,6 +26,7 @@ mod documents;
 mod endpoints;
 mod exclusion;
 mod exposition;
+mod felix;
 mod fixtures;
 mod flows;
 mod gateways;
