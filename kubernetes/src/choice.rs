@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Selector;
+use crate::restriction::{RESTRICT, Restriction, restriction};
 
 /// The annotation that names the pool of both families.
 const IP_POOL: &str = "ipam.cilium.io/ip-pool";
@@ -51,6 +52,8 @@ pub struct Candidate {
     pub pods: Option<Selector>,
     /// `spec.namespaceSelector`.
     pub namespaces: Option<Selector>,
+    /// Which pods may have it, beside that.
+    pub restriction: Option<Restriction>,
 }
 
 /// The pool of a pod, and why.
@@ -116,6 +119,21 @@ pub enum ChoiceError {
         /// Whether the pod or its namespace asks.
         whose: &'static str,
     },
+    /// The pool that is named is not for it.
+    #[error(
+        "pool {pool} is refused to pod {pod}, for which {why} names it: {RESTRICT} of the pool admits \
+         {restriction}; allowed: another pool, or a pod that it admits"
+    )]
+    Restricted {
+        /// The pod.
+        pod: String,
+        /// The pool.
+        pool: String,
+        /// What names it.
+        why: String,
+        /// Whom the pool admits.
+        restriction: Restriction,
+    },
 }
 
 /// The pools' objects that can be read, and what is wrong with others.
@@ -131,7 +149,9 @@ impl Candidates {
     pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
         let mut all = Self::default();
         for object in objects {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let Some(name) = object["metadata"]["name"].as_str() else {
+                continue;
+            };
             let spec = &object["spec"];
             let of = |key: &str, family| {
                 spec.get(key)
@@ -143,6 +163,9 @@ impl Candidates {
                 families: families.into_iter().flatten().collect(),
                 ..Candidate::default()
             };
+            candidate.restriction = restriction(object, |reason| {
+                all.problems.push(format!("pool {name}: {reason}"));
+            });
             match (
                 selector(spec, "podSelector"),
                 selector(spec, "namespaceSelector"),
@@ -192,14 +215,16 @@ impl Candidates {
             for annotation in annotations {
                 let pool = metadata.annotations.get(annotation);
                 if let Some(pool) = pool.filter(|pool| !pool.is_empty()) {
+                    let why = why(annotation);
+                    self.admit(pool, pod, namespace, &why)?;
                     return Ok(Choice {
                         pool: pool.clone(),
-                        why: why(annotation),
+                        why,
                     });
                 }
             }
         }
-        let named = || format!("{}/{}", pod.namespace, pod.name);
+        let named = || named(pod);
         let mut selecting = self.selecting(family, pod, namespace);
         match (selecting.len(), selecting.pop()) {
             (0 | 1, Some(pool)) => Ok(Choice {
@@ -228,17 +253,44 @@ impl Candidates {
         }
     }
 
-    fn selecting(&self, family: Family, pod: &Metadata, namespace: &Metadata) -> Vec<String> {
-        let mut labels = pod.labels.clone();
-        labels.insert(POD_NAMESPACE.to_owned(), pod.namespace.clone());
-        labels.insert(POD_NAME.to_owned(), pod.name.clone());
-        let selects = |candidate: &Candidate| match (&candidate.pods, &candidate.namespaces) {
-            (None, None) => false,
-            (pods, namespaces) => {
-                let pods = pods.as_ref().is_none_or(|pods| pods.matches(&labels));
-                let namespaces = namespaces.as_ref();
-                pods && namespaces.is_none_or(|of| of.matches(&namespace.labels))
+    /// True if a pool is not for every pod.
+    #[must_use]
+    pub fn is_restricted(&self, pool: &str) -> bool {
+        let candidate = self.by_name.get(pool);
+        candidate.is_some_and(|candidate| candidate.restriction.is_some())
+    }
+
+    /// Checks that a pod may have the pool that is named for it.
+    ///
+    /// # Errors
+    /// When the pool's restriction does not admit the pod.
+    pub fn admit(
+        &self,
+        pool: &str,
+        pod: &Metadata,
+        namespace: &Metadata,
+        why: &dyn fmt::Display,
+    ) -> Result<(), ChoiceError> {
+        let Some(candidate) = self.by_name.get(pool) else {
+            return Ok(());
+        };
+        match &candidate.restriction {
+            Some(restriction) if !candidate.admits(pod, namespace) => {
+                Err(ChoiceError::Restricted {
+                    pod: named(pod),
+                    pool: pool.to_owned(),
+                    why: why.to_string(),
+                    restriction: restriction.clone(),
+                })
             }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn selecting(&self, family: Family, pod: &Metadata, namespace: &Metadata) -> Vec<String> {
+        let selects = |candidate: &Candidate| {
+            let selects = candidate.selects(pod, namespace);
+            selects && candidate.admits(pod, namespace)
         };
         let all = self.by_name.iter();
         all.filter(|(_, candidate)| candidate.families.contains(&family) && selects(candidate))
@@ -247,9 +299,42 @@ impl Candidates {
     }
 }
 
+impl Candidate {
+    /// True if its selectors select a pod.
+    fn selects(&self, pod: &Metadata, namespace: &Metadata) -> bool {
+        if self.pods.is_none() && self.namespaces.is_none() {
+            return false;
+        }
+        let mut labels = pod.labels.clone();
+        labels.insert(POD_NAMESPACE.to_owned(), pod.namespace.clone());
+        labels.insert(POD_NAME.to_owned(), pod.name.clone());
+        let pods = self.pods.as_ref().is_none_or(|of| of.matches(&labels));
+        let namespaces = self.namespaces.as_ref();
+        pods && namespaces.is_none_or(|of| of.matches(&namespace.labels))
+    }
+
+    /// True if its restriction admits a pod.
+    fn admits(&self, pod: &Metadata, namespace: &Metadata) -> bool {
+        match &self.restriction {
+            None => true,
+            Some(Restriction::Selectors) => self.selects(pod, namespace),
+            Some(Restriction::Namespaces(names)) => names.contains(&pod.namespace),
+            Some(Restriction::Nobody(_)) => false,
+        }
+    }
+}
+
+fn named(pod: &Metadata) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
 fn selector(spec: &Value, key: &str) -> Result<Option<Selector>, String> {
     match spec.get(key) {
         None | Some(Value::Null) => Ok(None),
+        // A list would be read as the fields of a selector in their order.
+        Some(value) if !value.is_object() => Err(format!(
+            "spec.{key}: {value} is refused; allowed: a label selector"
+        )),
         Some(value) => Selector::deserialize(value)
             .map(Some)
             .map_err(|error| format!("spec.{key}: {error}")),
@@ -431,6 +516,96 @@ mod tests {
         assert_eq!(pool(Family::V4, &not_asking, &none).0, "default");
         let selected = metadata(&[("team", "blue")], &[(REQUIRE, "true")]);
         assert_eq!(pool(Family::V4, &selected, &none).0, "of-pods");
+    }
+
+    /// A pool whose selectors select pods of team blue, with a restriction.
+    fn restricted(restriction: &str) -> Candidates {
+        let selector = json!({"matchLabels": {"team": "blue"}});
+        Candidates::read(&[json!({
+            "metadata": {"name": "blue", "annotations": {RESTRICT: restriction}},
+            "spec": {"ipv4": {"cidrs": ["10.20.0.0/16"]}, "podSelector": selector}
+        })])
+    }
+
+    #[test]
+    fn an_annotation_chooses_a_pool_only_where_that_admits_the_pod() {
+        let named = [(IP_POOL, "blue")];
+        let none = metadata(&[], &[]);
+        let (blue, red) = ([("team", "blue")], [("team", "red")]);
+        for (restriction, of_blue, of_red) in [
+            ("selectors", true, false),
+            ("namespaces=shop,other", true, true),
+            ("namespaces=other", false, false),
+            ("namespaces", false, false),
+        ] {
+            let all = restricted(restriction);
+            for (labels, expected) in [(blue, of_blue), (red, of_red)] {
+                let by_pod = (metadata(&labels, &named), none.clone());
+                let by_namespace = (metadata(&labels, &[]), metadata(&[], &named));
+                // The restriction holds for pools of the other family as well.
+                let families = [Family::V4, Family::V6].into_iter();
+                for (family, (pod, namespace)) in families.zip([by_pod, by_namespace]) {
+                    let chosen = all.choose(family, &pod, &namespace, "default");
+                    assert_eq!(chosen.is_ok(), expected, "{restriction} {chosen:?}");
+                    if let Err(error) = chosen {
+                        let message = error.to_string();
+                        for part in ["pool blue", "shop/web-1", RESTRICT, IP_POOL] {
+                            assert!(message.contains(part), "{message}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_restriction_narrows_selectors_and_leaves_the_default_pool_to_all() {
+        let blue = metadata(&[("team", "blue")], &[]);
+        let none = metadata(&[], &[]);
+        for (restriction, expected) in [
+            ("selectors", "blue"),
+            ("namespaces=shop", "blue"),
+            ("namespaces=other", "default"),
+            ("nobody", "default"),
+        ] {
+            let all = restricted(restriction);
+            let chosen = all.choose(Family::V4, &blue, &none, "default").unwrap();
+            assert_eq!(chosen.pool, expected, "{restriction}");
+            // Who names nothing has not chosen it.
+            let chosen = all.choose(Family::V4, &none, &none, "blue").unwrap();
+            assert_eq!(chosen.why, Why::Default, "{restriction}");
+        }
+        let told = restricted("nobody");
+        assert!(told.problems()[0].starts_with("pool blue: metadata.annotations."));
+    }
+
+    #[test]
+    fn an_object_that_is_none_hides_no_other_one() {
+        let good = json!({"metadata": {"name": "good"}, "spec": {
+            "ipv4": {}, "podSelector": {"matchLabels": {"team": "blue"}}
+        }});
+        let bad = [
+            json!(7),
+            json!({}),
+            json!({"metadata": 7, "spec": 7}),
+            json!({"metadata": {"name": 7}}),
+            json!({"metadata": {"name": "no-spec"}}),
+            json!({"metadata": {"name": "a", "annotations": 7}, "spec": 7}),
+            json!({"metadata": {"name": "b"}, "spec": {"ipv4": 7, "podSelector": 7}}),
+            json!({"metadata": {"name": "c"}, "spec": {"ipv4": {}, "podSelector": {"matchLabels": 7}}}),
+            json!({"metadata": {"name": "d"}, "spec": {"ipv4": {}, "namespaceSelector": []}}),
+        ];
+        let all = Candidates::read(bad.iter().chain([&good]));
+        let blue = metadata(&[("team", "blue")], &[]);
+        let chosen = all.choose(Family::V4, &blue, &metadata(&[], &[]), "default");
+        assert_eq!(chosen.unwrap().pool, "good");
+        let told: Vec<_> = ["a", "b", "c", "d"]
+            .map(|name| format!("pool {name}"))
+            .into();
+        for (problem, pool) in all.problems().iter().zip(&told) {
+            assert!(problem.starts_with(pool.as_str()), "{problem}");
+        }
+        assert_eq!(all.problems().len(), told.len(), "{:?}", all.problems());
     }
 
     #[test]

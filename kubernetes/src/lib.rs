@@ -11,6 +11,7 @@
 //! * [`arrival`]: what keeps pods off the node until it is ready.
 //! * [`policies`]: which network policies select which pods.
 //! * [`reports`]: events about objects, and when they are written.
+//! * [`restriction`]: which pods a pool admits.
 //! * [`services`]: what the service proxy translates.
 
 pub mod arrival;
@@ -23,6 +24,7 @@ pub mod parameters;
 pub mod policies;
 pub mod publication;
 pub mod reports;
+pub mod restriction;
 mod selector;
 pub mod services;
 pub mod unanswered;

@@ -12,6 +12,7 @@ use kubernetes::flat::FlatPool;
 use crate::api::types::EniRef;
 use crate::intent;
 use crate::masquerade;
+use crate::refused::{Refused, RefusedKind};
 use crate::types::{EniNumber, MacAddr};
 
 /// Whether a pool's addresses keep their source out of the VPC; `None` while that is not known.
@@ -35,16 +36,25 @@ pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePo
     }
 }
 
-/// The pools and what they are bound to.
-///
-/// # Errors
-/// When the default pool is bound.
+/// The pools and what they are bound to, and what is wrong with that: a binding of the default pool
+/// counts for nothing.
 pub(crate) fn pools(
     documents: Option<&masquerade::Pools>,
     default: &str,
-) -> Result<Pools, BindingError> {
+) -> (Pools, Option<Refused>) {
     let by_name = documents.map(masquerade::Pools::for_allocation);
-    Pools::new(by_name.unwrap_or_default(), default)
+    let mut by_name = by_name.unwrap_or_default();
+    let binding = by_name.get_mut(default);
+    let binding = binding.and_then(|pool| pool.binding.take());
+    let refused = binding.map(|_| Refused {
+        kind: RefusedKind::Annotation,
+        entry: format!("pool {default}"),
+        reason: format!(
+            "metadata.annotations: {}",
+            BindingError::DefaultPool(default.to_owned())
+        ),
+    });
+    (Pools::new(by_name, default).unwrap_or_default(), refused)
 }
 
 /// Notes which pools are bound to which ENIs. That counts more than tags by which an ENI is left alone:

@@ -103,8 +103,14 @@ pub(crate) trait Source: Send + 'static {
     /// Reads the files.
     fn read(&self, path: &Path) -> Self::Content;
 
-    /// Makes sense of what was read. The error says where and what.
-    fn parse(&self, path: &Path, content: &Self::Content) -> Result<Self::Value, String>;
+    /// Makes sense of what was read; of what cannot be used of it, the last good content may tell. The
+    /// error says where and what.
+    fn parse(
+        &self,
+        path: &Path,
+        content: &Self::Content,
+        last: Option<&Self::Value>,
+    ) -> Result<Self::Value, String>;
 
     /// How often the files are read without any sign of a change.
     fn interval(&self, _value: Option<&Self::Value>) -> Duration {
@@ -133,7 +139,7 @@ pub(crate) fn watch<S: Source>(path: PathBuf, of: S) -> channel::Receiver<Follow
 
 /// Reads the files once. The answer says why they could not be used now, if so.
 pub(crate) fn look<S: Source>(path: &Path, of: &S) -> Result<S::Value, String> {
-    of.parse(path, &of.read(path))
+    of.parse(path, &of.read(path), None)
 }
 
 async fn run<S: Source>(
@@ -205,7 +211,8 @@ impl<S: Source> Follower<S> {
         if self.seen.as_ref() == Some(&content) {
             return false;
         }
-        let parsed = self.of.parse(&self.path, &content);
+        let last = self.followed.value.as_deref();
+        let parsed = self.of.parse(&self.path, &content, last);
         self.seen = Some(content);
         self.followed.take(parsed, S::NAME, self.path.display())
     }

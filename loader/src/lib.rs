@@ -37,6 +37,7 @@ pub mod object;
 pub mod plan;
 pub mod recognise;
 pub mod reconcile;
+pub mod refused;
 pub mod service_nat;
 pub mod traces;
 pub mod types;

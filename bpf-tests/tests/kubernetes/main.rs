@@ -5,6 +5,7 @@
     reason = "a test ends where something unexpected happens"
 )]
 
+mod absent;
 mod admission;
 mod agent;
 mod arrival;

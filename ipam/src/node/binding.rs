@@ -10,6 +10,8 @@ const ENI_TAGS: &str = "ipam.towpath.dev/eni-tags";
 const SUBNET_IDS: &str = "ipam.towpath.dev/subnet-ids";
 /// ENIs by the tags of their subnets, as those of ENIs.
 const SUBNET_TAGS: &str = "ipam.towpath.dev/subnet-tags";
+/// Which pods may name the pool in an annotation; it binds nothing.
+pub const RESTRICT: &str = "ipam.towpath.dev/restrict";
 /// What every annotation of ours begins with.
 const PREFIX: &str = "ipam.towpath.dev/";
 
@@ -19,6 +21,8 @@ pub struct Binding {
     eni_tags: BTreeMap<String, String>,
     subnet_ids: BTreeSet<String>,
     subnet_tags: BTreeMap<String, String>,
+    /// True if it binds no ENI at all.
+    is_void: bool,
 }
 
 /// An annotation that does not say which ENIs are meant.
@@ -47,7 +51,7 @@ pub enum BindingError {
     #[error("{SUBNET_IDS}: {0:?} is no subnet's id; subnet-… is allowed, with commas between")]
     SubnetId(String),
     /// An annotation of ours that does not exist.
-    #[error("{0} is unknown; {ENI_TAGS}, {SUBNET_IDS} and {SUBNET_TAGS} are known")]
+    #[error("{0} is unknown; {ENI_TAGS}, {SUBNET_IDS}, {SUBNET_TAGS} and {RESTRICT} are known")]
     Unknown(String),
     /// The default pool is what ENIs serve that are bound to none.
     #[error("pool {0} serves what no pool is bound to, and is not bound itself")]
@@ -64,7 +68,8 @@ impl Binding {
     pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, BindingError> {
         let known = [ENI_TAGS, SUBNET_IDS, SUBNET_TAGS];
         let mut ours = annotations.keys().filter(|key| key.starts_with(PREFIX));
-        if let Some(unknown) = ours.find(|key| !known.contains(&key.as_str())) {
+        let is_known = |key: &str| known.contains(&key) || key == RESTRICT;
+        if let Some(unknown) = ours.find(|key| !is_known(key)) {
             return Err(BindingError::Unknown(unknown.clone()));
         }
         let of = |annotation: &str| annotations.get(annotation).map(String::as_str);
@@ -72,16 +77,28 @@ impl Binding {
             eni_tags: tags(ENI_TAGS, of(ENI_TAGS))?,
             subnet_ids: subnet_ids(of(SUBNET_IDS))?,
             subnet_tags: tags(SUBNET_TAGS, of(SUBNET_TAGS))?,
+            is_void: false,
         };
         let is_bound = known.iter().any(|key| annotations.contains_key(*key));
         Ok(is_bound.then_some(binding))
+    }
+
+    /// The binding of a pool whose annotations cannot be read: it is no plain pool, and no ENI's.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self {
+            eni_tags: BTreeMap::new(),
+            subnet_ids: BTreeSet::new(),
+            subnet_tags: BTreeMap::new(),
+            is_void: true,
+        }
     }
 
     /// Whether it binds an ENI; `None` where that hangs on tags of a subnet that are not known.
     #[must_use]
     pub fn binds(&self, eni: &Eni) -> Option<bool> {
         let of_subnet = self.subnet_ids.is_empty() || self.subnet_ids.contains(&eni.subnet.id);
-        if !of_subnet || !all(&self.eni_tags, &eni.tags) {
+        if self.is_void || !of_subnet || !all(&self.eni_tags, &eni.tags) {
             return Some(false);
         }
         if self.subnet_tags.is_empty() {

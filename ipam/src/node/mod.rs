@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-pub use self::binding::{Binding, BindingError};
+pub use self::binding::{Binding, BindingError, RESTRICT};
 pub use self::eni::{EniAddress, Origin};
 pub use self::kinds::{PodsOnEnis, PodsOnPlainPools, Pool, Pools};
 use crate::{EdgeRules, Family};

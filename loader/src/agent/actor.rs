@@ -203,14 +203,14 @@ impl<K: Host> Actor<K> {
             } = &self.intent.settings;
             let documents = self.intent.policy.pools.as_deref();
             let are_read = documents.is_some() || masquerade.pools.is_none();
-            match allocation::pools(documents, default_pool) {
-                Ok(pools) if are_read => allocation::bind(&mut node, &pools),
-                // Which ENIs they are bound to is not known, or not any more.
-                Ok(_) | Err(_) => {
-                    let endpoints = self.intent.endpoints.values();
-                    let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
-                    allocation::keep_used(&mut node, &used.copied().collect());
-                }
+            if are_read {
+                let (pools, _) = allocation::pools(documents, default_pool);
+                allocation::bind(&mut node, &pools);
+            } else {
+                // Which ENIs they are bound to is not known.
+                let endpoints = self.intent.endpoints.values();
+                let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
+                allocation::keep_used(&mut node, &used.copied().collect());
             }
             self.intent.node = node;
             self.pacer.event(Timer::now());

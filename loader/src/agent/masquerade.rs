@@ -82,7 +82,10 @@ impl<K: Host> Actor<K> {
             (force, agent.error)
         });
         let all = pools.into_iter().chain(agent);
+        let refused = self.intent.policy.pools.iter();
+        let refused = refused.flat_map(|pools| pools.refused());
         all.filter_map(|(force, error)| Some(format!("{force}: {}", error?)))
+            .chain(refused.map(ToString::to_string))
             .collect()
     }
 

@@ -1,18 +1,21 @@
 //! Following all objects of a resource, of which only a part is kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::Api;
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ListParams};
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::lists::Lists;
-use super::objects;
 use super::retry::Retry;
+use super::{client, objects};
+
+/// How soon a resource that the API server does not have is looked for again.
+pub(super) const LOOK_FOR: Duration = Duration::from_secs(30);
 
 /// Namespace, empty where there is none, and name.
 pub(super) type Key = (String, String);
@@ -34,8 +37,10 @@ pub(super) struct Resource {
     pub(super) lists: Lists,
     /// Which of its objects.
     pub(super) config: watcher::Config,
-    /// How soon it is asked for again where the API server has none of them.
+    /// How soon it is looked for again where the API server has none of them.
     pub(super) absent: Duration,
+    /// How long removals of objects are held back. A resource that is removed loses its objects first.
+    pub(super) settle: Duration,
 }
 
 impl Resource {
@@ -46,28 +51,37 @@ impl Resource {
         keep: impl Fn(&Value) -> T,
         mut tell: impl FnMut(Result<&BTreeMap<Key, T>, Trouble>) -> bool,
     ) {
-        let mut all = All::default();
+        let mut all = All::new(self.settle);
         let mut retry = Retry::default();
         let mut versions = self.versions.iter();
         let mut version = versions.next();
         while let Some(api) = version {
             let mut events = std::pin::pin!(self.lists.follow(api.clone(), self.config.clone()));
             let error = loop {
-                match events.next().await {
-                    Some(Ok(event)) => {
-                        if !all.take(event, &keep) {
-                            // A list that begins says nothing yet of whether the server answers.
-                            continue;
-                        }
-                        retry.succeeded();
-                        if !tell(Ok(&all.by_key)) {
-                            return;
+                let due = all.due();
+                let is_whole = tokio::select! {
+                    event = events.next() => match event {
+                        Some(Ok(event)) => all.take(event, &keep),
+                        Some(Err(error)) => break error,
+                        None => return,
+                    },
+                    () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                        match look(api).await {
+                            Ok(()) => all.remove(),
+                            Err(error) => break error,
                         }
                     }
-                    Some(Err(error)) => break error,
-                    None => return,
+                };
+                // A list that begins says nothing yet of whether the server answers.
+                if !is_whole {
+                    continue;
+                }
+                retry.succeeded();
+                if !tell(Ok(&all.by_key)) {
+                    return;
                 }
             };
+            all.restore();
             let (trouble, wait) = if !is_absent(&error) {
                 // A watch that goes on says so with the next change only; a new one lists all.
                 let wait = retry.failed(&error);
@@ -78,6 +92,7 @@ impl Resource {
             } else {
                 versions = self.versions.iter();
                 version = versions.next();
+                retry.succeeded();
                 (Trouble::Absent, self.absent)
             };
             if !tell(Err(trouble)) {
@@ -88,32 +103,52 @@ impl Resource {
     }
 }
 
-/// Whether the API server has no such resource.
+/// Finds out if the API server still has the resource.
+async fn look(api: &Api<DynamicObject>) -> Result<(), watcher::Error> {
+    let one = ListParams::default().limit(1);
+    let listed = client::in_time(api.list(&one)).await;
+    listed.map(drop).map_err(watcher::Error::InitialListFailed)
+}
+
+/// True if the API server has no such resource.
 fn is_absent(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchStartFailed};
-    matches!(
-        error,
-        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status))
-            if status.code == 404
-    )
+    use watcher::Error::{InitialListFailed, WatchError, WatchStartFailed};
+    let (InitialListFailed(kube::Error::Api(status))
+    | WatchStartFailed(kube::Error::Api(status))
+    | WatchError(status)) = error
+    else {
+        return false;
+    };
+    status.code == 404
 }
 
 /// What is kept of the objects as they are known, and of those of a list that comes in.
 struct All<T> {
     by_key: BTreeMap<Key, T>,
     listed: Option<BTreeMap<Key, T>>,
-}
-
-impl<T> Default for All<T> {
-    fn default() -> Self {
-        Self {
-            by_key: BTreeMap::new(),
-            listed: None,
-        }
-    }
+    /// Objects that were removed, and are still among those that are known.
+    removed: BTreeSet<Key>,
+    /// When these go.
+    due: Instant,
+    settle: Duration,
 }
 
 impl<T> All<T> {
+    fn new(settle: Duration) -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            listed: None,
+            removed: BTreeSet::new(),
+            due: Instant::now(),
+            settle,
+        }
+    }
+
+    /// When removals are to be looked into; nothing while there are none.
+    fn due(&self) -> Option<Instant> {
+        (!self.removed.is_empty()).then_some(self.due)
+    }
+
     /// Takes an event; whether there is something whole to look at.
     fn take(&mut self, event: Event<DynamicObject>, keep: impl Fn(&Value) -> T) -> bool {
         match event {
@@ -122,13 +157,37 @@ impl<T> All<T> {
                 let listed = self.listed.get_or_insert_default();
                 listed.extend(kept(object, keep));
             }
-            Event::InitDone => self.by_key = self.listed.take().unwrap_or_default(),
-            Event::Apply(object) => self.by_key.extend(kept(object, keep)),
-            Event::Delete(object) => {
+            Event::InitDone => {
+                self.by_key = self.listed.take().unwrap_or_default();
+                self.restore();
+            }
+            Event::Apply(object) => {
+                self.removed.remove(&key(&object));
+                self.by_key.extend(kept(object, keep));
+            }
+            Event::Delete(object) if self.settle.is_zero() => {
                 self.by_key.remove(&key(&object));
+            }
+            Event::Delete(object) => {
+                self.removed.insert(key(&object));
+                self.due = Instant::now() + self.settle;
+                return false;
             }
         }
         self.listed.is_none()
+    }
+
+    /// Has what was removed go; whether there is something whole to look at.
+    fn remove(&mut self) -> bool {
+        for key in std::mem::take(&mut self.removed) {
+            self.by_key.remove(&key);
+        }
+        self.listed.is_none()
+    }
+
+    /// Takes back removals that nothing has confirmed.
+    fn restore(&mut self) {
+        self.removed.clear();
     }
 }
 
@@ -147,29 +206,106 @@ fn kept<T>(object: DynamicObject, keep: impl Fn(&Value) -> T) -> Option<(Key, T)
 
 #[cfg(test)]
 mod tests {
-    use super::super::lists::{Answer, Played};
+    use kube::Client;
+    use serde_json::json;
+
+    use super::super::lists::{Answer, Played, added, end};
     use super::*;
+
+    /// Long enough to be seen, and no more.
+    const BRIEF: Duration = Duration::from_millis(200);
+
+    fn resource(versions: Vec<Api<DynamicObject>>) -> Resource {
+        Resource {
+            versions,
+            lists: Lists::default(),
+            config: watcher::Config::default(),
+            absent: BRIEF,
+            settle: BRIEF,
+        }
+    }
+
+    fn services(client: &Client) -> Resource {
+        resource(vec![objects::services(client)])
+    }
+
+    /// What is told first, as names or trouble.
+    async fn told(resource: Resource, count: usize) -> Vec<String> {
+        let mut told = Vec::new();
+        let following = resource.follow(Value::clone, |new| {
+            told.push(match new {
+                Ok(all) => {
+                    let names: Vec<_> = all.keys().map(|(_, name)| name.as_str()).collect();
+                    names.join(" ")
+                }
+                Err(trouble) => format!("{trouble:?}"),
+            });
+            told.len() < count
+        });
+        let ended = tokio::time::timeout(Duration::from_secs(10), following).await;
+        assert!(ended.is_ok(), "{told:?}");
+        told
+    }
+
+    fn absent() -> Answer {
+        Answer::refusal(404, "the server could not find the requested resource")
+    }
 
     #[tokio::test]
     async fn a_resource_is_absent_when_the_server_has_none_of_its_versions() {
-        let absent = || Answer::refusal(404, "the server could not find the requested resource");
         let server = Played::new([absent(), absent()]);
-        let resource = Resource {
-            versions: objects::service_cidrs(&server.client),
-            lists: Lists::default(),
-            config: watcher::Config::default(),
-            absent: Duration::from_hours(1),
-        };
-        let mut told = Vec::new();
-        let following = resource.follow(Value::clone, |new| {
-            told.push(new.map(BTreeMap::len));
-            false
-        });
-        let ended = tokio::time::timeout(Duration::from_secs(10), following).await;
-        assert!(ended.is_ok(), "it is told at once");
-        assert!(matches!(told[..], [Err(Trouble::Absent)]), "{told:?}");
+        let versions = objects::service_cidrs(&server.client);
+        assert_eq!(told(resource(versions), 1).await, ["Absent"]);
         let path = |version| format!("/apis/networking.k8s.io/{version}/servicecidrs");
         let asked = ["v1", "v1beta1"].map(|version| (path(version), true));
         assert_eq!(server.asked(), asked, "it is not listed in vain");
+    }
+
+    #[tokio::test]
+    async fn an_absent_resource_is_looked_for_within_a_minute() {
+        let came = Answer::Open(vec![added("a"), end()]);
+        let server = Played::new([absent(), absent(), came]);
+        let began = Instant::now();
+        let told = told(services(&server.client), 3).await;
+        assert_eq!(told, ["Absent", "Absent", "a"]);
+        assert!(began.elapsed() >= 2 * BRIEF);
+        assert!(
+            LOOK_FOR < Duration::from_mins(1),
+            "and as often in a cluster"
+        );
+    }
+
+    #[tokio::test]
+    async fn objects_that_go_with_their_resource_stay_known() {
+        let gone = json!({"type": "DELETED", "object": added("a")["object"]});
+        let both = vec![added("a"), added("b"), end(), gone];
+        // The server ends the watch, or leaves it open: then it is looked whether the resource is there.
+        for first in [Answer::Ended(both.clone()), Answer::Open(both.clone())] {
+            let server = Played::new([first, absent()]);
+            let told = told(services(&server.client), 2).await;
+            assert_eq!(told, ["a b", "Absent"]);
+        }
+        let server = Played::new([Answer::Open(both), Answer::list(&["b"])]);
+        let told = told(services(&server.client), 2).await;
+        assert_eq!(told, ["a b", "b"], "it is there: the object alone has gone");
+    }
+
+    #[tokio::test]
+    async fn a_list_tells_what_has_really_gone() {
+        let gone = json!({"type": "DELETED", "object": added("a")["object"]});
+        let back = added("a");
+        let server = Played::new([
+            Answer::Open(vec![added("a"), end(), gone.clone(), back]),
+            Answer::refusal(500, "no list is asked for"),
+        ]);
+        assert_eq!(told(services(&server.client), 2).await, ["a", "a"]);
+        let server = Played::new([
+            Answer::Ended(vec![added("a"), added("b"), end(), gone]),
+            Answer::refusal(500, "away"),
+            Answer::Open(vec![added("b"), end()]),
+        ]);
+        let told = told(services(&server.client), 3).await;
+        assert_eq!([&told[0], &told[2]], ["a b", "b"]);
+        assert!(told[1].starts_with("Failed("), "{told:?}");
     }
 }

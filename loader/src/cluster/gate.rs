@@ -2,6 +2,7 @@
 //! that may need the API server, and the actor waits for nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ asks!(AddressRequest, Leased, |request, reply| {
 #[derive(Clone)]
 pub(crate) struct Gate {
     metadatas: Metadatas,
-    candidates: watch::Receiver<Arc<Candidates>>,
+    /// The pools' objects; nothing before they are known.
+    candidates: watch::Receiver<Option<Arc<Candidates>>>,
     default_pool: String,
     families: BTreeSet<Family>,
     signals: Arc<Signals>,
@@ -108,6 +110,7 @@ impl From<ChoiceError> for Refusal {
         let reason = match error {
             ChoiceError::Ambiguous { .. } => "PoolAmbiguous",
             ChoiceError::NoMatch { .. } => "PoolUnknown",
+            ChoiceError::Restricted { .. } => "PoolRestricted",
         };
         Self {
             error: ApiError::new(ErrorCode::PoolUnknown, error.to_string()),
@@ -119,7 +122,7 @@ impl From<ChoiceError> for Refusal {
 impl Gate {
     pub(super) fn new(
         metadatas: Metadatas,
-        candidates: watch::Receiver<Arc<Candidates>>,
+        candidates: watch::Receiver<Option<Arc<Candidates>>>,
         default_pool: String,
         families: BTreeSet<Family>,
         signals: Arc<Signals>,
@@ -287,24 +290,40 @@ impl Gate {
         self.events.tell(subject, reason, message);
     }
 
-    /// The pools of a pod that names none.
+    /// The pools of a pod, in the families for which the request names none. One that it names has to
+    /// admit the pod.
     async fn choose(&self, request: &impl Asks) -> Result<BTreeMap<Family, Choice>, Refusal> {
         let ask = request.ask();
         let Some(pod) = ask.pod.as_ref().filter(|_| request.addresses().is_empty()) else {
             return Ok(BTreeMap::new());
         };
+        let not_ready = |error: &dyn fmt::Display| {
+            let message = format!("the pool of pod {pod} is not known: {error}");
+            ApiError::new(ErrorCode::NotReady, message)
+        };
+        let candidates = self.candidates.borrow().clone();
         let families = allocation::families(&ask.families, &self.families).into_iter();
-        let families: Vec<_> = families.filter(|of| !ask.pools.contains_key(of)).collect();
-        if families.is_empty() {
+        let (named, families): (Vec<_>, Vec<_>) =
+            families.partition(|of| ask.pools.contains_key(of));
+        let named = named.iter().filter_map(|family| ask.pools.get(family));
+        let restricted: BTreeSet<&String> = named
+            .filter(|pool| {
+                candidates
+                    .as_ref()
+                    .is_none_or(|all| all.is_restricted(pool))
+            })
+            .collect();
+        if families.is_empty() && restricted.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (of_pod, of_namespace) = self.metadatas.of(pod).await.map_err(|error| {
-            ApiError::new(
-                ErrorCode::NotReady,
-                format!("the pool of pod {pod} is not known: {error}"),
-            )
-        })?;
-        let candidates = Arc::clone(&self.candidates.borrow());
+        let Some(candidates) = candidates else {
+            return Err(not_ready(&"the pools were not read yet").into());
+        };
+        let known = self.metadatas.of(pod).await;
+        let (of_pod, of_namespace) = known.map_err(|error| not_ready(&error))?;
+        for pool in restricted {
+            candidates.admit(pool, &of_pod, &of_namespace, &"the request")?;
+        }
         let choose = |family| {
             let choice = candidates.choose(family, &of_pod, &of_namespace, &self.default_pool);
             Ok((family, choice?))
@@ -328,7 +347,8 @@ impl Gate {
         let reasons: BTreeSet<String> = named
             .map(|choice| {
                 let (pool, why) = (&choice.pool, choice.why);
-                if self.candidates.borrow().has(pool) {
+                let candidates = self.candidates.borrow();
+                if candidates.as_ref().is_none_or(|all| all.has(pool)) {
                     format!("pool {pool}: {why}")
                 } else {
                     format!("pool {pool}: {why}; there is no CiliumPodIPPool {pool}")

@@ -203,6 +203,6 @@ fn without_version(uri: &Uri) -> Option<Uri> {
 #[cfg(test)]
 mod played;
 #[cfg(test)]
-pub(super) use self::played::{Answer, Played};
+pub(super) use self::played::{Answer, Played, added, end};
 #[cfg(test)]
 mod tests;

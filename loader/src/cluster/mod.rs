@@ -34,7 +34,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use datapath_common::mark::MarkLayout;
-use kubernetes::choice::Candidates;
 use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -173,7 +172,7 @@ impl Cluster {
             interval: section.update_interval.get(),
         };
         tokio::spawn(writer.run());
-        let (candidates, candidates_seen) = watch::channel(Arc::new(Candidates::default()));
+        let (candidates, candidates_seen) = watch::channel(None);
         let pools = pools::follow(&connection, candidates, remarks.clone());
         let metadatas = Metadatas::follow(&connection, &name, agent);
         let events = Events::start(&connection.client, &name);

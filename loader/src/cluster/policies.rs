@@ -12,9 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use super::client::Connection;
 use super::events::Events;
-use super::follow::{Key, Resource, Trouble};
+use super::follow::{self, Key, Resource, Trouble};
 use super::metadata::Metadatas;
-use super::{Signals, objects, retry};
+use super::{Signals, objects};
 use crate::api::{Command, Handle};
 
 /// How long changes gather.
@@ -48,7 +48,8 @@ pub(super) fn follow(
         versions: vec![objects::policies(&connection.client)],
         lists: connection.lists.clone(),
         config: connection.watching(),
-        absent: retry::LONGEST,
+        absent: follow::LOOK_FOR,
+        settle: Duration::ZERO,
     };
     tokio::spawn(resource.follow(Policy::read, move |told| {
         policies.send_modify(|(all, error)| match told {
@@ -56,7 +57,8 @@ pub(super) fn follow(
                 all.clone_from(new);
                 *error = None;
             }
-            Err(Trouble::Absent) => all.clear(),
+            // Those that were known stay.
+            Err(Trouble::Absent) => *error = None,
             Err(Trouble::Failed(new)) => *error = Some(new),
         });
         !policies.is_closed()

@@ -10,13 +10,9 @@ use kubernetes::services;
 use tokio::sync::watch;
 
 use super::client::Connection;
-use super::follow::{Resource, Trouble};
-use super::{objects, retry};
+use super::follow::{self, Resource, Trouble};
+use super::objects;
 use crate::intent::ClusterServices;
-
-/// How soon the API server is asked again for `ServiceCIDR` objects where it has no such resource: it
-/// would have to be replaced by a newer one.
-const ABSENT: Duration = Duration::from_mins(10);
 
 /// What the cluster tells of its services, and why it tells nothing newer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +41,8 @@ pub(super) fn follow(
         versions: vec![objects::services(&connection.client)],
         lists: connection.lists.clone(),
         config: connection.watching().labels(services::SELECTOR),
-        absent: retry::LONGEST,
+        absent: follow::LOOK_FOR,
+        settle: Duration::ZERO,
     };
     tokio::spawn(resource.follow(services::addresses, move |told| {
         let told = match told {
@@ -69,7 +66,8 @@ fn follow_cidrs(connection: &Connection, sender: Arc<watch::Sender<ServicesSourc
         versions: objects::service_cidrs(&connection.client),
         lists: connection.lists.clone(),
         config: connection.watching(),
-        absent: ABSENT,
+        absent: follow::LOOK_FOR,
+        settle: Duration::ZERO,
     };
     tokio::spawn(resource.follow(services::cidrs, move |told| {
         let told = match told {

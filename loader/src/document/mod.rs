@@ -67,41 +67,37 @@ impl ReadError {
     }
 }
 
-/// One document of several is none of the wanted type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NthError {
-    /// Which document, from 1 on.
-    pub(crate) document: usize,
-    /// What is wrong with it.
-    pub(crate) error: ReadError,
-}
-
 /// Reads every document of a text: one in JSON when it begins with a brace, otherwise any number
-/// in YAML.
-///
-/// # Errors
-/// As [`read`], with the document's number.
-pub(crate) fn read_all<'de, T>(text: &'de str) -> Result<Vec<T>, NthError>
+/// in YAML. One that is none of the wanted type hides no other one. What stands behind a place that is
+/// no YAML cannot be told apart from it, so that place is the last one.
+pub(crate) fn read_all<'de, T>(text: &'de str) -> Vec<Result<T, ReadError>>
 where
     T: Deserialize<'de> + Default,
 {
-    let first = |error| NthError { document: 1, error };
     if text.trim_start().starts_with('{') {
-        return Ok(vec![read(text).map_err(first)?]);
+        return vec![read(text)];
     }
-    check_brackets(text).map_err(first)?;
-    let mut all = Vec::new();
-    for (number, yaml) in (1..).zip(serde_yaml_ng::Deserializer::from_str(text)) {
+    if let Err(error) = check_brackets(text) {
+        return vec![Err(error)];
+    }
+    let mut all: Vec<Result<T, ReadError>> = Vec::new();
+    for yaml in serde_yaml_ng::Deserializer::from_str(text) {
         let mut track = Track::new();
         let value =
             Option::<T>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track));
-        let value = value.map_err(|error| NthError {
-            document: number,
-            error: ReadError::new(track, &error.to_string()),
-        })?;
-        all.push(value.unwrap_or_default());
+        let value = value.map(Option::unwrap_or_default);
+        let value = value.map_err(|error| ReadError::new(track, &error.to_string()));
+        // The reader comes no further than a place that is no YAML, and never ends there.
+        let is_stuck = matches!(
+            (&value, all.last()),
+            (Err(ReadError { message, .. }), Some(Err(last))) if last.message == *message
+        );
+        if is_stuck {
+            break;
+        }
+        all.push(value);
     }
-    Ok(all)
+    all
 }
 
 /// The YAML reader puts the path before its messages too, sometimes the parent's.
@@ -175,6 +171,18 @@ mod tests {
         assert!(json.message.contains("300") && json.message.contains("line 2"));
         let whole = read::<Numbers>("[1]").unwrap_err();
         assert_eq!(whole.path, "document");
+    }
+
+    #[test]
+    fn a_document_that_is_none_hides_no_other_one() {
+        let all = read_all::<Numbers>("a: [1]\n---\nb: 7\n---\nc: [2]\n---\n");
+        let are_good: Vec<_> = all.iter().map(Result::is_ok).collect();
+        assert_eq!(are_good, [true, false, true, true]);
+        let all = read_all::<Numbers>("a: [1]\n---\nb: [\n---\nc: [2]\n");
+        assert!(
+            all.len() == 2 && all[0].is_ok() && all[1].is_err(),
+            "{all:?}"
+        );
     }
 
     #[test]

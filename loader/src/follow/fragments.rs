@@ -10,8 +10,8 @@ use crate::document::{FileError, read_file};
 pub(crate) struct Fragment {
     /// The file.
     pub(crate) path: PathBuf,
-    /// What stands in it.
-    pub(crate) text: String,
+    /// What stands in it, or why it cannot be read.
+    pub(crate) text: Result<String, String>,
 }
 
 /// What was found at a path.
@@ -21,7 +21,7 @@ pub(crate) enum Fragments {
     Missing,
     /// The files, in the order of their names; of a folder those that were asked for.
     Found(Vec<Fragment>),
-    /// Something cannot be read: which, and why.
+    /// The folder cannot be read.
     Unreadable(String),
 }
 
@@ -57,10 +57,12 @@ impl Fragments {
         let mut found = Vec::new();
         for path in paths {
             match read_file(&path) {
-                Ok(text) => found.push(Fragment { path, text }),
                 // It went between the look at the folder and this one.
                 Err(FileError::Open(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Self::Unreadable(format!("{}: {error}", path.display())),
+                read => found.push(Fragment {
+                    text: read.map_err(|error| error.to_string()),
+                    path,
+                }),
             }
         }
         Self::Found(found)
@@ -78,7 +80,7 @@ mod tests {
         let write = |name: &str| fs::write(top.join(name), name).unwrap();
         let yaml = |path: &Path| path.extension().is_some_and(|e| e == "yaml");
         let names = || match Fragments::read(top, yaml) {
-            Fragments::Found(all) => all.into_iter().map(|f| f.text).collect::<Vec<_>>(),
+            Fragments::Found(all) => all.into_iter().map(|f| f.text.unwrap()).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
         assert!(names().is_empty());
@@ -89,7 +91,10 @@ mod tests {
         assert_eq!(names(), ["a.yaml", "b.yaml"]);
         fs::write(top.join("f.yaml"), [0xff]).unwrap();
         match Fragments::read(top, yaml) {
-            Fragments::Unreadable(error) => assert!(error.contains("f.yaml"), "{error}"),
+            Fragments::Found(all) => {
+                let are_read: Vec<_> = all.iter().map(|one| one.text.is_ok()).collect();
+                assert_eq!(are_read, [true, true, false]);
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -100,7 +105,7 @@ mod tests {
         let path = top.path().join("ip-masq-agent");
         assert_eq!(Fragments::read(&path, |_| false), Fragments::Missing);
         fs::write(&path, "x").unwrap();
-        let text = "x".to_owned();
+        let text = Ok("x".to_owned());
         assert_eq!(
             Fragments::read(&path, |_| false),
             Fragments::Found(vec![Fragment { path, text }])

@@ -78,7 +78,12 @@ impl Source for AgentFiles {
         Fragments::read(path, |_| true)
     }
 
-    fn parse(&self, path: &Path, content: &Fragments) -> Result<AgentCidrs, String> {
+    fn parse(
+        &self,
+        path: &Path,
+        content: &Fragments,
+        _last: Option<&AgentCidrs>,
+    ) -> Result<AgentCidrs, String> {
         let fragments = match content {
             Fragments::Missing => {
                 let standard = format!("the standard list, as {} is missing", path.display());
@@ -127,7 +132,11 @@ impl AgentCidrs {
 fn read(fragment: &Fragment) -> Result<Option<AgentCidrs>, String> {
     let file = fragment.path.display();
     let place = |error: String| format!("{file}: {error}");
-    let raw: Option<Raw> = document::read(&fragment.text).map_err(|error| {
+    let text = fragment
+        .text
+        .as_ref()
+        .map_err(|error| place(error.clone()))?;
+    let raw: Option<Raw> = document::read(text).map_err(|error| {
         let error = error.to_string();
         // The YAML reader leaves out the place when it is the very first one.
         let is_placed = error.contains(" at line ");

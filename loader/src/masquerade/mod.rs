@@ -55,7 +55,13 @@ pub fn watch_agent(path: PathBuf) -> watch::Receiver<Followed<AgentCidrs>> {
 
 /// Says why a file or folder of pools cannot be used as it is now, if so.
 pub(crate) fn look_at_pools(path: &Path) -> Option<String> {
-    follow::look(path, &PoolDocuments).err()
+    match follow::look(path, &PoolDocuments) {
+        Ok(pools) => {
+            let refused: Vec<_> = pools.refused().iter().map(ToString::to_string).collect();
+            (!refused.is_empty()).then(|| refused.join("; "))
+        }
+        Err(error) => Some(error),
+    }
 }
 
 /// Says why an ip-masq-agent file, or a folder of fragments, cannot be used as it is now, if so.

@@ -1,30 +1,28 @@
 //! Pools: `CiliumPodIPPool` documents, of which the masquerade policy is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod object;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ipam::Family;
 use ipam::node::Binding;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use self::object::{Read, SKIP};
 use super::{MasqueradeSettings, Policy};
-use crate::document::{self, nullable};
+use crate::document;
 use crate::follow::{Fragment, Fragments, Source};
+use crate::refused::{Refused, RefusedKind};
 
 /// Name of the pool that an address is of when nothing else is said.
 pub(crate) const DEFAULT_POOL: &str = "default";
-/// The annotation that keeps a pool's addresses from being masqueraded.
-const ANNOTATION: &str = "ipam.cilium.io/skip-masquerade";
-const KIND: &str = "CiliumPodIPPool";
-/// What is served now, and what Cilium is about to serve.
-const API_VERSIONS: [&str; 2] = ["cilium.io/v2alpha1", "cilium.io/v2"];
-
 /// Every pool that the documents have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pools {
     by_name: BTreeMap<String, Document>,
     notes: Vec<String>,
+    refused: Vec<Refused>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +31,10 @@ struct Document {
     pool: ipam::node::Pool,
     file: PathBuf,
     number: usize,
+    /// What of the document is read.
+    essence: Value,
+    /// True if its file cannot be read any more.
+    is_old: bool,
 }
 
 /// What holds for the addresses of a pool, and why.
@@ -49,17 +51,40 @@ pub struct PoolPolicy {
 }
 
 impl Pools {
-    /// Reads pools from a text: documents, or a list of them. `place` is where they stand.
+    /// Reads pools from a text: documents, or a list of them. `place` is where they stand, `last` what
+    /// was read well last.
     ///
     /// # Errors
-    /// Says which document is wrong, and how.
-    pub(crate) fn read(place: &Path, text: &str) -> Result<Self, String> {
-        let mut pools = Self::default();
-        pools.add(&Fragment {
+    /// When none can be read: says which document is wrong, and how.
+    pub(crate) fn read(place: &Path, text: &str, last: Option<&Self>) -> Result<Self, String> {
+        let mut reader = Reader::new(last);
+        reader.add(&Fragment {
             path: place.to_owned(),
-            text: text.to_owned(),
-        })?;
-        Ok(pools)
+            text: Ok(text.to_owned()),
+        });
+        reader.finish()
+    }
+
+    /// The pools of an API server that has no such resource.
+    pub(crate) fn absent(note: String) -> Self {
+        Self {
+            notes: vec![note],
+            ..Self::default()
+        }
+    }
+
+    /// Entries and fields that are not used.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// The pools as one text that [`Self::read`] reads.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> String {
+        let all = self.by_name.values();
+        let items: Vec<_> = all.map(|document| &document.essence).collect();
+        serde_json::json!({"kind": "List", "items": items}).to_string()
     }
 
     /// What a user may wonder about.
@@ -116,8 +141,8 @@ impl Policy {
             return policy(true, "only-default-pool is set".to_owned());
         }
         match document {
-            Some(document) if document.skip => policy(true, format!("{ANNOTATION}: \"true\"")),
-            Some(_) => policy(false, format!("no {ANNOTATION}: \"true\"")),
+            Some(document) if document.skip => policy(true, format!("{SKIP}: \"true\"")),
+            Some(_) => policy(false, format!("no {SKIP}: \"true\"")),
             None if settings.pools.is_some() && self.pools.is_none() => None,
             None => policy(false, "no document".to_owned()),
         }
@@ -146,135 +171,150 @@ impl Source for PoolDocuments {
         })
     }
 
-    fn parse(&self, path: &Path, content: &Fragments) -> Result<Pools, String> {
+    fn parse(
+        &self,
+        path: &Path,
+        content: &Fragments,
+        last: Option<&Pools>,
+    ) -> Result<Pools, String> {
         match content {
             Fragments::Missing => Err(format!("{}: there is no such file", path.display())),
             Fragments::Unreadable(error) => Err(error.clone()),
             Fragments::Found(fragments) => {
-                let mut pools = Pools::default();
+                let mut reader = Reader::new(last);
                 for fragment in fragments {
-                    pools.add(fragment)?;
+                    reader.add(fragment);
                 }
-                Ok(pools)
+                reader.finish()
             }
         }
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Raw {
-    #[serde(rename = "apiVersion", deserialize_with = "nullable")]
-    api_version: String,
-    #[serde(deserialize_with = "nullable")]
-    kind: String,
-    #[serde(deserialize_with = "nullable")]
-    metadata: Metadata,
-    #[serde(deserialize_with = "nullable")]
-    spec: Spec,
-    /// Of a `List`, as `kubectl get -o yaml` writes it.
-    #[serde(deserialize_with = "nullable")]
-    items: Vec<Raw>,
+/// Reads the documents of a set, one after the other.
+struct Reader<'a> {
+    pools: Pools,
+    /// The pools as they were read well last.
+    last: Option<&'a Pools>,
+    /// What is wrong with documents that are of no pool.
+    first_error: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    #[serde(deserialize_with = "nullable")]
-    name: String,
-    #[serde(deserialize_with = "nullable")]
-    annotations: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    ipv4: Option<IgnoredAny>,
-    ipv6: Option<IgnoredAny>,
-}
-
-impl Spec {
-    /// The families that the pool has CIDRs of.
-    fn families(&self) -> BTreeSet<Family> {
-        let of = |spec: &Option<IgnoredAny>, family| spec.is_some().then_some(family);
-        [of(&self.ipv4, Family::V4), of(&self.ipv6, Family::V6)]
-            .into_iter()
-            .flatten()
-            .collect()
+impl<'a> Reader<'a> {
+    fn new(last: Option<&'a Pools>) -> Self {
+        Self {
+            pools: Pools::default(),
+            last,
+            first_error: None,
+        }
     }
-}
 
-impl Pools {
-    fn add(&mut self, fragment: &Fragment) -> Result<(), String> {
+    fn add(&mut self, fragment: &Fragment) {
         let file = &fragment.path;
-        let place = |number: usize, error: String| {
-            format!("{}: document {number}: {error}", file.display())
+        let text = match &fragment.text {
+            Ok(text) => text,
+            Err(error) => {
+                self.refuse(file.display().to_string(), error.clone());
+                return self.keep_those_of(file);
+            }
         };
-        let documents: Vec<Option<Raw>> = document::read_all(&fragment.text)
-            .map_err(|error| place(error.document, error.error.to_string()))?;
-        for (number, raw) in (1..).zip(documents) {
-            let Some(raw) = raw else { continue };
-            let all = if raw.kind == "List" {
-                raw.items
-            } else {
-                vec![raw]
-            };
-            for pool in all {
-                self.put(pool, file, number)
-                    .map_err(|error| place(number, error))?;
+        let documents = document::read_all::<Value>(text);
+        for (number, document) in (1..).zip(documents) {
+            let place = format!("{}: document {number}", file.display());
+            match document {
+                Ok(Value::Null) => {}
+                Ok(list) if list["kind"] == "List" => match list.get("items") {
+                    None | Some(Value::Null) => {}
+                    Some(Value::Array(items)) => {
+                        for item in items {
+                            self.put(item, file, number);
+                        }
+                    }
+                    other => self.refuse(place, object::refused("items", other, "a list of pools")),
+                },
+                Ok(pool) => self.put(&pool, file, number),
+                Err(error) => {
+                    self.refuse(place, error.to_string());
+                    self.keep_those_of(file);
+                }
             }
         }
-        Ok(())
     }
 
-    fn put(&mut self, raw: Raw, file: &Path, number: usize) -> Result<(), String> {
-        if raw.kind != KIND {
-            return Err(refused("kind", &raw.kind, KIND));
-        }
-        if !API_VERSIONS.contains(&raw.api_version.as_str()) {
-            let allowed = API_VERSIONS.join(" or ");
-            return Err(refused("apiVersion", &raw.api_version, &allowed));
-        }
-        let Metadata { name, annotations } = raw.metadata;
-        if name.is_empty() {
-            return Err(refused("metadata.name", &name, "the name of the pool"));
-        }
-        if let Some(first) = self.by_name.get(&name) {
-            let allowed = format!(
-                "a name that no other document has; {} has it",
+    fn refuse(&mut self, entry: String, reason: String) {
+        let refused = Refused {
+            kind: RefusedKind::Pool,
+            entry,
+            reason,
+        };
+        self.first_error.get_or_insert_with(|| refused.to_string());
+        self.pools.refused.push(refused);
+    }
+
+    fn put(&mut self, object: &Value, file: &Path, number: usize) {
+        let place = || format!("{}: document {number}", file.display());
+        let name = match object::name(object) {
+            Ok(name) => name,
+            Err(error) => return self.refuse(place(), error),
+        };
+        if let Some(first) = self.pools.by_name.get(name).filter(|first| !first.is_old) {
+            let reason = format!(
+                "metadata.name: {name:?} is refused; allowed: a name that no other document has; \
+                 {} has it",
                 first.place()
             );
-            return Err(refused("metadata.name", &name, &allowed));
+            return self.refuse(place(), reason);
         }
-        let annotation = annotations.get(ANNOTATION).map(String::as_str);
-        if let Some(value) = annotation.filter(|value| !["true", "false"].contains(value)) {
-            self.notes.push(format!(
-                "pool {name}: metadata.annotations.{ANNOTATION}: {value:?} does not skip \
-                 masquerade; only \"true\" does"
-            ));
+        let Read {
+            skip,
+            families,
+            binding,
+            refused,
+        } = object::read(name, object);
+        self.pools.refused.extend(refused);
+        if object["spec"].is_null() {
+            let note = format!("pool {name}: spec: missing, so that it has CIDRs of no family");
+            self.pools.notes.push(note);
         }
-        let skip = annotation == Some("true");
-        let binding = Binding::parse(&annotations);
-        let binding = binding.map_err(|error| format!("metadata.annotations: {error}"))?;
+        let last = self.last.and_then(|last| last.by_name.get(name));
+        let last = last.filter(|_| binding.is_err());
+        let essence = object::essence(name, object, last.map(|last| &last.essence));
+        let binding = binding.unwrap_or_else(|()| match last {
+            Some(last) => last.pool.binding.clone(),
+            None => Some(Binding::nothing()),
+        });
         let document = Document {
             skip,
-            pool: ipam::node::Pool {
-                families: raw.spec.families(),
-                binding,
-            },
+            pool: ipam::node::Pool { families, binding },
             file: file.to_owned(),
             number,
+            essence,
+            is_old: false,
         };
-        self.by_name.insert(name, document);
-        Ok(())
+        self.pools.by_name.insert(name.to_owned(), document);
     }
-}
 
-fn refused(field: &str, value: &str, allowed: &str) -> String {
-    if value.is_empty() {
-        format!("{field}: missing; allowed: {allowed}")
-    } else {
-        format!("{field}: {value:?} is refused; allowed: {allowed}")
+    /// Has pools of a file that cannot be read as a whole stay as they were, unless they are elsewhere.
+    fn keep_those_of(&mut self, file: &Path) {
+        let last = self.last.into_iter().flat_map(|last| &last.by_name);
+        for (name, document) in last.filter(|(_, document)| document.file == file) {
+            let document = Document {
+                is_old: true,
+                ..document.clone()
+            };
+            self.pools.by_name.entry(name.clone()).or_insert(document);
+        }
+    }
+
+    /// The pools.
+    ///
+    /// # Errors
+    /// When nothing can be used, and something is wrong.
+    fn finish(self) -> Result<Pools, String> {
+        match self.first_error {
+            Some(error) if self.pools.by_name.is_empty() => Err(error),
+            Some(_) | None => Ok(self.pools),
+        }
     }
 }
 

@@ -40,7 +40,12 @@ impl Source for NodeDocument {
         read_file(path).map_err(|e| e.to_string())
     }
 
-    fn parse(&self, path: &Path, content: &Self::Content) -> Result<Node, String> {
+    fn parse(
+        &self,
+        path: &Path,
+        content: &Self::Content,
+        _last: Option<&Node>,
+    ) -> Result<Node, String> {
         let parsed = match content {
             Ok(text) => super::parse(text, self.mark).map_err(|e| e.to_string()),
             Err(error) => Err(error.clone()),

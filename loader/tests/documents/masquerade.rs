@@ -131,17 +131,21 @@ async fn a_folder_of_pools_is_followed() {
     // A bad document in another file, and no file that is none of ours.
     fs::write(folder.join("notes.txt"), "x").unwrap();
     fs::write(folder.join("blue.yml"), "kind: Pod\n").unwrap();
-    wait(&mut pools, |p| p.error.is_some()).await;
-    let error = pools.borrow().error.clone().unwrap();
+    let refused = |p: &Followed<towpath::masquerade::Pools>| {
+        let first = p.value.as_ref()?.refused().first()?;
+        Some(first.to_string())
+    };
+    wait(&mut pools, |p| refused(p).is_some()).await;
+    let error = refused(&pools.borrow()).unwrap();
     assert!(
         error.contains("blue.yml: document 1: kind: \"Pod\""),
         "{error}"
     );
-    assert_eq!(skips(&pools, "red"), Some(true), "the last good set stays");
+    assert_eq!(skips(&pools, "red"), Some(true), "the others stay");
 
     fs::remove_file(folder.join("blue.yml")).unwrap();
     fs::write(folder.join("red.yaml"), pool("red", "false")).unwrap();
-    wait(&mut pools, |p| p.error.is_none()).await;
+    wait(&mut pools, |p| refused(p).is_none()).await;
     assert_eq!(skips(&pools, "red"), Some(false));
 }
 

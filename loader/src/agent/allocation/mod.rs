@@ -49,6 +49,7 @@ use crate::config::{Config, IpamSection};
 use crate::intent::{About, Endpoint, Intent, PodRef};
 use crate::masquerade;
 use crate::nat;
+use crate::refused::Refused;
 use crate::types::EndpointId;
 
 /// The kind of resource that is allocated.
@@ -69,8 +70,8 @@ pub(super) struct Addresses {
     /// What was announced last.
     inputs: Option<Inputs>,
     changes: Changes,
-    /// What is wrong with the pools as a whole.
-    pools_error: Option<String>,
+    /// The binding of the default pool, which counts for nothing.
+    pools_refused: Option<Refused>,
     /// Whether the ledger does not say what is so.
     is_stale: bool,
     /// Set when an outlook may be another one than the last.
@@ -143,7 +144,7 @@ impl Addresses {
             hidden: BTreeSet::new(),
             inputs: None,
             changes: Changes::default(),
-            pools_error: None,
+            pools_refused: None,
             is_stale: true,
             has_news: true,
             unsaved: None,
@@ -197,19 +198,16 @@ impl Addresses {
         let manager = &mut self.manager;
         if self.inputs.as_ref() != Some(&inputs) {
             let documents = policy.pools.as_deref();
-            match allocation::pools(documents, &manager.allocator().settings().default_pool) {
-                Ok(pools) => {
-                    let (policy, masquerade) = (policy.clone(), masquerade.clone());
-                    let skips = move |name: &str| {
-                        let policy = policy.pool(name, &masquerade)?;
-                        Some(policy.skip_masquerade)
-                    };
-                    let kind = allocation::kind(pools, settings, Box::new(skips));
-                    manager.reconfigure(kind);
-                    self.pools_error = None;
-                }
-                Err(error) => self.pools_error = Some(error.to_string()),
-            }
+            let default = manager.allocator().settings().default_pool.clone();
+            let (pools, refused) = allocation::pools(documents, &default);
+            let (policy, masquerade) = (policy.clone(), masquerade.clone());
+            let skips = move |name: &str| {
+                let policy = policy.pool(name, &masquerade)?;
+                Some(policy.skip_masquerade)
+            };
+            let kind = allocation::kind(pools, settings, Box::new(skips));
+            manager.reconfigure(kind);
+            self.pools_refused = refused;
             let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
             let released = manager.allocator().released().count();
             let changes = manager.observe(document);
@@ -223,7 +221,7 @@ impl Addresses {
         let allocator = manager.allocator_mut();
         let are_read = masquerade.pools.is_none() || policy.pools.is_some();
         // Without its bindings an ENI would serve the wrong pool.
-        if are_read && self.pools_error.is_none() {
+        if are_read {
             allocator.lift(Barrier::POOLS);
         }
         if let Some(ready) = &around.ready {

@@ -157,14 +157,13 @@ impl Addresses {
     pub(in crate::agent) fn faults(&self) -> impl Iterator<Item = String> {
         let problems = self.changes.problems.iter().filter(|p| !is_refusal(p));
         let problems = problems.map(ToString::to_string);
-        let pools_error = self.pools_error.iter();
-        let pools_error = pools_error.map(|error| format!("the pools stay as they were: {error}"));
+        let pools_refused = self.pools_refused.iter().map(ToString::to_string);
         let unsaved = self.unsaved.iter();
         let unsaved =
             unsaved.map(|error| format!("a crash would lose leases or cooldowns: {error}"));
         let conflicts = self.conflicts.iter().cloned();
         problems
-            .chain(pools_error)
+            .chain(pools_refused)
             .chain(conflicts)
             .chain(self.ledger.faults())
             .chain(unsaved)

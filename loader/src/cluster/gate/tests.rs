@@ -30,7 +30,13 @@ fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
     let client = Client::try_from(Config::new(server.parse().unwrap())).unwrap();
     let pods = [metadata("shop", "web", None)];
     let namespaces = [metadata("", "shop", Some("blue"))];
-    let (_sender, candidates) = watch::channel(Arc::new(Candidates::default()));
+    let red = serde_json::json!({
+        "metadata": {
+            "name": "red", "annotations": {"ipam.towpath.dev/restrict": "namespaces=other"}
+        },
+        "spec": {"ipv4": {"cidrs": ["10.9.0.0/16"], "maskSize": 28}}
+    });
+    let (_sender, candidates) = watch::channel(Some(Arc::new(Candidates::read([&red]))));
     let signals = Arc::new(Signals::default());
     let gate = Gate::new(
         Metadatas::fixed(client, &pods, &namespaces),
@@ -178,6 +184,39 @@ async fn an_explicit_pool_or_address_counts_more() {
     with_address.addresses.insert([10, 0, 0, 1].into());
     for request in [with_pool, with_address] {
         assert!(gate.choose(&request).await.is_ok_and(|all| all.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn a_pool_that_the_request_names_has_to_admit_the_pod() {
+    let (events, mut heard) = Events::heard();
+    let (gate, _) = gate_with_events("http://127.0.0.1:1", events);
+    let mut named = request("web");
+    named.ask.pools.insert(Family::V4, "red".to_owned());
+    let refusal = gate.choose(&named).await.err().unwrap();
+    assert_eq!(
+        refusal.error.message,
+        "pool red is refused to pod shop/web, for which the request names it: \
+         ipam.towpath.dev/restrict of the pool admits pods of some namespaces (namespaces=other); \
+         allowed: another pool, or a pod that it admits"
+    );
+    gate.tell(&named.ask, &refusal);
+    assert_eq!(heard().unwrap().1, "PoolRestricted");
+    // What names no pod is the node administrator's own.
+    named.ask.pod = None;
+    assert!(gate.choose(&named).await.is_ok());
+}
+
+#[tokio::test]
+async fn no_pool_is_chosen_before_the_pools_are_known() {
+    let (mut gate, _) = gate("http://127.0.0.1:1");
+    gate.candidates = watch::channel(None).1;
+    let mut named = request("web");
+    named.ask.pools.insert(Family::V4, "red".to_owned());
+    for request in [request("web"), named] {
+        let error = gate.choose(&request).await.err().unwrap().error;
+        assert_eq!(error.code, ErrorCode::NotReady, "{error}");
+        assert!(error.message.contains("pools were not read yet"), "{error}");
     }
 }
 

@@ -4,7 +4,6 @@ use kube::api::DynamicObject;
 use serde_json::Value;
 
 use super::super::{objects, retry};
-use super::played::{added, end};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);

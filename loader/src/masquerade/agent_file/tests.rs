@@ -5,10 +5,10 @@ use super::*;
 fn parse(texts: &[&str]) -> Result<AgentCidrs, String> {
     let named = |(i, text): (usize, &&str)| Fragment {
         path: format!("/config/{i}").into(),
-        text: (*text).to_owned(),
+        text: Ok((*text).to_owned()),
     };
     let fragments = Fragments::Found(texts.iter().enumerate().map(named).collect());
-    AgentFiles.parse(Path::new("/config"), &fragments)
+    AgentFiles.parse(Path::new("/config"), &fragments, None)
 }
 
 fn cidrs(of: &AgentCidrs) -> Vec<String> {
@@ -30,7 +30,7 @@ fn yaml_and_json_are_read_alike() {
 
 #[test]
 fn nothing_is_the_standard_list_and_an_empty_list_is_nothing() {
-    let missing = AgentFiles.parse(Path::new("/config"), &Fragments::Missing);
+    let missing = AgentFiles.parse(Path::new("/config"), &Fragments::Missing, None);
     assert_eq!(missing.unwrap().cidrs.len(), 11);
     for texts in [&[][..], &[""], &["\n# a comment\n"], &["---\n", ""]] {
         let read = parse(texts).unwrap();

@@ -2,18 +2,29 @@
 
 use std::sync::Arc;
 
+use ipam::Family;
+
 use super::*;
 
 fn fragments(texts: &[&str]) -> Fragments {
     let named = |(i, text): (usize, &&str)| Fragment {
         path: format!("/pools/{i}.yaml").into(),
-        text: (*text).to_owned(),
+        text: Ok((*text).to_owned()),
     };
     Fragments::Found(texts.iter().enumerate().map(named).collect())
 }
 
 fn parse(texts: &[&str]) -> Result<Pools, String> {
-    PoolDocuments.parse(Path::new("/pools"), &fragments(texts))
+    parse_after(texts, None)
+}
+
+fn parse_after(texts: &[&str], last: Option<&Pools>) -> Result<Pools, String> {
+    PoolDocuments.parse(Path::new("/pools"), &fragments(texts), last)
+}
+
+/// What is refused, as people read it.
+fn refused(pools: &Pools) -> Vec<String> {
+    pools.refused().iter().map(ToString::to_string).collect()
 }
 
 fn pool(name: &str, annotations: &str) -> String {
@@ -29,15 +40,17 @@ fn skip(value: &str) -> String {
 
 #[test]
 fn only_true_skips() {
-    for (value, skips, notes) in [
+    for (value, skips, problems) in [
         ("\"true\"", true, 0),
         ("\"false\"", false, 0),
         ("\"True\"", false, 1),
         ("\"1\"", false, 1),
         ("\"\"", false, 1),
+        ("true", false, 1),
+        ("[x]", false, 1),
     ] {
         let pools = parse(&[&pool("red", &skip(value))]).unwrap();
-        assert_eq!(pools.notes().len(), notes, "{value}: {:?}", pools.notes());
+        assert_eq!(pools.refused().len(), problems, "{value}: {pools:?}");
         let policy = Policy {
             pools: Some(Arc::new(pools)),
             agent: None,
@@ -65,40 +78,154 @@ fn what_is_wrong_is_named_with_file_document_and_field() {
     let good = pool("a", "{}");
     let cases = [
         (
-            good.clone() + "---\n" + &good,
-            "/pools/0.yaml: document 2: metadata.name: \"a\" is refused; allowed: a name that no \
-             other document has; /pools/0.yaml, document 1 has it",
+            pool("b", "{}"),
+            "/pools/1.yaml: document 2: metadata.name: \"b\" is refused; allowed: a name that no \
+             other document has; /pools/1.yaml, document 1 has it",
         ),
         (
             good.replace("CiliumPodIPPool", "CiliumNode"),
-            "/pools/0.yaml: document 1: kind: \"CiliumNode\" is refused; allowed: CiliumPodIPPool",
+            "/pools/1.yaml: document 2: kind: \"CiliumNode\" is refused; allowed: CiliumPodIPPool",
         ),
         (
             good.replace("v2alpha1", "v1"),
-            "/pools/0.yaml: document 1: apiVersion: \"cilium.io/v1\" is refused; allowed: \
+            "/pools/1.yaml: document 2: apiVersion: \"cilium.io/v1\" is refused; allowed: \
              cilium.io/v2alpha1 or cilium.io/v2",
         ),
         (
             good.replace("name: a", "name:"),
-            "/pools/0.yaml: document 1: metadata.name: missing; allowed: the name of the pool",
+            "/pools/1.yaml: document 2: metadata.name: missing; allowed: the name of the pool",
         ),
         (
-            good.clone() + "---\nmetadata: 7\n",
-            "/pools/0.yaml: document 2: metadata: invalid type: integer `7`",
+            good.replace("name: a", "name: [a]"),
+            "/pools/1.yaml: document 2: metadata.name: [\"a\"] is refused",
         ),
         (
-            good.clone() + "---\nmetadata: {annotations: {x: [1]}}\n",
-            "/pools/0.yaml: document 2: metadata.annotations.x: invalid type: sequence",
+            "7".to_owned(),
+            "/pools/1.yaml: document 2: document: 7 is refused; allowed: a CiliumPodIPPool",
         ),
-        ("a: [".to_owned(), "/pools/0.yaml: document 1: "),
+        (
+            "kind: List\nitems: 7\n".to_owned(),
+            "/pools/1.yaml: document 2: items: 7 is refused; allowed: a list of pools",
+        ),
+        ("a: [".to_owned(), "/pools/1.yaml: document 2: "),
     ];
     for (text, expected) in cases {
-        let error = parse(&[&text]).unwrap_err();
-        assert!(error.starts_with(expected), "{error}");
+        let second = format!("{}---\n{text}", pool("b", "{}"));
+        let pools = parse(&[&pool("first", "{}"), &second, &pool("last", "{}")]).unwrap();
+        let [problem] = refused(&pools).try_into().unwrap();
+        assert!(problem.starts_with(expected), "{problem}");
+        let names: Vec<_> = pools.names().collect();
+        assert_eq!(names, ["b", "first", "last"], "the others are there");
+        if !text.contains("name: b") {
+            let error = parse(&[&text]).unwrap_err();
+            let expected = expected.replace("1.yaml: document 2", "0.yaml: document 1");
+            assert!(error.starts_with(&expected), "nothing can be used: {error}");
+        }
     }
     let path = Path::new("/pools");
-    let missing = PoolDocuments.parse(path, &Fragments::Missing);
+    let missing = PoolDocuments.parse(path, &Fragments::Missing, None);
     assert_eq!(missing, Err("/pools: there is no such file".to_owned()));
+}
+
+#[test]
+fn a_field_that_is_wrong_costs_no_other_one() {
+    let spec = |spec: &str| {
+        let head =
+            "apiVersion: cilium.io/v2alpha1\nkind: CiliumPodIPPool\nmetadata:\n  name: red\n";
+        let skip = "  annotations: {ipam.cilium.io/skip-masquerade: 'true'}\n";
+        format!("{head}{skip}spec: {spec}\n")
+    };
+    let (v4, both): (&[Family], &[Family]) = (&[Family::V4], &[Family::V4, Family::V6]);
+    for (text, families, expected) in [
+        (
+            "7",
+            &[][..],
+            &["spec: 7 is refused; allowed: an object"][..],
+        ),
+        ("{}", &[], &[]),
+        (
+            "{ipv4: x, ipv6: {cidrs: [fd00::/104]}}",
+            &[Family::V6],
+            &["spec.ipv4: \"x\" is refused"],
+        ),
+        (
+            "{ipv4: {cidrs: 10.0.0.0/8}}",
+            v4,
+            &["spec.ipv4.cidrs: \"10.0.0.0/8\" is refused; allowed: a list"],
+        ),
+        (
+            "{ipv4: {cidrs: [10.0.0.300/8, 10.0.0.0/8, fd00::/8, 7]}}",
+            v4,
+            &[
+                "spec.ipv4.cidrs[0]: \"10.0.0.300/8\"",
+                "spec.ipv4.cidrs[2]: \"fd00::/8\"",
+                "spec.ipv4.cidrs[3]: 7",
+            ],
+        ),
+        (
+            "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 33}, ipv6: {cidrs: [fd00::/64], maskSize: 129}}",
+            both,
+            &[
+                "spec.ipv4.maskSize: 33 is refused; allowed: 16 to 32",
+                "spec.ipv6.maskSize: 129",
+            ],
+        ),
+        (
+            "{ipv4: {cidrs: [10.0.0.0/16], maskSize: 8}}",
+            v4,
+            &["spec.ipv4.maskSize: 8"],
+        ),
+        (
+            "{ipv4: {maskSize: big}}",
+            v4,
+            &["spec.ipv4.maskSize: \"big\""],
+        ),
+    ] {
+        let pools = parse(&[&spec(text), &pool("blue", "{}")]).unwrap();
+        assert!(pools.has("blue") && pools.by_name["red"].skip, "{text}");
+        let found = &pools.by_name["red"].pool.families;
+        assert_eq!(*found, families.iter().copied().collect(), "{text}");
+        let problems = refused(&pools);
+        assert_eq!(problems.len(), expected.len(), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(
+                problem.starts_with(&format!("pool red: {expected}")),
+                "{problem}"
+            );
+        }
+    }
+    let without = spec("null");
+    let pools = parse(&[&without]).unwrap();
+    assert!(pools.has("red") && pools.notes()[0].starts_with("pool red: spec: missing"));
+}
+
+#[test]
+fn pools_of_a_file_that_cannot_be_read_any_more_stay() {
+    let one = format!("{}---\n{}", pool("a", "{}"), pool("b", "{}"));
+    let two = pool("c", "{}");
+    let before = parse(&[&one, &two]).unwrap();
+    let broken = format!("{}---\na: [", pool("a", &skip("'true'")));
+    let after = parse_after(&[&broken, &two], Some(&before)).unwrap();
+    assert_eq!(after.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(after.by_name["a"].skip, "what can be read of it counts");
+    // So does what stands elsewhere by now.
+    let moved = pool("b", &skip("'true'"));
+    let after = parse_after(&[&broken, &moved], Some(&after)).unwrap();
+    assert_eq!(after.names().collect::<Vec<_>>(), ["a", "b"]);
+    assert!(after.by_name["b"].skip && after.refused().len() == 1);
+    let mut unreadable = fragments(&["", &two]);
+    if let Fragments::Found(all) = &mut unreadable {
+        all[0].text = Err("is not a text".to_owned());
+    }
+    let path = Path::new("/pools");
+    let after = PoolDocuments
+        .parse(path, &unreadable, Some(&before))
+        .unwrap();
+    assert_eq!(after.names().collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(refused(&after), ["/pools/0.yaml: is not a text"]);
+    // Once it can be read, what stands in it counts.
+    let mended = parse_after(&["", &two], Some(&after)).unwrap();
+    assert_eq!(mended.names().collect::<Vec<_>>(), ["c"]);
 }
 
 #[test]
@@ -143,16 +270,64 @@ fn the_policy_of_a_pool() {
 #[test]
 fn bindings_are_read_and_mistakes_in_them_named() {
     let bound = pool("blue", "{\"ipam.towpath.dev/eni-tags\": \"team=blue\"}");
-    let plain = pool("red", "{}");
-    let pools = parse(&[&bound, &plain]).unwrap().for_allocation();
+    let plain = pool("red", "{\"ipam.towpath.dev/restrict\": \"selectors\"}");
+    let before = parse(&[&bound, &plain]).unwrap();
+    let pools = before.for_allocation();
     assert!(pools["blue"].binding.is_some() && pools["red"].binding.is_none());
     assert_eq!(pools["red"].families, [Family::V4].into());
-    let mistaken = pool("blue", "{\"ipam.towpath.dev/eni-tag\": \"team=blue\"}");
-    let error = parse(&[&mistaken]).unwrap_err();
-    assert!(
-        error.starts_with(
-            "/pools/0.yaml: document 1: metadata.annotations: ipam.towpath.dev/eni-tag is unknown"
+    for (annotations, expected) in [
+        (
+            "{ipam.towpath.dev/eni-tag: team=blue}",
+            "metadata.annotations: ipam.towpath.dev/eni-tag is unknown",
         ),
-        "{error}"
-    );
+        (
+            "{ipam.towpath.dev/eni-tags: team}",
+            "metadata.annotations: ipam.towpath.dev/eni-tags: \"team\" is no tag",
+        ),
+        (
+            "{ipam.towpath.dev/eni-tags: 7}",
+            "metadata.annotations.ipam.towpath.dev/eni-tags: 7 is refused",
+        ),
+        (
+            "[x]",
+            "metadata.annotations: [\"x\"] is refused; allowed: a map of texts",
+        ),
+    ] {
+        let mistaken = pool("blue", annotations);
+        let after = parse(&[&mistaken, &plain]).unwrap();
+        let [problem] = refused(&after).try_into().unwrap();
+        assert!(
+            problem.starts_with(&format!("pool blue: {expected}")),
+            "{problem}"
+        );
+        assert_eq!(after.refused()[0].kind, RefusedKind::Annotation);
+        // Neither a plain pool nor any ENI's: what it is bound to is not known.
+        let nothing = Some(Binding::nothing());
+        assert_eq!(
+            after.for_allocation()["blue"].binding,
+            nothing,
+            "{annotations}"
+        );
+        // Where it was known, that stays, also when it is read from what was kept of it.
+        let after = parse_after(&[&mistaken, &plain], Some(&before)).unwrap();
+        let kept = Pools::read(Path::new("/kept"), &after.text(), None).unwrap();
+        for pools in [after, kept].map(|pools| pools.for_allocation()) {
+            assert_eq!(pools, before.for_allocation(), "{annotations}");
+        }
+    }
+}
+
+#[test]
+fn pools_are_read_from_what_was_kept_of_them() {
+    let texts = [
+        pool("a", &skip("'true'")),
+        pool("b", "{ipam.towpath.dev/subnet-ids: subnet-1, other: x}"),
+        pool("c", "null"),
+    ];
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let pools = parse(&texts).unwrap();
+    let kept = Pools::read(Path::new("/kept"), &pools.text(), None).unwrap();
+    assert_eq!(kept.for_allocation(), pools.for_allocation());
+    assert!(kept.by_name["a"].skip && !kept.by_name["b"].skip);
+    assert_eq!(kept.text(), pools.text());
 }

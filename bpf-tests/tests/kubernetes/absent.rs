@@ -1,0 +1,122 @@
+//! A resource that the API server does not have yet, and one that goes.
+
+use std::collections::BTreeSet;
+
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::crds;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SOON};
+
+const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+const DEFINITION: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ciliumpodippools.cilium.io";
+
+impl Cluster {
+    /// Takes the definition of pools away, and waits until nothing of it is served.
+    fn without_pools(&self) {
+        let admin = self.server.admin();
+        admin.delete(DEFINITION).unwrap().expect(200).unwrap();
+        let gone = || {
+            let code = admin.get(POOLS)?.code;
+            check(code == 404, || code.to_string())
+        };
+        eventually(SOON, "pools are not served", gone).unwrap();
+    }
+
+    /// What health says.
+    fn reasons_have(&self, part: &str) -> Value {
+        let has = |status: &Value| status["health"]["reasons"].to_string().contains(part);
+        self.status_is(part, has).unwrap()
+    }
+}
+
+fn blue(cluster: &Cluster) -> Value {
+    let subnet = format!("subnet-0fab{:013x}", cluster.eni(1).number);
+    json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "metadata": {"name": "blue", "annotations": {
+            "ipam.towpath.dev/subnet-ids": subnet, "ipam.towpath.dev/restrict": "namespaces=blue"
+        }},
+        "spec": {"ipv4": {"cidrs": ["10.0.0.0/16"], "maskSize": 32}}
+    })
+}
+
+#[test]
+fn a_node_without_the_resource_of_pools_gives_addresses_and_learns_of_its_arrival_and_end() {
+    let cluster = Cluster::prepare(false).unwrap();
+    cluster.without_pools();
+    let cluster = cluster.made_ready().unwrap();
+    let status = cluster.status().unwrap();
+    assert_eq!(status["health"]["state"], "ready", "{status}");
+    let notes = status["masquerade-notes"].to_string();
+    assert!(
+        notes.contains("the API server has no CiliumPodIPPool"),
+        "{notes}"
+    );
+    cluster.namespace("plain", &json!({})).unwrap();
+    let named = json!({"ipam.cilium.io/ip-pool": "blue"});
+    cluster.namespace("blue", &named).unwrap();
+    let one = cluster.pod("plain", "one", &json!({})).unwrap();
+    one.add(&cluster.fabric);
+
+    // It comes, with a pool.
+    let definitions = crds().unwrap();
+    for definition in &definitions {
+        cluster.server.make_crd(definition).unwrap();
+    }
+    let admin = cluster.server.admin();
+    admin
+        .post(POOLS, &blue(&cluster))
+        .unwrap()
+        .expect(201)
+        .unwrap();
+    let two = cluster.pod("blue", "two", &json!({})).unwrap();
+    let add = || {
+        let (status, answer) = two.try_add(&cluster.fabric);
+        check(status == 200, || answer.to_string())
+    };
+    eventually(SOON, "a pod of the pool is added", add).unwrap();
+    // The pool admits pods of its namespace alone.
+    let three = cluster.pod("plain", "three", &named).unwrap();
+    let (status, answer) = three.try_add(&cluster.fabric);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert_ne!(status, 200);
+    for part in [
+        "pool blue",
+        "plain/three",
+        "ipam.towpath.dev/restrict",
+        "namespaces=blue",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let leases = cluster
+        .fabric
+        .agent
+        .ask("GET", "/v1/addresses", None)
+        .unwrap();
+    assert!(!leases.to_string().contains("three"), "{leases}");
+
+    // It goes, and its objects with it: what the pool is stays known.
+    cluster.without_pools();
+    cluster.reasons_have("the API server has no CiliumPodIPPool any more");
+    let four = cluster.pod("blue", "four", &json!({})).unwrap();
+    let (_, number) = four.add(&cluster.fabric);
+    assert_eq!(number, 1, "the ENI is still the pool's");
+
+    // Back without the pool: now it is really gone.
+    for definition in &definitions {
+        cluster.server.make_crd(definition).unwrap();
+    }
+    let is_ready = |status: &Value| {
+        let reasons = status["health"]["reasons"].as_array().unwrap();
+        let reasons: BTreeSet<_> = reasons.iter().map(Value::to_string).collect();
+        !reasons
+            .iter()
+            .any(|reason| reason.contains("CiliumPodIPPool"))
+    };
+    cluster
+        .status_is("the pools are followed", is_ready)
+        .unwrap();
+    cluster.fabric.finish().unwrap();
+}

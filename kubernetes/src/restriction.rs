@@ -1,0 +1,136 @@
+//! Which pods a pool admits: an annotation of the pool.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+pub use ipam::node::RESTRICT;
+use serde_json::Value;
+
+/// The pods that a pool admits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Restriction {
+    /// Those that its own selectors select.
+    Selectors,
+    /// Those of these namespaces.
+    Namespaces(BTreeSet<String>),
+    /// None, because the annotation cannot be read: its value.
+    Nobody(String),
+}
+
+impl fmt::Display for Restriction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Selectors => f.write_str("pods that its selectors select (selectors)"),
+            Self::Namespaces(names) => {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                let names = names.join(",");
+                write!(f, "pods of some namespaces (namespaces={names})")
+            }
+            Self::Nobody(value) => write!(f, "nobody, because {value} cannot be read"),
+        }
+    }
+}
+
+/// Reads the restriction of a pool's object. One that cannot be read admits nobody, and is told.
+pub(crate) fn restriction(object: &Value, tell: impl FnOnce(String)) -> Option<Restriction> {
+    let annotations = object.get("metadata")?.get("annotations")?;
+    let value = match annotations {
+        Value::Null => return None,
+        // What it restricts cannot be told.
+        Value::Object(all) => all.get(RESTRICT)?,
+        other => other,
+    };
+    let read = value.as_str().and_then(parse);
+    Some(read.unwrap_or_else(|| {
+        tell(format!(
+            "metadata.annotations.{RESTRICT}: {value} is refused, and no pod may have the pool by an \
+             annotation or by selectors; allowed: selectors, or namespaces= and the names of \
+             namespaces with commas between"
+        ));
+        Restriction::Nobody(value.to_string())
+    }))
+}
+
+fn parse(text: &str) -> Option<Restriction> {
+    let text = text.trim();
+    if text == "selectors" {
+        return Some(Restriction::Selectors);
+    }
+    let names = text.strip_prefix("namespaces=")?;
+    let names: BTreeSet<_> = names
+        .split(',')
+        .map(|name| name.trim().to_owned())
+        .collect();
+    let are_names = names.iter().all(|name| is_name(name));
+    are_names.then_some(Restriction::Namespaces(names))
+}
+
+/// True for what a namespace can be called (RFC 1123 label).
+fn is_name(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_any = |byte: u8| is_inner(byte) || byte == b'-';
+    let bytes = name.as_bytes();
+    let are_ends_good = |ends: Option<&u8>| ends.is_some_and(|byte| is_inner(*byte));
+    bytes.len() <= 63
+        && bytes.iter().all(|byte| is_any(*byte))
+        && are_ends_good(bytes.first())
+        && are_ends_good(bytes.last())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(annotations: &Value) -> (Option<Restriction>, Option<String>) {
+        let mut told = None;
+        let object = json!({"metadata": {"annotations": annotations}});
+        let read = restriction(&object, |reason| told = Some(reason));
+        (read, told)
+    }
+
+    #[test]
+    fn a_restriction_is_selectors_or_names_of_namespaces() {
+        let of = |value: &str| read(&json!({RESTRICT: value}));
+        assert_eq!(of("selectors"), (Some(Restriction::Selectors), None));
+        let names = ["a", "b-1"].map(str::to_owned).into();
+        let both = Some(Restriction::Namespaces(names));
+        assert_eq!(of("namespaces=a, b-1"), (both, None));
+        for none in [json!(null), json!({}), json!({"other": 7})] {
+            assert_eq!(read(&none), (None, None), "{none}");
+        }
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_admits_nobody_and_is_told() {
+        let texts = [
+            "",
+            "Selectors",
+            "selector",
+            "namespaces",
+            "namespaces=",
+            "namespaces=a,",
+            "namespaces=a b",
+            "namespaces=*",
+            "namespaces=A",
+            "namespace=a",
+            "namespaces=-a",
+        ];
+        let values = texts.map(|text| json!({RESTRICT: text}));
+        let others = [
+            json!({RESTRICT: 7}),
+            json!({RESTRICT: ["a"]}),
+            json!({RESTRICT: null}),
+            json!("a"),
+        ];
+        for annotations in values.into_iter().chain(others) {
+            let (read, told) = read(&annotations);
+            assert!(
+                matches!(read, Some(Restriction::Nobody(_))),
+                "{annotations}"
+            );
+            assert!(told.unwrap().contains("allowed: selectors, or namespaces="));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Entries of what is read that are not used, while the rest of it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of entry it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusedKind {
+    /// An ENI of the node document.
+    Eni,
+    /// A single address of an ENI.
+    Address,
+    /// A prefix of an ENI, or a block of a pool.
+    Block,
+    /// A pool's document or object, or a field of it.
+    Pool,
+    /// An annotation.
+    Annotation,
+}
+
+impl RefusedKind {
+    /// Each of them.
+    pub const ALL: [Self; 5] = [
+        Self::Eni,
+        Self::Address,
+        Self::Block,
+        Self::Pool,
+        Self::Annotation,
+    ];
+
+    /// Its name, as metrics have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Eni => "eni",
+            Self::Address => "address",
+            Self::Block => "block",
+            Self::Pool => "pool",
+            Self::Annotation => "annotation",
+        }
+    }
+}
+
+/// An entry that is not used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Refused {
+    /// What kind of entry it is.
+    pub kind: RefusedKind,
+    /// The entry (`pool blue`, `eni-0abc`).
+    pub entry: String,
+    /// The field, its value, and what is allowed.
+    pub reason: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.entry, self.reason)
+    }
+}
