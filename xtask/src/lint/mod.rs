@@ -1,5 +1,6 @@
 //! `lint`: every check that needs no test to run.
 
+mod deny;
 mod edges;
 mod pins;
 mod rfc;
@@ -17,10 +18,11 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     ("text rules", text::check),
     ("pinned versions", pins::check),
     ("the table of requirements", rfc::check),
+    ("licences, sources and advisories", deny::check),
     ("dependency edges", || edges::check(&Metadata::read()?)),
     ("format", || {
         process::run(process::cargo("fmt").args(["--all", "--check"]))

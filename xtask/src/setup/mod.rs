@@ -2,6 +2,7 @@
 
 mod components;
 mod debian;
+mod deny;
 mod go;
 mod requirement;
 mod runtimes;
@@ -13,6 +14,7 @@ use datapath_build::Toolchain;
 
 use crate::process;
 pub(crate) use components::{COMPONENTS, Component, components};
+pub(crate) use deny::cargo_deny;
 pub(crate) use runtimes::{RUNTIMES, runtimes};
 
 /// What a command needs.

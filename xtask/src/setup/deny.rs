@@ -1,0 +1,36 @@
+//! cargo-deny, which Debian does not have.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::cache::Cache;
+use crate::console::note;
+use crate::process;
+
+/// Version that `deny.toml` is written for.
+const VERSION: &str = "0.20.2";
+
+/// Finds cargo-deny in the cache, or builds it there.
+pub(crate) fn cargo_deny() -> Result<PathBuf> {
+    let cache = Cache::open("cargo-deny")?;
+    let _lock = cache.lock()?;
+    let program = cache.place(VERSION).join("bin/cargo-deny");
+    if !program.is_file() {
+        note(&format!(
+            "setup: building cargo-deny {VERSION} (under two minutes)"
+        ));
+        cache.fill(VERSION, |work| {
+            let mut install = process::cargo("install");
+            // Outside of the workspace: its settings are not for this build. A debug build checks as
+            // fast, and is there in a third of the time.
+            install
+                .current_dir("/")
+                .args(["cargo-deny", "--version", VERSION, "--locked", "--debug"])
+                .arg("--root")
+                .arg(work.join("result"));
+            process::run(&mut install).context("cannot install cargo-deny")
+        })?;
+    }
+    Ok(program)
+}
