@@ -76,7 +76,7 @@ impl Variables for OwnEnvironment {
 pub struct Target {
     /// Whose attachment it is.
     pub owner: Owner,
-    /// The network namespace; DEL may come without.
+    /// The network namespace.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS` as it came.
     pub args: String,
@@ -97,11 +97,41 @@ pub fn command(variables: &impl Variables) -> Result<Command, Failure> {
         })
 }
 
-/// The container of ADD, DEL and CHECK.
+/// The owner that DEL names; `None` for one that ADD refuses, which has nothing.
+///
+/// # Errors
+/// When a variable is missing. All that are missing are named.
+pub fn deleted(variables: &impl Variables) -> Result<Option<Owner>, Failure> {
+    check_given(Command::Del, variables)?;
+    let id = required(variables, "CNI_CONTAINERID")?;
+    Ok(Owner::new(id, required(variables, "CNI_IFNAME")?).ok())
+}
+
+/// The container of ADD and CHECK.
 ///
 /// # Errors
 /// When a variable that the command needs is missing or wrong. All that are missing are named.
 pub fn target(command: Command, variables: &impl Variables) -> Result<Target, Failure> {
+    check_given(command, variables)?;
+    let owner = Owner::new(
+        required(variables, "CNI_CONTAINERID")?,
+        required(variables, "CNI_IFNAME")?,
+    )?;
+    let netns = optional(variables, "CNI_NETNS")?.map(PathBuf::from);
+    if let Some(path) = &netns
+        && !path.is_absolute()
+    {
+        let path = path.display();
+        return Err(invalid(format!(
+            "CNI_NETNS is \"{path}\": an absolute path is allowed"
+        )));
+    }
+    let args = optional(variables, "CNI_ARGS")?.unwrap_or_default();
+    Ok(Target { owner, netns, args })
+}
+
+/// Checks that every variable is there that a command needs.
+fn check_given(command: Command, variables: &impl Variables) -> Result<(), Failure> {
     let mut names = vec!["CNI_CONTAINERID", "CNI_IFNAME"];
     // DEL may come when the namespace is gone (specification 1.1.0, section 2, "DEL").
     if command != Command::Del {
@@ -120,22 +150,7 @@ pub fn target(command: Command, variables: &impl Variables) -> Result<Target, Fa
         );
         return Err(invalid(message));
     }
-    let owner = Owner::new(
-        required(variables, "CNI_CONTAINERID")?,
-        required(variables, "CNI_IFNAME")?,
-    )?;
-    let netns = optional(variables, "CNI_NETNS")?.map(PathBuf::from);
-    if let Some(path) = &netns
-        && !path.is_absolute()
-        && command != Command::Del
-    {
-        let path = path.display();
-        return Err(invalid(format!(
-            "CNI_NETNS is \"{path}\": an absolute path is allowed"
-        )));
-    }
-    let args = optional(variables, "CNI_ARGS")?.unwrap_or_default();
-    Ok(Target { owner, netns, args })
+    Ok(())
 }
 
 /// The folders where plugins are looked for.
@@ -227,11 +242,34 @@ mod tests {
     fn only_del_may_come_without_a_namespace() {
         let mut variables = full();
         variables.remove("CNI_NETNS");
-        assert_eq!(target(Command::Del, &variables).unwrap().netns, None);
+        assert!(deleted(&variables).unwrap().is_some());
         assert!(target(Command::Add, &variables).is_err());
         assert!(target(Command::Check, &variables).is_err());
         variables.insert("CNI_NETNS", "netns/abc");
         assert!(target(Command::Add, &variables).is_err());
-        assert!(target(Command::Del, &variables).is_ok());
+        assert!(deleted(&variables).unwrap().is_some());
+    }
+
+    #[test]
+    fn del_of_what_add_refuses_is_of_nobody() {
+        let long = "x".repeat(256);
+        for (id, interface) in [
+            ("k8s://abc", "eth0"),
+            ("a:b", "eth0"),
+            (&long, "eth0"),
+            ("-a", "eth0"),
+            ("abc", "a/b"),
+            ("abc", "0123456789abcdef"),
+        ] {
+            let mut variables = full();
+            variables.extend([("CNI_CONTAINERID", id), ("CNI_IFNAME", interface)]);
+            assert_eq!(deleted(&variables), Ok(None), "{id} {interface}");
+            assert!(
+                target(Command::Add, &variables).is_err(),
+                "{id} {interface}"
+            );
+        }
+        let failure = deleted(&BTreeMap::new()).unwrap_err();
+        assert!(failure.message.ends_with("CNI_CONTAINERID, CNI_IFNAME"));
     }
 }

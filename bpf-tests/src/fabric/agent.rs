@@ -87,13 +87,25 @@ impl Agent {
     /// # Errors
     /// When the folder cannot be written to.
     pub fn confine(&mut self, capabilities: &[&str]) -> Result<()> {
-        let path = self.folder.join("confined");
         let names = capabilities.iter().map(|name| format!(",+{name}"));
         let names = format!("-all{}", names.collect::<String>()).to_lowercase();
-        let script = format!(
-            "#!/bin/sh\nexec setpriv --bounding-set={names} --inh-caps=-all --no-new-privs '{}' \"$@\"\n",
-            binary()?.display()
-        );
+        self.wrap(&format!(
+            "exec setpriv --bounding-set={names} --inh-caps=-all --no-new-privs"
+        ))
+    }
+
+    /// Has the agent run in a PID namespace of its own, as in a pod that does not share the host's.
+    ///
+    /// # Errors
+    /// When the folder cannot be written to.
+    pub fn hide_processes(&mut self) -> Result<()> {
+        self.wrap("exec unshare --pid --fork --kill-child --mount-proc")
+    }
+
+    /// Has a shell start the agent by a command.
+    fn wrap(&mut self, command: &str) -> Result<()> {
+        let path = self.folder.join("wrapped");
+        let script = format!("#!/bin/sh\n{command} '{}' \"$@\"\n", binary()?.display());
         fs::write(&path, script)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         self.binary = path;

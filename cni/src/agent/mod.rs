@@ -274,7 +274,7 @@ impl CallError {
             | "eni-not-ready"
             | "timeout" => Code::TryAgainLater,
             "unknown-endpoint" | "unknown-lease" => Code::UnknownContainer,
-            "pool-unknown" => Code::InvalidConfig,
+            "pool-unknown" | "second-interface" => Code::InvalidConfig,
             "invalid-field" => match refusal.field.as_deref() {
                 Some("netns" | "owner" | "owner.container-id" | "owner.interface") => {
                     Code::InvalidEnvironment

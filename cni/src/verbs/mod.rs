@@ -136,8 +136,13 @@ impl<V: Variables> Call<'_, V> {
 
     /// DEL: whatever is missing, what is there goes. Where no agent answers, it is queued.
     fn delete(&self, role: Role) -> Result<(), Failure> {
-        let target = environment::target(Command::Del, self.variables)?;
-        let owner = &target.owner;
+        let Some(owner) = environment::deleted(self.variables)? else {
+            log::warn(
+                "DEL: ADD takes no such container or interface, so there is nothing to delete",
+            );
+            return Ok(());
+        };
+        let owner = &owner;
         self.queue.settle(&self.agent, None)?;
         let is_delegated = matches!(self.config.ipam, Ipam::Delegated(_));
         let turn = is_delegated.then(|| self.take_turn(owner)).transpose();

@@ -75,3 +75,18 @@ fn calls_are_noted_where_a_log_is_wanted() {
     Call::new(&world, "ADD", &config).run().success();
     assert_eq!(agent.calls().len(), 2);
 }
+
+/// Otherwise a runtime that has such an id could never clean up.
+#[test]
+fn a_delete_of_what_an_add_refuses_has_nothing_to_do() {
+    let world = World::new();
+    let config = world.config("1.1.0");
+    let agent = Agent::willing(&world);
+    let long = "x".repeat(256);
+    for id in ["k8s://abc", "a:b", &long] {
+        let call = |command| Call::new(&world, command, &config).with("CNI_CONTAINERID", id);
+        assert_eq!(call("ADD").run().failure().0, 4, "{id}");
+        call("DEL").run().success();
+    }
+    assert_eq!(agent.calls().len(), 0);
+}

@@ -207,6 +207,7 @@ impl<K: Host> Actor<K> {
                 ),
             ));
         }
+        self.check_first(&request.owner)?;
         let request = self.with_addresses(request)?;
         let ask = request.ask.clone();
         let facts = self.reconciler.kernel().facts().ok_or_else(|| {
@@ -233,6 +234,24 @@ impl<K: Host> Actor<K> {
                 self.record_with_leases(endpoint, &ask)
             }
         }
+    }
+
+    /// Checks that the container has no endpoint by another interface: both would want the pod's
+    /// default route.
+    fn check_first(&self, owner: &Owner) -> Result<(), ApiError> {
+        let mut others = self.intent.endpoints.values().map(|one| &one.owner);
+        let is_other = |other: &&Owner| {
+            other.container_id == owner.container_id && other.interface != owner.interface
+        };
+        let Some(other) = others.find(is_other) else {
+            return Ok(());
+        };
+        let message = format!(
+            "{} has {} already; allowed: one interface of this plugin a pod. Attach others by another \
+             plugin",
+            other.container_id, other.interface
+        );
+        Err(ApiError::new(ErrorCode::SecondInterface, message).at("owner.interface"))
     }
 
     /// Puts a new endpoint on disk and into the intent.

@@ -28,6 +28,8 @@ pub enum ErrorCode {
     Timeout,
     /// The owner has an endpoint with other addresses or another namespace.
     OwnerConflict,
+    /// The container has an endpoint by another interface.
+    SecondInterface,
     /// Another endpoint has the address.
     AddressInUse,
     /// The address is on a device of the host.
@@ -82,6 +84,7 @@ impl ErrorCode {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Timeout => StatusCode::REQUEST_TIMEOUT,
             Self::OwnerConflict
+            | Self::SecondInterface
             | Self::AddressInUse
             | Self::AddressOfHost
             | Self::AddressCoolingDown
@@ -122,6 +125,7 @@ impl ErrorCode {
             | Self::UnknownVersion
             | Self::MethodNotAllowed
             | Self::OwnerConflict
+            | Self::SecondInterface
             | Self::AddressOfHost
             | Self::BodyTooLarge
             | Self::AddressNotOwned
@@ -211,6 +215,7 @@ impl IntoResponse for ApiError {
             | ErrorCode::MethodNotAllowed
             | ErrorCode::Timeout
             | ErrorCode::OwnerConflict
+            | ErrorCode::SecondInterface
             | ErrorCode::AddressInUse
             | ErrorCode::AddressOfHost
             | ErrorCode::BodyTooLarge

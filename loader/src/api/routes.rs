@@ -1,5 +1,6 @@
 //! The paths of the interface.
 
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use axum::Router;
@@ -25,13 +26,16 @@ use crate::types::Owner;
 pub(super) struct Context {
     pub(super) handle: Handle,
     pub(super) body_time: Duration,
+    /// Whether the caller's process is one of the agent's PID namespace.
+    sees_caller: bool,
 }
 
 /// An owner, as it stands in a path.
 pub(super) type InPath = Result<Path<(String, String)>, PathRejection>;
 
-/// The interface's paths; a request body has `body_time` to arrive.
-pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
+/// The interface's paths; a request body has `body_time` to arrive. `sees_caller` says whether a number
+/// of a process means the same to the agent as to the caller.
+pub(super) fn router(handle: Handle, body_time: Duration, sees_caller: bool) -> Router {
     let v1 = |path: &str| format!("/{VERSION}/{path}");
     Router::new()
         .route(
@@ -73,7 +77,11 @@ pub(super) fn router(handle: Handle, body_time: Duration) -> Router {
         )
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Context { handle, body_time })
+        .with_state(Context {
+            handle,
+            body_time,
+            sees_caller,
+        })
 }
 
 pub(super) async fn read<T: Serialize>(
@@ -87,11 +95,37 @@ pub(super) async fn read<T: Serialize>(
 async fn add_endpoint(State(context): State<Context>, body: Body) -> Result<Response, ApiError> {
     let request: AddEndpoint = body::read(body, context.body_time).await?;
     let request = EndpointRequest::try_from(request)?;
+    if !context.sees_caller {
+        check_is_no_process(&request.netns)?;
+    }
     let attachment = context
         .handle
         .ask(|reply| Command::AddEndpoint(request, reply))
         .await?;
     Ok(body::answer(StatusCode::OK, &attachment))
+}
+
+/// Refuses a namespace that is named by a process which the agent does not see: what it finds there, if
+/// anything, is another process's.
+fn check_is_no_process(netns: &FilePath) -> Result<(), ApiError> {
+    let mut path = netns.to_owned();
+    // As many links as the kernel follows (path_resolution(7)).
+    for _ in 0..40 {
+        if path.starts_with("/proc") {
+            let message = format!(
+                "{} names a process, and the agent runs in a pod without the host's PIDs; allowed: a \
+                 file that the runtime makes (/run/netns/...), as containerd and CRI-O do, or `hostPID: \
+                 true` in the agent's DaemonSet",
+                netns.display()
+            );
+            return Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"));
+        }
+        match path.read_link() {
+            Ok(target) => path = path.parent().unwrap_or(FilePath::new("/")).join(target),
+            Err(_no_link) => break,
+        }
+    }
+    Ok(())
 }
 
 async fn delete_endpoint(

@@ -89,14 +89,17 @@ impl Server {
             head: self.limits.request,
             whole: self.limits.connection,
         };
-        let all = routes::router(handle, self.limits.request);
+        let [all, blind] =
+            [true, false].map(|sees| routes::router(handle.clone(), self.limits.request, sees));
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let peer = stream.peer_cred();
+                    // A process outside of the agent's PID namespace has the number 0.
                     let pid = peer.as_ref().ok().and_then(UCred::pid);
+                    let all = if pid == Some(0) { &blind } else { &all };
                     let slot = self.connections.admit(pid).await;
-                    if let Some(router) = router_for(peer, &all) {
+                    if let Some(router) = router_for(peer, all) {
                         tokio::spawn(connections::serve(slot, stream, router, times));
                     }
                 }

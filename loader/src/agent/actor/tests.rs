@@ -300,6 +300,34 @@ async fn an_add_that_fails_leaves_nothing() {
     assert!(actor.endpoints().is_empty());
 }
 
+#[tokio::test]
+async fn a_second_interface_of_a_container_is_refused_before_anything_is_made() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let first = endpoint("x", &["10.0.1.66"]);
+    make(&mut actor, first.clone()).await.unwrap();
+    let before = (devices(&actor), machine.records(), writes(&actor));
+    let mut second = endpoint("x", &["10.0.1.67"]);
+    second.owner.interface = "net1".into();
+    let error = add(&mut actor, request(&second)).await.unwrap_err();
+    assert_eq!(
+        (error.code, error.retry),
+        (ErrorCode::SecondInterface, false)
+    );
+    let start = "x has eth0 already; allowed: one interface of this plugin a pod";
+    assert!(error.message.starts_with(start), "{error}");
+    // The runtime deletes both, in any order.
+    actor
+        .delete(&[second.owner.clone()])
+        .await
+        .remove(0)
+        .unwrap();
+    let after = (devices(&actor), machine.records(), writes(&actor));
+    assert_eq!(after, before);
+    actor.delete(&[first.owner]).await.remove(0).unwrap();
+    make(&mut actor, second).await.unwrap();
+}
+
 /// What the kernel has now decides, not what the last pass saw.
 #[tokio::test]
 async fn an_address_that_the_host_has_just_got_is_refused() {
