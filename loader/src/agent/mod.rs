@@ -20,6 +20,7 @@ mod masquerade;
 mod memory;
 mod nat;
 mod netns;
+mod other_cni;
 mod pacer;
 mod pending;
 mod policy;

@@ -16,6 +16,7 @@ use super::checked::check;
 use super::kernel::HostKernel;
 use super::lock::{Lock, PinsLock};
 use super::memory;
+use super::other_cni;
 use super::pending::Pending;
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
@@ -47,7 +48,11 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     faults::check()?;
     memory::frugal();
-    let checked = check(config).await?;
+    let mut settings = config.settings();
+    let mut netlink = Netlink::open(settings.protocol)?;
+    let mut checked = check(config).await?;
+    let others = other_cni::check(&mut netlink, config.node.other_cni).await?;
+    checked.warnings.extend(others);
     checked.log();
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state)?;
@@ -58,8 +63,6 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
     let pending = Pending::new(&config.cni.pending_deletes.path());
-    let mut settings = config.settings();
-    let netlink = Netlink::open(settings.protocol)?;
     let mut told = config.datapath_settings();
     let mut service_nat = ServiceNat::new(
         config.services.nat,

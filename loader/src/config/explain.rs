@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 75] = [
+pub(super) const HELP: [(&str, &str); 76] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -42,6 +42,10 @@ pub(super) const HELP: [(&str, &str); 75] = [
     (
         "node.primary-device",
         "Device of the primary ENI where the document lists none with number 0 and no device has the node's InternalIP; null: none.",
+    ),
+    (
+        "node.other-cni",
+        "Where the Amazon VPC CNI, Cilium or Calico is at work on the node: refuse (the agent does not start, unless pods of its own run there), or ignore (it starts, and warns).",
     ),
     (
         "endpoint.mtu",

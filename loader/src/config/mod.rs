@@ -29,7 +29,7 @@ pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
     DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,
-    NodeSection, PathMode,
+    NodeSection, OtherCni, PathMode,
 };
 pub use self::services::{ServiceCidr, ServiceCidrs, ServiceNat, ServicesSection};
 pub use self::values::{

@@ -17,6 +17,19 @@ pub struct NodeSection {
     pub document: AbsolutePath,
     /// Device of the primary ENI where nothing else tells.
     pub primary_device: Option<DeviceName>,
+    /// What becomes of the start where another CNI is at work on the node.
+    pub other_cni: OtherCni,
+}
+
+/// What becomes of the agent's start where another CNI is at work on the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OtherCni {
+    /// The agent does not start on a node where it has no pods yet.
+    #[default]
+    Refuse,
+    /// The agent starts, and warns.
+    Ignore,
 }
 
 impl Default for NodeSection {
@@ -24,6 +37,7 @@ impl Default for NodeSection {
         Self {
             document: AbsolutePath::known("/etc/towpath/node.yaml"),
             primary_device: None,
+            other_cni: OtherCni::default(),
         }
     }
 }

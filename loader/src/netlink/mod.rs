@@ -32,7 +32,7 @@ pub use self::sysctl::{
 };
 use crate::gateways::Gateway;
 use crate::intent::{Endpoint, Family};
-use crate::kernel::{Address, Observed, StepKind};
+use crate::kernel::{Address, Link, Observed, StepKind};
 
 /// The owner of the agent's netlink socket: one request at a time.
 pub struct Netlink {
@@ -105,6 +105,16 @@ impl Netlink {
     pub async fn addresses(&mut self) -> anyhow::Result<BTreeSet<Address>> {
         let addresses = observe::addresses(&mut self.socket).await;
         addresses.context("read the addresses")
+    }
+
+    /// Every device.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn links(&mut self) -> anyhow::Result<Vec<Link>> {
+        let links = observe::links(&mut self.socket).await;
+        let (links, _sysctls) = links.context("read the links")?;
+        Ok(links.into_values().collect())
     }
 
     /// Carries out one step. What is already so, or already gone, is success.

@@ -21,7 +21,7 @@ type Links = (BTreeMap<u32, Link>, BTreeMap<Sysctl, String>);
 ///
 /// The sysctls are part of the kernel's message about a device, so they belong to its index
 /// whatever it is renamed to, and a thousand devices cost no file reads.
-pub(super) async fn list(socket: &mut Socket) -> Result<Links, RequestError> {
+pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Links, RequestError> {
     let mut request = LinkMessage::default();
     request.attributes.push(without_statistics());
     let mut links = BTreeMap::new();
