@@ -99,7 +99,7 @@ impl Agent {
     /// # Errors
     /// When the folder cannot be written to.
     pub fn hide_processes(&mut self) -> Result<()> {
-        self.wrap("exec unshare --pid --fork --kill-child --mount-proc")
+        self.wrap("exec unshare --pid --fork --kill-child --mount-proc --propagation=slave")
     }
 
     /// Has a shell start the agent by a command.

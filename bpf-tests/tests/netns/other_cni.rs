@@ -24,7 +24,7 @@ fn an_agent_does_not_start_into_another_cni_unless_told() {
     node("link add eni8478779f379 type veth peer name eth9");
     let said = refused(&fabric);
     for words in [
-        "another CNI is at work on this node: Amazon VPC CNI (aws-node): 1 devices of pods, such as \
+        "another CNI is at work on this node: Amazon VPC CNI (aws-node): pods have devices such as \
          eni8478779f379",
         "Remove its DaemonSet and drain the node first (docs/kubernetes.md",
         "node.other-cni: ignore",

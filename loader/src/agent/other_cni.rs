@@ -77,9 +77,8 @@ fn at_work(seen: &Seen<'_>) -> Vec<String> {
                 && link.group != numbers::DEVICE_GROUP
                 && rest.is_some_and(|rest| seen.has_rules || is_hash(rest))
         });
-        let names: Vec<_> = theirs.map(|link| link.name.as_str()).collect();
-        let first = names.first()?;
-        Some(format!("{} devices of pods, such as {first}", names.len()))
+        let names = theirs.map(|link| link.name.as_str());
+        Some(format!("pods have devices such as {}", names.min()?))
     };
     let ports = listening(seen.tcp);
     let ipamd = IPAMD
