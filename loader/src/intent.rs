@@ -341,15 +341,20 @@ impl Intent {
             && !documents.is_some_and(|documents| documents.is_bound(pool))
     }
 
-    /// The pool that an endpoint's address is of: the one that it was given from. Of the default
-    /// pool's addresses, what the document says counts more: it can call a part of an ENI's blocks
-    /// another pool's, whose policy then holds.
+    /// The pool that gave an endpoint's address; none where it came with its request.
     #[must_use]
-    pub fn pool_of<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> &'a str {
+    pub fn given_by<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> Option<&'a str> {
         let mut leases = endpoint.about.leases.iter();
-        let lease = leases.find(|lease| lease.address == address);
-        let given = lease.and_then(|lease| lease.pool.as_deref());
-        given
+        let lease = leases.find(|lease| lease.address == address)?;
+        lease.pool.as_deref()
+    }
+
+    /// The pool by whose masquerade policy an endpoint's address leaves: the one that gave it. Of the
+    /// default pool's addresses, what the document says counts more: it can call a part of an ENI's
+    /// blocks another pool's, whose policy then holds.
+    #[must_use]
+    pub fn policy_of<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> &'a str {
+        self.given_by(endpoint, address)
             .filter(|pool| *pool != DEFAULT_POOL)
             .unwrap_or_else(|| self.node.pool_of(address))
     }

@@ -1,6 +1,7 @@
 //! What the socket asks about addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use super::actor::Actor;
 use super::allocation::{Addresses, refusal};
@@ -9,6 +10,9 @@ use crate::allocation::{conflicts, eni_ref};
 use crate::api::types::{self, AllocationStatus, Leased, LeasedAddress, PoolStatus};
 use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
 use crate::types::{EndpointId, Owner};
+
+/// Most addresses that one problem names.
+const NAMED: usize = 5;
 
 impl<K: Host> Actor<K> {
     /// Answers a command about addresses.
@@ -118,8 +122,39 @@ impl<K: Host> Actor<K> {
         let mut status = self.addresses.status(&by_owner, &self.nat, bad);
         if status.enabled {
             status.problems.extend(conflicts(&self.intent.node));
+            status.problems.extend(self.other_policies());
         }
         status
+    }
+
+    /// Addresses that leave by another policy than that of the pool which gave them.
+    fn other_policies(&self) -> impl Iterator<Item = String> {
+        let mut differing: BTreeMap<(&str, &str), BTreeSet<IpAddr>> = BTreeMap::new();
+        for endpoint in self.intent.endpoints.values() {
+            for address in &endpoint.addresses {
+                let policy = self.intent.policy_of(endpoint, *address);
+                if let Some(pool) = self.intent.given_by(endpoint, *address)
+                    && pool != policy
+                {
+                    differing
+                        .entry((pool, policy))
+                        .or_default()
+                        .insert(*address);
+                }
+            }
+        }
+        differing.into_iter().map(|((pool, policy), addresses)| {
+            let shown = addresses.iter().take(NAMED).map(ToString::to_string);
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            let more = match addresses.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!(
+                "{shown}{more} of pool {pool}: the masquerade policy is that of pool {policy}, because \
+                 spec.ipam.pools.allocated has the block there"
+            )
+        })
     }
 
     /// The pools with their blocks.

@@ -204,10 +204,11 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
         }
         let family = Family::of(*address);
         let may_skip = !is_plain || intent.settings.plain_is_native;
-        let pool = intent.pool_of(endpoint, *address);
-        let policy = intent.policy.pool(pool, &intent.settings.masquerade);
+        let named = intent.policy_of(endpoint, *address);
+        let policy = intent.policy.pool(named, &intent.settings.masquerade);
         Ok(Allocation {
-            pool: Some(pool.to_owned()),
+            pool: intent.given_by(endpoint, *address).map(str::to_owned),
+            policy: Some(named.to_owned()),
             skip_masquerade: policy.map(|policy| policy.skip_masquerade && may_skip),
             address: *address,
             eni: eni.map(|eni| EniRef {

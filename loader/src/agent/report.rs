@@ -27,7 +27,8 @@ impl<K: Host> Actor<K> {
             let addresses = endpoint.addresses.iter().map(|address| AddressStatus {
                 address: *address,
                 eni: view.and_then(|view| *view.addresses.get(address)?),
-                pool: Some(self.intent.pool_of(endpoint, *address).to_owned()),
+                pool: self.intent.given_by(endpoint, *address).map(str::to_owned),
+                policy: Some(self.intent.policy_of(endpoint, *address).to_owned()),
             });
             EndpointStatus {
                 owner: endpoint.owner.clone(),

@@ -127,7 +127,7 @@ fn pool(builder: &Builder<'_>, endpoint: &Endpoint, address: IpAddr) -> PoolPoli
     if intent.plain_pool_of(address).is_some() && !intent.settings.plain_is_native {
         return PoolPolicy::Always;
     }
-    let pool = intent.pool_of(endpoint, address);
+    let pool = intent.policy_of(endpoint, address);
     match intent.policy.pool(pool, &intent.settings.masquerade) {
         Some(policy) if policy.skip_masquerade => PoolPolicy::Skip,
         Some(_) => PoolPolicy::Masquerade,

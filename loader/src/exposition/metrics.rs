@@ -97,7 +97,7 @@ fn pools(pools: &[PoolStatus]) -> Vec<Metric> {
             ("unclaimed", pool.unclaimed),
             ("cooling", pool.cooling),
             ("free", pool.free),
-            ("waiting", pool.waiting),
+            ("unavailable", pool.unavailable),
             ("excluded", pool.excluded),
         ];
         states.map(|(state, addresses)| {
@@ -112,6 +112,15 @@ fn pools(pools: &[PoolStatus]) -> Vec<Metric> {
             kind: Kind::Gauge,
             help: "Addresses that the node has, by pool, family and state.",
             values: by_state.collect(),
+        },
+        Metric {
+            name: "towpath_pool_waiting_pods",
+            kind: Kind::Gauge,
+            help: "Pods that wait for an address, by pool and family.",
+            values: pools
+                .iter()
+                .map(|pool| (labels(pool), pool.waiting))
+                .collect(),
         },
         Metric {
             name: "towpath_pool_wanted_addresses",

@@ -261,6 +261,7 @@ pub(crate) fn attachment(request: &EndpointRequest) -> Attachment {
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         pod_gateway: "169.254.1.1".parse().unwrap(),
         pool: Some("default".into()),
+        policy: None,
         skip_masquerade: Some(false),
     };
     Attachment {

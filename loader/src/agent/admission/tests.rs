@@ -229,7 +229,8 @@ fn addresses_of_plain_pools_are_given_where_they_can_be_masqueraded() {
     let answer = attachment(&case.intent, &endpoint).unwrap();
     let allocation = &answer.addresses[0];
     assert_eq!((&allocation.eni, allocation.gateway), (&None, None));
-    assert_eq!(allocation.pool.as_deref(), Some("mars"));
+    assert_eq!(allocation.pool, None, "it came with its request");
+    assert_eq!(allocation.policy.as_deref(), Some("mars"));
     case.refuses("fd99::3", ErrorCode::AddressNotOwned, "is not masqueraded");
     case.intent.settings.plain_is_native = true;
     assert!(case.decide("x", &["fd99::3"]).is_ok());

@@ -45,6 +45,7 @@ use self::waiting::{KERNEL, PublicAddress};
 use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
+use crate::api::types::AllocationMode;
 use crate::config::{Config, IpamSection};
 use crate::intent::{About, Endpoint, Intent, PodRef};
 use crate::masquerade;
@@ -61,6 +62,7 @@ pub(super) type Given = Allocation<Option<EniAddress>>;
 /// Who has which address.
 pub(super) struct Addresses {
     section: IpamSection,
+    mode: AllocationMode,
     ledger: Ledger,
     manager: Manager<Pods>,
     /// What is known of owners that have no endpoint.
@@ -138,6 +140,7 @@ impl Addresses {
         }
         Ok(Self {
             section: config.ipam.clone(),
+            mode: show::mode(config),
             ledger,
             manager,
             owners: restored.owners,

@@ -9,8 +9,10 @@ use kubernetes::unanswered::Wanting;
 use super::Addresses;
 use crate::api::types;
 use crate::api::types::{
-    AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus, UnansweredStatus,
+    AllocationMode, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
+    UnansweredStatus,
 };
+use crate::config::{Config, IpamMode};
 use crate::intent::Endpoint;
 use crate::nat;
 
@@ -78,6 +80,7 @@ impl Addresses {
             cooling: 0,
             free: 0,
             waiting: 0,
+            unavailable: 0,
             excluded: 0,
             requested: 0,
             blocks: Vec::new(),
@@ -93,7 +96,7 @@ impl Addresses {
             of.excluded += counts.excluded;
             match block.life {
                 Life::Usable => of.free += counts.free,
-                Life::Announced | Life::Draining(_) | Life::Gone => of.waiting += counts.free,
+                Life::Announced | Life::Draining(_) | Life::Gone => of.unavailable += counts.free,
             }
             of.blocks.push(block);
         }
@@ -103,6 +106,11 @@ impl Addresses {
                 let of = pools.entry(key.clone());
                 of.or_insert_with(|| row(key.0, key.1)).requested = requested;
             }
+        }
+        for ((pool, family), waiting) in allocator.waiters() {
+            let key = (Some(pool), family);
+            let of = pools.entry(key.clone());
+            of.or_insert_with(|| row(key.0, key.1)).waiting = waiting;
         }
         pools.into_values().collect()
     }
@@ -132,6 +140,7 @@ impl Addresses {
         });
         AllocationStatus {
             enabled,
+            mode: self.mode,
             waiting,
             pools,
             unanswered: self.unanswered(),
@@ -167,6 +176,18 @@ impl Addresses {
             .chain(conflicts)
             .chain(self.ledger.faults())
             .chain(unsaved)
+    }
+}
+
+/// Where the configuration has the node's addresses come from.
+pub(super) fn mode(config: &Config) -> AllocationMode {
+    if !config.ipam.enabled {
+        return AllocationMode::Disabled;
+    }
+    match config.kubernetes.ipam.mode {
+        _ if !config.kubernetes.enabled => AllocationMode::File,
+        IpamMode::MultiPool => AllocationMode::MultiPool,
+        IpamMode::Crd => AllocationMode::Crd,
     }
 }
 

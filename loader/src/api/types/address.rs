@@ -161,8 +161,11 @@ pub struct PoolStatus {
     pub cooling: u64,
     /// Addresses that can be given now.
     pub free: u64,
-    /// Addresses that could be given if their ENI were ready, or nothing drained them.
+    /// Pods that wait for an address, and owners of whom no pod is known.
     pub waiting: u64,
+    /// Addresses that nobody has, of blocks that give nothing: their ENI is not ready, or they drain.
+    #[serde(default)]
+    pub unavailable: u64,
     /// Addresses that are never given.
     pub excluded: u64,
     /// How many addresses the node wants in all.
@@ -171,12 +174,41 @@ pub struct PoolStatus {
     pub blocks: Vec<BlockView>,
 }
 
+/// Where the node's addresses come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AllocationMode {
+    /// Each comes with its request (`ipam.enabled: false`).
+    #[default]
+    Disabled,
+    /// From a node document on disk.
+    File,
+    /// From blocks of pools in a `CiliumNode` (`kubernetes.ipam.mode: multi-pool`).
+    MultiPool,
+    /// One by one from a `CiliumNode` (`kubernetes.ipam.mode: crd`).
+    Crd,
+}
+
+impl fmt::Display for AllocationMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disabled => "disabled",
+            Self::File => "file",
+            Self::MultiPool => "multi-pool",
+            Self::Crd => "crd",
+        })
+    }
+}
+
 /// How allocation is: part of `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AllocationStatus {
     /// Whether the agent allocates addresses (`ipam.enabled`).
     pub enabled: bool,
+    /// Where the node's addresses come from.
+    #[serde(default)]
+    pub mode: AllocationMode,
     /// What the first address waits for.
     pub waiting: Vec<String>,
     /// The pools, without their blocks.

@@ -102,9 +102,12 @@ pub struct Allocation {
     pub vpc_cidrs: Vec<IpNet>,
     /// The link-local gateway that the pod's default route has.
     pub pod_gateway: IpAddr,
-    /// The pool that the address is of.
+    /// The pool that gave it; absent where it came with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The pool by whose masquerade policy it leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// Whether packets from it keep their source out of the VPC; absent while that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_masquerade: Option<bool>,
@@ -139,9 +142,12 @@ pub struct AddressStatus {
     /// Number of the ENI that owns it; absent when none does any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eni: Option<EniNumber>,
-    /// The pool that it is of.
+    /// The pool that gave it; absent where it came with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The pool by whose masquerade policy it leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// How an endpoint is by a fresh look at the kernel: the answer to

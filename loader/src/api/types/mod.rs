@@ -12,8 +12,8 @@ mod nat;
 mod status;
 
 pub use address::{
-    Addresses, AllocationStatus, AskAddresses, CoolingStatus, LeaseState, LeaseStatus, Leased,
-    LeasedAddress, PoolStatus, UnansweredStatus,
+    Addresses, AllocationMode, AllocationStatus, AskAddresses, CoolingStatus, LeaseState,
+    LeaseStatus, Leased, LeasedAddress, PoolStatus, UnansweredStatus,
 };
 pub use cluster::{ClusterStatus, UnenforcedPolicy};
 pub use endpoint::{

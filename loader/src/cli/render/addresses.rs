@@ -13,6 +13,7 @@ pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
         "IN USE",
         "COOLING",
         "FREE",
+        "UNAVAILABLE",
         "WAITING",
         "REQUESTED",
         "BLOCKS",
@@ -35,6 +36,7 @@ pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
                 pool.in_use.to_string(),
                 pool.cooling.to_string(),
                 pool.free.to_string(),
+                pool.unavailable.to_string(),
                 pool.waiting.to_string(),
                 pool.requested.to_string(),
                 blocks.collect::<Vec<_>>().join(","),
@@ -85,6 +87,7 @@ pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
 pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
     let AllocationStatus {
         enabled,
+        mode,
         waiting,
         pools,
         // Among the reasons of the agent's health.
@@ -93,10 +96,10 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
         problems,
     } = status;
     if !enabled {
-        let text = "Addresses: given with each request (ipam.enabled: false)";
-        return vec![(Tone::Plain, text.to_owned())];
+        let text = format!("IPAM mode: {mode}: addresses are given with each request");
+        return vec![(Tone::Plain, text)];
     }
-    let mut lines = Vec::new();
+    let mut lines = vec![(Tone::Plain, format!("IPAM mode: {mode}"))];
     if !waiting.is_empty() {
         let text = format!(
             "Addresses: none is given yet: waiting for {}",
@@ -111,12 +114,13 @@ pub(super) fn lines(status: &AllocationStatus) -> Vec<(Tone, String)> {
             Tone::Plain
         };
         let text = format!(
-            "Pool {}, {}: {} in use, {} cooling down, {} free, {} waiting",
+            "Pool {}, {}: {} in use, {} cooling down, {} free, {} unavailable, {} pods waiting",
             pool_name(pool.pool.as_deref()),
             pool.family,
             pool.in_use,
             pool.cooling,
             pool.free,
+            pool.unavailable,
             pool.waiting
         );
         lines.push((tone, text));
@@ -166,6 +170,8 @@ fn until(cooling: &CoolingStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::types::AllocationMode;
+    use crate::intent::Family;
     use crate::types::Owner;
 
     #[test]
@@ -185,21 +191,44 @@ mod tests {
         };
         let status = AllocationStatus {
             enabled: true,
+            mode: AllocationMode::MultiPool,
             waiting: vec!["the pools".into()],
             orphans: vec![orphan.clone()],
             unanswered: Vec::new(),
             problems: vec!["two pools".into()],
-            pools: Vec::new(),
+            pools: vec![PoolStatus {
+                pool: Some("mars".into()),
+                family: Family::V6,
+                in_use: 1,
+                unclaimed: 0,
+                cooling: 2,
+                free: 3,
+                waiting: 4,
+                unavailable: 5,
+                excluded: 6,
+                requested: 7,
+                blocks: Vec::new(),
+            }],
         };
         let text: Vec<_> = lines(&status).into_iter().map(|(_, text)| text).collect();
         assert_eq!(
             text,
             [
+                "IPAM mode: multi-pool",
                 "Addresses: none is given yet: waiting for the pools",
+                "Pool mars, IPv6: 1 in use, 2 cooling down, 3 free, 5 unavailable, 4 pods waiting",
                 "  10.0.1.20 of a/eth0: block 10.0.1.16/28 is gone: nobody delivers it",
                 "  two pools",
             ]
         );
+        let table = pools(&status.pools, Paint(false));
+        let columns: Vec<_> = table.split_whitespace().collect();
+        let (names, values) = columns.split_at(9);
+        assert_eq!(
+            names.join(" "),
+            "POOL FAMILY IN USE COOLING FREE UNAVAILABLE WAITING REQUESTED"
+        );
+        assert_eq!(values.join(" "), "BLOCKS mars IPv6 1 2 3 5 4 7 -");
         let cooling = CoolingStatus {
             address: "10.0.1.21".parse().unwrap(),
             pool: Some("blue".into()),

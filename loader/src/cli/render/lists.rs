@@ -1,5 +1,7 @@
 //! Tables: endpoints, ENIs, objects, counters.
 
+use std::collections::BTreeSet;
+
 use crate::agent::CleanUp;
 use crate::api::types::{Attachment, EndpointStatus, EniStatus, Metric};
 use crate::cli::table::{Paint, Table, Tone, one_line};
@@ -60,6 +62,7 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
         "POD",
         "ADDRESSES",
         "POOL",
+        "POLICY",
         "ENI",
         "DEVICE",
         "STATE",
@@ -71,7 +74,12 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
             .iter()
             .map(|address| address.eni.map_or("?".to_owned(), |eni| eni.to_string()));
         let pools = endpoint.addresses.iter().filter_map(|a| a.pool.as_deref());
-        let pools: std::collections::BTreeSet<&str> = pools.collect();
+        let pools: BTreeSet<&str> = pools.collect();
+        let policies = endpoint
+            .addresses
+            .iter()
+            .filter_map(|a| a.policy.as_deref());
+        let policies: BTreeSet<&str> = policies.collect();
         table.row(
             tone(&endpoint.readiness),
             [
@@ -84,6 +92,7 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
                     .unwrap_or_default(),
                 join(endpoint.addresses.iter().map(|a| a.address)),
                 join(pools),
+                join(policies),
                 join(enis),
                 endpoint.host_device.clone(),
                 readiness(&endpoint.readiness).to_owned(),
@@ -244,6 +253,7 @@ mod tests {
             address: text.parse().unwrap(),
             eni,
             pool: Some("default".into()),
+            policy: Some("direct".into()),
         };
         let endpoint = EndpointStatus {
             owner: Owner {
@@ -265,9 +275,9 @@ mod tests {
         };
         assert_eq!(
             endpoints(&[endpoint], Paint(false)),
-            "CONTAINER  INTERFACE  POD  ADDRESSES               POOL     ENI  DEVICE           STATE      \
+            "CONTAINER  INTERFACE  POD  ADDRESSES               POOL     POLICY  ENI  DEVICE           STATE      \
              REASON\n\
-             0a1b       eth0       -    10.0.1.20,2001:db8::20  default  1,?  tow0123456789ab  \
+             0a1b       eth0       -    10.0.1.20,2001:db8::20  default  direct  1,?  tow0123456789ab  \
              not-ready  \
              no ENI owns 2001:db8::20\n"
         );

@@ -102,7 +102,7 @@ fn enis(status: &MasqueradeStatus, paint: Paint) -> String {
 }
 
 fn pools(status: &MasqueradeStatus, paint: Paint) -> String {
-    let mut table = Table::new(["POOL", "MASQUERADE", "WHY", "CIDRS HERE", "FROM"]);
+    let mut table = Table::new(["POLICY", "MASQUERADE", "WHY", "CIDRS HERE", "FROM"]);
     for pool in &status.view.pools {
         let (masquerade, why, source) = match &pool.policy {
             Some(policy) => (

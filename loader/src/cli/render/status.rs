@@ -367,7 +367,7 @@ Node document: ip-10-0-1-10, generation 2, /etc/towpath/node.yaml
 Endpoints: 2 of 3 ready
   a/eth0: no device
   b/eth0: an ingress qdisc
-Addresses: given with each request (ipam.enabled: false)
+IPAM mode: disabled: addresses are given with each request
 Translated flows: none
 Service NAT: its flows are not looked for (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipam::Family;
 
+use super::demand::document;
 use super::*;
 use crate::api::types::{Addresses as Listed, Collect, Leased};
 use crate::api::{AddressCommand, AddressRequest, Ask};
@@ -97,6 +98,34 @@ async fn nothing_is_given_before_the_kernel_was_looked_at() {
     actor.run_pass().await;
     actor.ready().unwrap();
     give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+}
+
+/// The document can call a part of the default pool's blocks another pool's.
+#[tokio::test]
+async fn who_gave_an_address_and_whose_policy_it_has_are_told_apart() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    let first = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    let address = given(&first)[0];
+    let names = |actor: &Actor<ModelHost>| {
+        let endpoint = actor.endpoints().remove(0).addresses.remove(0);
+        (endpoint.pool.unwrap(), endpoint.policy.unwrap())
+    };
+    let alike = ("default".to_owned(), "default".to_owned());
+    assert_eq!(names(&actor), alike);
+    assert!(actor.status().await.allocation.problems.is_empty());
+    document(&mut actor, |node| {
+        node.pools.insert(address.into(), "direct".to_owned());
+    });
+    actor.run_pass().await;
+    assert_eq!(names(&actor), ("default".to_owned(), "direct".to_owned()));
+    let again = add(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    let again = &again.addresses[0];
+    assert_eq!(again.pool.as_deref(), Some("default"));
+    assert_eq!(again.policy.as_deref(), Some("direct"));
+    let problems = actor.status().await.allocation.problems.join("\n");
+    let told = format!("{address} of pool default: the masquerade policy is that of pool direct");
+    assert!(problems.contains(&told), "{problems}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use ipam::{EdgeRules, Family};
 use super::allocation::{ask, give, wanted};
 use super::*;
 use crate::api::Ask;
+use crate::api::types::AllocationMode;
 use crate::intent::{Node, StaticAddress};
 
 /// The node's document, changed.
@@ -77,7 +78,9 @@ async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
 async fn only_what_is_missing_is_waited_for() {
     let mut machine = Machine::new();
     let mut actor = machine.boot();
-    let waiting = actor.status().await.allocation.waiting;
+    let allocation = actor.status().await.allocation;
+    assert_eq!(allocation.mode, AllocationMode::File);
+    let waiting = allocation.waiting;
     assert_eq!(waiting, ["a first look at the kernel", "the node document"]);
     document(&mut actor, |_| {});
     actor.update_addresses();

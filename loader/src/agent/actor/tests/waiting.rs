@@ -305,6 +305,14 @@ async fn what_one_family_has_is_kept_while_the_other_one_is_waited_for() {
     cluster.pod("web", &Family::ALL);
     cluster.run(100).await;
     assert_eq!((cluster.given, cluster.requested(MARS)), (1, (1, 1)));
+    let pools = cluster.actor.list_pools();
+    let of_mars = pools
+        .iter()
+        .filter(|pool| pool.pool.as_deref() == Some(MARS));
+    let shown: Vec<_> = of_mars
+        .map(|pool| (pool.waiting, pool.unavailable))
+        .collect();
+    assert_eq!(shown, [(1, 0), (1, 0)], "one pod, of either family");
     cluster.gives = Family::ALL.into();
     cluster.operate();
     cluster.run(23).await;
