@@ -9,6 +9,7 @@ mod aim;
 mod aim_stack;
 mod batch;
 mod clock;
+mod explained;
 mod frame;
 mod groups;
 mod node;
@@ -18,5 +19,6 @@ mod remembered;
 mod variant;
 
 pub use batch::{Failure, Fuzzer, Outcomes, PACKETS, make_devices};
+pub use explained::{Explained, Seen};
 pub use node::{DEVICES, Device};
 pub use variant::Variant;

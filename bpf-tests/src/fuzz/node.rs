@@ -153,7 +153,7 @@ pub(super) fn others(is_v4: bool) -> Vec<IpAddr> {
 }
 
 /// Prefixes with their classes, as the map takes them and as the model does.
-fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
+pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
     let exempt = Classes {
         exempt: true,
         ..Classes::default()
@@ -325,7 +325,7 @@ fn put_address(programs: &mut Programs, address: IpAddr, entry: Address) -> Resu
 }
 
 /// Writes the ENIs.
-fn put_enis(programs: &mut Programs, world: &World) -> Result<()> {
+pub(super) fn put_enis(programs: &mut Programs, world: &World) -> Result<()> {
     for (number, eni) in &world.enis {
         let of = |addresses: &world::EniAddresses| {
             let translation = addresses.translation.map_or(Addr::UNSPECIFIED, Addr::from);

@@ -102,6 +102,28 @@ impl Variant {
         },
     ];
 
+    /// One with so little room that flows find none.
+    pub const TINY: Self = Self {
+        masquerade_v6: true,
+        metadata: MetadataPolicy::Primary,
+        path: Path::Direct,
+        stack: 8,
+        ports: &[(40960, 41471)],
+        capacity: 8,
+        inbound: 8,
+        inbound_per_endpoint: 3,
+        flows_per_endpoint: 1024,
+        flows_of_host: 1024,
+        mask: MarkLayout::DEFAULT.mask(),
+        is_counted: true,
+    };
+
+    /// One with more room for flows than ports.
+    pub const FEW_PORTS: Self = Self {
+        capacity: 1024,
+        ..Self::TINY
+    };
+
     fn layout(&self) -> Result<MarkLayout> {
         MarkLayout::new(self.mask).ok().context("a mask")
     }

@@ -6,6 +6,7 @@ mod adversary_nat;
 mod cache;
 mod case;
 mod coverage;
+mod explained;
 mod faults;
 mod from_endpoint;
 mod from_network;

@@ -16,7 +16,7 @@ use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use crate::api::types::ServiceNatStatus;
-use crate::bpf::{Datapath, ForeignProgram, MissingFeature};
+use crate::bpf::{Datapath, DatapathSettings, ForeignProgram, MissingFeature};
 use crate::faults::{self, Point};
 use crate::gateways;
 use crate::intent::Endpoint;
@@ -42,6 +42,9 @@ pub(super) trait Host: Kernel {
 
     /// The entries of the datapath's maps, now.
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
+
+    /// What the programs were loaded with.
+    fn datapath_settings(&self) -> DatapathSettings;
 
     /// The datapath's counters.
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
@@ -259,6 +262,10 @@ impl Host for HostKernel {
 
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
         self.datapath.map_entries()
+    }
+
+    fn datapath_settings(&self) -> DatapathSettings {
+        self.datapath.settings().clone()
     }
 
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {

@@ -1,19 +1,15 @@
 //! What the agent says of masquerade.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::api::types::{
-    Explanation, FileStatus, FlowFilter, MasqueradeStatus, NatFlow, SysctlStatus,
-};
+use crate::api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
 use crate::api::{ApiError, ErrorCode, Reply};
 use crate::follow::Followed;
-use crate::masquerade::{
-    Asked, DEFAULT_POOL, Found, Live, PortList, Protocol, Tuple, metadata_name,
-};
+use crate::masquerade::{Asked, DEFAULT_POOL, Live, PortList, Tuple, metadata_name};
 use crate::netlink;
-use crate::types::EniNumber;
 
 impl<K: Host> Actor<K> {
     /// What the decision looks at.
@@ -89,43 +85,37 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    /// Tells what becomes of a packet, by the live maps. With ports the sweeper's thread, which
-    /// reads the flows, answers.
+    /// Tells what becomes of a packet, by the live maps. The sweeper's thread, which reads the
+    /// flows, answers.
     pub(super) fn explain(&self, tuple: Tuple, reply: Reply<Explanation>) {
-        let entries = match self.reconciler.kernel().map_entries() {
+        let kernel = self.reconciler.kernel();
+        let entries = match kernel.map_entries() {
             Ok(entries) => entries,
             Err(error) => {
                 reply.send(Err(internal(&error))).ok();
                 return;
             }
         };
-        let settings = self.intent.settings.masquerade.clone();
-        let answer = move |flow| {
+        let (settings, lookups) = (kernel.datapath_settings(), self.nat.lookups());
+        let source = tuple.source.address;
+        let mut endpoints = self.intent.endpoints.values();
+        let is_endpoints = endpoints.any(|endpoint| endpoint.addresses.contains(&source));
+        self.nat.look(Box::new(move |tables| {
             let live = Live {
                 entries: &entries,
                 settings: &settings,
+                lookups,
+                tables,
             };
-            explain(&live, &tuple, flow)
-        };
-        if tuple.ports().is_none() {
-            reply.send(answer(Found::NotAsked)).ok();
-            return;
-        }
-        let filter = FlowFilter {
-            pod: Some(tuple.source.address),
-            remote: Some(tuple.destination.address),
-            protocol: Some(tuple.number().to_string()),
-            all: false,
-        };
-        self.nat.list(
-            filter,
-            Box::new(move |flows| {
-                let flows = flows.map_err(|error| internal(&error));
-                reply
-                    .send(flows.and_then(|flows| answer(find(&flows.flows, &tuple))))
-                    .ok();
-            }),
-        );
+            let answer = match live.explain(&Asked::from(&tuple)) {
+                Ok(Some(explanation)) => Ok(explanation),
+                Ok(None) if is_endpoints => Ok(Explanation::unknown_source()),
+                Ok(None) => Err(not_a_pods(source)),
+                Err(error) => Err(internal(&error)),
+            };
+            // A caller that went away needs no answer.
+            reply.send(answer).ok();
+        }));
     }
 }
 
@@ -133,39 +123,12 @@ fn internal(error: &anyhow::Error) -> ApiError {
     ApiError::new(ErrorCode::Internal, format!("{error:#}"))
 }
 
-fn explain(live: &Live<'_>, tuple: &Tuple, flow: Found) -> Result<Explanation, ApiError> {
-    let asked = Asked {
-        source: tuple.source.address,
-        destination: tuple.destination.address,
-        has_ports: !matches!(tuple.protocol, Protocol::Other(_)),
-        flow,
-    };
-    live.explain(&asked).ok_or_else(|| {
-        let address = tuple.source.address;
-        let message = format!(
-            "{address} is no address of a pod of this node; allowed: one that `towpath endpoints` \
-             lists"
-        );
-        ApiError::new(ErrorCode::InvalidField, message).at("source")
-    })
-}
-
-/// A packet's flow, among those of its addresses and protocol.
-fn find(flows: &[NatFlow], tuple: &Tuple) -> Found {
-    let is_it = |flow: &&NatFlow| tuple.ports() == Some((flow.pod_port, flow.remote_port));
-    match flows.iter().find(is_it) {
-        None => Found::Unknown,
-        Some(flow) => match (flow.eni, flow.translated_port) {
-            (Some(eni), Some(port)) => Found::Translated {
-                eni: EniNumber(eni),
-                port,
-            },
-            (Some(eni), None) => Found::Stack {
-                eni: EniNumber(eni),
-            },
-            (None, _) => Found::Inbound,
-        },
-    }
+fn not_a_pods(address: IpAddr) -> ApiError {
+    let message = format!(
+        "{address} is no address of a pod of this node, and a pod that sends with it is dropped \
+         (spoofed-source); allowed: one that `towpath endpoints` lists"
+    );
+    ApiError::new(ErrorCode::InvalidField, message).at("source")
 }
 
 fn file<T>(path: Option<&Path>, followed: Option<Followed<T>>) -> Option<FileStatus> {
@@ -199,70 +162,6 @@ fn kept(automatic: &PortList, reserved: &PortList) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::FlowKind;
-
-    #[test]
-    fn the_live_flow_is_the_one_with_both_ports() {
-        let peer = |text: &str| text.parse().unwrap();
-        let tuple = |protocol: &str, from: &str, to: &str| {
-            Tuple::new(protocol.parse().unwrap(), peer(from), peer(to)).unwrap()
-        };
-        let flow = |pod_port, remote_port, translated: Option<(u8, u16)>| NatFlow {
-            family: "ipv4".to_owned(),
-            protocol: "tcp".to_owned(),
-            kind: translated.map_or(FlowKind::Inbound, |_| FlowKind::Pod),
-            pod: "10.0.1.20".parse().unwrap(),
-            pod_port,
-            eni: translated.map(|(eni, _)| eni),
-            translated: None,
-            translated_port: translated.map(|(_, port)| port),
-            remote: "1.1.1.1".parse().unwrap(),
-            remote_port,
-            phase: "established".to_owned(),
-            idle_seconds: 0,
-            expires_seconds: 1,
-        };
-        let flows = [
-            flow(40_000, 80, Some((1, 50_000))),
-            flow(40_000, 443, Some((2, 50_001))),
-            flow(443, 40_000, None),
-            NatFlow {
-                kind: FlowKind::Stack,
-                eni: Some(1),
-                ..flow(8080, 40_000, None)
-            },
-            flow(40_000, 0, Some((0, 50_002))),
-        ];
-        let found = |protocol, from, to| find(&flows, &tuple(protocol, from, to));
-        let eni = EniNumber;
-        assert_eq!(
-            found("tcp", "10.0.1.20:40000", "1.1.1.1:443"),
-            Found::Translated {
-                eni: eni(2),
-                port: 50_001
-            }
-        );
-        assert_eq!(
-            found("tcp", "10.0.1.20:443", "1.1.1.1:40000"),
-            Found::Inbound
-        );
-        assert_eq!(
-            found("tcp", "10.0.1.20:8080", "1.1.1.1:40000"),
-            Found::Stack { eni: eni(1) }
-        );
-        assert_eq!(
-            found("tcp", "10.0.1.20:40001", "1.1.1.1:443"),
-            Found::Unknown
-        );
-        // An echo request has its id where the source port is told.
-        assert_eq!(
-            found("icmp", "10.0.1.20:40000", "1.1.1.1"),
-            Found::Translated {
-                eni: eni(0),
-                port: 50_002
-            }
-        );
-    }
 
     #[test]
     fn what_the_host_keeps_is_counted() {

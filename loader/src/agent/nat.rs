@@ -1,7 +1,10 @@
 //! What the sweeper of translated flows is asked and told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Instant;
 
+use datapath_common::abi::HOST;
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::outcome::{DropReason, Outcome};
 
@@ -9,7 +12,8 @@ use super::actor::Actor;
 use super::kernel::Host;
 use crate::api::types::{Metric, NatStats, NatStatus};
 use crate::api::{ApiError, ErrorCode, Reply};
-use crate::intent::Family;
+use crate::intent::{Endpoint, Family};
+use crate::kernel::{MapEntry, MapKey};
 use crate::nat::{self, Answer, NatCounters};
 
 /// Why a packet was not translated that should have been.
@@ -73,9 +77,37 @@ impl<K: Host> Actor<K> {
         }));
     }
 
+    /// Where room for flows is short, or was refused lately.
+    pub(super) fn short_of_room(&self) -> Vec<String> {
+        nat::pressure(&self.nat.report(), Instant::now(), |identity| {
+            if identity == HOST {
+                return "the host".to_owned();
+            }
+            let entries = self.reconciler.kernel().map_entries().unwrap_or_default();
+            let is_its = |address: &IpAddr| {
+                matches!(
+                    entries.get(&MapKey::Address(*address)),
+                    Some(MapEntry::Address(_, entry))
+                        if entry.is_endpoint() && entry.identity() == identity
+                )
+            };
+            let mut endpoints = self.intent.endpoints.values();
+            let found = endpoints.find(|endpoint| endpoint.addresses.iter().any(is_its));
+            found.map_or_else(|| "an endpoint that is gone".to_owned(), named)
+        })
+    }
+
     /// How the sweeper is.
     pub(super) fn nat_status(&self) -> NatStatus {
         nat::status(&self.nat.report())
+    }
+}
+
+/// An endpoint by its pod, where that is known.
+fn named(endpoint: &Endpoint) -> String {
+    match &endpoint.about.pod {
+        Some(pod) => format!("pod {pod}"),
+        None => format!("endpoint {}", endpoint.owner),
     }
 }
 

@@ -299,6 +299,9 @@ impl<K: Host> Actor<K> {
                 format!("somebody keeps changing {}: {}", war.object, war.hint),
             );
         }
+        for short in self.short_of_room() {
+            note(HealthState::Degraded, short);
+        }
         if let Some(error) = self.nat.report().error {
             note(
                 HealthState::Degraded,

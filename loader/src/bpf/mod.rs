@@ -307,6 +307,12 @@ impl Datapath {
         self.nat.take()
     }
 
+    /// What the programs were loaded with.
+    #[must_use]
+    pub fn settings(&self) -> &DatapathSettings {
+        &self.settings
+    }
+
     /// What the kernel offers, as probed at load.
     #[must_use]
     pub fn features(&self) -> &Features {

@@ -8,7 +8,8 @@ use datapath_common::abi::{
     Addr, AddressEntry, EniEntry, Flow, FlowKey, Moved, NatControl, Note, PodTuple, PortBlock,
     PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
-use datapath_common::counter::{NatStat, nat_at_once_slot};
+use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
+use datapath_common::outcome::Outcome;
 use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +21,7 @@ use super::stack::{SharedStack, Stack};
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
 use crate::intent::Family;
-use crate::nat::{Capacities, Lookups, NatCounters, NoteKind, Switch, Tables};
+use crate::nat::{Capacities, Lookups, NatCounters, NoteKind, REFUSALS, Refused, Switch, Tables};
 
 /// One table for each family.
 struct PerFamily<T> {
@@ -49,6 +50,8 @@ pub struct NatTables {
     enis: Table<u32, EniEntry>,
     groups: Groups,
     counters: PerCpuArray<MapData, u64>,
+    /// What each program has done with packets.
+    outcomes: PerCpuArray<MapData, Counter>,
     capacities: Capacities,
     clock: Jiffies,
     jiffies_per_second: u32,
@@ -138,7 +141,15 @@ impl NatTables {
             .take_map(map::NAT_STATS)
             .with_context(|| format!("the eBPF object has no map {}", map::NAT_STATS))?;
         let ebpf = &*ebpf;
+        let outcomes = match ebpf.map(map::COUNTERS) {
+            Some(Map::PerCpuArray(data)) => data.fd().as_fd().try_clone_to_owned(),
+            Some(_other) => bail!("the map {} has another type", map::COUNTERS),
+            None => bail!("the eBPF object has no map {}", map::COUNTERS),
+        };
+        let outcomes =
+            outcomes.with_context(|| format!("cannot hold the map {}", map::COUNTERS))?;
         Ok(Self {
+            outcomes: PerCpuArray::try_from(Map::PerCpuArray(MapData::from_fd(outcomes)?))?,
             flows: PerFamily {
                 v4: table(ebpf, map::FLOWS_V4)?,
                 v6: table(ebpf, map::FLOWS_V6)?,
@@ -238,6 +249,20 @@ impl Tables for NatTables {
         Ok(counters)
     }
 
+    fn refused(&self) -> Result<Refused> {
+        let mut refused = Refused::default();
+        for (reason, count) in REFUSALS.into_iter().zip(&mut refused) {
+            for program in Program::ALL {
+                let slot = program.slot(Outcome::Dropped(reason));
+                let values = self.outcomes.get(&slot, 0);
+                let values = values.with_context(reading(map::COUNTERS))?;
+                let packets = values.iter().map(|counter| counter.packets);
+                *count = packets.fold(*count, u64::wrapping_add);
+            }
+        }
+        Ok(refused)
+    }
+
     fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
         let flows = self.flows.of(family).each(show);
         flows.with_context(reading(flows_name(family)))
@@ -258,8 +283,26 @@ impl Tables for NatTables {
         }
     }
 
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>> {
+        match kind {
+            NoteKind::Inbound => {
+                let note = self.inbound.get(tuple, 0);
+                note.with_context(reading(map::INBOUND))
+            }
+            NoteKind::Stack => {
+                let note = self.stack.get().table.get(tuple, 0);
+                note.with_context(reading(map::STACK))
+            }
+        }
+    }
+
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
         let moved = self.moved.of(family).each(show);
+        moved.with_context(reading(moved_name(family)))
+    }
+
+    fn moved_to(&self, family: Family, tuple: &PodTuple) -> Result<Option<Moved>> {
+        let moved = self.moved.of(family).get(tuple, 0);
         moved.with_context(reading(moved_name(family)))
     }
 
@@ -313,6 +356,11 @@ impl Tables for NatTables {
         self.quotas
             .each(|endpoint, quota| show(*endpoint, quota.flows))
             .with_context(reading(map::QUOTA))
+    }
+
+    fn quota(&self, key: u32) -> Result<u32> {
+        let quota = self.quotas.get(&key, 0).with_context(reading(map::QUOTA))?;
+        Ok(quota.map_or(0, |quota| quota.flows))
     }
 
     fn correct_quota(&self, endpoint: u32, drift: i64) -> Result<()> {

@@ -7,6 +7,8 @@ use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
 
+use crate::intent::Family;
+
 /// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
 /// come to hold.
 pub const LEAST_NOTES: u32 = 1024;
@@ -71,6 +73,15 @@ impl DatapathSettings {
     #[must_use]
     pub fn ports(&self) -> Ports {
         Ports::from_words(self.slices.map(PortSlice::to_word))
+    }
+
+    /// Whether a family is masqueraded.
+    #[must_use]
+    pub fn masquerades(&self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.masquerade_v4,
+            Family::V6 => self.masquerade_v6,
+        }
     }
 
     /// Entries of each CPU's flow cache, which has nothing to do where all pod traffic takes the stack.

@@ -13,7 +13,7 @@ mod view;
 
 pub use self::agent_file::{AgentCidrs, AgentFiles, MASQUERADE_DEFAULTS};
 pub use self::judge::Judge;
-pub use self::live::{Asked, Explanation, Found, Live, Step, Verdict, class_names};
+pub use self::live::{Asked, Explanation, Live, Onward, Step, Verdict, class_names};
 pub(crate) use self::pool::DEFAULT_POOL;
 pub use self::pool::{PoolDocuments, PoolPolicy, Pools};
 pub use self::ports::{BadPorts, PortList};

@@ -9,10 +9,14 @@ use anyhow::Result;
 
 use super::report::Report;
 use super::sweep::{FlowPolicy, Surroundings};
+use super::tables::Tables;
 use crate::api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
 
 /// Where the sweeper's answer goes. One that is dropped was not answered.
 pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// A look at the maps of flows by the sweeper's thread.
+pub type Look = Box<dyn FnOnce(&dyn Tables) + Send>;
 
 /// What can be asked of the sweeper.
 pub(super) enum Request {
@@ -22,6 +26,8 @@ pub(super) enum Request {
     Flush(FlowFilter, Answer<NatFlushed>),
     /// Statistics.
     Stats(Answer<NatStats>),
+    /// A look at the maps.
+    Look(Look),
 }
 
 /// Where the programs look for flows that were made under another policy. A look that finds nothing costs
@@ -156,6 +162,17 @@ impl Handle {
     /// Has the flows removed that a filter takes.
     pub fn flush(&self, filter: FlowFilter, answer: Answer<NatFlushed>) {
         self.ask(Request::Flush(filter, answer));
+    }
+
+    /// Has the sweeper's thread look at the maps. A look that is dropped was not taken.
+    pub fn look(&self, look: Look) {
+        self.ask(Request::Look(look));
+    }
+
+    /// Where the programs look for flows that were made under another policy.
+    #[must_use]
+    pub fn lookups(&self) -> Lookups {
+        lock(&self.state.0).policy.lookups
     }
 
     /// Asks for statistics.

@@ -12,14 +12,15 @@ mod judge;
 mod lifetimes;
 mod list;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 mod moved;
 mod pace;
 mod ports;
+mod pressure;
 mod protocols;
 mod quota;
+mod refusals;
 mod report;
-
 mod runner;
 mod stats;
 mod sweep;
@@ -27,13 +28,15 @@ mod tables;
 mod tracker;
 
 pub use census::{Census, FlowKind, Used};
-pub use handle::{Answer, Handle, Lookups, Switch};
+pub use handle::{Answer, Handle, Look, Lookups, Switch};
 pub use lifetimes::Lifetimes;
 pub use pace::{EARLY, LONGEST, POLL, PRESSED, SHORTEST};
 pub use ports::{Renewed, renew};
+pub use pressure::pressure;
 pub use protocols::{name as protocol_name, number as protocol_number};
 pub use quota::Limits;
-pub use report::Report;
+pub use refusals::{LATELY, REFUSALS, Refusals, Refused};
+pub use report::{Report, Top};
 pub use runner::{Running, start};
 pub use stats::status;
 pub use sweep::{FlowPolicy, Surroundings, Sweep, Sweeper};

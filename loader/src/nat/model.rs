@@ -12,24 +12,26 @@ use datapath_common::counter::NatStat;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 
+use super::refusals::Refused;
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
 
 /// What the maps hold.
 #[derive(Default)]
-pub(super) struct Maps {
+pub(crate) struct Maps {
     pub(super) now: u64,
-    pub(super) flows: BTreeMap<FlowKey, Flow>,
-    pub(super) moved: BTreeMap<PodTuple, Moved>,
-    pub(super) inbound: BTreeMap<PodTuple, Note>,
-    pub(super) stack: BTreeMap<PodTuple, Note>,
+    pub(crate) flows: BTreeMap<FlowKey, Flow>,
+    pub(crate) moved: BTreeMap<PodTuple, Moved>,
+    pub(crate) inbound: BTreeMap<PodTuple, Note>,
+    pub(crate) stack: BTreeMap<PodTuple, Note>,
     /// What conntrack has.
     pub(super) tracked: Vec<PodTuple>,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
-    pub(super) quotas: BTreeMap<u32, u32>,
-    pub(super) addresses: BTreeMap<Addr, AddressEntry>,
+    pub(crate) quotas: BTreeMap<u32, u32>,
+    pub(crate) addresses: BTreeMap<Addr, AddressEntry>,
     pub(super) counters: NatCounters,
+    pub(super) refused: Refused,
     /// What the reaper was asked, with the packets that come before it looks.
     pub(super) busy: Vec<FlowKey>,
     /// Flows that are opened while others are looked at, too late to be seen: one at each look,
@@ -41,14 +43,14 @@ pub(super) struct Maps {
 
 /// The maps, shared with whoever looks at them.
 #[derive(Clone, Default)]
-pub(super) struct Model(Arc<Mutex<Maps>>);
+pub(crate) struct Model(Arc<Mutex<Maps>>);
 
 pub(super) const HERTZ: u32 = 100;
 /// Any time that is not 0, so that there is a before.
 pub(super) const START: u64 = 10_000_000;
 
 impl Model {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let maps = Maps {
             now: START,
             ..Maps::default()
@@ -56,7 +58,7 @@ impl Model {
         Self(Arc::new(Mutex::new(maps)))
     }
 
-    pub(super) fn maps(&self) -> MutexGuard<'_, Maps> {
+    pub(crate) fn maps(&self) -> MutexGuard<'_, Maps> {
         self.0.lock().unwrap()
     }
 
@@ -76,7 +78,7 @@ impl Model {
 
 impl Maps {
     /// Puts a flow in as the datapath does, last seen so many seconds ago.
-    pub(super) fn open(&mut self, key: FlowKey, pod: Addr, endpoint: u32, idle: u64) {
+    pub(crate) fn open(&mut self, key: FlowKey, pod: Addr, endpoint: u32, idle: u64) {
         let last_seen = self.now - idle * u64::from(HERTZ);
         self.flows
             .insert(key, Flow::new(&key, pod, key.port, endpoint, last_seen));
@@ -163,6 +165,10 @@ impl Tables for Model {
         Ok(self.working()?.counters.clone())
     }
 
+    fn refused(&self) -> Result<Refused> {
+        Ok(self.working()?.refused)
+    }
+
     fn flows(&self, family: Family, show: &mut dyn FnMut(&FlowKey, &Flow)) -> Result<()> {
         let mut maps = self.working()?;
         let flows = maps.flows.clone();
@@ -188,12 +194,20 @@ impl Tables for Model {
         Ok(())
     }
 
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>> {
+        Ok(self.working()?.notes(kind).get(tuple).copied())
+    }
+
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()> {
         let moved = self.working()?.moved.clone();
         for (tuple, moved) in moved.iter().filter(|(tuple, _)| is_of(family, tuple.pod)) {
             show(tuple, moved);
         }
         Ok(())
+    }
+
+    fn moved_to(&self, _family: Family, tuple: &PodTuple) -> Result<Option<Moved>> {
+        Ok(self.working()?.moved.get(tuple).copied())
     }
 
     fn note_moved(&self, _family: Family, tuple: &PodTuple, moved: &Moved) -> Result<()> {
@@ -236,6 +250,10 @@ impl Tables for Model {
             show(endpoint, flows);
         }
         Ok(())
+    }
+
+    fn quota(&self, key: u32) -> Result<u32> {
+        Ok(self.working()?.quotas.get(&key).copied().unwrap_or(0))
     }
 
     fn correct_quota(&self, endpoint: u32, drift: i64) -> Result<()> {

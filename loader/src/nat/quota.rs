@@ -1,11 +1,12 @@
 //! What endpoints are said to have, held against the flows that there are.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
 
 use anyhow::Result;
 use datapath_common::abi::endpoint_of_quota;
 
+use super::report::Top;
 use super::sweep::Surroundings;
 use super::tables::Tables;
 use crate::bpf::DatapathSettings;
@@ -71,6 +72,17 @@ impl Said {
         let used = self.0.iter();
         let used = used.map(|(key, flows)| limits.used(*key, *flows));
         used.fold(0.0, f64::max)
+    }
+
+    /// The endpoint that has most flows, if any has one.
+    pub(super) fn top(&self) -> Option<Top> {
+        let mut flows: BTreeMap<u32, u64> = BTreeMap::new();
+        for (key, count) in &self.0 {
+            *flows.entry(endpoint_of_quota(*key)).or_default() += u64::from(*count);
+        }
+        let most = flows.into_iter().max_by_key(|(_, flows)| *flows);
+        most.filter(|(_, flows)| *flows > 0)
+            .map(|(endpoint, flows)| Top { endpoint, flows })
     }
 
     fn of(&self, key: u32) -> i64 {

@@ -4,8 +4,18 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::census::Used;
+use super::refusals::Refusals;
 use super::sweep::Sweep;
 use super::tables::{Capacities, NatCounters};
+
+/// The endpoint that has most flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Top {
+    /// Its identity; 0 is the host.
+    pub endpoint: u32,
+    /// Its flows, translated ones and those from the outside.
+    pub flows: u64,
+}
 
 /// What the sweeper has found last, and what it has done since the agent started.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +38,8 @@ pub struct Report {
     pub flushed: u64,
     /// Quotas corrected.
     pub corrected: u64,
+    /// What the programs have refused lately.
+    pub refusals: Refusals,
     /// What went wrong at the last sweep.
     pub error: Option<String>,
 }

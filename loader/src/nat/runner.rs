@@ -50,6 +50,7 @@ pub fn start<T: Tables + 'static>(
         sweeper: Sweeper::new(tables, lifetimes, limits, tracker),
         handle: handle.clone(),
         last: None,
+        failed: None,
     };
     let thread = thread::Builder::new()
         .name("nat-sweeper".to_owned())
@@ -81,6 +82,9 @@ struct Runner<T> {
     sweeper: Sweeper<T>,
     handle: Handle,
     last: Option<Last>,
+    /// Flows that could not be made at the last look, and whether there were more than before; none
+    /// before the first.
+    failed: Option<(u64, bool)>,
 }
 
 impl<T: Tables> Runner<T> {
@@ -102,6 +106,7 @@ impl<T: Tables> Runner<T> {
     /// Sweeps if it is time to.
     fn look(&mut self, nudged: bool) -> Result<()> {
         let counters = self.sweeper.tables.counters()?;
+        self.note_refusals(failures(&counters))?;
         let watch = self.watch(&counters, nudged);
         let is_due = watch.as_ref().is_none_or(Watch::is_due);
         let is_pressed = watch.is_some_and(|watch| watch.is_pressed());
@@ -146,6 +151,22 @@ impl<T: Tables> Runner<T> {
         let capacities = self.sweeper.tables.capacities();
         self.handle
             .set_report(|report| report.take(sweep, capacities));
+        Ok(())
+    }
+
+    /// Notes why flows could not be made, if there were any. A packet is counted by its reason a
+    /// moment after its flow is, so there is one more look.
+    fn note_refusals(&mut self, failed: u64) -> Result<()> {
+        let (grows, grew) = match self.failed {
+            None => (true, false),
+            Some((before, grew)) => (before != failed, grew),
+        };
+        self.failed = Some((failed, grows));
+        if grows || grew {
+            let refused = self.sweeper.tables.refused()?;
+            self.handle
+                .set_report(|report| report.refusals.take(Instant::now(), refused));
+        }
         Ok(())
     }
 
@@ -197,6 +218,7 @@ impl<T: Tables> Runner<T> {
                 }
                 answer(flushed);
             }
+            Request::Look(look) => look(&self.sweeper.tables),
             Request::Stats(answer) => {
                 answer(stats::stats(&self.sweeper, &self.handle.report()));
             }

@@ -16,6 +16,7 @@ use super::judge::Judge;
 use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::moved::Moves;
 use super::quota::{Limits, Quotas, Said};
+use super::report::Top;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
@@ -86,6 +87,8 @@ pub struct Sweep {
     pub corrected: u64,
     /// How much of its quota the endpoint has that has most of it, from 0 to 1.
     pub fullest: f64,
+    /// The endpoint that has most flows.
+    pub top: Option<Top>,
     /// Whether closed connections went at once.
     pub is_pressed: bool,
     /// Whether there is something that goes at the next sweep, if that finds it as it is.
@@ -213,6 +216,7 @@ impl<T: Tables> Sweeper<T> {
         blocks.clean(&self.tables)?;
         let said = Said::read(&self.tables)?;
         sweep.fullest = said.fullest(&self.limits);
+        sweep.top = said.top();
         sweep.is_doubtful = self.quotas.clean(&self.tables, &said, around)?;
         for family in Family::ALL {
             sweep.is_doubtful |= self.moves.clean(&self.tables, family)?;

@@ -7,6 +7,7 @@ use datapath_common::abi::{
 };
 use datapath_common::counter::NatStat;
 
+use super::refusals::Refused;
 use crate::intent::Family;
 
 /// Room of the maps.
@@ -99,6 +100,12 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn counters(&self) -> Result<NatCounters>;
 
+    /// Packets of flows that were refused, of all programs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn refused(&self) -> Result<Refused>;
+
     /// Shows every translated flow of a family.
     ///
     /// # Errors
@@ -117,11 +124,23 @@ pub trait Tables: Send {
     /// When the kernel refuses.
     fn notes(&self, kind: NoteKind, show: &mut dyn FnMut(&PodTuple, &Note)) -> Result<()>;
 
+    /// The note of a kind that a tuple has.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn note(&self, kind: NoteKind, tuple: &PodTuple) -> Result<Option<Note>>;
+
     /// Shows where every flow is that did not get its first candidate port.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn moved(&self, family: Family, show: &mut dyn FnMut(&PodTuple, &Moved)) -> Result<()>;
+
+    /// Where the flow of a tuple is said to be that did not get its first candidate port.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn moved_to(&self, family: Family, tuple: &PodTuple) -> Result<Option<Moved>>;
 
     /// Notes where a flow is, unless there is a note of it already.
     ///
@@ -158,6 +177,12 @@ pub trait Tables: Send {
     /// # Errors
     /// When the kernel refuses.
     fn quotas(&self, show: &mut dyn FnMut(u32, u32)) -> Result<()>;
+
+    /// How many flows a key of `QUOTA` is said to have.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn quota(&self, key: u32) -> Result<u32>;
 
     /// Takes `drift` off what an endpoint is said to have.
     ///

@@ -183,6 +183,7 @@ pub(crate) fn answer(
                 eni: None,
                 snat: None,
                 port: None,
+                then: None,
             };
             drop(reply.send(Ok(answer)));
         }

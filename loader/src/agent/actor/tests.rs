@@ -16,7 +16,7 @@ use crate::agent::facts::Facts;
 use crate::api::types::ServiceNatStatus;
 use crate::api::types::{Attachment, HealthState};
 use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::bpf::{ForeignProgram, MissingFeature};
+use crate::bpf::{DatapathSettings, ForeignProgram, MissingFeature};
 use crate::config::Config;
 use crate::fixture;
 use crate::intent::Endpoint;
@@ -89,6 +89,10 @@ impl Host for ModelHost {
 
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
         Ok(self.model.state.maps.clone())
+    }
+
+    fn datapath_settings(&self) -> DatapathSettings {
+        DatapathSettings::default()
     }
 
     fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::masquerade::{ExternalPolicy, MasqueradeView};
 
 pub use crate::masquerade::{
-    EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, PoolPolicy, PoolView, Step, Verdict,
+    EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, Onward, PoolPolicy, PoolView, Step,
+    Verdict,
 };
 
 /// What the decision looks at: the answer to `GET /v1/masquerade`.

@@ -24,7 +24,7 @@ pub use eni::EniStatus;
 pub use figures::{Figures, Work};
 pub use health::{Health, HealthState};
 pub use masquerade::{
-    EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus,
+    EniMasquerade, ExemptCidr, Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward,
     PoolPolicy, PoolView, Step, Verdict,
 };
 pub use metric::Metric;

@@ -1,8 +1,11 @@
 //! What is masqueraded and why, as text.
 
-use crate::api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus};
+use std::net::IpAddr;
+
+use crate::api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward};
 use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::masquerade::Verdict;
+use crate::types::EniNumber;
 
 /// What the decision looks at.
 pub(in crate::cli) fn masquerade(status: &MasqueradeStatus, paint: Paint) -> String {
@@ -138,21 +141,27 @@ pub(in crate::cli) fn explanation(explanation: &Explanation, paint: Paint) -> St
         eni,
         snat,
         port,
+        then,
     } = explanation;
-    let (tone, what) = match verdict {
-        Verdict::Translated => (Tone::Good, "leaves translated"),
-        Verdict::Untranslated => (Tone::Good, "leaves untranslated"),
-        Verdict::Delivered => (Tone::Good, "is delivered on this node"),
-        Verdict::Stack => (Tone::Good, "goes to the host's stack"),
-        Verdict::Dropped => (Tone::Bad, "is dropped"),
+    let tone = match verdict {
+        Verdict::Translated | Verdict::Untranslated | Verdict::Delivered | Verdict::Stack => {
+            Tone::Good
+        }
+        Verdict::Dropped => Tone::Bad,
     };
-    let eni = eni.map(|eni| format!(" by ENI {eni}")).unwrap_or_default();
-    let snat = match (snat, port) {
-        (Some(snat), Some(port)) => format!(" as {snat} port {port}"),
-        (Some(snat), None) => format!(" as {snat}"),
-        (None, _) => String::new(),
-    };
-    let mut out = paint.text(tone, &format!("{what}{eni}{snat}: {why}"));
+    let mut what = outcome(*verdict, (*eni, *snat, *port), why);
+    if let Some(Onward {
+        verdict,
+        why,
+        eni,
+        snat,
+        port,
+    }) = then
+    {
+        what += ", and unless a rule of the host drops it ";
+        what += &outcome(*verdict, (*eni, *snat, *port), why);
+    }
+    let mut out = paint.text(tone, &what);
     out += "\n\n";
     let mut table = Table::new(["STEP", "QUESTION", "ANSWER"]);
     for (number, step) in (1..).zip(steps) {
@@ -166,4 +175,26 @@ pub(in crate::cli) fn explanation(explanation: &Explanation, paint: Paint) -> St
         );
     }
     out + &table.render(paint)
+}
+
+/// What becomes of a packet, by which ENI and as what, and why.
+fn outcome(
+    verdict: Verdict,
+    (eni, snat, port): (Option<EniNumber>, Option<IpAddr>, Option<u16>),
+    why: &str,
+) -> String {
+    let what = match verdict {
+        Verdict::Translated => "leaves translated",
+        Verdict::Untranslated => "leaves untranslated",
+        Verdict::Delivered => "is delivered on this node",
+        Verdict::Stack => "goes to the host's stack",
+        Verdict::Dropped => "is dropped",
+    };
+    let eni = eni.map(|eni| format!(" by ENI {eni}")).unwrap_or_default();
+    let snat = match (snat, port) {
+        (Some(snat), Some(port)) => format!(" as {snat} port {port}"),
+        (Some(snat), None) => format!(" as {snat}"),
+        (None, _) => String::new(),
+    };
+    format!("{what}{eni}{snat}: {why}")
 }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use datapath_common::abi::{Flow, FlowKey, Moved, Note};
 use datapath_common::masquerade::MetadataPolicy;
 
 use super::*;
 use crate::fixture::{host, intent, plug, pod_link};
 use crate::intent::Intent;
+use crate::masquerade::MasqueradeSettings;
+use crate::nat::model::Model;
 use crate::object::Object;
 use crate::plan::plan;
 
@@ -33,46 +36,203 @@ fn masquerading() -> Intent {
     intent
 }
 
+/// The maps of a node, its settings and its flows.
+struct Scene {
+    entries: BTreeMap<MapKey, MapEntry>,
+    settings: DatapathSettings,
+    lookups: Lookups,
+    flows: Model,
+}
+
+impl Scene {
+    fn of(intent: &Intent) -> Self {
+        let masquerade = &intent.settings.masquerade;
+        Self {
+            entries: maps(intent),
+            settings: DatapathSettings {
+                masquerade_v4: masquerade.ipv4,
+                masquerade_v6: masquerade.ipv6,
+                metadata: masquerade.metadata,
+                ..DatapathSettings::default()
+            },
+            lookups: Lookups::NONE,
+            flows: Model::new(),
+        }
+    }
+
+    fn explain(&self, protocol: &str, source: &str, destination: &str) -> Option<Explanation> {
+        let live = Live {
+            entries: &self.entries,
+            settings: &self.settings,
+            lookups: self.lookups,
+            tables: &self.flows,
+        };
+        live.explain(&Asked::from(&tuple(protocol, source, destination)))
+            .unwrap()
+    }
+
+    /// The verdict, and why.
+    fn says(&self, protocol: &str, source: &str, destination: &str) -> (Verdict, String) {
+        let told = self.explain(protocol, source, destination).unwrap();
+        (told.verdict, told.why)
+    }
+
+    fn identity(&self, pod: &str) -> u32 {
+        match self.entries[&MapKey::Address(pod.parse().unwrap())] {
+            MapEntry::Address(_, entry) => entry.identity(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn take_eni(&mut self, number: u8) {
+        self.entries.remove(&MapKey::Eni(EniNumber(number)));
+    }
+
+    /// Notes a flow of the host's stack.
+    fn note(&self, tuple: &Tuple, eni: Option<u8>) {
+        let key = Asked::from(tuple).tuple().unwrap();
+        let endpoint = self.identity(&tuple.source.address.to_string());
+        let note = Note::new(&key, 0, endpoint, 0).by(eni);
+        self.flows.maps().stack.insert(key, note);
+    }
+}
+
+fn tuple(protocol: &str, source: &str, destination: &str) -> Tuple {
+    Tuple::new(
+        protocol.parse().unwrap(),
+        source.parse().unwrap(),
+        destination.parse().unwrap(),
+    )
+    .unwrap()
+}
+
 fn explain(intent: &Intent, source: &str, destination: &str) -> Option<Explanation> {
-    let live = Live {
-        entries: &maps(intent),
-        settings: &intent.settings.masquerade,
-    };
-    live.explain(&Asked {
-        source: source.parse().unwrap(),
-        destination: destination.parse().unwrap(),
-        has_ports: true,
-        flow: Found::NotAsked,
-    })
+    Scene::of(intent).explain("tcp", source, destination)
 }
 
 #[test]
 fn a_flow_of_the_stack_goes_up_whatever_its_destination_is() {
-    let intent = masquerading();
-    let entries = maps(&intent);
-    let live = Live {
-        entries: &entries,
-        settings: &intent.settings.masquerade,
-    };
-    let eni = EniNumber(1);
+    let mut scene = Scene::of(&masquerading());
     // Beyond the VPC, in it, another pod, the host.
-    for (destination, why) in [
-        ("1.1.1.1", "stack-flow"),
-        ("10.0.9.9", "stack-flow"),
-        ("10.0.1.65", "stack-flow"),
-        ("10.0.0.10", "stack-flow"),
-    ] {
-        let told = live.explain(&Asked {
-            source: "10.0.0.20".parse().unwrap(),
-            destination: destination.parse().unwrap(),
-            has_ports: true,
-            flow: Found::Stack { eni },
-        });
-        let told = told.unwrap();
-        assert_eq!((told.verdict, told.why.as_str()), (Verdict::Stack, why));
+    for destination in ["1.1.1.1:9", "10.0.9.9:9", "10.0.1.65:9", "10.0.0.10:9"] {
+        let flow = tuple("tcp", "10.0.0.20:7", destination);
+        scene.note(&flow, Some(1));
+        scene.settings.path = Path::Direct;
+        let direct = scene.says("tcp", "10.0.0.20:7", destination);
+        assert_ne!(direct.1, "stack-flow", "no programs that go by notes");
+        scene.settings.path = Path::ServiceNat;
+        let told = scene.explain("tcp", "10.0.0.20:7", destination).unwrap();
+        assert_eq!(
+            (told.verdict, told.why.as_str()),
+            (Verdict::Stack, "stack-flow")
+        );
         let last = told.steps.last().unwrap();
         assert!(last.answer.contains("ENI 1"), "{last:?}");
+        let other = scene.says("udp", "10.0.0.20:7", destination);
+        assert_ne!(other.1, "stack-flow", "another protocol's flow");
     }
+    // The answers of a pod to ports that it has used through the stack would find that note.
+    let turned = scene.says("tcp", "10.0.1.65:9", "10.0.0.20:7");
+    assert_eq!(turned, (Verdict::Stack, "stack-flow".to_owned()));
+}
+
+#[test]
+fn without_the_owner_eni_nothing_leaves_whatever_policy_says() {
+    let mut intent = masquerading();
+    intent.settings.masquerade.ipv6 = true;
+    let mut scene = Scene::of(&intent);
+    let (dropped, why) = (Verdict::Dropped, "eni-not-ready".to_owned());
+    let pod = "10.0.1.65";
+    for destination in ["10.0.9.9", "198.51.100.1", "169.254.169.253", "1.1.1.1"] {
+        scene.entries = maps(&intent);
+        assert_ne!(scene.says("tcp", pod, destination).0, dropped);
+        scene.take_eni(1);
+        assert_eq!(scene.says("tcp", pod, destination), (dropped, why.clone()));
+        assert_eq!(scene.says("47", pod, destination), (dropped, why.clone()));
+        scene.settings.path = Path::Stack;
+        assert_eq!(scene.says("tcp", pod, destination), (dropped, why.clone()));
+        scene.settings.path = Path::Direct;
+    }
+    let v6 = scene.says("tcp", "2001:db8:0:1:a::65", "2001:db8:ffff::1");
+    assert_eq!(v6, (dropped, why.clone()));
+    assert_eq!(scene.says("tcp", pod, "10.0.2.66").0, Verdict::Delivered);
+    assert_eq!(scene.says("tcp", pod, "10.0.0.10").0, Verdict::Stack);
+    // The exit is another ENI than the owner.
+    scene.entries = maps(&intent);
+    scene.take_eni(0);
+    let metadata = scene.says("tcp", pod, "169.254.169.254");
+    assert_eq!(metadata, (dropped, why));
+}
+
+#[test]
+fn the_way_through_the_stack_is_told_with_what_comes_then() {
+    let mut scene = Scene::of(&masquerading());
+    scene.settings.path = Path::Stack;
+    for (destination, verdict, why, eni) in [
+        ("10.0.9.9", Verdict::Untranslated, "exempt-vpc", Some(1)),
+        ("1.1.1.1", Verdict::Translated, "translated", Some(1)),
+        ("10.0.2.66", Verdict::Delivered, "local", None),
+    ] {
+        let told = scene.explain("tcp", "10.0.1.65", destination).unwrap();
+        assert_eq!((told.verdict, told.why.as_str()), (Verdict::Stack, "stack"));
+        let then = told.then.unwrap();
+        assert_eq!((then.verdict, then.why.as_str()), (verdict, why));
+        assert_eq!(then.eni, eni.map(EniNumber));
+        let ways = told.steps.iter().filter(|step| step.question == "way");
+        let ways: Vec<_> = ways.map(|step| &step.answer).collect();
+        assert!(ways[0].contains("datapath.path"), "{ways:?}");
+    }
+    assert_eq!(
+        scene.explain("tcp", "10.0.1.65", "10.0.0.10").unwrap().then,
+        None
+    );
+    // What is dropped behind the stack is dropped.
+    let portless = scene.says("47", "10.0.1.65", "1.1.1.1");
+    assert_eq!(
+        portless,
+        (Verdict::Dropped, "protocol-without-ports".to_owned())
+    );
+}
+
+#[test]
+fn room_is_told_and_what_is_full_drops_the_flow() {
+    let mut scene = Scene::of(&masquerading());
+    scene.settings.flows_per_endpoint = 3;
+    let pod = scene.identity("10.0.1.65");
+    let asked = |scene: &Scene, protocol, port| {
+        let source = format!("10.0.1.65:{port}");
+        let told = scene.explain(protocol, &source, "1.1.1.1:9").unwrap();
+        let room = told.steps.iter().find(|step| step.question == "room");
+        (told.why, room.map(|step| step.answer.clone()))
+    };
+    let (why, room) = asked(&scene, "udp", 50_000);
+    assert_eq!(why, "translated");
+    assert_eq!(room.unwrap(), "0 of 100 flows, pod 0 of 3");
+    // Another flow has the port: SCTP may have no other.
+    let taken = |protocol| {
+        let remote = Addr::from("1.1.1.1".parse::<IpAddr>().unwrap());
+        FlowKey::new(1, protocol, remote, 9_u16.to_be(), 50_000_u16.to_be())
+    };
+    let other = Addr::from("10.0.2.66".parse::<IpAddr>().unwrap());
+    scene.flows.maps().open(taken(132), other, 7, 0);
+    scene.flows.maps().open(taken(17), other, 7, 0);
+    assert_eq!(asked(&scene, "sctp", 50_000).0, "sctp-port-taken");
+    assert_eq!(asked(&scene, "sctp", 50_001).0, "translated");
+    assert_eq!(asked(&scene, "sctp", 5_001).0, "sctp-port-taken");
+    assert_eq!(asked(&scene, "udp", 50_000).0, "translated");
+    scene.flows.maps().quotas.insert(pod, 3);
+    let (why, room) = asked(&scene, "udp", 50_001);
+    assert_eq!(why, "quota-exceeded");
+    assert!(room.unwrap().contains("pod 3 of 3"));
+    scene.flows.maps().quotas.clear();
+    for port in 0..98 {
+        let remote = Addr::from("1.1.1.2".parse::<IpAddr>().unwrap());
+        let key = FlowKey::new(1, 17, remote, port, 50_000_u16.to_be());
+        scene.flows.maps().open(key, other, 7, 0);
+    }
+    let (why, room) = asked(&scene, "udp", 50_001);
+    assert_eq!(why, "flows-full");
+    assert!(room.unwrap().starts_with("100 of 100 flows"));
 }
 
 #[test]
@@ -160,38 +320,39 @@ fn settings_change_the_answer() {
 
 #[test]
 fn a_known_flow_keeps_its_way() {
-    let intent = masquerading();
-    let entries = maps(&intent);
-    let live = Live {
-        entries: &entries,
-        settings: &intent.settings.masquerade,
-    };
-    let asked = Asked {
-        source: "10.0.1.65".parse().unwrap(),
-        destination: "10.0.9.9".parse().unwrap(),
-        has_ports: true,
-        flow: Found::Translated {
-            eni: EniNumber(2),
-            port: 50_000,
-        },
-    };
-    let found = live.explain(&asked).unwrap();
+    let mut scene = Scene::of(&masquerading());
+    let (pod, own) = ("10.0.1.65:50000", Addr::from(IpAddr::from([10, 0, 1, 65])));
+    let identity = scene.identity("10.0.1.65");
+    // The table and the pod's quota are full: a flow that is there needs no room.
+    scene.settings.flows_per_endpoint = 0;
+    let remote = Addr::from(IpAddr::from([10, 0, 9, 9]));
+    let moved = FlowKey::new(2, 6, remote, 9_u16.to_be(), 60_000_u16.to_be());
+    let mut flow = Flow::new(&moved, own, 50_000_u16.to_be(), identity, 0);
+    scene.flows.maps().flows.insert(moved, flow);
+    let key = Asked::from(&tuple("tcp", pod, "10.0.9.9:9"))
+        .tuple()
+        .unwrap();
+    let place = Moved::new(2, 60_000_u16.to_be());
+    scene.flows.maps().moved.insert(key, place);
+    assert_eq!(scene.says("tcp", pod, "10.0.9.9:9").1, "exempt-vpc");
+    scene.lookups = Lookups::ALL;
+    let found = scene.explain("tcp", pod, "10.0.9.9:9").unwrap();
     assert_eq!(
         (found.why.as_str(), found.port),
-        ("translated", Some(50_000))
+        ("translated", Some(60_000))
     );
     assert_eq!(found.snat, Some("10.0.2.10".parse().unwrap()));
-    let inbound = Asked {
-        flow: Found::Inbound,
-        destination: "1.1.1.1".parse().unwrap(),
-        ..asked
-    };
-    assert_eq!(live.explain(&inbound).unwrap().why, "inbound");
-    let portless = Asked {
-        flow: Found::Unknown,
-        has_ports: false,
-        ..inbound
-    };
-    let dropped = live.explain(&portless).unwrap();
-    assert_eq!(dropped.why, "protocol-without-ports");
+    // A former pod's with the same address is nobody's.
+    flow.endpoint = identity ^ 1;
+    scene.flows.maps().flows.insert(moved, flow);
+    assert_eq!(scene.says("tcp", pod, "10.0.9.9:9").1, "exempt-vpc");
+
+    let key = Asked::from(&tuple("tcp", pod, "1.1.1.1:9"))
+        .tuple()
+        .unwrap();
+    let note = Note::new(&key, 0, identity, 0);
+    scene.flows.maps().inbound.insert(key, note);
+    assert_eq!(scene.says("tcp", pod, "1.1.1.1:9").1, "inbound");
+    let dropped = scene.says("47", "10.0.1.65", "1.1.1.1");
+    assert_eq!(dropped.1, "protocol-without-ports");
 }

@@ -1,0 +1,134 @@
+//! Room for a flow that a packet would open: of the table, of the pod, and of the ports towards its
+//! destination.
+
+use std::fmt;
+
+use anyhow::Result;
+use datapath_common::abi::PodTuple;
+use datapath_common::headers::protocol;
+use datapath_common::outcome::DropReason;
+
+use super::flows::Sender;
+use super::{Asked, Live};
+use crate::intent::Family;
+
+/// Room for a new flow.
+pub(super) struct Room {
+    /// Flows in the family's table.
+    used: u64,
+    /// As many as it can have.
+    capacity: u32,
+    /// Flows of the pod.
+    pod: u32,
+    /// As many as it may have.
+    most: u32,
+    /// What is known of the ports, where the packet's are told.
+    ports: Option<Ports>,
+}
+
+/// The ports towards a destination.
+struct Ports {
+    /// Whether the first candidate is another flow's.
+    is_taken: bool,
+    /// Whether the flow would need another port than the pod's, and may have none.
+    is_stuck: bool,
+    /// Ports that flows have.
+    used: u64,
+    /// Ports that there are.
+    all: u32,
+    /// Whether there is no room to note a port other than the first candidate.
+    is_index_full: bool,
+}
+
+impl Live<'_> {
+    /// Room for the flow that a packet would open.
+    pub(super) fn room(
+        &self,
+        asked: &Asked,
+        sender: Sender,
+        tuple: Option<&PodTuple>,
+    ) -> Result<Room> {
+        let family = Family::of(asked.source);
+        let candidate = tuple.map(|tuple| self.candidate(tuple).to_be());
+        let (mut used, mut towards, mut is_taken) = (0, 0, false);
+        self.tables.flows(family, &mut |key, _| {
+            used += 1;
+            let is_there = tuple.is_some_and(|tuple| {
+                key.eni == sender.policy
+                    && key.protocol == tuple.protocol
+                    && key.remote == tuple.remote
+                    && key.remote_port == tuple.remote_port
+            });
+            if is_there {
+                towards += 1;
+                is_taken |= Some(key.port) == candidate;
+            }
+        })?;
+        let capacity = self.tables.capacities().flows(family);
+        let ports = tuple.map(|tuple| -> Result<Ports> {
+            Ok(Ports {
+                is_taken,
+                is_stuck: tuple.protocol == protocol::SCTP
+                    && (is_taken || candidate != Some(tuple.pod_port)),
+                used: towards,
+                all: self.settings.ports().count(),
+                is_index_full: is_taken && self.is_index_full(family, tuple, capacity)?,
+            })
+        });
+        Ok(Room {
+            used,
+            capacity,
+            pod: self.tables.quota(sender.endpoint)?,
+            most: self.settings.flows_per_endpoint,
+            ports: ports.transpose()?,
+        })
+    }
+
+    fn is_index_full(&self, family: Family, tuple: &PodTuple, capacity: u32) -> Result<bool> {
+        if self.tables.moved_to(family, tuple)?.is_some() {
+            return Ok(false);
+        }
+        let mut moved = 0_u32;
+        self.tables.moved(family, &mut |_, _| moved += 1)?;
+        Ok(moved >= capacity)
+    }
+}
+
+impl Room {
+    /// Why the flow would not be opened, in the programs' order.
+    pub(super) fn refuses(&self) -> Option<DropReason> {
+        if self.pod >= self.most {
+            return Some(DropReason::QuotaExceeded);
+        }
+        if let Some(ports) = &self.ports {
+            if ports.is_stuck {
+                return Some(DropReason::SctpPortTaken);
+            }
+            if ports.is_taken && ports.used >= ports.all.into() {
+                return Some(DropReason::NoPort);
+            }
+        }
+        let is_index_full = self.ports.as_ref().is_some_and(|ports| ports.is_index_full);
+        let is_full = self.used >= self.capacity.into() || is_index_full;
+        is_full.then_some(DropReason::FlowsFull)
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            used,
+            capacity,
+            pod,
+            most,
+            ports,
+        } = self;
+        write!(f, "{used} of {capacity} flows, pod {pod} of {most}")?;
+        if let Some(Ports { used, all, .. }) = ports
+            && *used > 0
+        {
+            write!(f, ", ports to the destination {used} of {all}")?;
+        }
+        Ok(())
+    }
+}
