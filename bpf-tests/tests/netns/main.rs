@@ -25,6 +25,7 @@ mod device;
 mod documents;
 mod endpoints;
 mod exclusion;
+mod explained;
 mod exposition;
 mod felix;
 mod fixtures;
