@@ -24,7 +24,7 @@ pub mod verbs;
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -72,6 +72,16 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Removes the note that the agent was ready in this boot, for STATUS to fail until it is again; the
+/// file, if it was there.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn forget_readiness(state_dir: &Path) -> io::Result<Option<PathBuf>> {
+    let note = note::Note::new(state_dir);
+    Ok(note.remove()?.then(|| note.path()))
 }
 
 /// The name that the binary was started under decides.

@@ -48,6 +48,18 @@ impl Note {
         Ok(())
     }
 
+    /// Removes it; true if it was there.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub(crate) fn remove(&self) -> io::Result<bool> {
+        match fs::remove_file(self.path()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(FILE)

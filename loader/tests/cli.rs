@@ -1,14 +1,19 @@
 //! The command line as a user meets it: exit codes, and errors in one line.
 
 use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Instant;
+
+use nix::sys::socket::{Backlog, listen};
 
 fn towpath(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_towpath"))
         .args(args)
         .env_remove("TOWPATH_CONFIG")
         .env_remove("TOWPATH_SOCKET")
+        .env_remove("TOWPATH_TIMEOUT")
         .output()
         .expect("run towpath")
 }
@@ -56,8 +61,55 @@ fn no_agent_is_an_exit_code_of_its_own() {
     }
 }
 
+/// The kernel accepts for a listener that does nothing, until its queue is full.
+#[test]
+fn an_agent_that_does_not_answer_is_given_up_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let socket = path.to_str().unwrap();
+    let ours = format!("process {}, state ", std::process::id());
+    let words = [
+        socket,
+        "accepts but does not answer within 3s",
+        &ours,
+        "--timeout",
+    ];
+    let began = Instant::now();
+    fails(&["--socket", socket, "status"], 3, &words);
+    let took = began.elapsed();
+    assert!((3..10).contains(&took.as_secs()), "{took:?}");
+    for command in [
+        &["ready"][..],
+        &["pools"],
+        &["nat", "list"],
+        &["masq", "explain", "10.0.0.1", "1.1.1.1"],
+        &["endpoint", "del", "a"],
+    ] {
+        let args = [&["--socket", socket, "--timeout", "50ms"], command].concat();
+        fails(&args, 3, &["does not answer within 50ms", &ours]);
+    }
+    // The queue takes one more than it says.
+    listener.set_nonblocking(true).unwrap();
+    while listener.accept().is_ok() {}
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let held = UnixStream::connect(&path).unwrap();
+    fails(
+        &["--socket", socket, "--timeout=0.2", "status"],
+        3,
+        &["does not answer within 200ms"],
+    );
+    drop((listener, held));
+    fails(
+        &["--socket", socket, "status"],
+        3,
+        &["no agent answers", "refused"],
+    );
+}
+
 #[test]
 fn a_wrong_command_line_is_2() {
+    fails(&["--timeout", "soon", "status"], 2, &["--timeout", "500ms"]);
     fails(&[], 2, &["Usage"]);
     fails(&["nothing"], 2, &["nothing"]);
     fails(&["status", "-o", "xml"], 2, &["xml", "table", "json"]);

@@ -192,6 +192,8 @@ impl Agent {
     pub fn command(&self, netns: &Netns, words: &[&str]) -> Command {
         let mut command = netns.command(&self.binary.to_string_lossy());
         command.arg("--config").arg(self.config_path()).args(words);
+        // A test machine may be slow.
+        command.env("TOWPATH_TIMEOUT", "35s");
         command
     }
 

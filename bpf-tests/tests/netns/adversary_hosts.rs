@@ -147,7 +147,7 @@ rule add priority 1536 from 192.0.2.7 lookup 12";
     fabric.agent.stop().unwrap();
     let done = fabric
         .agent
-        .cli(&fabric.node, &["cleanup", "--yes"])
+        .cli(&fabric.node, &["cleanup", "--yes", "--conf-dir=/nowhere"])
         .unwrap();
     assert!(done.status.success(), "{done:?}");
     assert_eq!(foreign(&fabric), before);

@@ -1,5 +1,8 @@
 //! `towpath cleanup` removes everything of ours, and nothing else.
 
+use std::fs;
+use std::path::PathBuf;
+
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::{Fabric, Spec};
@@ -27,6 +30,23 @@ fn without_forwarding(mut state: State) -> State {
         routes.retain(|route| !route.starts_with("anycast "));
     }
     state
+}
+
+/// A configuration list to which a mesh has appended, and the notes of the plugin.
+fn plugin_of(fabric: &Fabric) -> (PathBuf, Vec<PathBuf>) {
+    let state = fabric.agent.pending_deletes();
+    let state = state.parent().unwrap();
+    fs::create_dir_all(state).unwrap();
+    let notes = ["was-ready", "installed"].map(|name| state.join(name));
+    for note in &notes {
+        fs::write(note, "").unwrap();
+    }
+    let list = fabric.file("net.d").join("10-towpath.conflist");
+    fs::create_dir_all(list.parent().unwrap()).unwrap();
+    let text = json!({"cniVersion": "1.0.0", "name": "towpath",
+        "plugins": [{"type": "towpath-cni"}, {"type": "istio-cni"}]});
+    fs::write(&list, text.to_string()).unwrap();
+    (list, notes.into())
 }
 
 fn cleanup_leaves_what_is_not_ours(attach: &str) {
@@ -64,10 +84,16 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
     );
     carry_all(&fabric, End::Pod(&pods[1]), PEER, &[1]);
 
-    let done = fabric
-        .agent
-        .cli(&fabric.node, &["cleanup", "--yes"])
-        .unwrap();
+    let (list, notes) = plugin_of(&fabric);
+    let conf_dir = format!("--conf-dir={}", list.parent().unwrap().display());
+    let words = ["cleanup", "--yes", &conf_dir];
+    let done = fabric.agent.cli(&fabric.node, &words).unwrap();
+    let chain = fs::read_to_string(&list).unwrap();
+    assert!(
+        !chain.contains("towpath-cni") && chain.contains("istio-cni"),
+        "{chain}"
+    );
+    assert!(notes.iter().all(|note| !note.exists()), "{done:?}");
     assert!(done.status.success(), "{done:?}");
     let left = fabric.node.run("ip -o addr show dev eth1").unwrap();
     assert!(left.contains("192.0.2.6/32"), "{left}");
@@ -75,7 +101,10 @@ fn cleanup_leaves_what_is_not_ours(attach: &str) {
     let after = fabric.state().unwrap();
     let (before, after) = (without_forwarding(before), without_forwarding(after));
     assert_eq!(difference(&before, &after), "");
-    let again = fabric.agent.cli(&fabric.node, &["cleanup"]).unwrap();
+    let again = fabric
+        .agent
+        .cli(&fabric.node, &["cleanup", &conf_dir])
+        .unwrap();
     assert!(
         again.status.success(),
         "nothing to do is success: {again:?}"

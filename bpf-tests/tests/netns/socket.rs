@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use bpf_tests::fabric::{Fabric, Pod, Spec, command};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::support::{End, PEER, carry_all, get};
@@ -283,5 +285,23 @@ fn only_root_may_ask() {
     let answer = call();
     let said = String::from_utf8_lossy(&answer.stdout);
     assert!(said.contains("peer-not-root"), "{answer:?}");
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_stopped_agent_is_given_up_and_told() {
+    let mut fabric = Fabric::create(&Spec::default()).unwrap();
+    fabric.start_agent().unwrap();
+    let id = fabric.agent.id().unwrap();
+    let process = Pid::from_raw(id.try_into().unwrap());
+    kill(process, Signal::SIGSTOP).unwrap();
+    let status = ["--timeout=3s", "status"];
+    let output = fabric.agent.cli(&fabric.node, &status).unwrap();
+    kill(process, Signal::SIGCONT).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    let said = format!("accepts but does not answer within 3s: process {id}, state T (stopped)");
+    assert!(error.contains(&said), "{error}");
+    assert_eq!(output.status.code(), Some(3));
+    fabric.wait_until_ready().unwrap();
     fabric.finish().unwrap();
 }

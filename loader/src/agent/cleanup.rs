@@ -13,6 +13,7 @@ use super::lock::{Lock, PinsLock};
 use super::reservation::Reservation;
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
+use crate::cni;
 use crate::config::Config;
 use crate::kernel::{Observed, StepKind};
 use crate::netlink::Netlink;
@@ -32,14 +33,16 @@ pub struct CleanUp {
 /// Sysctls, MTUs and link states stay: what they were before is not known. The exception is the
 /// list of reserved ports, of which a record tells what we added.
 ///
-/// What goes first is what the recognition of the rest does not need, so that a clean-up that was
+/// Runtimes lose the plugin first, whose entry is in the configuration list in `conf_dir`.
+///
+/// What goes first of the rest is what the recognition of the rest does not need, so that a clean-up that was
 /// cut short can be run again.
 ///
 /// # Errors
 /// When an agent runs; when there are endpoints and `with_endpoints` does not say that they may
 /// go; when the kernel cannot be read. An object that the kernel refuses to remove is no error: it
 /// is among the failures, and the rest goes.
-pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
+pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> Result<CleanUp> {
     let state = config.state_dir.as_path();
     let _lock = Lock::take(state).context("stop the agent first")?;
     let settings = config.settings();
@@ -62,8 +65,10 @@ pub async fn cleanup(config: &Config, with_endpoints: bool) -> Result<CleanUp> {
         bail!("{endpoints} endpoints would lose their network; say --yes if they may");
     }
 
+    let plugin = remove_plugin(config, conf_dir)?;
     let owned = owned.iter().map(|(_, owned)| owned);
     let mut removed = remove(owned, &observed, async |step| netlink.apply(step).await).await;
+    removed.objects.splice(0..0, plugin);
     let pins = bpf::remove_pins(&options).context("remove the datapath")?;
     removed
         .objects
@@ -139,6 +144,14 @@ async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
         }
     }
     Ok(observed)
+}
+
+/// Removes the plugin's entry of the configuration list, and its notes.
+fn remove_plugin(config: &Config, conf_dir: &Path) -> Result<Vec<String>> {
+    let report = cni::forget(conf_dir, config.cni.pending_deletes.state_dir())?;
+    let files = report.changed.into_iter();
+    let files = files.map(|file| format!("file {}", file.display()));
+    Ok(files.chain(report.notes).collect())
 }
 
 fn remove_records(folder: &Path) -> Result<Option<String>> {

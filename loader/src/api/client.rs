@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 
 use super::VERSION;
 use super::error::{ApiError, ErrorBody, ErrorCode};
+use super::silence::Listener;
 use super::types::{
     AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter,
     MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats, PoolStatus, Status,
@@ -23,8 +24,12 @@ use crate::masquerade::Tuple;
 use crate::types::Owner;
 use crate::view::OwnedObject;
 
-/// Longer than the agent takes to answer that it is busy.
-const PATIENCE: Duration = Duration::from_secs(35);
+/// How long an answer to a question may take.
+const FOR_READS: Duration = Duration::from_secs(3);
+/// How long a change may take: longer than the agent takes to answer that it is busy.
+const FOR_CHANGES: Duration = Duration::from_secs(35);
+/// How often a connection is tried while the agent's queue of connections is full.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Largest answer that is read, in bytes: some thousand times what a full node has to say.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 
@@ -45,15 +50,33 @@ pub enum ClientError {
     /// The agent's answer was not understood.
     #[error("the agent's answer was not understood: {0}")]
     Protocol(String),
-    /// The agent did not answer in time.
-    #[error("the agent did not answer within {0:?}")]
-    Timeout(Duration),
+    /// A process accepts connections at the socket, but does not answer in time.
+    #[error("{}", silent(.socket, *.after, .listener.as_ref()))]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
+        /// How long the client waited.
+        after: Duration,
+        /// The process, if it can be seen.
+        listener: Option<Listener>,
+    },
+}
+
+fn silent(socket: &Path, after: Duration, listener: Option<&Listener>) -> String {
+    let listener = listener.map(|listener| format!(": {listener}"));
+    format!(
+        "the agent at {} accepts but does not answer within {after:?}{}; --timeout waits longer",
+        socket.display(),
+        listener.unwrap_or_default()
+    )
 }
 
 /// Calls the agent at a socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    for_reads: Duration,
+    for_changes: Duration,
 }
 
 /// An answer as it came.
@@ -68,6 +91,18 @@ impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            for_reads: FOR_READS,
+            for_changes: FOR_CHANGES,
+        }
+    }
+
+    /// A client that waits this long for each answer.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self {
+            for_reads: timeout,
+            for_changes: timeout,
+            ..self
         }
     }
 
@@ -82,7 +117,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn add_endpoint(&self, request: &AddEndpoint) -> Result<Attachment, ClientError> {
-        self.call(Method::PUT, "endpoints", json(request)?).await
+        self.call(Method::PUT, "endpoints", json(request)?, self.for_changes)
+            .await
     }
 
     /// Takes a pod's attachment away; an unknown owner is success.
@@ -95,7 +131,9 @@ impl Client {
             percent_encode(&owner.container_id),
             percent_encode(&owner.interface)
         );
-        let _empty: serde_json::Value = self.call(Method::DELETE, &path, Vec::new()).await?;
+        let _empty: serde_json::Value = self
+            .call(Method::DELETE, &path, Vec::new(), self.for_changes)
+            .await?;
         Ok(())
     }
 
@@ -104,7 +142,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn endpoints(&self) -> Result<Vec<EndpointStatus>, ClientError> {
-        self.call(Method::GET, "endpoints", Vec::new()).await
+        self.read("endpoints").await
     }
 
     /// The ENIs.
@@ -112,7 +150,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn enis(&self) -> Result<Vec<EniStatus>, ClientError> {
-        self.call(Method::GET, "enis", Vec::new()).await
+        self.read("enis").await
     }
 
     /// What is ours in the kernel, beside what should be.
@@ -120,7 +158,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn objects(&self) -> Result<Vec<OwnedObject>, ClientError> {
-        self.call(Method::GET, "routes", Vec::new()).await
+        self.read("routes").await
     }
 
     /// The state of the whole.
@@ -128,7 +166,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn status(&self) -> Result<Status, ClientError> {
-        self.call(Method::GET, "status", Vec::new()).await
+        self.read("status").await
     }
 
     /// Whether pods can be added, or could be if there were addresses left.
@@ -136,7 +174,7 @@ impl Client {
     /// # Errors
     /// When they cannot; see [`ClientError`].
     pub async fn ready(&self) -> Result<(), ClientError> {
-        match self.call(Method::GET, "ready", Vec::new()).await {
+        match self.read("ready").await {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::Exhausted => Ok(()),
             answer => answer.map(|_: serde_json::Value| ()),
         }
@@ -147,7 +185,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn pools(&self) -> Result<Vec<PoolStatus>, ClientError> {
-        self.call(Method::GET, "pools", Vec::new()).await
+        self.read("pools").await
     }
 
     /// Who has which address.
@@ -155,7 +193,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn addresses(&self) -> Result<Addresses, ClientError> {
-        self.call(Method::GET, "addresses", Vec::new()).await
+        self.read("addresses").await
     }
 
     /// The datapath's counters.
@@ -163,7 +201,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<Vec<Metric>, ClientError> {
-        self.call(Method::GET, "metrics", Vec::new()).await
+        self.read("metrics").await
     }
 
     /// What the masquerade decision looks at.
@@ -171,7 +209,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn masquerade(&self) -> Result<MasqueradeStatus, ClientError> {
-        self.call(Method::GET, "masquerade", Vec::new()).await
+        self.read("masquerade").await
     }
 
     /// What becomes of a pod's packet, by the live maps.
@@ -191,7 +229,7 @@ impl Client {
         ];
         let parts = parts.map(|part| percent_encode(&part));
         let path = format!("masquerade/explain/{}", parts.join("/"));
-        self.call(Method::GET, &path, Vec::new()).await
+        self.read(&path).await
     }
 
     /// The flows that a filter takes.
@@ -199,7 +237,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn nat_flows(&self, filter: &FlowFilter) -> Result<NatFlows, ClientError> {
-        self.call(Method::POST, "nat/flows", json(filter)?).await
+        self.call(Method::POST, "nat/flows", json(filter)?, self.for_reads)
+            .await
     }
 
     /// Removes the flows that a filter takes.
@@ -207,7 +246,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn nat_flush(&self, filter: &FlowFilter) -> Result<NatFlushed, ClientError> {
-        self.call(Method::POST, "nat/flush", json(filter)?).await
+        self.call(Method::POST, "nat/flush", json(filter)?, self.for_changes)
+            .await
     }
 
     /// What translation does.
@@ -215,7 +255,12 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn nat_stats(&self) -> Result<NatStats, ClientError> {
-        self.call(Method::GET, "nat/stats", Vec::new()).await
+        self.read("nat/stats").await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::GET, path, Vec::new(), self.for_reads)
+            .await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -223,10 +268,21 @@ impl Client {
         method: Method,
         path: &str,
         body: Vec<u8>,
+        patience: Duration,
     ) -> Result<T, ClientError> {
-        let answer = tokio::time::timeout(PATIENCE, self.exchange(method, path, body))
-            .await
-            .map_err(|_elapsed| ClientError::Timeout(PATIENCE))??;
+        let mut listener = None;
+        let exchange = async {
+            let stream = self.connect().await?;
+            listener = Listener::of(&stream);
+            exchange(stream, method, path, body).await
+        };
+        let answer = tokio::time::timeout(patience, exchange).await;
+        let answer = answer.map_err(|_elapsed| ClientError::Silent {
+            socket: self.socket.clone(),
+            after: patience,
+            // As it is by now.
+            listener: listener.map(|Listener { pid, .. }| Listener::of_pid(pid)),
+        })??;
         if answer.status.is_success() {
             return serde_json::from_slice(&answer.body).map_err(|error| protocol(&error));
         }
@@ -236,48 +292,59 @@ impl Client {
         }
     }
 
-    async fn exchange(
-        &self,
-        method: Method,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<Answer, ClientError> {
-        let stream =
-            UnixStream::connect(&self.socket)
-                .await
-                .map_err(|source| ClientError::Unreachable {
-                    socket: self.socket.clone(),
-                    source,
-                })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+    /// Connects, as soon as the agent's queue has room.
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        loop {
+            match UnixStream::connect(&self.socket).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(INTERVAL).await;
+                }
+                Err(source) => {
+                    return Err(ClientError::Unreachable {
+                        socket: self.socket.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+}
+
+async fn exchange(
+    stream: UnixStream,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<Answer, ClientError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| protocol(&error))?;
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/{VERSION}/{path}"))
+        .header(hyper::header::HOST, "towpath")
+        .header(hyper::header::CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| protocol(&error))?;
+    let exchange = async {
+        let response = sender
+            .send_request(request)
             .await
             .map_err(|error| protocol(&error))?;
-        let request = Request::builder()
-            .method(method)
-            .uri(format!("/{VERSION}/{path}"))
-            .header(hyper::header::HOST, "towpath")
-            .header(hyper::header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| protocol(&error))?;
-        let exchange = async {
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|error| protocol(&error))?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_ANSWER)
-                .collect()
-                .await
-                .map_err(|error| ClientError::Protocol(error.to_string()))?
-                .to_bytes();
-            Ok(Answer { status, body })
-        };
-        tokio::pin!(exchange);
-        tokio::select! {
-            answer = &mut exchange => answer,
-            // The agent answers and closes: what it said still has to be read.
-            _ended = connection => exchange.await,
-        }
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(|error| ClientError::Protocol(error.to_string()))?
+            .to_bytes();
+        Ok(Answer { status, body })
+    };
+    tokio::pin!(exchange);
+    tokio::select! {
+        answer = &mut exchange => answer,
+        // The agent answers and closes: what it said still has to be read.
+        _ended = connection => exchange.await,
     }
 }
 

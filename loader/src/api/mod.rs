@@ -8,6 +8,7 @@ mod error;
 mod handle;
 mod routes;
 mod server;
+mod silence;
 pub mod types;
 mod validate;
 
@@ -15,6 +16,7 @@ pub use client::{Client, ClientError};
 pub use error::{ApiError, ErrorCode};
 pub use handle::{AddressCommand, Command, Handle, Reply};
 pub use server::{Server, ServerLimits};
+pub use silence::Listener;
 pub use validate::{AddressRequest, Ask, EndpointRequest};
 
 /// The version of the interface, as it stands in every path.

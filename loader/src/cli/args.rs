@@ -2,12 +2,16 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::intent::Family;
 use crate::masquerade::{Peer, Protocol};
+
+/// Where runtimes look for network configurations.
+const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// Pod networking for Kubernetes on AWS network interfaces: the node agent, and the command that
 /// asks it.
@@ -40,6 +44,17 @@ pub(super) struct Cli {
     /// The agent's socket, in place of the configuration's.
     #[arg(long, global = true, value_name = "PATH", env = "TOWPATH_SOCKET")]
     pub(super) socket: Option<PathBuf>,
+
+    /// How long to wait for an answer of the agent, such as 500ms, 10s or 2m; a number alone means
+    /// seconds. Default: 3s for what only looks, 35s for what changes something.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        env = "TOWPATH_TIMEOUT",
+        value_parser = super::duration::parse
+    )]
+    pub(super) timeout: Option<Duration>,
 
     /// What to do.
     #[command(subcommand)]
@@ -126,11 +141,16 @@ Example:
     /// Remove everything of ours from this node, and nothing else.
     ///
     /// For a node that leaves the cluster or changes its network. The agent must not be running.
-    /// Endpoints lose their network, so with endpoints present `--yes` is needed.
+    /// Endpoints lose their network, so with endpoints present `--yes` is needed. Our entry of the
+    /// runtime's configuration list goes first; the plugin's binaries stay: `towpath cni uninstall`
+    /// removes these too.
     Cleanup {
         /// Also when endpoints lose their network by it.
         #[arg(long)]
         yes: bool,
+        /// The runtime's folder of network configurations.
+        #[arg(long, value_name = "FOLDER", default_value = CONF_DIR)]
+        conf_dir: PathBuf,
         #[command(flatten)]
         output: Output,
     },
@@ -337,7 +357,7 @@ pub(super) struct PlaceArgs {
     #[arg(long, value_name = "FOLDER", default_value = "/opt/cni/bin")]
     pub(super) bin_dir: PathBuf,
     /// The runtime's folder of network configurations.
-    #[arg(long, value_name = "FOLDER", default_value = "/etc/cni/net.d")]
+    #[arg(long, value_name = "FOLDER", default_value = CONF_DIR)]
     pub(super) conf_dir: PathBuf,
 }
 

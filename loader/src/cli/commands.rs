@@ -32,6 +32,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli {
         config,
         socket,
+        timeout,
         command,
     } = cli;
     match command {
@@ -72,7 +73,12 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         runtime.block_on(cni::run(command, socket, state_dir))?;
         return Ok(ExitCode::SUCCESS);
     }
-    runtime.block_on(with_config(command, config, Client::new(socket)))
+    let client = Client::new(socket);
+    let client = match timeout {
+        Some(timeout) => client.with_timeout(timeout),
+        None => client,
+    };
+    runtime.block_on(with_config(command, config, client))
 }
 
 async fn with_config(
@@ -162,8 +168,12 @@ async fn with_config(
             client.delete_endpoint(&owner.into()).await?;
             output::value(output, &json!({}), |_, _| String::new())?;
         }
-        Command::Cleanup { yes, output } => {
-            let removed = agent::cleanup(&config, yes).await?;
+        Command::Cleanup {
+            yes,
+            conf_dir,
+            output,
+        } => {
+            let removed = agent::cleanup(&config, &conf_dir, yes).await?;
             output::value(output, &removed, render::removed)?;
             if !removed.failures.is_empty() {
                 return Err(anyhow!("{} objects of ours stay", removed.failures.len()).into());

@@ -13,6 +13,8 @@ pub(super) const NOT_READY: u8 = 4;
 pub(super) enum Failure {
     /// No agent answers.
     Unreachable(ClientError),
+    /// A process accepts, but does not answer.
+    Silent(ClientError),
     /// Anything else.
     Other(anyhow::Error),
 }
@@ -22,7 +24,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Other(_) => 1,
             // 2 is clap's, for a wrong command line.
-            Self::Unreachable(_) => 3,
+            Self::Unreachable(_) | Self::Silent(_) => 3,
         })
     }
 }
@@ -33,6 +35,7 @@ impl fmt::Display for Failure {
             Self::Unreachable(error) => {
                 write!(f, "{error}; is `towpath run` running, and are you root?")
             }
+            Self::Silent(error) => write!(f, "{error}"),
             Self::Other(error) => write!(f, "{error:#}"),
         }
     }
@@ -47,7 +50,8 @@ impl From<anyhow::Error> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
-            ClientError::Unreachable { .. } | ClientError::Timeout(_) => Self::Unreachable(error),
+            ClientError::Unreachable { .. } => Self::Unreachable(error),
+            ClientError::Silent { .. } => Self::Silent(error),
             ClientError::Refused(_) | ClientError::Protocol(_) => Self::Other(error.into()),
         }
     }

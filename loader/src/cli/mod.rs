@@ -3,6 +3,7 @@
 mod args;
 mod cni;
 mod commands;
+mod duration;
 mod failure;
 mod output;
 mod render;

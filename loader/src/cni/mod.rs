@@ -134,17 +134,38 @@ fn install_wanted(install: &Install) -> Result<(Report, Wanted)> {
 /// # Errors
 /// When a file cannot be changed or removed.
 pub fn uninstall(place: &Place, state_dir: &Path) -> Result<Report> {
-    let mut report = Report::default();
-    if place.conf_dir.exists() {
-        let folder = Folder::open(&place.conf_dir, &mut report)?;
-        list::take_out(&folder, state_dir, &mut report)?;
-    }
+    let mut report = remove_list(&place.conf_dir, state_dir)?;
     if place.bin_dir.exists() {
         let folder = Folder::open(&place.bin_dir, &mut report)?;
         for name in [PLUGIN, IPAM_PLUGIN] {
             folder.remove(name, &mut report)?;
         }
     }
+    Ok(report)
+}
+
+/// Removes our entries of the configuration list, by which runtimes find the plugin.
+fn remove_list(conf_dir: &Path, state_dir: &Path) -> Result<Report> {
+    let mut report = Report::default();
+    if conf_dir.exists() {
+        let folder = Folder::open(conf_dir, &mut report)?;
+        list::take_out(&folder, state_dir, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Removes our entries of the configuration list, and the notes of this boot: a node without an
+/// agent is not to look ready. The binaries stay for the DELs of pods that still run.
+///
+/// # Errors
+/// When a file cannot be changed or removed.
+pub(crate) fn forget(conf_dir: &Path, state_dir: &Path) -> Result<Report> {
+    let mut report = remove_list(conf_dir, state_dir)?;
+    if state_dir.exists() {
+        Folder::open(state_dir, &mut report)?.remove(list::MARKER, &mut report)?;
+    }
+    let note = towpath_cni::forget_readiness(state_dir).context("remove the note of STATUS")?;
+    report.changed.extend(note);
     Ok(report)
 }
 
