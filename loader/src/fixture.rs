@@ -93,6 +93,7 @@ pub(crate) fn intent() -> Intent {
         settings: Settings {
             mark: MarkLayout::DEFAULT,
             protocol: 2,
+            device_prefix: None,
             primary_device: None,
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             cluster_services: ClusterServices::none(),
@@ -125,6 +126,7 @@ pub(crate) fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
     Link {
         ifindex,
         name: name.into(),
+        alias: None,
         mac: Some(mac),
         mtu: 9001,
         up: true,

@@ -102,6 +102,7 @@ mod tests {
         let link = Link {
             ifindex: 3,
             name: "eth1".to_owned(),
+            alias: None,
             mac: Some(DEVICE),
             mtu: 9001,
             up: true,

@@ -14,6 +14,7 @@ use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
 use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
+use sha1::{Digest as _, Sha1};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::node::Problem;
@@ -184,6 +185,9 @@ pub struct About {
     /// The pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
+    /// Name of the host-side device, where it is not that of the endpoint's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Which network namespace the path led to when it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NetnsId>,
@@ -192,6 +196,9 @@ pub struct About {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<Lease>,
 }
+
+/// Hexadecimal digits of the hash in the name of a pod's device.
+const DIGITS: usize = 11;
 
 /// A pod, by what Kubernetes calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,6 +232,18 @@ impl From<&PodRef> for ipam::Pod {
     }
 }
 
+impl PodRef {
+    /// Name of the pod's host-side device by the rule of Calico and the VPC CNI, by which policy
+    /// engines find it.
+    #[must_use]
+    pub fn device(&self, prefix: &str) -> String {
+        let digest = Sha1::digest(format!("{}.{}", self.namespace, self.name));
+        let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        hex.truncate(DIGITS);
+        format!("{prefix}{hex}")
+    }
+}
+
 impl fmt::Display for PodRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
@@ -246,6 +265,8 @@ pub struct Settings {
     pub mark: MarkLayout,
     /// Routing protocol number that our routes and rules carry (2 = kernel).
     pub protocol: u8,
+    /// What the names of pods' host-side devices begin with, where they follow from the pod's name.
+    pub device_prefix: Option<String>,
     /// Device of the primary ENI where the node document does not tell.
     pub primary_device: Option<String>,
     /// Service destinations that the configuration names: CIDRs, and external or load balancer

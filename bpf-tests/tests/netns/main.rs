@@ -22,6 +22,7 @@ mod cni_status;
 mod damage;
 mod demo;
 mod device;
+mod device_name;
 mod documents;
 mod endpoints;
 mod exclusion;

@@ -48,6 +48,7 @@ impl Admission<'_> {
                 .map_err(|error| error.at("addresses"))?;
             mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
         }
+        let device = self.device_name(&request);
         let EndpointRequest {
             owner,
             netns,
@@ -63,11 +64,25 @@ impl Admission<'_> {
             about: About {
                 network,
                 pod,
+                device,
                 since: Some(Addresses::now()),
                 namespace: None,
                 leases: Vec::new(),
             },
         }))
+    }
+
+    /// Name of the host-side device, where it follows from the pod's. The first attachment of a
+    /// sandbox has it.
+    fn device_name(&self, request: &EndpointRequest) -> Option<String> {
+        let prefix = self.intent.settings.device_prefix.as_deref()?;
+        let name = request.ask.pod.as_ref()?.device(prefix);
+        let is_taken = |endpoint: &Endpoint| {
+            endpoint.owner.container_id == request.owner.container_id
+                && endpoint.about.device.as_deref() == Some(&name)
+        };
+        let mut endpoints = self.intent.endpoints.values();
+        (!endpoints.any(is_taken)).then_some(name)
     }
 
     /// The device by which an address may be used.
@@ -192,7 +207,11 @@ fn repeated(existing: &Endpoint, request: &EndpointRequest) -> Result<Decision, 
 }
 
 /// The allocation result of an endpoint.
-pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
+pub(super) fn attachment(
+    intent: &Intent,
+    facts: Option<&Facts>,
+    endpoint: &Endpoint,
+) -> Result<Attachment, ApiError> {
     let id = endpoint.id();
     let addresses = endpoint.addresses.iter().map(|address| {
         // What was given stays given, also when the ENI was excluded since.
@@ -228,12 +247,21 @@ pub(super) fn attachment(intent: &Intent, endpoint: &Endpoint) -> Result<Attachm
     Ok(Attachment {
         owner: endpoint.owner.clone(),
         netns: endpoint.netns.clone(),
-        host_device: id.device(),
+        host_device: host_device(facts, id),
         host_mac: id.host_mac(),
         pod_mac: id.pod_mac(),
         mtu: endpoint.mtu,
         addresses: addresses.collect::<Result<_, ApiError>>()?,
     })
+}
+
+/// The name that the kernel has for an endpoint's device.
+pub(super) fn host_device(facts: Option<&Facts>, id: EndpointId) -> String {
+    let own = id.device();
+    let links = facts.into_iter().flat_map(|facts| facts.links.values());
+    // The last one that was made, where an earlier one is not forgotten yet.
+    let link = links.filter(|link| link.name == own).last();
+    link.map_or(own, |link| link.kernel_name().to_owned())
 }
 
 fn list(addresses: &BTreeSet<IpAddr>) -> String {

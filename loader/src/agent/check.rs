@@ -27,7 +27,8 @@ impl<K: Host> Actor<K> {
             let message = format!("{owner} has no endpoint");
             ApiError::new(ErrorCode::UnknownEndpoint, message)
         })?;
-        let attachment = admission::attachment(&self.intent, &endpoint)?;
+        let attachment =
+            admission::attachment(&self.intent, self.reconciler.kernel().facts(), &endpoint)?;
         let unreadable = |error: anyhow::Error| {
             let message = format!("the kernel could not be read: {error:#}");
             ApiError::new(ErrorCode::NotReady, message)

@@ -231,6 +231,7 @@ impl<K: Host> Actor<K> {
             Decision::New(mut endpoint) => {
                 check_netns(&endpoint)?;
                 endpoint.about.namespace = netns_at(&endpoint.netns).ok();
+                self.take_device_name(&endpoint)?;
                 self.record_with_leases(endpoint, &ask)
             }
         }
@@ -252,6 +253,21 @@ impl<K: Host> Actor<K> {
             other.container_id, other.interface
         );
         Err(ApiError::new(ErrorCode::SecondInterface, message).at("owner.interface"))
+    }
+
+    /// Takes the name of a new endpoint's device from the endpoints of the pod's earlier sandboxes.
+    pub(super) fn take_device_name(&mut self, new: &Endpoint) -> Result<(), ApiError> {
+        if new.about.device.is_none() {
+            return Ok(());
+        }
+        let endpoints = self.intent.endpoints.values_mut();
+        for earlier in endpoints.filter(|one| one.about.device == new.about.device) {
+            earlier.about.device = None;
+            self.store
+                .put(earlier)
+                .map_err(|error| not_written(&error))?;
+        }
+        Ok(())
     }
 
     /// Puts a new endpoint on disk and into the intent.
@@ -320,7 +336,9 @@ impl<K: Host> Actor<K> {
     fn attached(&self, endpoint: &Endpoint) -> Result<Attachment, ApiError> {
         let view = self.pass.view.endpoints.get(&endpoint.id());
         match view.map(|view| &view.readiness) {
-            Some(Readiness::Ready) => admission::attachment(&self.intent, endpoint),
+            Some(Readiness::Ready) => {
+                admission::attachment(&self.intent, self.reconciler.kernel().facts(), endpoint)
+            }
             Some(Readiness::NotReady { reason } | Readiness::Excluded { reason }) => {
                 Err(ApiError::new(ErrorCode::SetUpFailed, reason.clone()))
             }

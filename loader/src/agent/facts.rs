@@ -83,6 +83,7 @@ mod tests {
         let link = Link {
             ifindex,
             name: id.device(),
+            alias: None,
             mac: Some(id.host_mac()),
             mtu: 1500,
             up: true,

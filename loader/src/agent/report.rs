@@ -6,6 +6,7 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 
 use super::actor::Actor;
+use super::admission::host_device;
 use super::kernel::Host;
 use super::masquerade;
 use super::nat;
@@ -33,7 +34,7 @@ impl<K: Host> Actor<K> {
             EndpointStatus {
                 owner: endpoint.owner.clone(),
                 netns: endpoint.netns.clone(),
-                host_device: id.device(),
+                host_device: host_device(self.reconciler.kernel().facts(), *id),
                 mtu: endpoint.mtu,
                 pod: endpoint.about.pod.clone(),
                 network: endpoint.about.network.clone(),

@@ -99,7 +99,7 @@ fn tcx_entries(
             return Entry::Ours;
         }
         Entry::Foreign(ForeignProgram {
-            device: device.name.clone(),
+            device: device.kernel_name().to_owned(),
             ifindex: device.ifindex,
             direction,
             mechanism: Mechanism::Tcx,
@@ -120,7 +120,7 @@ fn filter_entries(socket: &TcSocket, device: &Link, direction: Direction) -> Res
             return Entry::Ours;
         }
         Entry::Foreign(ForeignProgram {
-            device: device.name.clone(),
+            device: device.kernel_name().to_owned(),
             ifindex: device.ifindex,
             direction,
             mechanism: Mechanism::Clsact,

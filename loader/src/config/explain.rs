@@ -52,6 +52,10 @@ pub(super) const HELP: [(&str, &str); 76] = [
         "MTU of pod interfaces, 1280 to 9001; null: that of the endpoint's ENI.",
     ),
     (
+        "endpoint.device-name",
+        "Name of pods' host-side devices: id (tow and the endpoint's id), or the prefix by which a policy engine finds them (cali, eni): 1 to 4 characters.",
+    ),
+    (
         "datapath.path",
         "Which way pod traffic takes: direct (past the host's stack and netfilter), or stack (through them, both ways).",
     ),

@@ -1,5 +1,6 @@
 //! The configuration file: typed, with defaults that work.
 
+mod device_name;
 mod explain;
 mod ipam;
 mod kubernetes;
@@ -19,6 +20,7 @@ use datapath_common::abi::DEFAULT_STACK;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
+pub use self::device_name::PodDeviceName;
 pub use self::explain::{Row, Source};
 pub use self::ipam::{
     CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
@@ -235,6 +237,7 @@ impl Config {
         Settings {
             mark: self.datapath.mark_mask.layout(),
             protocol: self.kernel.route_protocol.get(),
+            device_prefix: self.endpoint.device_name.prefix().map(str::to_owned),
             primary_device: device.map(|device| device.as_str().to_owned()),
             services: cidrs.chain(addresses).collect(),
             cluster_services: ClusterServices::none(),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AttachMode;
+use super::device_name::PodDeviceName;
 use super::values::{
     AbsolutePath, CacheEntries, DeviceName, MarkMask, Mtu, RouteProtocol, refused,
 };
@@ -48,6 +49,8 @@ impl Default for NodeSection {
 pub struct EndpointSection {
     /// MTU of pod interfaces; `None` for that of the endpoint's ENI.
     pub mtu: Option<Mtu>,
+    /// What the names of pods' host-side devices follow from.
+    pub device_name: PodDeviceName,
 }
 
 /// Section `datapath`.

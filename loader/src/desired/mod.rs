@@ -132,7 +132,7 @@ fn pools(intent: &Intent) -> Vec<PoolView> {
 
 fn device_view(link: &Link) -> DeviceView {
     DeviceView {
-        name: link.name.clone(),
+        name: link.kernel_name().to_owned(),
         ifindex: link.ifindex,
         mtu: link.mtu,
     }

@@ -14,8 +14,11 @@ use crate::types::{EniNumber, MacAddr};
 pub struct Link {
     /// Its index.
     pub ifindex: u32,
-    /// Its name.
+    /// Its name. A pod's device with a name for policy engines has the one of its endpoint id, which
+    /// is an alternative name of it, so that it is recognised whatever it is called.
     pub name: String,
+    /// The name that the kernel has for it, where that is another one.
+    pub alias: Option<String>,
     /// Its Ethernet address.
     pub mac: Option<MacAddr>,
     /// Its MTU, in bytes.
@@ -28,6 +31,14 @@ pub struct Link {
     pub kind: LinkKind,
     /// The device that it is a port of (bond, bridge, VRF).
     pub master: Option<u32>,
+}
+
+impl Link {
+    /// The name by which the kernel's files and its users find it.
+    #[must_use]
+    pub fn kernel_name(&self) -> &str {
+        self.alias.as_deref().unwrap_or(&self.name)
+    }
 }
 
 /// What a device is, as far as it matters to us.

@@ -24,7 +24,7 @@ use netlink_packet_route::link::{
 
 use super::netns::NetNs;
 use super::socket::{self, Socket};
-use super::{apply, observe, sysctl};
+use super::{apply, device_name, observe, sysctl};
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, Link, LinkKind, Neighbour, NextHop, Route};
 use crate::numbers;
@@ -70,12 +70,13 @@ pub(super) async fn create(
         .context("open a netlink socket in the pod")?;
     remove(host, &id.device(), id.host_mac(), there).await?;
     remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
-    make_pair(host, endpoint, &netns).await?;
-    let made = finish(host, &mut pod, &netns, endpoint, protocol).await;
+    let device = device_name::claim(host, endpoint).await?;
+    make_pair(host, endpoint, &netns, &device).await?;
+    let made = finish(host, &mut pod, &netns, endpoint, (&device, protocol)).await;
     if made.is_err()
-        && let Err(error) = remove_leftover(host, &id.device(), id.host_mac()).await
+        && let Err(error) = remove_leftover(host, &device, id.host_mac()).await
     {
-        tracing::warn!(device = id.device(), %error, "a half-made pod device stays behind");
+        tracing::warn!(device, %error, "a half-made pod device stays behind");
     }
     made
 }
@@ -112,7 +113,12 @@ async fn remove(
 
 /// Makes the pair in one request, so that no name or MAC is ever changed: udev and the pod see
 /// each end once, as it stays.
-async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> anyhow::Result<()> {
+async fn make_pair(
+    host: &mut Socket,
+    endpoint: &Endpoint,
+    netns: &NetNs,
+    device: &str,
+) -> anyhow::Result<()> {
     let id = endpoint.id();
     let end = |name: String, mac: MacAddr| {
         let mut message = LinkMessage::default();
@@ -130,7 +136,7 @@ async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> any
     let mut peer = end(endpoint.owner.interface.clone(), id.pod_mac());
     peer.attributes
         .push(LinkAttribute::NetNsFd(netns.file().as_raw_fd()));
-    let mut message = end(id.device(), id.host_mac());
+    let mut message = end(device.to_owned(), id.host_mac());
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
@@ -142,8 +148,7 @@ async fn make_pair(host: &mut Socket, endpoint: &Endpoint, netns: &NetNs) -> any
     .await
     .with_context(|| {
         format!(
-            "make the veth pair {} and {} in {}",
-            id.device(),
+            "make the veth pair {device} and {} in {}",
             endpoint.owner.interface,
             endpoint.netns.display()
         )
@@ -156,10 +161,13 @@ async fn finish(
     pod: &mut Socket,
     netns: &NetNs,
     endpoint: &Endpoint,
-    protocol: u8,
+    (device, protocol): (&str, u8),
 ) -> anyhow::Result<()> {
-    let device = endpoint.id().device();
-    let outside = ifindex(host, &device).await?;
+    let outside = ifindex(host, device).await?;
+    let own = endpoint.id().device();
+    if own != device {
+        apply::links::add_name(host, outside, &own).await?;
+    }
     apply::links::without_link_local(host, outside).await?;
     inside(pod, netns, endpoint, protocol)
         .await

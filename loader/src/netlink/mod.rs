@@ -4,6 +4,7 @@
 //! all in the node's. Only `netns` enters another one, and has left it when a call returns.
 
 mod apply;
+mod device_name;
 mod endpoint;
 mod errno;
 mod events;

@@ -54,7 +54,7 @@ struct Device<'a> {
 impl fmt::Display for Device<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.links.get(&self.ifindex) {
-            Some(link) => f.write_str(&link.name),
+            Some(link) => f.write_str(link.kernel_name()),
             None => write!(f, "if{}", self.ifindex),
         }
     }

@@ -108,7 +108,13 @@ impl ModelKernel {
         if let Some(ifindex) = old.map(|link| link.ifindex) {
             self.unplug(ifindex);
         }
+        let alias = endpoint.about.device.clone();
+        let links = self.state.links.values_mut();
+        for other in links.filter(|link| alias.is_some() && link.alias == alias) {
+            other.alias = None;
+        }
         let link = Link {
+            alias,
             kind: LinkKind::Veth,
             up: false,
             group: numbers::DEVICE_GROUP,

@@ -27,6 +27,7 @@ impl Host {
             let link = Link {
                 ifindex,
                 name: format!("eth{number}"),
+                alias: None,
                 mac: Some(mac(number)),
                 mtu: 9001,
                 up: true,

@@ -125,6 +125,7 @@ pub(crate) fn veth(name: &str) -> Link {
     Link {
         ifindex: u32::try_from(parsed[0]["ifindex"].as_u64().unwrap()).unwrap(),
         name: name.to_owned(),
+        alias: None,
         mac: None,
         mtu: 1500,
         up: true,

@@ -26,6 +26,7 @@ use crate::reconcile::model::ModelKernel;
 
 mod allocation;
 mod demand;
+mod device_name;
 mod flat;
 mod ledger;
 mod records;
@@ -48,7 +49,13 @@ impl Kernel for ModelHost {
     }
 
     async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
-        self.model.observe_endpoints(endpoints).await
+        let observed = self.model.observe_endpoints(endpoints).await?;
+        if let Some(facts) = &mut self.facts {
+            let new = observed.links.iter();
+            let new = new.map(|(index, link)| (*index, link.clone()));
+            facts.links.extend(new);
+        }
+        Ok(observed)
     }
 
     async fn apply(&mut self, step: &Step) -> Result<()> {

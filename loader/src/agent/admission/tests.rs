@@ -74,7 +74,7 @@ fn addresses_of_a_ready_eni_are_given_also_of_two() {
     ] {
         match case.decide("x", addresses).unwrap() {
             Decision::New(endpoint) => {
-                let answer = attachment(&case.intent, &endpoint).unwrap();
+                let answer = attachment(&case.intent, None, &endpoint).unwrap();
                 assert_eq!(answer.addresses.len(), addresses.len());
                 assert_eq!(answer.mtu, 9001);
             }
@@ -87,7 +87,7 @@ fn addresses_of_a_ready_eni_are_given_also_of_two() {
 fn the_answer_has_each_addresss_own_eni() {
     let case = Case::new();
     let endpoint = fixture::endpoint("x", &["10.0.1.66", "2001:db8:0:2:a::66"]);
-    let answer = attachment(&case.intent, &endpoint).unwrap();
+    let answer = attachment(&case.intent, None, &endpoint).unwrap();
     let enis: Vec<_> = answer
         .addresses
         .iter()
@@ -226,7 +226,7 @@ fn addresses_of_plain_pools_are_given_where_they_can_be_masqueraded() {
     let Decision::New(endpoint) = case.decide("x", &["10.99.0.3"]).unwrap() else {
         panic!("it is new");
     };
-    let answer = attachment(&case.intent, &endpoint).unwrap();
+    let answer = attachment(&case.intent, None, &endpoint).unwrap();
     let allocation = &answer.addresses[0];
     assert_eq!((&allocation.eni, allocation.gateway), (&None, None));
     assert_eq!(allocation.pool, None, "it came with its request");

@@ -330,6 +330,7 @@ impl Addresses {
     /// The owner has addresses and no endpoint.
     pub(super) fn is_without_endpoint(&mut self, owner: &Owner, ask: &Ask) {
         let about = About {
+            device: None,
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Self::now()),

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoKind, LinkAttribute, LinkFlags, LinkInfo,
-    LinkMessage, State,
+    LinkMessage, Prop, State,
 };
 
 use super::super::errno::deleted;
@@ -170,6 +171,47 @@ pub(in crate::netlink) async fn without_link_local(
         Err(error) if error.is_family_missing() => Ok(()),
         other => other.with_context(|| format!("keep device {ifindex} without link-local address")),
     }
+}
+
+/// Gives a device one more name, by which requests find it too.
+pub(in crate::netlink) async fn add_name(
+    socket: &mut Socket,
+    ifindex: u32,
+    name: &str,
+) -> anyhow::Result<()> {
+    let message = RouteNetlinkMessage::NewLinkProp(with_name(ifindex, name));
+    socket
+        .change(message, NLM_F_CREATE | NLM_F_EXCL)
+        .await
+        .with_context(|| format!("give device {ifindex} the alternative name {name}"))
+}
+
+/// Gives a device its alternative name as its only one. A device that is up cannot be renamed before
+/// Linux 6.2, so it is set down for that.
+pub(in crate::netlink) async fn rename(
+    socket: &mut Socket,
+    ifindex: u32,
+    name: &str,
+) -> anyhow::Result<()> {
+    let set = |message| RouteNetlinkMessage::SetLink(message);
+    let mut down = of(ifindex);
+    down.header.change_mask = LinkFlags::Up;
+    let mut named = of(ifindex);
+    named
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    let what = || format!("give device {ifindex} the name {name}");
+    let removed = RouteNetlinkMessage::DelLinkProp(with_name(ifindex, name));
+    socket.change(set(down), 0).await.with_context(what)?;
+    socket.change(removed, 0).await.with_context(what)?;
+    socket.change(set(named), 0).await.with_context(what)
+}
+
+fn with_name(ifindex: u32, name: &str) -> LinkMessage {
+    let mut message = of(ifindex);
+    let name = Prop::AltIfName(name.to_owned());
+    message.attributes.push(LinkAttribute::PropList(vec![name]));
+    message
 }
 
 /// Removes a device.

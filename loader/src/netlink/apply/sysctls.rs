@@ -18,7 +18,7 @@ pub(in crate::netlink) async fn set(
                 .await
                 .with_context(|| format!("find device {ifindex}"))?;
             match link {
-                Some(link) => Some(link.name),
+                Some(link) => Some(link.kernel_name().to_owned()),
                 None => return Ok(()),
             }
         }

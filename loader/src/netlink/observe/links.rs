@@ -1,18 +1,19 @@
 //! Devices, and the sysctls that come with them.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkExtentMask, LinkFlags,
-    LinkInfo, LinkMessage,
+    LinkInfo, LinkMessage, Prop,
 };
 
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use crate::intent::Family;
 use crate::kernel::{Link, LinkKind, Sysctl, SysctlScope};
-use crate::types::MacAddr;
+use crate::types::{EndpointId, MacAddr};
 
 /// Devices by index, and the sysctls that belong to devices.
 type Links = (BTreeMap<u32, Link>, BTreeMap<Sysctl, String>);
@@ -102,6 +103,7 @@ fn parse(message: &LinkMessage) -> Option<Link> {
     let mut link = Link {
         ifindex: message.header.index,
         name: String::new(),
+        alias: None,
         mac: None,
         mtu: 0,
         up: message.header.flags.contains(LinkFlags::Up),
@@ -109,9 +111,11 @@ fn parse(message: &LinkMessage) -> Option<Link> {
         kind: LinkKind::Physical,
         master: None,
     };
+    let mut other_name = None;
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::PropList(names) => other_name = names.iter().find_map(endpoint_name),
             LinkAttribute::Address(bytes) => {
                 link.mac = <[u8; 6]>::try_from(bytes.as_slice()).ok().map(MacAddr);
             }
@@ -129,7 +133,18 @@ fn parse(message: &LinkMessage) -> Option<Link> {
     if message.header.flags.contains(LinkFlags::Loopback) {
         link.kind = LinkKind::Loopback;
     }
+    if let Some(name) = other_name.filter(|_| link.kind == LinkKind::Veth) {
+        link.alias = Some(mem::replace(&mut link.name, name));
+    }
     (!link.name.is_empty()).then_some(link)
+}
+
+/// An alternative name that is an endpoint's.
+fn endpoint_name(property: &Prop) -> Option<String> {
+    let Prop::AltIfName(name) = property else {
+        return None;
+    };
+    EndpointId::from_device(name).map(|id| id.device())
 }
 
 fn kind(info: &LinkInfo) -> Option<LinkKind> {

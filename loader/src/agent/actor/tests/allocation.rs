@@ -44,6 +44,7 @@ pub(super) async fn give(
         addresses,
         mtu: 9001,
         about: crate::intent::About {
+            device: None,
             network: ask.network.clone(),
             pod: ask.pod.clone(),
             since: Some(Addresses::now()),
