@@ -256,6 +256,12 @@ impl Endpoint {
     pub fn id(&self) -> EndpointId {
         EndpointId::of(&self.owner)
     }
+
+    /// Whether its record is lost: whose it is nobody knows, only what the kernel has of it.
+    #[must_use]
+    pub fn is_orphan(&self) -> bool {
+        EndpointId::is_unknown(&self.owner)
+    }
 }
 
 /// Settings that shape what we put into the kernel.

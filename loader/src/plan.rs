@@ -195,7 +195,10 @@ fn addition(object: &Object, intent: &Intent) -> Option<StepKind> {
         Object::Mtu { ifindex, mtu } => StepKind::SetMtu { ifindex, mtu },
         Object::Up(ifindex) => StepKind::SetUp(ifindex),
         Object::Device(id) => {
-            StepKind::CreateEndpointDevice(Box::new(intent.endpoints.get(&id)?.clone()))
+            let endpoint = intent.endpoints.get(&id);
+            // Inside of the pod is what nobody knows any more: no device of it is made anew.
+            let endpoint = endpoint.filter(|endpoint| !endpoint.is_orphan())?;
+            StepKind::CreateEndpointDevice(Box::new(endpoint.clone()))
         }
         Object::Address(address) => StepKind::AddAddress(address),
         Object::Route(route) => StepKind::AddRoute(route),

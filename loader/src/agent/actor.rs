@@ -48,6 +48,8 @@ pub(super) struct Actor<K> {
     pub(super) pending: Pending,
     /// Records that cannot be read. Their devices are left alone.
     pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
+    /// Whether endpoints were looked for whose records are lost.
+    pub(super) has_orphans: bool,
     /// Why a record that somebody removed could not be written again.
     pub(super) unsaved: Option<String>,
     pub(super) pass: Pass,
@@ -100,6 +102,7 @@ impl<K: Host> Actor<K> {
             addresses,
             pending,
             corrupt,
+            has_orphans: false,
             unsaved: None,
             pass: Pass::default(),
             is_outdated: false,
@@ -245,7 +248,7 @@ impl<K: Host> Actor<K> {
     pub(super) async fn run_pass(&mut self) {
         let began = Timer::now();
         let mut seen = self.seen.take();
-        if self.source.value.is_some() {
+        if self.source.value.is_some() && self.take_orphans().await {
             if self.reconciler.kernel().facts().is_none()
                 && let Err(error) = self.reconciler.kernel_mut().observe().await
             {
@@ -253,7 +256,9 @@ impl<K: Host> Actor<K> {
             }
             self.carry_out_pending();
             self.drop_dead();
-            let restored = self.store.restore(self.intent.endpoints.values());
+            let recorded = self.intent.endpoints.values();
+            let recorded = recorded.filter(|endpoint| !endpoint.is_orphan());
+            let restored = self.store.restore(recorded);
             self.unsaved = restored.err().map(|error| format!("{error:#}"));
             let keeps_notes = self.reconciler.kernel_mut().keeps_notes();
             if keeps_notes != self.intent.settings.service_nat {
@@ -279,6 +284,7 @@ impl<K: Host> Actor<K> {
                 self.reconciler.kernel_mut().settled();
             }
             self.pass = pass;
+            self.forget_deleted();
             self.is_outdated = false;
             self.note_devices();
             self.tell_sweeper();
@@ -302,6 +308,11 @@ impl<K: Host> Actor<K> {
             tracing::warn!(step = failure.step, error = failure.error, "step failed");
         }
         self.work.count(pass.applied, pass.failures.len());
+        if pass.remaining == 0 && pass.failures.is_empty() {
+            let endpoints = &self.intent.endpoints;
+            let is_gone = |id| of.contains_key(&id) && !endpoints.contains_key(&id);
+            self.store.forget_deleted(is_gone);
+        }
         let views = &mut self.pass.view.endpoints;
         views.retain(|id, _| !of.contains_key(id));
         views.extend(pass.endpoints);
@@ -336,7 +347,8 @@ impl<K: Host> Actor<K> {
             .endpoints
             .iter()
             .filter(|(id, endpoint)| {
-                !devices.contains(id.device().as_str()) && netns::is_gone(endpoint)
+                let is_gone = || endpoint.is_orphan() || netns::is_gone(endpoint);
+                !devices.contains(id.device().as_str()) && is_gone()
             })
             .map(|(id, _)| *id)
             .collect();
@@ -360,6 +372,15 @@ impl<K: Host> Actor<K> {
         self.store.remove(id)?;
         let endpoint = self.intent.endpoints.remove(&id);
         Ok(endpoint.map(|endpoint| endpoint.owner))
+    }
+
+    /// Removes what is left of deleted endpoints' records, as far as their devices are gone.
+    fn forget_deleted(&mut self) {
+        if let Some(facts) = self.reconciler.kernel().facts() {
+            let devices = facts.devices();
+            let is_gone = |id: EndpointId| !devices.contains(id.device().as_str());
+            self.store.forget_deleted(is_gone);
+        }
     }
 
     pub(super) fn hide_corrupt(&mut self) {

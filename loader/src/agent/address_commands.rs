@@ -108,7 +108,7 @@ impl<K: Host> Actor<K> {
         Ok(())
     }
 
-    fn list_addresses(&self) -> types::Addresses {
+    pub(super) fn list_addresses(&self) -> types::Addresses {
         let endpoints = self.intent.endpoints.values();
         let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         self.addresses.list(&by_owner, &self.nat)

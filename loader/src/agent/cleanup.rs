@@ -3,13 +3,16 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use datapath_common::abi;
 use serde::Serialize;
 
 use super::allocation;
+use super::identity;
 use super::lock::{Lock, PinsLock};
+use super::netns_lock::NetnsLock;
 use super::reservation::Reservation;
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
@@ -44,13 +47,15 @@ pub struct CleanUp {
 /// is among the failures, and the rest goes.
 pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> Result<CleanUp> {
     let state = config.state_dir.as_path();
-    let _lock = Lock::take(state).context("stop the agent first")?;
+    let _lock = Lock::take(state, Duration::ZERO).context("stop the agent first")?;
+    let about = format!("cleanup of state-dir {}", state.display());
+    let _netns = NetnsLock::take(&about, Duration::ZERO).context("stop the agent first")?;
     let settings = config.settings();
     let options = config.bpf_options();
     let root = options.pin_root.as_path();
     let _pins = root
         .is_dir()
-        .then(|| PinsLock::take(root).context("stop the agent first"))
+        .then(|| PinsLock::take(root, Duration::ZERO).context("stop the agent first"))
         .transpose()?;
     let mut netlink = Netlink::open(settings.protocol)?;
 
@@ -86,6 +91,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
         .objects
         .extend(remove_records(&state.join(ENDPOINTS))?);
     removed.objects.extend(allocation::remove_ledger(state)?);
+    identity::remove(state, root)?;
     Ok(removed)
 }
 

@@ -10,7 +10,7 @@ use super::kernel::Host;
 use super::netns::Netns;
 use crate::api::types::{Collect, Collected, Kept};
 use crate::intent::About;
-use crate::types::Owner;
+use crate::types::{EndpointId, Owner};
 
 /// How long an attachment may be missing in a runtime's list after its ADD has begun: the list may
 /// be older. Longer than any ADD takes.
@@ -21,6 +21,7 @@ impl<K: Host> Actor<K> {
     pub(super) async fn collect(&mut self, request: Collect) -> Collected {
         let Collect { network, valid } = request;
         let valid: BTreeSet<Owner> = valid.into_iter().collect();
+        self.take_orphans().await;
         let now = Addresses::now();
         let mut dead: BTreeMap<&Owner, (&About, Option<&Path>)> = BTreeMap::new();
         for (owner, about) in self.addresses.owners() {
@@ -33,7 +34,7 @@ impl<K: Host> Actor<K> {
         dead.retain(|owner, (about, _)| {
             about.network.as_ref() == Some(&network) && !valid.contains(*owner)
         });
-        let mut collected = Collected::default();
+        let mut collected = self.collect_orphans(&network, &valid);
         for (owner, (about, netns)) in dead {
             let age = about.since.map_or(Duration::MAX, |since| now.since(since));
             if age < YOUNG && !netns.is_some_and(|path| Netns::at(path).is_gone()) {
@@ -59,5 +60,34 @@ impl<K: Host> Actor<K> {
             }
         }
         collected
+    }
+
+    /// Endpoints without a record of whom a runtime does not know either. Which network one is of is
+    /// not known, so they go where no other is in use.
+    fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> Collected {
+        let valid: BTreeSet<EndpointId> = valid.iter().map(EndpointId::of).collect();
+        let endpoints = self.intent.endpoints.iter();
+        let dead = endpoints.filter(|(id, one)| one.is_orphan() && !valid.contains(id));
+        let dead = dead.map(|(_, endpoint)| endpoint.owner.clone());
+        let of_owners = self.addresses.owners().values();
+        let of_endpoints = self.intent.endpoints.values().map(|one| &one.about);
+        let mut networks = of_owners
+            .chain(of_endpoints)
+            .filter_map(|about| about.network.as_ref());
+        let Some(other) = networks.find(|other| *other != network) else {
+            return Collected {
+                removed: dead.collect(),
+                kept: Vec::new(),
+            };
+        };
+        let reason = format!("its record is lost, and it may be of the network {other}");
+        let kept = |owner| Kept {
+            owner,
+            reason: reason.clone(),
+        };
+        Collected {
+            removed: Vec::new(),
+            kept: dead.map(kept).collect(),
+        }
     }
 }

@@ -142,10 +142,14 @@ impl<K: Host> Actor<K> {
         &mut self,
         requests: Vec<EndpointRequest>,
     ) -> Vec<Result<Attachment, ApiError>> {
-        if self.source.value.is_some() {
+        if self.source.value.is_some() && self.take_orphans().await {
             let owners = requests.iter().map(|request| &request.owner);
-            let unreadable = owners.filter(|o| self.corrupt.contains_key(&EndpointId::of(o)));
-            let unreadable: Vec<Owner> = unreadable.cloned().collect();
+            let is_unknown = |owner: &&Owner| {
+                let id = EndpointId::of(owner);
+                let endpoint = self.intent.endpoints.get(&id);
+                self.corrupt.contains_key(&id) || endpoint.is_some_and(Endpoint::is_orphan)
+            };
+            let unreadable: Vec<Owner> = owners.filter(is_unknown).cloned().collect();
             if !unreadable.is_empty() {
                 // Inside of the pod are addresses that nobody knows: its devices are made anew.
                 for answer in self.delete(&unreadable).await {
@@ -351,6 +355,7 @@ impl<K: Host> Actor<K> {
 
     /// Deletes endpoints; the answers in the order of their owners. An unknown owner is success.
     pub(super) async fn delete(&mut self, owners: &[Owner]) -> Vec<Result<(), ApiError>> {
+        self.take_orphans().await;
         let now = self.addresses.announce_release(owners);
         let mut forgotten = Endpoints::new();
         let mut has_corrupt = false;
@@ -380,10 +385,16 @@ impl<K: Host> Actor<K> {
         let id = EndpointId::of(owner);
         let forgotten = match self.intent.endpoints.get(&id) {
             // Another owner's that happens to have the same id stays.
-            Some(endpoint) if endpoint.owner != *owner => return Ok(Forgotten::Nothing),
+            Some(endpoint) if endpoint.owner != *owner && !endpoint.is_orphan() => {
+                return Ok(Forgotten::Nothing);
+            }
             Some(endpoint) => Forgotten::Endpoint(id, endpoint.addresses.clone()),
             None if self.corrupt.contains_key(&id) => Forgotten::Corrupt,
-            None => return Ok(Forgotten::Nothing),
+            None if self.has_orphans => return Ok(Forgotten::Nothing),
+            None => {
+                let message = "the kernel could not be read; see the log";
+                return Err(ApiError::new(ErrorCode::NotReady, message));
+            }
         };
         self.forget(id).map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointDelRecorded);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use super::lock::is_unwritable;
 use crate::faults::{self, Point};
 
 /// What a temporary file's name begins with.
@@ -44,15 +45,23 @@ impl Folder {
     /// # Errors
     /// When the folder cannot be made or read.
     pub(super) fn open(path: &Path) -> Result<(Self, Vec<String>)> {
-        fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
+        let made = fs::create_dir_all(path);
+        match made {
+            // Nothing can be kept there now, which every write tells.
+            Err(error) if is_unwritable(&error) => {}
+            made => made.with_context(|| format!("make {}", path.display()))?,
+        }
         let folder = Self {
             path: path.to_owned(),
             sync: |path| File::open(path)?.sync_all(),
             unsynced: None,
         };
         let mut names = Vec::new();
-        let entries = fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
-        for entry in entries {
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            entries => Some(entries.with_context(|| format!("read {}", path.display()))?),
+        };
+        for entry in entries.into_iter().flatten() {
             let entry = entry.with_context(|| format!("read {}", path.display()))?;
             // No name of ours is anything but ASCII.
             let Ok(name) = entry.file_name().into_string() else {
@@ -108,6 +117,23 @@ impl Folder {
             }
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Gives a file another name; makes an empty file of that name where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be done.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let to = self.path(to);
+        let renamed = match fs::rename(self.path(from), &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => match File::create(&to) {
+                // Without a folder there is no file that anybody could take for another.
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                made => made.map(drop),
+            },
+            renamed => renamed,
+        };
+        renamed.with_context(|| format!("write {}", to.display()))
     }
 
     /// Makes last what was written and removed. Where that fails, [`Self::unsynced`] tells why.

@@ -1,7 +1,9 @@
 //! The real kernel: netlink and the datapath as one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::mem;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use datapath_common::counter::{Counter, Program};
@@ -94,6 +96,8 @@ pub(super) struct HostKernel {
     /// Why the programs could not be told the gateways' MACs, which was logged then.
     untold: Option<String>,
     pins: PinsLock,
+    /// The folder beside the pins that names the state folder.
+    identity: PathBuf,
     /// Why maps are not pinned, which was logged then.
     unpinned: Option<String>,
 }
@@ -105,10 +109,11 @@ impl HostKernel {
         reservation: Reservation,
         watch: PolicyWatch,
         service_nat: ServiceNat,
-        pins: PinsLock,
+        (pins, identity): (PinsLock, PathBuf),
     ) -> Self {
         Self {
             pins,
+            identity,
             unpinned: None,
             netlink,
             datapath,
@@ -125,7 +130,13 @@ impl HostKernel {
     /// Pins again what lost its pin. A failure holds nothing up: what is held open runs on.
     fn keep_pins(&mut self) {
         let kept = self.datapath.keep_pins();
-        let kept = kept.and_then(|pinned| if pinned { self.pins.renew() } else { Ok(()) });
+        let kept = kept.and_then(|pinned| {
+            if pinned {
+                fs::create_dir_all(&self.identity)?;
+                self.pins.renew()?;
+            }
+            Ok(())
+        });
         let error = kept.err().map(|error| {
             format!("the datapath would end with the agent, its maps are not pinned: {error:#}")
         });

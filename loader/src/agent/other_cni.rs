@@ -137,6 +137,7 @@ mod tests {
         Link {
             ifindex: 7,
             name: name.to_owned(),
+            alias: None,
             mac: None,
             mtu: 1500,
             up: true,

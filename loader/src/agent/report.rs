@@ -39,6 +39,7 @@ impl<K: Host> Actor<K> {
                 pod: endpoint.about.pod.clone(),
                 network: endpoint.about.network.clone(),
                 addresses: addresses.collect(),
+                orphaned: endpoint.is_orphan(),
                 readiness: view.map_or_else(
                     || Readiness::not_ready("not looked at yet"),
                     |view| view.readiness.clone(),
@@ -291,9 +292,6 @@ impl<K: Host> Actor<K> {
         for failure in &self.pass.failures {
             note(HealthState::Degraded, failure.to_string());
         }
-        if let Some(error) = self.reconciler.kernel().unpinned() {
-            note(HealthState::Degraded, error.to_owned());
-        }
         for war in wars {
             note(
                 HealthState::Degraded,
@@ -309,14 +307,8 @@ impl<K: Host> Actor<K> {
                 format!("translated flows are not looked after: {error}"),
             );
         }
-        if let Some(error) = &self.unsaved {
-            note(
-                HealthState::Degraded,
-                format!("a restart would remove endpoints, their records are gone: {error}"),
-            );
-        }
-        if let Some(unsynced) = self.store.unsynced() {
-            note(HealthState::Degraded, unsynced.to_owned());
+        for problem in self.record_problems() {
+            note(HealthState::Degraded, problem);
         }
         for unanswered in self.addresses.unanswered() {
             note(HealthState::Degraded, unanswered.to_string());
@@ -326,15 +318,6 @@ impl<K: Host> Actor<K> {
         }
         for remark in self.remarks.all() {
             note(HealthState::Degraded, remark);
-        }
-        for path in self.corrupt.values() {
-            note(
-                HealthState::Degraded,
-                format!(
-                    "an endpoint's record cannot be read, so its device is left alone: {}",
-                    path.display()
-                ),
-            );
         }
         health
     }

@@ -1,7 +1,7 @@
 //! Putting the agent together.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,11 @@ use tokio::sync::watch;
 use super::actor::Actor;
 use super::allocation::Addresses;
 use super::checked::check;
+use super::identity;
 use super::kernel::HostKernel;
-use super::lock::{Lock, PinsLock};
+use super::lock::{Lock, PATIENCE, PinsLock};
 use super::memory;
+use super::netns_lock::NetnsLock;
 use super::other_cni;
 use super::pending::Pending;
 use super::policy::PolicyWatch;
@@ -55,10 +57,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     checked.warnings.extend(others);
     checked.log();
     let state = config.state_dir.as_path();
-    let _lock = Lock::take(state)?;
     let options = config.bpf_options();
-    bpf::prepare(&options.pin_root)?;
-    let pins = PinsLock::take(&options.pin_root)?;
+    let (_locks, pins) = locks(state, &options.pin_root, socket)?;
     let store = Store::open(&state.join(ENDPOINTS))?;
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
@@ -147,6 +147,26 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     }
     server.finish(FAREWELL).await;
     Ok(())
+}
+
+/// Makes sure that no other agent runs here, and that the state folder is that of the pins.
+fn locks(
+    state: &Path,
+    pin_root: &Path,
+    socket: &Path,
+) -> Result<((Lock, NetnsLock), (PinsLock, PathBuf))> {
+    let lock = Lock::take(state, PATIENCE)?;
+    let about = format!(
+        "state-dir {}, datapath.pin-root {}, socket {}",
+        state.display(),
+        pin_root.display(),
+        socket.display()
+    );
+    let netns = NetnsLock::take(&about, PATIENCE)?;
+    bpf::prepare(pin_root)?;
+    let pins = PinsLock::take(pin_root, PATIENCE)?;
+    let identity = identity::join(state, pin_root)?;
+    Ok(((lock, netns), (pins, identity)))
 }
 
 /// Takes over the flows of earlier programs.

@@ -1,7 +1,7 @@
 //! The endpoints on disk: one file each, written so that a crash shows either the old state or the
 //! new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::mem;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::durable::{Folder, Writing};
+use super::lock::is_unwritable;
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
 use crate::document::read_file;
@@ -24,6 +25,8 @@ const VERSION: u32 = 2;
 /// The oldest version that is read: its records say nothing of leases and pods.
 const OLDEST: u32 = 1;
 const SUFFIX: &str = ".json";
+/// What a record is renamed to whose endpoint is deleted, until the kernel has nothing of it.
+const DELETED_SUFFIX: &str = ".json.deleted";
 /// What a record that cannot be read is renamed to.
 const CORRUPT_SUFFIX: &str = ".json.corrupt";
 const WRITING: Writing = Writing {
@@ -38,6 +41,9 @@ pub(super) struct Store {
     folder: Folder,
     /// Whether anything was put since the last sync.
     is_due: bool,
+    /// Endpoints that were deleted and may still be in the kernel. Without a record they would be
+    /// taken for endpoints that lost theirs.
+    deleted: BTreeSet<EndpointId>,
 }
 
 /// What was on disk.
@@ -70,14 +76,17 @@ impl Store {
     /// When the folder cannot be made, read or written.
     pub(super) fn open(folder: &Path) -> Result<(Self, Stored)> {
         let (folder, names) = Folder::open(folder)?;
-        let store = Self {
+        let mut store = Self {
             folder,
             is_due: false,
+            deleted: BTreeSet::new(),
         };
         let mut stored = Stored::default();
         for name in names {
             let path = store.folder.path(&name);
-            if let Some(id) = id_of(&name, CORRUPT_SUFFIX) {
+            if let Some(id) = id_of(&name, DELETED_SUFFIX) {
+                store.deleted.insert(id);
+            } else if let Some(id) = id_of(&name, CORRUPT_SUFFIX) {
                 stored.corrupt.insert(id, path);
             } else if let Some(id) = id_of(&name, SUFFIX) {
                 match read(&path, id) {
@@ -91,8 +100,15 @@ impl Store {
                             aside = %aside.display(),
                             "an endpoint's record cannot be read and is set aside: {error:#}"
                         );
-                        fs::rename(&path, &aside)
-                            .with_context(|| format!("rename {}", path.display()))?;
+                        let aside = match fs::rename(&path, &aside) {
+                            Ok(()) => aside,
+                            // It is set aside with the next start.
+                            Err(error) if is_unwritable(&error) => path,
+                            Err(error) => {
+                                return Err(error)
+                                    .with_context(|| format!("rename {}", path.display()));
+                            }
+                        };
                         stored.corrupt.insert(id, aside);
                     }
                 }
@@ -101,6 +117,9 @@ impl Store {
         stored
             .corrupt
             .retain(|id, _| !stored.endpoints.contains_key(id));
+        store
+            .deleted
+            .retain(|id| !stored.endpoints.contains_key(id) && !stored.corrupt.contains_key(id));
         Ok((store, stored))
     }
 
@@ -120,6 +139,7 @@ impl Store {
         };
         let content = serde_json::to_vec(&record).context("write JSON")?;
         self.folder.put(&name(endpoint.id()), &content, WRITING)?;
+        self.deleted.remove(&endpoint.id());
         self.is_due = true;
         faults::reach(Point::StoreRenamed);
         Ok(())
@@ -157,15 +177,34 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an endpoint's record, also one that was set aside. Absence is success.
+    /// Marks an endpoint's record as that of a deleted one, also one that was set aside or is not
+    /// there. [`Self::forget_deleted`] removes it.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// When it cannot be done.
     pub(super) fn remove(&mut self, id: EndpointId) -> Result<()> {
-        self.folder.remove(&name(id))?;
+        self.folder.rename(&name(id), &deleted_name(id))?;
         self.folder.remove(&corrupt_name(id))?;
         self.folder.sync();
+        self.deleted.insert(id);
         Ok(())
+    }
+
+    /// Whether an endpoint was deleted.
+    pub(super) fn is_deleted(&self, id: EndpointId) -> bool {
+        self.deleted.contains(&id)
+    }
+
+    /// Removes what is left of the records of deleted endpoints of which the kernel has nothing.
+    pub(super) fn forget_deleted(&mut self, is_gone: impl Fn(EndpointId) -> bool) {
+        let folder = &self.folder;
+        self.deleted.retain(|id| {
+            let forgotten = is_gone(*id).then(|| folder.remove(&deleted_name(*id)));
+            if let Some(Err(error)) = &forgotten {
+                tracing::debug!("the record of a deleted endpoint stays: {error:#}");
+            }
+            !matches!(forgotten, Some(Ok(())))
+        });
     }
 
     /// Why a power cut may undo the last changes; `None` where it cannot.
@@ -188,6 +227,10 @@ fn name(id: EndpointId) -> String {
 
 fn corrupt_name(id: EndpointId) -> String {
     format!("{id}{CORRUPT_SUFFIX}")
+}
+
+fn deleted_name(id: EndpointId) -> String {
+    format!("{id}{DELETED_SUFFIX}")
 }
 
 fn id_of(name: &str, suffix: &str) -> Option<EndpointId> {

@@ -24,7 +24,7 @@ use netlink_packet_route::AddressFamily;
 
 pub(crate) use self::errno::RequestError;
 use self::events::Watched;
-pub use self::netns::netns_at;
+pub use self::netns::{namespaces_by_mac, netns_at};
 pub use self::others::Others;
 use self::socket::Socket;
 pub(crate) use self::sysctl::netfilter as netfilter_sysctl;

@@ -1,6 +1,7 @@
 //! Another network namespace, entered for a moment.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -8,10 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::{Context, bail};
+use nix::ifaddrs::getifaddrs;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::types::NetnsId;
+use crate::types::{MacAddr, NetnsId};
+
+/// Where runtimes mount the namespaces of pods, as ip-netns(8) does.
+const NAMESPACES: &str = "/run/netns";
 
 /// A network namespace other than the calling thread's.
 pub(super) struct NetNs {
@@ -33,7 +38,7 @@ impl NetNs {
             .open(path)
             .with_context(|| format!("open the netns {}", path.display()))?;
         let theirs = file.metadata().context("look at the netns")?;
-        let own = std::fs::metadata("/proc/thread-self/ns/net").context("look at our netns")?;
+        let own = fs::metadata("/proc/thread-self/ns/net").context("look at our netns")?;
         if (theirs.dev(), theirs.ino()) == (own.dev(), own.ino()) {
             bail!(
                 "netns {} is the host's own: only a pod's own network namespace is allowed",
@@ -104,6 +109,28 @@ impl Drop for Inside {
 /// When nothing is there, or it cannot be looked at.
 pub fn netns_at(path: &Path) -> io::Result<NetnsId> {
     identify(&File::open(path)?)
+}
+
+/// Where the network namespaces of pods are mounted, by the MACs of the devices in them. What cannot
+/// be looked at is left out.
+#[must_use]
+pub fn namespaces_by_mac() -> BTreeMap<MacAddr, PathBuf> {
+    let mut found = BTreeMap::new();
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let macs = NetNs::open(&path).and_then(|netns| netns.run(macs));
+        for mac in macs.into_iter().flatten() {
+            found.insert(mac, path.clone());
+        }
+    }
+    found
+}
+
+/// The MACs of the devices in the calling thread's namespace.
+fn macs() -> Vec<MacAddr> {
+    let addresses = getifaddrs().into_iter().flatten();
+    let macs = addresses.filter_map(|one| one.address?.as_link_addr()?.addr());
+    macs.map(MacAddr).collect()
 }
 
 fn identify(file: &File) -> io::Result<NetnsId> {

@@ -27,12 +27,34 @@ impl EndpointId {
     pub const DEVICE_PREFIX: &'static str = "tow";
     const BITS: u32 = 48;
 
+    /// What stands for the container of an owner of whom only the id is known. No container is
+    /// called so: its id begins with a letter or a digit.
+    const UNKNOWN: &'static str = "?";
+
+    /// The owner of an endpoint of whom nothing but the id is known.
+    #[must_use]
+    pub fn unknown_owner(self) -> Owner {
+        Owner {
+            container_id: Self::UNKNOWN.to_owned(),
+            interface: self.device(),
+        }
+    }
+
+    /// Whether an owner is one of whom nothing but the id is known.
+    #[must_use]
+    pub fn is_unknown(owner: &Owner) -> bool {
+        owner.container_id == Self::UNKNOWN
+    }
+
     /// The id of an owner: FNV-1a of both parts, folded to 48 bits.
     #[must_use]
     pub fn of(owner: &Owner) -> Self {
         // http://www.isthe.com/chongo/tech/comp/fnv/: offset basis and prime for 64 bits.
         const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
         const PRIME: u64 = 0x0000_0100_0000_01b3;
+        if let Some(id) = Self::from_device(&owner.interface).filter(|_| Self::is_unknown(owner)) {
+            return id;
+        }
         let bytes = owner
             .container_id
             .bytes()

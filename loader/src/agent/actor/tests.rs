@@ -29,6 +29,7 @@ mod demand;
 mod device_name;
 mod flat;
 mod ledger;
+mod orphans;
 mod records;
 mod signals;
 mod waiting;
@@ -205,6 +206,12 @@ impl Machine {
             name.starts_with(&format!("{kind}_"))
         };
         paths.filter(is_one).collect()
+    }
+
+    /// The state folder is emptied.
+    fn lose_state(&mut self) {
+        self.folder = tempfile::tempdir().unwrap();
+        self.state = tempfile::tempdir().unwrap();
     }
 
     fn records(&self) -> BTreeSet<String> {

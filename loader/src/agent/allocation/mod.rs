@@ -258,10 +258,7 @@ impl Addresses {
         addresses: &BTreeSet<IpAddr>,
         ask: &Ask,
     ) -> Result<Vec<Given>, AllocateError> {
-        if let Some(lease) = self
-            .held_by(&unreadable::owner_of(EndpointId::of(owner)))
-            .pop()
-        {
+        if let Some(lease) = self.held_by(&EndpointId::of(owner).unknown_owner()).pop() {
             return Err(AllocateError::HasAnother {
                 owner: owner.clone(),
                 has: lease.address,
@@ -307,6 +304,12 @@ impl Addresses {
             self.has_news = true;
         }
         Ok(())
+    }
+
+    /// Whether an address cools down.
+    pub(super) fn is_cooling(&self, address: IpAddr) -> bool {
+        let mut cooling = self.manager.allocator().cooling();
+        cooling.any(|cooling| cooling.address == address)
     }
 
     /// The leases of an owner.

@@ -7,7 +7,7 @@ use ipam::node::Pools;
 use ipam::{Claim, Lease, Manager, Owner, SeenEndpoint, Settings, State};
 
 use super::ledger::Found;
-use super::{Addresses, Pods, SkipsMasquerade, allocation, unreadable};
+use super::{Addresses, Pods, SkipsMasquerade, allocation};
 use crate::intent::{self, About, Endpoint};
 use crate::types::EndpointId;
 
@@ -109,7 +109,7 @@ fn unknown(found: &Found, seen: &[SeenEndpoint]) -> (Vec<SeenEndpoint>, Vec<Endp
         if addresses.is_empty() {
             settled.push(*id);
         } else {
-            let owner = unreadable::owner_of(*id);
+            let owner = id.unknown_owner();
             unknown.push(SeenEndpoint { owner, addresses });
         }
     }

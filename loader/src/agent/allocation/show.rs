@@ -43,6 +43,7 @@ impl Addresses {
                 pool: lease.pool.clone(),
                 block: lease.block,
                 state: match (endpoint, lease.claim) {
+                    (Some(endpoint), _) if endpoint.is_orphan() => LeaseState::Orphaned,
                     (Some(_), _) => LeaseState::Endpoint,
                     (None, Claim::Claimed) => LeaseState::Claimed,
                     (None, Claim::Unclaimed { .. }) => LeaseState::Unclaimed,

@@ -8,18 +8,9 @@ use super::Addresses;
 use crate::agent::facts::Holders;
 use crate::types::{EndpointId, Owner};
 
-/// Who has what a record tells that cannot be read. No owner is called so: a container's id begins with
-/// a letter or a digit.
-pub(super) fn owner_of(id: EndpointId) -> Owner {
-    Owner {
-        container_id: "?".to_owned(),
-        interface: id.device(),
-    }
-}
-
 /// An owner by its own name, and as it is called while a record of it cannot be read.
 pub(super) fn names(owner: &Owner) -> [Owner; 2] {
-    [owner.clone(), owner_of(EndpointId::of(owner))]
+    [owner.clone(), EndpointId::of(owner).unknown_owner()]
 }
 
 impl Addresses {
@@ -36,14 +27,14 @@ impl Addresses {
             let allocator = self.manager.allocator_mut();
             if allocator.lease_of(*address).is_none() {
                 // It has none, so this does not fail.
-                let is_adopted = allocator.adopt(&owner_of(id), *address, now).is_ok();
+                let is_adopted = allocator.adopt(&id.unknown_owner(), *address, now).is_ok();
                 self.is_stale |= is_adopted;
                 self.has_news |= is_adopted;
             }
         }
         for id in std::mem::replace(&mut self.hidden, ids) {
             if !self.hidden.contains(&id) && !self.ledger.has_unreadable(id) {
-                self.is_stale |= !self.cool_down(&owner_of(id), now).is_empty();
+                self.is_stale |= !self.cool_down(&id.unknown_owner(), now).is_empty();
             }
         }
     }

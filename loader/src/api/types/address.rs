@@ -123,6 +123,8 @@ pub struct LeaseStatus {
 pub enum LeaseState {
     /// An endpoint of ours has it.
     Endpoint,
+    /// An endpoint of ours has it whose record is lost.
+    Orphaned,
     /// Its owner has claimed it, and has no endpoint of ours.
     Claimed,
     /// Nobody has claimed it yet.

@@ -144,6 +144,7 @@ fn pool_name(pool: Option<&str>) -> String {
 fn state(lease: &LeaseStatus) -> &'static str {
     match lease.state {
         LeaseState::Endpoint => "endpoint",
+        LeaseState::Orphaned => "orphaned",
         LeaseState::Claimed => "claimed",
         LeaseState::Unclaimed => "unclaimed",
     }

@@ -95,12 +95,33 @@ pub(in crate::cli) fn endpoints(endpoints: &[EndpointStatus], paint: Paint) -> S
                 join(policies),
                 join(enis),
                 endpoint.host_device.clone(),
-                readiness(&endpoint.readiness).to_owned(),
-                endpoint.readiness.reason().unwrap_or_default().to_owned(),
+                condition(endpoint),
+                reason(endpoint),
             ],
         );
     }
     table.render(paint)
+}
+
+fn condition(endpoint: &EndpointStatus) -> String {
+    let readiness = readiness(&endpoint.readiness);
+    if endpoint.orphaned {
+        format!("orphaned, {readiness}")
+    } else {
+        readiness.to_owned()
+    }
+}
+
+/// Why an endpoint is not ready, and where the pod of one without a record is.
+fn reason(endpoint: &EndpointStatus) -> String {
+    let reason = endpoint.readiness.reason().unwrap_or_default();
+    if !endpoint.orphaned {
+        return reason.to_owned();
+    }
+    let netns = endpoint.netns.display().to_string();
+    let netns = if netns.is_empty() { "unknown" } else { &netns };
+    let separator = if reason.is_empty() { "" } else { "; " };
+    format!("{reason}{separator}its record is lost; netns {netns}")
 }
 
 /// The ENIs.
@@ -265,6 +286,7 @@ mod tests {
             mtu: 9001,
             pod: None,
             network: None,
+            orphaned: false,
             addresses: vec![
                 address("10.0.1.20", Some(EniNumber(1))),
                 address("2001:db8::20", None),
