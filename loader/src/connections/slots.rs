@@ -1,6 +1,6 @@
 //! Choice of the connection that gives way.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,13 +109,18 @@ impl<P: Copy + Eq + Hash> Slots<P> {
     /// asks, or else the oldest that is answered.
     fn victim(&mut self) -> Option<&mut Held<P>> {
         let gives_way = |one: &Held<P>| one.phase != Phase::Handling && !one.is_evicted;
-        let mut of_peer = HashMap::<P, usize>::new();
+        // There are few peers, so that a list is faster than a map.
+        let mut of_peer = Vec::<(P, usize)>::new();
         for one in self.held.values().filter(|one| gives_way(one)) {
-            *of_peer.entry(one.peer).or_default() += 1;
+            match of_peer.iter_mut().find(|(peer, _)| *peer == one.peer) {
+                Some((_, count)) => *count += 1,
+                None => of_peer.push((one.peer, 1)),
+            }
         }
         let candidates = self.held.values_mut().filter(|one| gives_way(one));
         candidates.max_by_key(|one| {
-            let count = of_peer.get(&one.peer).copied();
+            let count = of_peer.iter().find(|(peer, _)| *peer == one.peer);
+            let count = count.map(|(_, count)| *count);
             (count, one.phase, std::cmp::Reverse(one.since))
         })
     }

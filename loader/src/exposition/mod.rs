@@ -214,11 +214,12 @@ mod tests {
                 stream.read_to_string(&mut answer).unwrap();
                 assert!(answer.starts_with("HTTP/1.1 200"), "{count}: {answer}");
                 let took = start.elapsed();
-                assert!(took < Duration::from_secs(1), "{count}: {took:?}");
+                // A second where nothing else runs; the tests beside this one take their share.
+                assert!(took < Duration::from_secs(3), "{count}: {took:?}");
             }
             // A connection that the kernel has dropped is tried again after a second.
             let took = start.elapsed();
-            assert!(took < Duration::from_secs(5), "{took:?}");
+            assert!(took < Duration::from_secs(9), "{took:?}");
         });
         tokio::select! {
             () = exposition.serve(agent) => {}
