@@ -19,6 +19,7 @@ impl<K: Host> Actor<K> {
             uptime_seconds: self.started.elapsed().as_secs(),
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
+            refused: self.refused(),
             pools: self.list_pools(),
             counters: self.metrics()?,
             nat: self.nat_status(),

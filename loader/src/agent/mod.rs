@@ -27,6 +27,7 @@ mod other_cni;
 mod pacer;
 mod pending;
 mod policy;
+mod refused;
 mod report;
 mod reservation;
 mod run;

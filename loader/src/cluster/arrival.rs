@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::client::PATIENCE;
-use super::objects;
 use super::retry::Retry;
+use super::{cause, objects};
 use crate::api::{Command, Handle};
 
 /// How often it is asked whether the agent is ready.
@@ -52,7 +52,8 @@ impl Arrival {
                 Err(error) => {
                     let wait = retry.failed(error.as_ref());
                     let node = &self.node;
-                    let trouble = format!("Node {node} may still keep pods off: {error:#}");
+                    let told = cause::chain(error.as_ref());
+                    let trouble = format!("Node {node} may still keep pods off: {told}");
                     (Some(trouble), wait)
                 }
             };

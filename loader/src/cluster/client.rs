@@ -8,11 +8,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, Config};
 use tokio::time::timeout;
-use tower::util::{AndThenLayer, MapRequestLayer, MapResponseLayer};
+use tower::BoxError;
+use tower::util::{AndThenLayer, MapErrLayer, MapRequestLayer, MapResponseLayer};
 
 use super::lists::{self, Lists};
 use super::proxy::{self, Proxy};
-use super::{retry_after, traffic, tunnel};
+use super::{cause, retry_after, traffic, tunnel};
 use crate::config::{AbsolutePath, KubernetesSection};
 
 /// How long a connection may take to come about.
@@ -81,16 +82,21 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     config.read_timeout = Some(watch + watch / 4);
     // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
     config.default_retry = false;
+    let server = config.cluster_url.to_string();
+    let url = server.clone();
     let builder = tunnel::builder(config, proxy);
     let builder = builder.context("the connection to the API server cannot be made")?;
     let builder = builder
         .with_layer(&AndThenLayer::new(retry_after::told))
         .with_layer(&MapRequestLayer::new(traffic::request))
         .with_layer(&MapRequestLayer::new(lists::newest))
-        .with_layer(&MapResponseLayer::new(traffic::response));
+        .with_layer(&MapResponseLayer::new(traffic::response))
+        .with_layer(&MapErrLayer::new(move |error: BoxError| {
+            cause::unanswered(&url, &error)
+        }));
     Ok(Connection {
         client: builder.build(),
-        lists: Lists::default(),
+        lists: Lists::of(server),
         // The setting's bounds are narrower.
         watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
     })

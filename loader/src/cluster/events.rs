@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::client::PATIENCE;
-use super::objects;
+use super::{cause, objects};
 
 /// Who reports.
 const COMPONENT: &str = "towpath";
@@ -139,7 +139,7 @@ impl Task {
             {
                 self.reports.gone(&report);
             }
-            Ok(Err(error)) => self.failed(&report, &error.to_string()),
+            Ok(Err(error)) => self.failed(&report, &cause::chain(&error)),
             Err(_elapsed) => self.failed(&report, "the API server does not answer"),
         }
     }

@@ -85,7 +85,7 @@ impl Resource {
             let (trouble, wait) = if !is_absent(&error) {
                 // A watch that goes on says so with the next change only; a new one lists all.
                 let wait = retry.failed(&error);
-                (Trouble::Failed(error.to_string()), wait)
+                (Trouble::Failed(self.lists.told(&error)), wait)
             } else if let Some(next) = versions.next() {
                 version = Some(next);
                 continue;

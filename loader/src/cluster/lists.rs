@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
+use super::cause;
+
 /// How long a stream may take to bring all objects. A server that does not know of such streams
 /// begins a plain watch, and never says that all have come.
 const BOUND: Duration = Duration::from_secs(30);
@@ -29,6 +31,8 @@ const STREAMED: &str = "sendInitialEvents";
 pub(super) struct Lists {
     are_streamed: Arc<AtomicBool>,
     bound: Duration,
+    /// The API server's URL.
+    server: Arc<str>,
 }
 
 impl Default for Lists {
@@ -36,11 +40,29 @@ impl Default for Lists {
         Self {
             are_streamed: Arc::new(AtomicBool::new(true)),
             bound: BOUND,
+            server: Arc::default(),
         }
     }
 }
 
 impl Lists {
+    /// Those of a server, by its URL.
+    pub(super) fn of(server: String) -> Self {
+        Self {
+            server: server.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Says what has failed: the whole chain of causes, and the server's URL.
+    pub(super) fn told(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let text = cause::chain(error);
+        if self.server.is_empty() || text.contains(&*self.server) {
+            return text;
+        }
+        format!("{}: {text}", self.server)
+    }
+
     /// Follows a resource as [`watcher`] does. A server that does not stream is no error.
     pub(super) fn follow<K>(
         &self,

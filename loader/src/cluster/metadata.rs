@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::{self, Connection};
-use super::{objects, retry};
+use super::{cause, objects, retry};
 use crate::api::{Command, Handle};
 use crate::intent::PodRef;
 
@@ -45,7 +45,10 @@ pub(super) enum Unknown {
     #[error("{0} does not exist")]
     Missing(String),
     /// The API server does not say.
-    #[error("{what} is not known, and the API server does not answer: {error}")]
+    #[error(
+        "{what} is not known, and the API server does not answer: {}",
+        cause::chain(error)
+    )]
     Unreachable {
         /// What was looked for.
         what: String,
@@ -213,7 +216,8 @@ fn follow(
                     }
                 }
                 Err(error) => {
-                    tracing::debug!("pods or namespaces are not followed: {error}");
+                    let told = cause::chain(&error);
+                    tracing::debug!("pods or namespaces are not followed: {told}");
                     // Beside the wait that grows with failures.
                     sleep(retry::asked(&error).unwrap_or_default()).await;
                 }

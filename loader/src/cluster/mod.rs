@@ -7,6 +7,7 @@
 //! ```
 
 mod arrival;
+mod cause;
 mod client;
 mod ensure;
 mod events;

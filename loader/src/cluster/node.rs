@@ -103,7 +103,8 @@ impl NodeTask {
                 event = async { sleep_until(calm).await; events.next().await } => match event {
                     Some(Ok(event)) => self.take_event(event),
                     Some(Err(error)) => {
-                        self.fail(&format!("the CiliumNode is not followed: {error}"));
+                        let told = self.connection.lists.told(&error);
+                        self.fail(&format!("the CiliumNode is not followed: {told}"));
                         let now = Instant::now();
                         calm = now + retry::asked(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
@@ -213,7 +214,8 @@ impl NodeTask {
             }
             Err(error) => {
                 self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
-                self.fail(&format!("the CiliumNode cannot be read or made: {error:#}"));
+                let told = self.connection.lists.told(error.as_ref());
+                self.fail(&format!("the CiliumNode cannot be read or made: {told}"));
             }
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::node::Current;
 use super::retry::asked;
-use super::{AskOutlook, Signals, client, objects};
+use super::{AskOutlook, Signals, cause, client, objects};
 
 /// How long to wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
@@ -127,7 +127,7 @@ impl Writer {
                 self.hand_on(object).await
             }
             Err(error) => {
-                tracing::info!("the CiliumNode is not written: {error}");
+                tracing::info!("the CiliumNode is not written: {}", cause::chain(&error));
                 outcome(&error)
             }
         }

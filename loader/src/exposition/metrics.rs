@@ -83,6 +83,16 @@ fn state(figures: &Figures) -> Vec<Metric> {
             "state",
             states(figures.enis),
         ),
+        by(
+            "towpath_refused_entries",
+            Kind::Gauge,
+            "Entries of documents and objects that are not used, by kind.",
+            "kind",
+            figures
+                .refused
+                .iter()
+                .map(|(kind, count)| (kind.name(), *count)),
+        ),
     ]
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Metric, NatStatus, PoolStatus};
 use crate::object::ObjectKind;
+use crate::refused::RefusedKind;
 
 /// What is counted. To find it out takes no look at the kernel but at the datapath's counters.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Figures {
     pub endpoints: (u64, u64),
     /// ENIs that are ready, and others.
     pub enis: (u64, u64),
+    /// Entries that are not used, by kind.
+    pub refused: Vec<(RefusedKind, u64)>,
     /// The pools.
     pub pools: Vec<PoolStatus>,
     /// The datapath's counters.

@@ -1,0 +1,61 @@
+//! Entries of documents and objects that are not used.
+
+use std::collections::BTreeMap;
+
+use super::actor::Actor;
+use super::kernel::Host;
+use crate::node::Problem;
+use crate::refused::RefusedKind;
+
+impl<K: Host> Actor<K> {
+    /// How many entries are refused, by kind.
+    pub(super) fn refused(&self) -> Vec<(RefusedKind, u64)> {
+        let of_node = self.intent.node.refused.iter().map(kind);
+        let pools = self.intent.policy.pools.iter();
+        let of_pools = pools.flat_map(|pools| pools.refused());
+        let of_pools = of_pools.map(|refused| refused.kind);
+        let mut counts = BTreeMap::from(RefusedKind::ALL.map(|kind| (kind, 0)));
+        for kind in of_node.chain(of_pools) {
+            *counts.entry(kind).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+}
+
+/// What kind of entry of the node document a problem is about.
+fn kind(problem: &Problem) -> RefusedKind {
+    let path = &problem.path;
+    if path.contains(".addresses[") {
+        RefusedKind::Address
+    } else if path.contains("prefixes[") || path.contains(".cidrs[") {
+        RefusedKind::Block
+    } else if path.starts_with("spec.ipam.pools") {
+        RefusedKind::Pool
+    } else {
+        RefusedKind::Eni
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_about_the_entry_that_its_path_names() {
+        for (path, expected) in [
+            ("status.eni.enis.eni-1", RefusedKind::Eni),
+            ("status.eni.enis.eni-1.subnet.cidr", RefusedKind::Eni),
+            ("status.eni.enis.eni-1.addresses[2]", RefusedKind::Address),
+            ("status.eni.enis.eni-1.prefixes[0]", RefusedKind::Block),
+            ("status.eni.enis.eni-1.ipv6-prefixes[0]", RefusedKind::Block),
+            ("spec.ipam.pools.allocated[0].cidrs[1]", RefusedKind::Block),
+            ("spec.ipam.pools.allocated[0].pool", RefusedKind::Pool),
+        ] {
+            let problem = Problem {
+                path: path.to_owned(),
+                message: String::new(),
+            };
+            assert_eq!(kind(&problem), expected, "{path}");
+        }
+    }
+}
