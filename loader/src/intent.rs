@@ -238,9 +238,8 @@ impl PodRef {
     #[must_use]
     pub fn device(&self, prefix: &str) -> String {
         let digest = Sha1::digest(format!("{}.{}", self.namespace, self.name));
-        let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        hex.truncate(DIGITS);
-        format!("{prefix}{hex}")
+        let hex = format!("{digest:x}");
+        format!("{prefix}{}", hex.get(..DIGITS).unwrap_or(&hex))
     }
 }
 

@@ -31,10 +31,7 @@ fn other_config(fabric: &Fabric) -> PathBuf {
 fn run(fabric: &Fabric, config: &Path, words: &[&str]) -> Result<String> {
     let mut towpath = fabric.node.command(&agent::binary()?.display().to_string());
     towpath.arg("--config").arg(config).args(words);
-    match command::run(&mut towpath) {
-        Ok(said) => Ok(said),
-        Err(error) => Err(error),
-    }
+    command::run(&mut towpath)
 }
 
 #[test]

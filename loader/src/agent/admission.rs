@@ -260,7 +260,7 @@ pub(super) fn host_device(facts: Option<&Facts>, id: EndpointId) -> String {
     let own = id.device();
     let links = facts.into_iter().flat_map(|facts| facts.links.values());
     // The last one that was made, where an earlier one is not forgotten yet.
-    let link = links.filter(|link| link.name == own).last();
+    let link = links.rev().find(|link| link.name == own);
     link.map_or(own, |link| link.kernel_name().to_owned())
 }
 

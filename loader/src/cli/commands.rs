@@ -143,31 +143,7 @@ async fn with_config(
             output::value(output, metrics.as_slice(), render::metrics)?;
         }
         Command::Nat(command) => nat(command, &client).await?,
-        Command::Endpoint(EndpointCommand::Add {
-            owner,
-            netns,
-            addresses,
-            which,
-            output,
-        }) => {
-            let pools = which.pool.iter();
-            let pools = pools.flat_map(|pool| Family::ALL.map(|family| (family, pool.clone())));
-            let request = AddEndpoint {
-                owner: owner.into(),
-                netns: netns_path(netns)?,
-                addresses: (!addresses.is_empty()).then_some(addresses),
-                families: which.families.into_iter().map(Into::into).collect(),
-                pools: pools.collect(),
-                network: None,
-                pod: None,
-            };
-            let attachment = client.add_endpoint(&request).await?;
-            output::value(output, &attachment, render::attachment)?;
-        }
-        Command::Endpoint(EndpointCommand::Del { owner, output }) => {
-            client.delete_endpoint(&owner.into()).await?;
-            output::value(output, &json!({}), |_, _| String::new())?;
-        }
+        Command::Endpoint(command) => endpoint(command, &client).await?,
         Command::Cleanup {
             yes,
             conf_dir,
@@ -188,6 +164,37 @@ async fn with_config(
         | Command::Cni(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn endpoint(command: EndpointCommand, client: &Client) -> Result<(), Failure> {
+    match command {
+        EndpointCommand::Add {
+            owner,
+            netns,
+            addresses,
+            which,
+            output,
+        } => {
+            let pools = which.pool.iter();
+            let pools = pools.flat_map(|pool| Family::ALL.map(|family| (family, pool.clone())));
+            let request = AddEndpoint {
+                owner: owner.into(),
+                netns: netns_path(netns)?,
+                addresses: (!addresses.is_empty()).then_some(addresses),
+                families: which.families.into_iter().map(Into::into).collect(),
+                pools: pools.collect(),
+                network: None,
+                pod: None,
+            };
+            let attachment = client.add_endpoint(&request).await?;
+            output::value(output, &attachment, render::attachment)?;
+        }
+        EndpointCommand::Del { owner, output } => {
+            client.delete_endpoint(&owner.into()).await?;
+            output::value(output, &json!({}), |_, _| String::new())?;
+        }
+    }
+    Ok(())
 }
 
 async fn nat(command: NatCommand, client: &Client) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::SignedDuration;
 
 /// The longest wait that makes sense.
-const MAX: Duration = Duration::from_secs(3600);
+const MAX: Duration = Duration::from_hours(1);
 
 /// A duration: a number of seconds, or numbers with units.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {

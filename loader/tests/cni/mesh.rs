@@ -120,10 +120,10 @@ fn a_mesh_that_comes_later_stays_in_the_list_without_a_war() {
     });
 
     edit(&node, |plugins| {
-        plugins.insert(0, json!({"type": "tuning"}))
+        plugins.insert(0, json!({"type": "tuning"}));
     });
     edit(&node, |plugins| {
-        plugins.retain(|one| one["type"] != "towpath-cni")
+        plugins.retain(|one| one["type"] != "towpath-cni");
     });
     soon("our entry is back", || kinds(&node).len() == 3);
     edit(&node, |plugins| {
@@ -200,7 +200,7 @@ fn uninstall_leaves_entries_of_others() {
     report(&node.run("uninstall", &[], None));
     assert_eq!(kinds(&node), [KIND]);
     assert!(!node.path("bin/towpath-cni").exists());
-    edit(&node, |plugins| plugins.clear());
+    edit(&node, Vec::clear);
     report(&node.run("uninstall", &[], None));
     assert!(!node.conflist().exists());
 }

@@ -144,7 +144,7 @@ fn endpoint_name(property: &Prop) -> Option<String> {
     let Prop::AltIfName(name) = property else {
         return None;
     };
-    EndpointId::from_device(name).map(|id| id.device())
+    EndpointId::from_device(name).map(EndpointId::device)
 }
 
 fn kind(info: &LinkInfo) -> Option<LinkKind> {
