@@ -36,18 +36,21 @@ pub(crate) fn eni(number: u8) -> Eni {
     Eni {
         id: format!("eni-{number}"),
         number: EniNumber(number),
+        device_index: u32::from(number),
         mac: mac(number),
-        primary_address: Ipv4Addr::new(10, 0, number, 10),
+        primary_address: Some(Ipv4Addr::new(10, 0, number, 10)),
         public_address: None,
-        subnet: format!("10.0.{number}.0/24").parse().unwrap(),
+        subnet: format!("10.0.{number}.0/24").parse().ok(),
         subnet_id: format!("subnet-{number}"),
         tags: BTreeMap::new(),
         vpc_cidrs: vec!["10.0.0.0/16".parse().unwrap()],
         blocks: blocks.iter().map(|b| b.parse().unwrap()).collect(),
+        kept: BTreeSet::new(),
         excluded: None,
         excluded_by_tags: None,
         bound_to: Vec::new(),
         use_primary_address: false,
+        stale: None,
     }
 }
 
@@ -86,6 +89,7 @@ pub(crate) fn intent() -> Intent {
             flat: None,
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
+            others: Vec::new(),
             notes: Vec::new(),
             refused: Vec::new(),
         },

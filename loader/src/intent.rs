@@ -20,22 +20,26 @@ use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::node::Problem;
 use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, NetnsId, Owner};
+use crate::view::Readiness;
 
 /// One ENI of the node, as the node document has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Eni {
     /// The cloud's id (`eni-…`).
     pub id: String,
-    /// Device index of the attachment.
+    /// The agent's number for it, which its routing table and mark follow from.
     pub number: EniNumber,
+    /// Device index of the attachment; 0 is the primary's.
+    pub device_index: u32,
     /// MAC of the device.
     pub mac: MacAddr,
-    /// The ENI's own address.
-    pub primary_address: Ipv4Addr,
+    /// The ENI's own IPv4 address; none where it is in a subnet of IPv6 alone.
+    pub primary_address: Option<Ipv4Addr>,
     /// The public address that is mapped to it, if there is one.
     pub public_address: Option<Ipv4Addr>,
-    /// The subnet that the ENI is in.
-    pub subnet: Ipv4Net,
+    /// The IPv4 CIDR of the subnet that the ENI is in; there is one where there is an address.
+    pub subnet: Option<Ipv4Net>,
     /// The subnet's id (`subnet-…`); empty where the document has none.
     pub subnet_id: String,
     /// The ENI's tags.
@@ -45,6 +49,10 @@ pub struct Eni {
     /// What the VPC delivers to this ENI for pods: /32 and /128 addresses, /28 and /80 prefixes;
     /// with `use-primary-address` the primary address too. Disjoint.
     pub blocks: BTreeSet<IpNet>,
+    /// Of the blocks, those that the document refuses by now and that running pods have: they are not
+    /// given again.
+    #[serde(skip)]
+    pub kept: BTreeSet<IpNet>,
     /// Whether pods must not use this ENI, and why (`first-interface-index`,
     /// `exclude-interface-tags`). Such an ENI is left to its owner, the primary excepted.
     pub excluded: Option<String>,
@@ -54,20 +62,29 @@ pub struct Eni {
     pub bound_to: Vec<String>,
     /// Whether the primary address is a pod's to have, and so is not put on the device.
     pub use_primary_address: bool,
+    /// Why this is an earlier form of the entry, if so: the present one cannot be used, or the ENI is
+    /// one for pods no more. What is set up stays, and no new pod gets an address.
+    pub stale: Option<String>,
 }
 
 impl Eni {
     /// The VPC's router as this ENI sees it: the subnet's first address after the network's, or
-    /// `fe80:ec2::1`.
+    /// `fe80:ec2::1`. An ENI without IPv4 has none for it.
     #[must_use]
-    pub fn gateway(&self, of: Family) -> IpAddr {
+    pub fn gateway(&self, of: Family) -> Option<IpAddr> {
         match of {
-            Family::V4 => {
-                let network = u32::from(self.subnet.network());
+            Family::V4 => self.subnet.map(|subnet| {
+                let network = u32::from(subnet.network());
                 Ipv4Addr::from(network.saturating_add(1)).into()
-            }
-            Family::V6 => numbers::GATEWAY_V6.into(),
+            }),
+            Family::V6 => Some(numbers::GATEWAY_V6.into()),
         }
+    }
+
+    /// The ENI's own IPv4 address.
+    #[must_use]
+    pub fn own_address(&self) -> Option<IpAddr> {
+        self.primary_address.map(IpAddr::V4)
     }
 
     /// Number of the ENI's routing table.
@@ -104,10 +121,27 @@ pub struct Node {
     pub static_address: StaticAddress,
     /// The ENIs by number.
     pub enis: BTreeMap<EniNumber, Eni>,
+    /// The other entries of the document's ENIs: what cannot be used, and what needs no number.
+    pub others: Vec<OtherEni>,
     /// What a user may wonder about, for the status: fields that are not followed, and why.
     pub notes: Vec<String>,
     /// What of the document is refused, while the rest of it holds.
     pub refused: Vec<Problem>,
+}
+
+/// An entry of the document's ENIs that has no number: nothing is set up for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherEni {
+    /// The cloud's id, which is the entry's key.
+    pub id: String,
+    /// Device index of the attachment, where it can be read.
+    pub device_index: Option<u32>,
+    /// MAC of the device, where it can be read.
+    pub mac: Option<MacAddr>,
+    /// Why it has no number.
+    pub readiness: Readiness,
+    /// The ENI, where there is nothing wrong with the entry itself.
+    pub whole: Option<Box<Eni>>,
 }
 
 /// The public address that a node is to have by its tags (`spec.ipam.static-ip-tags`).
@@ -146,6 +180,29 @@ impl Node {
         containing
             .max_by_key(|(net, _)| net.prefix_len())
             .map_or(DEFAULT_POOL, |(_, pool)| pool)
+    }
+
+    /// Whether something of an ENI's entry is refused.
+    #[must_use]
+    pub fn refuses_of(&self, id: &str) -> bool {
+        let of_entry = |path: &str| {
+            let rest = path.strip_prefix("status.eni.enis.");
+            let rest = rest.and_then(|rest| rest.strip_prefix(id));
+            // Of very many problems not all are listed.
+            rest.is_some_and(|rest| rest.starts_with('.')) || path == "document"
+        };
+        self.refused.iter().any(|problem| of_entry(&problem.path))
+    }
+
+    /// MAC of the primary ENI's device, where the document tells it.
+    #[must_use]
+    pub fn primary_mac(&self) -> Option<MacAddr> {
+        let listed = self.enis.get(&EniNumber::PRIMARY).map(|eni| eni.mac);
+        let mut others = self.others.iter();
+        listed.or_else(|| {
+            let primary = others.find(|eni| eni.device_index == Some(0))?;
+            primary.mac
+        })
     }
 
     /// The ENI that owns an address for pods; an excluded ENI owns none.

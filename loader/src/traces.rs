@@ -164,12 +164,12 @@ fn foreign_addresses<'a>(
     ifindex: u32,
     addresses: &'a BTreeSet<(u32, IpNet)>,
 ) -> impl Iterator<Item = IpNet> + 'a {
-    let own = IpNet::from(IpAddr::from(eni.primary_address));
+    let own = eni.own_address().map(IpNet::from);
     let there = addresses.iter().filter(move |(at, _)| *at == ifindex);
     there
         .map(|(_, net)| *net)
         .filter(|_| !eni.number.is_primary())
-        .filter(move |net| *net != own && !eni.owns(net.addr()))
+        .filter(move |net| Some(*net) != own && !eni.owns(net.addr()))
         .filter(|net| match net {
             IpNet::V4(_) => true,
             IpNet::V6(net) => !net.addr().is_unicast_link_local() && net.prefix_len() < 128,
@@ -197,7 +197,7 @@ fn claims(enis: &[Placed<'_>], seen: Seen<'_>) -> Vec<Trace> {
             continue;
         };
         let address = net.addr();
-        let own = |placed: &&Placed<'_>| IpAddr::from(placed.eni.primary_address) == address;
+        let own = |placed: &&Placed<'_>| placed.eni.own_address() == Some(address);
         let claimed = match enis.iter().find(own) {
             Some(owner) => (owner.ifindex != Some(*ifindex)).then_some(owner),
             None => enis.iter().find(|placed| placed.eni.owns(address)),
@@ -264,7 +264,7 @@ fn foreign_rule(rule: &Rule, eni: &Eni) -> Option<String> {
     let (Selector::Source(source), Action::Table(table)) = (rule.selector, rule.action) else {
         return None;
     };
-    let of_eni = source.addr() == IpAddr::from(eni.primary_address) || eni.owns(source.addr());
+    let of_eni = eni.own_address() == Some(source.addr()) || eni.owns(source.addr());
     let foreign = of_eni && !numbers::is_our_table(table);
     foreign.then(|| format!("rule {}: from {source} lookup {table}", rule.priority))
 }

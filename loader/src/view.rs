@@ -74,8 +74,8 @@ pub struct EniView {
     pub number: EniNumber,
     /// Its MAC.
     pub mac: MacAddr,
-    /// Its own address.
-    pub primary_address: Ipv4Addr,
+    /// Its own IPv4 address, where it has one.
+    pub primary_address: Option<Ipv4Addr>,
     /// Its device, where there is exactly one.
     pub device: Option<DeviceView>,
     /// Its routing table.
@@ -84,8 +84,23 @@ pub struct EniView {
     pub addresses: usize,
     /// How many prefixes the VPC delivers to it for pods.
     pub prefixes: usize,
-    /// Whether pods can use it.
+    /// Whether what it needs is in the kernel.
     pub readiness: Readiness,
+    /// Why it gives no addresses, though what is set up stays; `None` where it gives some.
+    pub stale: Option<String>,
+}
+
+impl EniView {
+    /// Whether new pods can use it.
+    #[must_use]
+    pub fn for_new_pods(&self) -> Readiness {
+        match &self.stale {
+            Some(reason) if self.readiness.is_ready() => Readiness::not_ready(format!(
+                "{reason}; what is set up stays, and no new pod gets an address"
+            )),
+            Some(_) | None => self.readiness.clone(),
+        }
+    }
 }
 
 /// One endpoint.

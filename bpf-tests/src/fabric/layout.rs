@@ -168,16 +168,18 @@ impl Eni {
             IpAddr::V6(v6) => Some(v6),
         });
         let enis = node.enis.values();
-        enis.map(|eni| Self {
-            number: eni.number.0,
-            key: key(0, eni.number.0),
-            mac: eni.mac,
-            blocks: eni.blocks.iter().copied().collect(),
-            id: eni.id.clone(),
-            subnet: eni.subnet,
-            own_v4: eni.primary_address,
-            own_v6: node_v6.filter(|_| eni.number.0 == 0),
-            former: Vec::new(),
+        enis.filter_map(|eni| {
+            Some(Self {
+                number: eni.number.0,
+                key: key(0, eni.number.0),
+                mac: eni.mac,
+                blocks: eni.blocks.iter().copied().collect(),
+                id: eni.id.clone(),
+                subnet: eni.subnet?,
+                own_v4: eni.primary_address?,
+                own_v6: node_v6.filter(|_| eni.number.0 == 0),
+                former: Vec::new(),
+            })
         })
         .collect()
     }

@@ -1,4 +1,5 @@
-//! ENI numbers that change hands while pods send: no packet leaves by another ENI on the way.
+//! Device indexes that change hands while pods send: the ENIs keep their numbers, and no packet leaves by
+//! another ENI on the way.
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Stream;
@@ -8,12 +9,12 @@ use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 
-/// How often the numbers change: the moments between are short.
+/// How often the indexes change: the moments between are short.
 const TIMES: usize = 12;
 /// Packets a second of each stream.
 const RATE: u64 = 4000;
 
-/// The document with the numbers of two ENIs exchanged.
+/// The document with the device indexes of two ENIs exchanged.
 fn exchanged(fabric: &Fabric, one: u8, other: u8) -> Value {
     let mut document = fabric.document();
     let enis = &mut document["status"]["eni"]["enis"];
@@ -24,13 +25,13 @@ fn exchanged(fabric: &Fabric, one: u8, other: u8) -> Value {
 
 fn wait_for_document(fabric: &Fabric, document: &Value) {
     let enis = document["status"]["eni"]["enis"].as_object().unwrap();
-    within(CHANGE, "the numbers are taken", || {
+    within(CHANGE, "the indexes are taken", || {
         let listed = fabric.agent.ask("GET", "/v1/enis", None)?;
         let listed = listed.as_array().into_iter().flatten();
         for eni in listed {
             let id = eni["id"].as_str().unwrap_or_default();
             let number = enis.get(id).map(|eni| &eni["number"]);
-            check(number == Some(&eni["number"]), || eni.to_string())?;
+            check(number == Some(&eni["device-index"]), || eni.to_string())?;
         }
         nothing_differs(fabric)
     });
@@ -39,7 +40,7 @@ fn wait_for_document(fabric: &Fabric, document: &Value) {
 /// Starts a stream.
 type Start = fn(Place, Place, u64, &str) -> anyhow::Result<Stream>;
 
-fn numbers_change_hands(start: Start) {
+fn indexes_change_hands(start: Start) {
     let spec = Spec {
         enis: 3,
         ..Spec::default()
@@ -68,19 +69,19 @@ fn numbers_change_hands(start: Start) {
 }
 
 #[test]
-fn two_enis_can_exchange_their_numbers() {
-    numbers_change_hands(Stream::start);
+fn two_enis_can_exchange_their_indexes() {
+    indexes_change_hands(Stream::start);
 }
 
 #[test]
-fn two_enis_can_exchange_their_numbers_under_what_the_stack_forwards() {
-    numbers_change_hands(Stream::start_by_stack);
+fn two_enis_can_exchange_their_indexes_under_what_the_stack_forwards() {
+    indexes_change_hands(Stream::start_by_stack);
 }
 
-/// ENI 1 goes from the document and ENI 2 gets its number, in one change, while a pod of the ENI
+/// ENI 1 goes from the document and ENI 2 gets its index, in one change, while a pod of the ENI
 /// that went still sends.
 #[test]
-fn a_number_that_is_used_again_is_no_way_out_for_the_pods_of_who_had_it() {
+fn an_index_that_is_used_again_is_no_way_out_for_the_pods_of_who_had_it() {
     let spec = Spec {
         enis: 3,
         ..Spec::default()

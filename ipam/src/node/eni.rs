@@ -17,10 +17,10 @@ pub struct EniAddress {
     pub number: u8,
     /// Its MAC.
     pub mac: [u8; 6],
-    /// The VPC's router as that ENI sees it, of the address's family.
-    pub gateway: IpAddr,
-    /// Its subnet.
-    pub subnet: Ipv4Net,
+    /// The VPC's router as that ENI sees it, of the address's family, where it has one.
+    pub gateway: Option<IpAddr>,
+    /// Its subnet's IPv4 CIDR; none where it has IPv6 alone.
+    pub subnet: Option<Ipv4Net>,
     /// The VPC's CIDRs, the primary one first.
     pub vpc_cidrs: Vec<IpNet>,
     /// How the ENI has the address.
@@ -48,10 +48,10 @@ impl Eni {
             return BTreeSet::new();
         }
         let mut blocks: BTreeSet<IpNet> = self.prefixes.iter().map(IpNet::trunc).collect();
-        let own = IpAddr::from(self.primary_address);
+        let own = self.own_address();
         let gives_own = self.use_primary_address && self.number != 0;
-        let addresses = self.addresses.iter().copied().filter(|a| *a != own);
-        for address in addresses.chain(gives_own.then_some(own)) {
+        let addresses = self.addresses.iter().copied().filter(|a| Some(*a) != own);
+        for address in addresses.chain(own.filter(|_| gives_own)) {
             if !self.prefixes.iter().any(|prefix| prefix.contains(&address)) {
                 blocks.insert(address.into());
             }
@@ -62,21 +62,27 @@ impl Eni {
     /// Whether the VPC delivers an address to it, be it a pod's or its own.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
-        address == self.primary_address
+        Some(address) == self.own_address()
             || self.addresses.contains(&address)
             || self.prefixes.iter().any(|prefix| prefix.contains(&address))
     }
 
-    /// The VPC's router as this ENI sees it: the subnet's first address after the network's, or
-    /// `fe80:ec2::1`.
+    /// The ENI's own IPv4 address.
     #[must_use]
-    pub fn gateway(&self, of: Family) -> IpAddr {
+    pub fn own_address(&self) -> Option<IpAddr> {
+        self.primary_address.map(IpAddr::V4)
+    }
+
+    /// The VPC's router as this ENI sees it: the subnet's first address after the network's, or
+    /// `fe80:ec2::1`. An ENI without IPv4 has none for it.
+    #[must_use]
+    pub fn gateway(&self, of: Family) -> Option<IpAddr> {
         match of {
-            Family::V4 => {
-                let network = u32::from(self.subnet.cidr.network());
+            Family::V4 => self.subnet.cidr.map(|cidr| {
+                let network = u32::from(cidr.network());
                 Ipv4Addr::from(network.saturating_add(1)).into()
-            }
-            Family::V6 => GATEWAY_V6.into(),
+            }),
+            Family::V6 => Some(GATEWAY_V6.into()),
         }
     }
 

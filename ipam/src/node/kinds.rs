@@ -178,7 +178,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
             let on_eni = |eni: &Eni| {
                 eni.prefixes.iter().any(|prefix| overlap(*prefix, net))
                     || eni.addresses.iter().any(|address| net.contains(address))
-                    || net.contains(&IpAddr::from(eni.primary_address))
+                    || eni.own_address().is_some_and(|own| net.contains(&own))
             };
             if document.enis.iter().any(on_eni) {
                 // What was written here is only the echo of the ENI's own blocks.
@@ -212,7 +212,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
         let mut excluded: BTreeSet<IpNet> = own_addresses(document);
         let hidden = |eni: &&Eni| eni.number == 0 || !eni.use_primary_address;
         let own = document.enis.iter().filter(hidden);
-        excluded.extend(own.map(|eni| IpNet::from(IpAddr::from(eni.primary_address))));
+        excluded.extend(own.filter_map(|eni| eni.own_address().map(IpNet::from)));
         Announcement {
             blocks,
             pools: self.plain_families(&mut stuck),

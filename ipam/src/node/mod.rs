@@ -60,8 +60,8 @@ pub struct Eni {
     pub number: u8,
     /// `mac`.
     pub mac: [u8; 6],
-    /// `ip`: the ENI's own address.
-    pub primary_address: Ipv4Addr,
+    /// `ip`: the ENI's own IPv4 address; none in a subnet of IPv6 alone.
+    pub primary_address: Option<Ipv4Addr>,
     /// `subnet`.
     pub subnet: Subnet,
     /// `vpc`: its CIDRs, the primary one first.
@@ -84,8 +84,8 @@ pub struct Eni {
 pub struct Subnet {
     /// `id`.
     pub id: String,
-    /// `cidr`.
-    pub cidr: Ipv4Net,
+    /// `cidr`; none in a subnet of IPv6 alone.
+    pub cidr: Option<Ipv4Net>,
     /// The subnet's tags, of which the document says nothing; `None` while they are not known.
     pub tags: Option<BTreeMap<String, String>>,
 }

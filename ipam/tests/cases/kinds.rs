@@ -21,10 +21,10 @@ pub(crate) fn eni(number: u8, addresses: &[&str], prefixes: &[&str]) -> Eni {
         id: format!("eni-{number}"),
         number,
         mac: [0x0a, 0, 0, 0, 0, number],
-        primary_address: format!("10.0.{number}.9").parse().unwrap(),
+        primary_address: format!("10.0.{number}.9").parse().ok(),
         subnet: Subnet {
             id: format!("subnet-{number}"),
-            cidr: format!("10.0.{number}.0/24").parse().unwrap(),
+            cidr: format!("10.0.{number}.0/24").parse().ok(),
             tags: Some(BTreeMap::new()),
         },
         vpc_cidrs: vec![net("10.0.0.0/16"), net("100.64.0.0/16")],
@@ -95,8 +95,8 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
     assert_eq!(details.origin, Origin::Address);
     assert_eq!((details.eni.as_str(), details.number), ("eni-1", 1));
     assert_eq!(details.mac, [0x0a, 0, 0, 0, 0, 1]);
-    assert_eq!(details.gateway, ip("10.0.1.1"));
-    assert_eq!(details.subnet.to_string(), "10.0.1.0/24");
+    assert_eq!(details.gateway, Some(ip("10.0.1.1")));
+    assert_eq!(details.subnet, "10.0.1.0/24".parse().ok());
     assert_eq!(
         details.vpc_cidrs,
         [net("10.0.0.0/16"), net("100.64.0.0/16")]
@@ -114,7 +114,7 @@ fn pods_on_enis_get_all_that_an_endpoint_needs() {
         .unwrap()
         .details
         .unwrap();
-    assert_eq!(v6.gateway, ip("fe80:ec2::1"));
+    assert_eq!(v6.gateway, Some(ip("fe80:ec2::1")));
     assert_eq!(v6.origin, Origin::Prefix(net("2001:db8:1::/80")));
     assert!(
         manager.one(&exactly("c", "10.0.2.5"), at(0)).is_err(),

@@ -40,10 +40,10 @@ fn eni(prefixes: &[&str], addresses: &[&str]) -> Eni {
         id: "eni-1".to_owned(),
         number: 1,
         mac: [0x0a, 0x11, 0x22, 0x33, 0x44, 0x55],
-        primary_address: "192.0.2.9".parse().unwrap(),
+        primary_address: "192.0.2.9".parse().ok(),
         subnet: Subnet {
             id: "subnet-1".to_owned(),
-            cidr: "192.0.2.0/24".parse().unwrap(),
+            cidr: "192.0.2.0/24".parse().ok(),
             tags: None,
         },
         vpc_cidrs: vec![net("10.0.0.0/8")],
@@ -178,10 +178,10 @@ fn enis_become_blocks() {
     }
     for (address, subnet, number, gateway) in table::ENI_RESULT {
         let mut eni = eni(&[], &[address]);
-        eni.subnet.cidr = subnet.parse().unwrap();
+        eni.subnet.cidr = subnet.parse().ok();
         eni.number = *number;
         let found = eni.describe(ip(address).into(), ip(address));
-        assert_eq!(found.gateway, ip(gateway));
+        assert_eq!(found.gateway, Some(ip(gateway)));
         assert_eq!((found.number, found.mac), (*number, eni.mac));
         assert_eq!(found.origin, Origin::Address);
     }

@@ -14,11 +14,11 @@ use tokio::time::{Instant as Timer, sleep_until};
 use super::allocation::Addresses;
 use super::kernel::Host;
 use super::netns;
+use super::numbering::Numbering;
 use super::pacer::Pacer;
 use super::pending::Pending;
 use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
-use crate::allocation;
 use crate::api::Command;
 use crate::api::types::Work;
 use crate::cluster::{AskOutlook, Remarks, Signals};
@@ -44,6 +44,8 @@ pub(super) struct Actor<K> {
     pub(super) store: Store,
     /// Who has which address.
     pub(super) addresses: Addresses,
+    /// The ENIs' numbers and last good forms.
+    pub(super) numbering: Numbering,
     /// Deletes that the CNI plugin left.
     pub(super) pending: Pending,
     /// Records that cannot be read. Their devices are left alone.
@@ -70,7 +72,7 @@ pub(super) struct Actor<K> {
     pub(super) warnings: Vec<String>,
     /// The way to have the writer look.
     pub(super) signals: Arc<Signals>,
-    pacer: Pacer,
+    pub(super) pacer: Pacer,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
 }
@@ -82,7 +84,7 @@ impl<K: Host> Actor<K> {
         mtu: Option<u32>,
         document: PathBuf,
         (store, stored): (Store, Stored),
-        (addresses, pending): (Addresses, Pending),
+        (addresses, pending, numbering): (Addresses, Pending, Numbering),
         nat: nat::Handle,
     ) -> Self {
         let Stored { endpoints, corrupt } = stored;
@@ -100,6 +102,7 @@ impl<K: Host> Actor<K> {
             mtu,
             store,
             addresses,
+            numbering,
             pending,
             corrupt,
             has_orphans: false,
@@ -135,6 +138,7 @@ impl<K: Host> Actor<K> {
         // The subscription is there before the first look, so that nothing falls between.
         self.subscribe(&mut events);
         self.files = files;
+        self.look_once().await;
         self.take_policy();
         self.take_document(&mut document);
         loop {
@@ -195,31 +199,6 @@ impl<K: Host> Actor<K> {
         self.take_node();
     }
 
-    /// Takes the node as document and pools have it together.
-    fn take_node(&mut self) {
-        if let Some(node) = &self.source.value {
-            let mut node = Node::clone(node);
-            let Settings {
-                masquerade,
-                default_pool,
-                ..
-            } = &self.intent.settings;
-            let documents = self.intent.policy.pools.as_deref();
-            let are_read = documents.is_some() || masquerade.pools.is_none();
-            if are_read {
-                let (pools, _) = allocation::pools(documents, default_pool);
-                allocation::bind(&mut node, &pools);
-            } else {
-                // Which ENIs they are bound to is not known.
-                let endpoints = self.intent.endpoints.values();
-                let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
-                allocation::keep_used(&mut node, &used.copied().collect());
-            }
-            self.intent.node = node;
-            self.pacer.event(Timer::now());
-        }
-    }
-
     /// Says what the node wants and keeps, if this is the document that is asked about.
     fn answer_outlook(&mut self, ask: AskOutlook) {
         let AskOutlook { generation, reply } = ask;
@@ -243,17 +222,22 @@ impl<K: Host> Actor<K> {
         self.pacer.event(Timer::now());
     }
 
+    /// Looks at the kernel where nobody has.
+    async fn look_once(&mut self) {
+        if self.reconciler.kernel().facts().is_none()
+            && let Err(error) = self.reconciler.kernel_mut().observe().await
+        {
+            tracing::warn!("the kernel could not be read: {error:#}");
+        }
+    }
+
     /// Brings the kernel to the intent. Does nothing before the first good document: an intent
     /// without one would remove what an earlier agent set up.
     pub(super) async fn run_pass(&mut self) {
         let began = Timer::now();
         let mut seen = self.seen.take();
         if self.source.value.is_some() && self.take_orphans().await {
-            if self.reconciler.kernel().facts().is_none()
-                && let Err(error) = self.reconciler.kernel_mut().observe().await
-            {
-                tracing::warn!("the kernel could not be read: {error:#}");
-            }
+            self.look_once().await;
             self.carry_out_pending();
             self.drop_dead();
             let recorded = self.intent.endpoints.values();
@@ -290,6 +274,7 @@ impl<K: Host> Actor<K> {
             self.tell_sweeper();
             self.update_addresses();
             self.addresses.save();
+            self.renumber();
         }
         self.pacer.passed(began, Timer::now(), self.pass.next_due);
     }

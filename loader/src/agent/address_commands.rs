@@ -67,8 +67,8 @@ impl<K: Host> Actor<K> {
             pool: given.pool.clone(),
             skip_masquerade: given.skip_masquerade,
             eni: given.details.as_ref().map(eni_ref),
-            gateway: given.details.as_ref().map(|eni| eni.gateway),
-            subnet: given.details.as_ref().map(|eni| eni.subnet),
+            gateway: given.details.as_ref().and_then(|eni| eni.gateway),
+            subnet: given.details.as_ref().and_then(|eni| eni.subnet),
             vpc_cidrs: given
                 .details
                 .as_ref()

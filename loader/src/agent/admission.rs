@@ -133,7 +133,7 @@ impl Admission<'_> {
         };
         let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
         let view = self.view.enis.get(&eni.number);
-        match view.map(|view| (view, &view.readiness)) {
+        match view.map(|view| (view, view.for_new_pods())) {
             Some((view, Readiness::Ready)) => Ok(view.device.as_ref()),
             Some((_, Readiness::Excluded { reason })) => refuse(
                 ErrorCode::EniExcluded,
@@ -235,8 +235,8 @@ pub(super) fn attachment(
                 id: eni.id.clone(),
                 mac: eni.mac,
             }),
-            gateway: eni.map(|eni| eni.gateway(family)),
-            subnet: eni.map(|eni| eni.subnet),
+            gateway: eni.and_then(|eni| eni.gateway(family)),
+            subnet: eni.and_then(|eni| eni.subnet),
             vpc_cidrs: eni.map(|eni| eni.vpc_cidrs.clone()).unwrap_or_default(),
             pod_gateway: match family {
                 Family::V4 => numbers::POD_GATEWAY_V4.into(),

@@ -13,6 +13,7 @@ use super::allocation;
 use super::identity;
 use super::lock::{Lock, PinsLock};
 use super::netns_lock::NetnsLock;
+use super::numbering;
 use super::reservation::Reservation;
 use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
@@ -92,6 +93,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
         .extend(remove_records(&state.join(ENDPOINTS))?);
     removed.objects.extend(allocation::remove_ledger(state)?);
     identity::remove(state, root)?;
+    numbering::remove(state)?;
     Ok(removed)
 }
 

@@ -24,7 +24,8 @@ impl<K: Host> Actor<K> {
         let lingering = self.pass.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
         let enis = &self.pass.view.enis;
-        let ready = enis.iter().filter(|(_, view)| view.readiness.is_ready());
+        let ready = enis.iter();
+        let ready = ready.filter(|(_, view)| view.for_new_pods().is_ready());
         let ready = ready.filter_map(|(number, _)| self.intent.node.enis.get(number));
         let ready: BTreeSet<String> = ready.map(|eni| eni.id.clone()).collect();
         self.addresses.update(&Surroundings {

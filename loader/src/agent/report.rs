@@ -15,10 +15,13 @@ use crate::api::types::{
     Metric, Repairs, Status, SysctlStatus,
 };
 use crate::api::{ApiError, ErrorCode};
-use crate::intent::Eni;
+use crate::intent::{Eni, OtherEni};
 use crate::netlink::{self, Others};
 use crate::reconcile::RepairWar;
-use crate::view::{EndpointView, Readiness};
+use crate::view::{EndpointView, EniView, Readiness};
+
+/// How many refused fields health tells of; `document.refused` has the others.
+const REFUSED: usize = 8;
 
 impl<K: Host> Actor<K> {
     /// The endpoints.
@@ -51,12 +54,9 @@ impl<K: Host> Actor<K> {
 
     /// The ENIs.
     pub(super) fn enis(&self) -> Vec<EniStatus> {
-        self.intent
-            .node
-            .enis
-            .values()
-            .map(|eni| self.eni(eni))
-            .collect()
+        let node = &self.intent.node;
+        let numbered = node.enis.values().map(|eni| self.eni(eni));
+        numbered.chain(node.others.iter().map(other)).collect()
     }
 
     fn eni(&self, eni: &Eni) -> EniStatus {
@@ -65,19 +65,20 @@ impl<K: Host> Actor<K> {
         let used = self.intent.endpoints.values();
         let used = used.flat_map(|endpoint| &endpoint.addresses);
         EniStatus {
-            number: eni.number,
+            number: Some(eni.number),
+            device_index: Some(eni.device_index),
             id: eni.id.clone(),
-            mac: eni.mac,
+            mac: Some(eni.mac),
             device: device.map(|device| device.name.clone()),
             mtu: device.map(|device| device.mtu),
             primary_address: eni.primary_address,
             subnet: eni.subnet,
-            table: eni.table(),
+            table: Some(eni.table()),
             blocks: eni.blocks.iter().copied().collect(),
             addresses_in_use: used.filter(|address| eni.owns(**address)).count(),
             readiness: view.map_or_else(
                 || Readiness::not_ready("not looked at yet"),
-                |view| view.readiness.clone(),
+                EniView::for_new_pods,
             ),
             notes: notes(eni),
         }
@@ -141,6 +142,7 @@ impl<K: Host> Actor<K> {
             health.state = health.state.max(HealthState::Degraded);
             health.reasons.extend(reasons);
         }
+        let refused = self.intent.node.refused.iter();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
@@ -151,6 +153,7 @@ impl<K: Host> Actor<K> {
                 generation: self.source.generation,
                 error: self.source.error.clone(),
                 notes: self.intent.node.notes.clone(),
+                refused: refused.map(ToString::to_string).collect(),
             },
             allocation: self.allocation_status(),
             warnings: self.warnings.clone(),
@@ -234,6 +237,20 @@ impl<K: Host> Actor<K> {
         primary.chain(endpoints).collect()
     }
 
+    /// What of the document is refused and is not why an ENI is not ready.
+    fn refused_beside(&self, enis: &[EniStatus]) -> Vec<String> {
+        let refused = self.intent.node.refused.iter().map(ToString::to_string);
+        let reasons: Vec<&str> = enis
+            .iter()
+            .filter_map(|eni| eni.readiness.reason())
+            .collect();
+        let is_told = |text: &String| reasons.iter().any(|reason| reason.contains(text));
+        refused
+            .filter(|text| !is_told(text))
+            .take(REFUSED)
+            .collect()
+    }
+
     fn health(
         &self,
         enis: &[EniStatus],
@@ -272,9 +289,12 @@ impl<K: Host> Actor<K> {
             if let Readiness::NotReady { reason } = &eni.readiness {
                 note(
                     HealthState::Degraded,
-                    format!("ENI {} ({}): {reason}", eni.number, eni.id),
+                    format!("ENI {}: {reason}", named(eni)),
                 );
             }
+        }
+        for problem in self.refused_beside(enis) {
+            note(HealthState::Degraded, format!("node document: {problem}"));
         }
         let broken = endpoints.iter().filter(|e| !e.readiness.is_ready()).count();
         if broken > 0 {
@@ -320,6 +340,35 @@ impl<K: Host> Actor<K> {
             note(HealthState::Degraded, remark);
         }
         health
+    }
+}
+
+/// An ENI's number and id, or its id alone.
+fn named(eni: &EniStatus) -> String {
+    let number = eni.number;
+    number.map_or_else(|| eni.id.clone(), |number| format!("{number} ({})", eni.id))
+}
+
+/// An entry of the document for which nothing is set up.
+fn other(eni: &OtherEni) -> EniStatus {
+    let whole = eni.whole.as_ref();
+    EniStatus {
+        number: None,
+        device_index: eni.device_index,
+        id: eni.id.clone(),
+        mac: eni.mac,
+        device: None,
+        mtu: None,
+        primary_address: whole.and_then(|eni| eni.primary_address),
+        subnet: whole.and_then(|eni| eni.subnet),
+        table: None,
+        blocks: whole
+            .iter()
+            .flat_map(|eni| eni.blocks.iter().copied())
+            .collect(),
+        addresses_in_use: 0,
+        readiness: eni.readiness.clone(),
+        notes: Vec::new(),
     }
 }
 

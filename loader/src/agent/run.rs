@@ -11,13 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::actor::Actor;
-use super::allocation::Addresses;
+use super::allocation::{Addresses, boot_id};
 use super::checked::check;
 use super::identity;
 use super::kernel::HostKernel;
 use super::lock::{Lock, PATIENCE, PinsLock};
 use super::memory;
 use super::netns_lock::NetnsLock;
+use super::numbering::Numbering;
 use super::other_cni;
 use super::pending::Pending;
 use super::policy::PolicyWatch;
@@ -63,6 +64,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
     let pending = Pending::new(&config.cni.pending_deletes.path());
+    let numbering = Numbering::open(state, &boot_id()?);
     let mut told = config.datapath_settings();
     let mut service_nat = ServiceNat::new(
         config.services.nat,
@@ -113,7 +115,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,
         store,
-        (addresses, pending),
+        (addresses, pending, numbering),
         nat,
     );
     actor.remarks = remarks;

@@ -26,8 +26,6 @@ pub(super) enum EniState<'a> {
     },
     /// It has none, for this reason: packets marked for it must go nowhere else.
     Fenced(String),
-    /// The mark or the tables have no room for its number.
-    Unfit(String),
     /// It is not for pods.
     Excluded {
         /// Why.
@@ -41,9 +39,7 @@ impl ResolvedEni<'_> {
     pub(super) fn view(&self) -> EniView {
         let (device, readiness) = match &self.state {
             EniState::Usable { device, .. } => (Some(*device), Readiness::Ready),
-            EniState::Fenced(reason) | EniState::Unfit(reason) => {
-                (None, Readiness::not_ready(reason))
-            }
+            EniState::Fenced(reason) => (None, Readiness::not_ready(reason)),
             EniState::Excluded { reason, device } => (
                 *device,
                 Readiness::Excluded {
@@ -63,6 +59,7 @@ impl ResolvedEni<'_> {
             addresses,
             prefixes: self.eni.blocks.len() - addresses,
             readiness,
+            stale: self.eni.stale.clone(),
         }
     }
 }
@@ -74,6 +71,11 @@ pub(super) fn primary<'a>(intent: &Intent, observed: &'a Observed) -> Result<&'a
     if let Some(eni) = intent.node.enis.get(&EniNumber::PRIMARY) {
         return by_mac(eni.mac, observed)
             .map_err(|reason| format!("the primary ENI ({}): {reason}", eni.id));
+    }
+    // Its entry may be of no use, and the node still has it.
+    let listed = intent.node.primary_mac();
+    if let Some(Ok(link)) = listed.map(|mac| by_mac(mac, observed)) {
+        return Ok(link);
     }
     if let Some(internal) = intent.node.addresses.first() {
         let holder = observed
@@ -112,31 +114,19 @@ pub(super) fn enis<'a>(
 ) -> BTreeMap<EniNumber, ResolvedEni<'a>> {
     let resolve = |eni: &'a Eni| ResolvedEni {
         eni,
-        state: state(eni, intent, observed, primary),
+        state: state(eni, observed, primary),
     };
     let all = intent.node.enis.values();
     all.map(|eni| (eni.number, resolve(eni))).collect()
 }
 
-fn state<'a>(
-    eni: &Eni,
-    intent: &Intent,
-    observed: &'a Observed,
-    primary: Option<&'a Link>,
-) -> EniState<'a> {
+fn state<'a>(eni: &Eni, observed: &'a Observed, primary: Option<&'a Link>) -> EniState<'a> {
     let device = by_mac(eni.mac, observed);
     if let Some(reason) = &eni.excluded {
         return EniState::Excluded {
             reason: reason.clone(),
             device: device.ok(),
         };
-    }
-    let highest = highest_number(intent);
-    if u32::from(eni.number.0) > highest {
-        return EniState::Unfit(format!(
-            "number {} is too high: with this packet mark 0 to {highest} are allowed",
-            eni.number
-        ));
     }
     let device = match device {
         Ok(device) => device,
@@ -160,15 +150,6 @@ fn state<'a>(
             mtu: device.mtu,
         },
     }
-}
-
-/// The highest ENI number that both the mark and the tables have room for.
-pub(super) fn highest_number(intent: &Intent) -> u32 {
-    intent
-        .settings
-        .mark
-        .max_eni()
-        .min(u32::from(numbers::ENI_MAX))
 }
 
 /// The one device with a MAC. Devices on top of others borrow theirs, and so do the ports of a

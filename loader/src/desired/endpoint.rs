@@ -9,12 +9,13 @@ use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
 
 use super::builder::Builder;
-use super::devices::{EniState, ResolvedEni, highest_number};
+use super::devices::{EniState, ResolvedEni};
 use super::node::HostAddress;
 use crate::intent::{Endpoint, Family, Intent};
 use crate::kernel::{
     Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
 };
+use crate::node::highest_number;
 use crate::numbers;
 use crate::object::Object;
 use crate::recognise::{default_metric, endpoint_device, finished_device};
@@ -45,7 +46,7 @@ pub(super) fn lost_owners(
         )
         .filter(|(_, number)| {
             let taken = enis.get(number).is_some_and(|r| r.eni.excluded.is_none());
-            !taken && u32::from(number.0) <= highest_number(intent)
+            !taken && number.0 <= highest_number(intent.settings.mark)
         })
         .collect()
 }
@@ -283,7 +284,7 @@ impl OneEndpoint<'_> {
         match &resolved.state {
             EniState::Usable { device, .. } => Some((number, device.ifindex)),
             EniState::Fenced(_) => Some((number, 0)),
-            EniState::Unfit(_) | EniState::Excluded { .. } => None,
+            EniState::Excluded { .. } => None,
         }
     }
 

@@ -1,7 +1,5 @@
 //! What one ENI needs in the kernel.
 
-use std::net::IpAddr;
-
 use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
 use ipnet::IpNet;
@@ -31,7 +29,7 @@ pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>, exits: 
             }
         }
         EniState::Fenced(_) => add_fence(builder, eni.number),
-        EniState::Unfit(_) | EniState::Excluded { .. } => {}
+        EniState::Excluded { .. } => {}
     }
 }
 
@@ -74,7 +72,9 @@ fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
         if !builder.is_on(family, device.ifindex) && !ours_to_turn_on {
             continue;
         }
-        let gateway = eni.gateway(family);
+        let Some(gateway) = eni.gateway(family) else {
+            continue;
+        };
         let route = |destination, next_hop| {
             Object::Route(Route {
                 table: eni.table(),
@@ -136,8 +136,8 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
         // for the gateway.
         builder.sysctl(scope, Family::V6, of, "addr_gen_mode", "0");
     }
-    if !eni.use_primary_address {
-        let net = IpNet::from(IpAddr::V4(eni.primary_address));
+    if let Some(own) = eni.own_address().filter(|_| !eni.use_primary_address) {
+        let net = IpNet::from(own);
         builder.put(scope, Object::Address(Address { ifindex, net }));
         add_own_address(builder, eni, net);
     }

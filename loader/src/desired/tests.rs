@@ -9,12 +9,6 @@ use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 
-fn readiness(intent: &Intent, observed: &Observed, number: u8) -> Readiness {
-    desired(intent, observed).enis[&EniNumber(number)]
-        .readiness
-        .clone()
-}
-
 fn has(desired: &Desired, object: Object) -> bool {
     desired.objects.contains_key(&object)
 }
@@ -36,22 +30,6 @@ fn entry(observed: &Observed, intent: &Intent, of: &str) -> Option<AddressEntry>
             }
             _ => None,
         })
-}
-
-#[test]
-fn a_number_that_the_mark_cannot_hold_is_refused() {
-    let mut intent = intent();
-    let mut eni = crate::fixture::eni(40);
-    eni.mac = mac(1);
-    intent.node.enis.insert(EniNumber(40), eni);
-    intent.node.enis.remove(&EniNumber(1));
-    intent.settings.mark = datapath_common::mark::MarkLayout::new(0x3f).unwrap();
-    assert_eq!(
-        readiness(&intent, &host(), 40),
-        Readiness::not_ready("number 40 is too high: with this packet mark 0 to 14 are allowed")
-    );
-    intent.endpoints = [endpoint("a", &["10.0.40.20"])].map(|e| (e.id(), e)).into();
-    assert_eq!(entry(&host_with_pod(), &intent, "10.0.40.20"), None);
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(super) fn exits(
             mtu: *mtu,
             is_extra: false,
         }),
-        EniState::Fenced(_) | EniState::Unfit(_) | EniState::Excluded { .. } => None,
+        EniState::Fenced(_) | EniState::Excluded { .. } => None,
     });
     let listed = enis.get(&EniNumber::PRIMARY);
     let for_pods = listed.is_some_and(|resolved| resolved.eni.excluded.is_none());
@@ -112,11 +112,14 @@ impl Scene<'_> {
                 (Family::V4, Some(eni)) if eni.use_primary_address => {
                     Err("use-primary-address: its own address is a pod's to have".to_owned())
                 }
-                (Family::V4, Some(eni)) => Ok(IpAddr::V4(eni.primary_address)),
+                (Family::V4, Some(eni)) => {
+                    let missing = || "it has no IPv4 address".to_owned();
+                    eni.own_address().ok_or_else(missing)
+                }
                 (Family::V4, None) | (Family::V6, _) => self.on_device(of, family),
             };
             let gateway = match (family, of.eni) {
-                (_, Some(eni)) => Some(eni.gateway(family)),
+                (_, Some(eni)) => eni.gateway(family),
                 (Family::V6, None) => Some(numbers::GATEWAY_V6.into()),
                 (Family::V4, None) => {
                     let address = address.as_ref().ok();

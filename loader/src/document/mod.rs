@@ -32,26 +32,44 @@ pub(crate) fn read<'de, T>(text: &'de str) -> Result<T, ReadError>
 where
     T: Deserialize<'de> + Default,
 {
-    let mut track = Track::new();
-    let is_json = text.trim_start().starts_with('{');
-    if !is_json {
-        check_brackets(text)?;
+    if is_json(text) {
+        return read_json(text);
     }
-    let result = if is_json {
-        let mut json = serde_json::Deserializer::from_str(text);
-        T::deserialize(serde_path_to_error::Deserializer::new(
-            &mut json, &mut track,
-        ))
-        .and_then(|value| json.end().map(|()| value))
-        .map_err(|e| e.to_string())
-    } else {
-        let yaml = serde_yaml_ng::Deserializer::from_str(text);
-        // As an option, because a text of comments alone holds no value.
-        Option::<T>::deserialize(serde_path_to_error::Deserializer::new(yaml, &mut track))
-            .map(Option::unwrap_or_default)
-            .map_err(|e| e.to_string())
-    };
-    result.map_err(|message| ReadError::new(track, &message))
+    check_brackets(text)?;
+    read_yaml(text)
+}
+
+/// Whether a text is taken for JSON.
+pub(crate) fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// Reads a JSON text.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
+    let mut track = Track::new();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+    let value = T::deserialize(tracked).and_then(|value| json.end().map(|()| value));
+    value.map_err(|error| ReadError::new(track, &error.to_string()))
+}
+
+/// Reads a YAML text that does not have too many brackets.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_yaml<'de, T>(text: &'de str) -> Result<T, ReadError>
+where
+    T: Deserialize<'de> + Default,
+{
+    let mut track = Track::new();
+    let yaml = serde_yaml_ng::Deserializer::from_str(text);
+    // As an option, because a text of comments alone holds no value.
+    let tracked = serde_path_to_error::Deserializer::new(yaml, &mut track);
+    let value = Option::<T>::deserialize(tracked).map(Option::unwrap_or_default);
+    value.map_err(|error| ReadError::new(track, &error.to_string()))
 }
 
 impl ReadError {

@@ -7,6 +7,7 @@ use super::census::Used;
 use super::refusals::Refusals;
 use super::sweep::Sweep;
 use super::tables::{Capacities, NatCounters};
+use crate::types::EniNumber;
 
 /// The endpoint that has most flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,15 @@ impl Report {
                 .as_ref()
                 .is_none_or(|e| e.contains(&address));
             !had && !sweep.lost.contains(&address)
+        })
+    }
+
+    /// Whether a sweep that began later than a moment found no flow and no note of an ENI.
+    #[must_use]
+    pub fn has_none_of(&self, eni: EniNumber, later_than: Instant) -> bool {
+        self.last.as_ref().is_some_and(|(ended, sweep)| {
+            let began = ended.checked_sub(sweep.took);
+            began.is_some_and(|began| began > later_than) && !sweep.enis.contains(&eni)
         })
     }
 

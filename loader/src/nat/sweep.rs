@@ -20,6 +20,7 @@ use super::report::Top;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
+use crate::types::EniNumber;
 
 /// What policy says now of flows that were made under another one.
 pub trait FlowPolicy: Send + Sync {
@@ -95,6 +96,8 @@ pub struct Sweep {
     pub is_doubtful: bool,
     /// Addresses of endpoints that are gone and of which there was something still.
     pub lost: BTreeSet<IpAddr>,
+    /// The ENIs that flows and notes name.
+    pub enis: BTreeSet<EniNumber>,
     /// The addresses of the endpoints that there were to be.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Why conntrack could not be asked.
@@ -239,6 +242,7 @@ impl<T: Tables> Sweeper<T> {
         let mut ends = Ends::default();
         self.tables.flows(family, &mut |key, flow| {
             *there.entry(flow.endpoint).or_default() += 1;
+            sweep.enis.insert(EniNumber(key.eni));
             let is_lost = pods.has_lost(flow.pod, flow.endpoint);
             if is_lost {
                 sweep.lost.insert(flow.pod.into());
@@ -283,6 +287,7 @@ impl<T: Tables> Sweeper<T> {
         let mut pods = Pods::new(&self.tables, around);
         let mut ends = Ends::default();
         self.tables.notes(kind, &mut |tuple, note| {
+            sweep.enis.insert(EniNumber(note.eni));
             if kind == NoteKind::Inbound {
                 *there.entry(inbound_quota(note.endpoint)).or_default() += 1;
             }

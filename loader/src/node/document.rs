@@ -5,13 +5,16 @@
 //! missing or null field is the zero value, as for Cilium's own reader; so ENI number 0 is often
 //! left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::problem::Problem;
 use crate::document::nullable;
 
 /// A `CiliumNode` document.
@@ -24,9 +27,9 @@ pub(super) struct CiliumNode {
     pub(super) kind: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) metadata: Metadata,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "object")]
     pub(super) spec: Spec,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "object")]
     pub(super) status: Status,
 }
 
@@ -41,8 +44,8 @@ pub(super) struct Metadata {
 #[serde(default)]
 pub(super) struct Spec {
     #[serde(deserialize_with = "nullable")]
-    pub(super) addresses: Vec<NodeAddress>,
-    #[serde(deserialize_with = "nullable")]
+    pub(super) addresses: List<NodeAddress>,
+    #[serde(deserialize_with = "object")]
     pub(super) eni: EniSpec,
     #[serde(deserialize_with = "nullable")]
     pub(super) ipam: IpamSpec,
@@ -86,7 +89,7 @@ pub(super) struct IpamSpec {
 #[serde(default)]
 pub(super) struct IpamPools {
     #[serde(deserialize_with = "nullable")]
-    pub(super) allocated: Vec<AllocatedPool>,
+    pub(super) allocated: List<AllocatedPool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -95,7 +98,7 @@ pub(super) struct AllocatedPool {
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) cidrs: Vec<String>,
+    pub(super) cidrs: List<String>,
     #[serde(rename = "allowFirstIP", deserialize_with = "nullable")]
     pub(super) allow_first: bool,
     #[serde(rename = "allowLastIP", deserialize_with = "nullable")]
@@ -112,7 +115,7 @@ pub(super) struct PoolEntry {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "object")]
     pub(super) eni: EniStatus,
     #[serde(deserialize_with = "nullable")]
     pub(super) ipam: IpamStatus,
@@ -140,7 +143,7 @@ pub(super) struct OperatorStatus {
 #[serde(default)]
 pub(super) struct EniStatus {
     #[serde(deserialize_with = "nullable")]
-    pub(super) enis: Unique<Eni>,
+    pub(super) enis: Entries,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -161,11 +164,11 @@ pub(super) struct Eni {
     #[serde(deserialize_with = "nullable")]
     pub(super) vpc: Vpc,
     #[serde(deserialize_with = "nullable")]
-    pub(super) addresses: Vec<String>,
+    pub(super) addresses: List<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) prefixes: Vec<String>,
+    pub(super) prefixes: List<String>,
     #[serde(deserialize_with = "nullable")]
-    pub(super) ipv6_prefixes: Vec<String>,
+    pub(super) ipv6_prefixes: List<String>,
     #[serde(deserialize_with = "nullable")]
     pub(super) tags: BTreeMap<String, String>,
 }
@@ -185,44 +188,120 @@ pub(super) struct Vpc {
     #[serde(deserialize_with = "nullable")]
     pub(super) primary_cidr: String,
     #[serde(deserialize_with = "nullable")]
-    pub(super) cidrs: Vec<String>,
+    pub(super) cidrs: List<String>,
 }
 
-/// A map in which no key stands twice: both readers would silently keep the last value.
-#[derive(Debug)]
-pub(super) struct Unique<T>(pub(super) BTreeMap<String, T>);
-
-impl<T> Default for Unique<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
+/// Reads an object and nothing else: by itself a type takes its fields from a list too, and then a list
+/// that is there by mistake is a node without ENIs.
+fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<Object<T>>::deserialize(deserializer)
+        .map(|object| object.map_or_else(T::default, |Object(value)| value))
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Unique<T> {
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(UniqueVisitor(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-struct UniqueVisitor<T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for UniqueVisitor<T> {
-    type Value = Unique<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(access)).map(Object)
+    }
+}
+
+/// The entries of the ENIs by key, in the document's order.
+#[derive(Debug, Default)]
+pub(super) struct Entries(pub(super) Vec<(String, Entry)>);
+
+/// An entry of the ENIs.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    /// What of it can be read.
+    pub(super) eni: Eni,
+    /// The fields that are not of their type, by their paths within the entry.
+    pub(super) wrong: Vec<Problem>,
+    /// The same of elements of its lists.
+    pub(super) elements: Vec<Problem>,
+}
+
+impl Entry {
+    /// One of which nothing can be read.
+    pub(super) fn unreadable(path: String, message: String) -> Self {
+        Self {
+            wrong: vec![Problem { path, message }],
+            ..Self::default()
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
-        let mut map = BTreeMap::new();
-        while let Some((key, value)) = access.next_entry::<String, T>()? {
-            if map.contains_key(&key) {
-                return Err(Error::custom(format_args!(
-                    "the key {key:?} stands twice; each is allowed once"
-                )));
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Entries, A::Error> {
+        let mut keys = BTreeSet::new();
+        let mut entries = Vec::new();
+        while let Some((key, eni)) = access.next_entry::<String, Eni>()? {
+            if !keys.insert(key.clone()) {
+                return Err(Error::custom(format_args!("the key {key:?} stands twice")));
             }
-            map.insert(key, value);
+            let entry = Entry {
+                eni,
+                ..Entry::default()
+            };
+            entries.push((key, entry));
         }
-        Ok(Unique(map))
+        Ok(Entries(entries))
+    }
+}
+
+/// A list in which an element may be null, which then is the zero value.
+#[derive(Debug)]
+pub(super) struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = Vec::<Option<T>>::deserialize(deserializer)?.into_iter();
+        Ok(Self(values.map(Option::unwrap_or_default).collect()))
     }
 }

@@ -1,11 +1,14 @@
 //! What is wrong with a document: all of it, each with its place.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::document::ReadError;
 
 /// How many problems of one document are told in full.
-const LISTED: usize = 16;
+const LISTED: usize = 64;
+/// How many problems make up the reason of one ENI.
+const REASONS: usize = 8;
 /// How many characters of a value are repeated in a message.
 const VALUE_CHARS: usize = 80;
 
@@ -18,6 +21,27 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Problem {
+    /// A field's value is not allowed.
+    pub(super) fn refused(
+        path: impl fmt::Display,
+        value: &str,
+        allowed: impl fmt::Display,
+    ) -> Self {
+        let message = if value.is_empty() {
+            format!("missing; allowed: {allowed}")
+        } else {
+            let short: String = value.chars().take(VALUE_CHARS).collect();
+            let more = if short.len() < value.len() { "…" } else { "" };
+            format!("{short:?}{more} is refused; allowed: {allowed}")
+        };
+        Self {
+            path: path.to_string(),
+            message,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message)
@@ -28,11 +52,10 @@ impl fmt::Display for Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {
     problems: Vec<Problem>,
-    unlisted: usize,
 }
 
 impl DocumentError {
-    /// The problems as they were found; of very many the first ones.
+    /// The problems as they were found.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -47,22 +70,22 @@ impl fmt::Display for DocumentError {
             }
             fmt::Display::fmt(problem, f)?;
         }
-        if self.unlisted > 0 {
-            write!(f, "; and {} more problems", self.unlisted)?;
-        }
         Ok(())
     }
 }
 
 impl std::error::Error for DocumentError {}
 
+impl From<Vec<Problem>> for DocumentError {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self { problems }
+    }
+}
+
 impl From<ReadError> for DocumentError {
     fn from(error: ReadError) -> Self {
         let ReadError { path, message } = error;
-        Self {
-            problems: vec![Problem { path, message }],
-            unlisted: 0,
-        }
+        vec![Problem { path, message }].into()
     }
 }
 
@@ -70,7 +93,7 @@ impl From<ReadError> for DocumentError {
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     problems: Vec<Problem>,
-    unlisted: usize,
+    paths: BTreeSet<String>,
     notes: Vec<String>,
 }
 
@@ -82,27 +105,27 @@ impl Findings {
         value: &str,
         allowed: impl fmt::Display,
     ) {
-        if value.is_empty() {
-            self.add(path, format_args!("missing; allowed: {allowed}"));
-        } else {
-            let short: String = value.chars().take(VALUE_CHARS).collect();
-            let more = if short.len() < value.len() { "…" } else { "" };
-            self.add(
-                path,
-                format_args!("{short:?}{more} is refused; allowed: {allowed}"),
-            );
-        }
+        self.put(Problem::refused(path, value, allowed));
     }
 
     /// A field is wrong in relation to another one.
     pub(super) fn add(&mut self, path: impl fmt::Display, message: impl fmt::Display) {
-        if self.problems.len() < LISTED {
-            self.problems.push(Problem {
-                path: path.to_string(),
-                message: message.to_string(),
-            });
-        } else {
-            self.unlisted += 1;
+        self.put(Problem {
+            path: path.to_string(),
+            message: message.to_string(),
+        });
+    }
+
+    /// Adds a problem. The first of a field stands, and so does that of what the field is in.
+    pub(super) fn put(&mut self, problem: Problem) {
+        let path = &problem.path;
+        let ends = path.match_indices(['.', '[']);
+        let mut outer = ends.filter_map(|(end, _)| path.get(..end));
+        if outer.any(|outer| self.paths.contains(outer)) {
+            return;
+        }
+        if self.paths.insert(path.clone()) {
+            self.problems.push(problem);
         }
     }
 
@@ -111,15 +134,36 @@ impl Findings {
         self.notes.push(format!("{path}: {message}"));
     }
 
-    /// The notes, when there is no problem.
-    pub(super) fn finish(self) -> Result<Vec<String>, DocumentError> {
-        if self.problems.is_empty() {
-            return Ok(self.notes);
+    /// Takes over what another one has collected.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.notes.extend(other.notes);
+        for problem in other.problems {
+            self.put(problem);
         }
-        Err(DocumentError {
-            problems: self.problems,
-            unlisted: self.unlisted,
-        })
+    }
+
+    /// All problems as one reason; none where there is no problem.
+    pub(super) fn reason(&self) -> Option<String> {
+        let shown = self.problems.iter().take(REASONS);
+        let mut reasons: Vec<_> = shown.map(ToString::to_string).collect();
+        let more = self.problems.len().saturating_sub(REASONS);
+        if more > 0 {
+            reasons.push(format!("and {more} more problems"));
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The problems, of very many the first ones, and the notes.
+    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<String>) {
+        let more = self.problems.len().saturating_sub(LISTED);
+        if more > 0 {
+            self.problems.truncate(LISTED);
+            self.problems.push(Problem {
+                path: "document".to_owned(),
+                message: format!("{more} more problems"),
+            });
+        }
+        (self.problems, self.notes)
     }
 }
 
@@ -133,11 +177,23 @@ mod tests {
         for i in 0..LISTED + 3 {
             findings.refuse(format_args!("a[{i}]"), &"x".repeat(1000), "nothing");
         }
-        let error = findings.finish().unwrap_err();
-        assert_eq!(error.problems().len(), LISTED);
-        let text = error.to_string();
-        assert!(text.starts_with("a[0]: \"xx"), "{text}");
-        assert!(text.ends_with("; and 3 more problems"), "{text}");
-        assert!(text.len() < LISTED * (VALUE_CHARS + 60), "{text}");
+        let reason = findings.reason().unwrap();
+        assert!(reason.starts_with("a[0]: \"xx"), "{reason}");
+        assert!(reason.ends_with("; and 59 more problems"), "{reason}");
+        assert!(reason.len() < REASONS * (VALUE_CHARS + 60), "{reason}");
+        let (problems, _) = findings.finish();
+        assert_eq!(problems.len(), LISTED + 1);
+        assert_eq!(problems[LISTED].message, "3 more problems");
+    }
+
+    #[test]
+    fn the_first_problem_of_a_field_stands() {
+        let mut findings = Findings::default();
+        findings.add("a", "first");
+        findings.refuse("a", "", "second");
+        findings.refuse("a.b", "", "third");
+        findings.refuse("a[0]", "", "fourth");
+        findings.add("ab", "fifth");
+        assert_eq!(findings.reason().as_deref(), Some("a: first; ab: fifth"));
     }
 }

@@ -400,7 +400,7 @@ fn an_old_translation_address_is_known_for_a_while() {
     };
     assert_eq!(translated_for(&mut bench, old), Some(1));
     let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
-    eni.primary_address = new;
+    eni.primary_address = Some(new);
     let pass = bench.pass();
     assert!(pass.is_clean());
     assert_eq!(pass.next_due, Some(Duration::from_secs(1)));
@@ -417,7 +417,7 @@ fn an_old_translation_address_is_known_for_a_while() {
 
     // A pod that gets the address has it at once.
     let eni = bench.intent.node.enis.get_mut(&EniNumber(1)).unwrap();
-    eni.primary_address = old;
+    eni.primary_address = Some(old);
     let pod = bench.intent.endpoints.get_mut(&id("b")).unwrap();
     eni.blocks.insert(IpAddr::from(new).into());
     pod.addresses.insert(new.into());

@@ -3,6 +3,7 @@
 
 mod config;
 mod fields;
+mod garbage;
 mod hostile;
 mod masquerade;
 mod read;

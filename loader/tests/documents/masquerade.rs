@@ -11,7 +11,7 @@ use towpath::follow::Followed;
 use towpath::masquerade::{MasqueradeSettings, Policy, watch_agent, watch_pools};
 use towpath::types::EniNumber;
 
-use super::support::{ENI, parse, secondary, set};
+use super::support::{ENI, parse, problem, secondary, set};
 
 /// Well below the interval at which files are read anyway: a change has to be noticed.
 const NOTICED: Duration = Duration::from_secs(3);
@@ -59,7 +59,7 @@ fn bad_pools_and_public_addresses_are_named() {
     let refused = |pointer: &str, value: serde_json::Value| {
         let mut document = secondary();
         set(&mut document, pointer, value);
-        parse(&document.to_string()).unwrap_err().to_string()
+        problem(&document).0
     };
     let pools = |allocated| refused("/spec/ipam/pools", json!({"allocated": allocated}));
     let error = pools(json!([{"pool": "a", "cidrs": ["10.0.0.1/24"]}]));

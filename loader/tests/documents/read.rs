@@ -9,8 +9,8 @@ use towpath::intent::{Eni, Family, Node};
 use towpath::types::EniNumber;
 
 use super::support::{
-    ENI, PREFIX_ENI, PREFIX_YAML, PRIMARY, SECONDARY_JSON, SECONDARY_YAML, parse, prefix, remove,
-    secondary, set,
+    ENI, PREFIX_ENI, PREFIX_YAML, PRIMARY, SECONDARY_JSON, SECONDARY_YAML, parse, prefix, problem,
+    remove, secondary, set,
 };
 
 fn nets(texts: &[&str]) -> BTreeSet<IpNet> {
@@ -45,10 +45,10 @@ fn subnets_tags_and_rules_of_blocks_are_read() {
             .any(|eni| eni.tags.get("team").is_some_and(|team| team == "blue"))
     );
     set(&mut document, "/spec/ipam/pre-allocate", json!(-1));
-    let error = parse(&document.to_string()).unwrap_err().to_string();
+    let (text, _) = problem(&document);
     assert!(
-        error.starts_with("spec.ipam.pre-allocate: \"-1\" is refused"),
-        "{error}"
+        text.starts_with("spec.ipam.pre-allocate: \"-1\" is refused"),
+        "{text}"
     );
 }
 
@@ -77,10 +77,10 @@ fn secondary_addresses_are_blocks_of_one_address() {
     );
     let second = eni(&node, 1);
     assert_eq!(second.mac.to_string(), "0a:11:22:33:44:55");
-    assert_eq!(second.primary_address.to_string(), "100.120.133.9");
-    assert_eq!(second.subnet.to_string(), "100.120.0.0/16");
-    assert_eq!(second.gateway(Family::V4).to_string(), "100.120.0.1");
-    assert_eq!(second.gateway(Family::V6).to_string(), "fe80:ec2::1");
+    assert_eq!(second.primary_address, "100.120.133.9".parse().ok());
+    assert_eq!(second.subnet, "100.120.0.0/16".parse().ok());
+    assert_eq!(second.gateway(Family::V4), "100.120.0.1".parse().ok());
+    assert_eq!(second.gateway(Family::V6), "fe80:ec2::1".parse().ok());
     let vpc: Vec<String> = second.vpc_cidrs.iter().map(ToString::to_string).collect();
     assert_eq!(
         vpc,

@@ -50,8 +50,9 @@ pub(crate) fn remove(document: &mut Value, pointer: &str) {
     assert!(removed.is_some(), "{pointer} is not in the fixture");
 }
 
-/// The one problem of a document, the same whether it is written as JSON or as YAML.
-pub(crate) fn problem(document: &Value) -> String {
+/// The one problem of a document that is refused as a whole, the same whether it is written as JSON or
+/// as YAML.
+pub(crate) fn error(document: &Value) -> String {
     let json = parse(&document.to_string()).expect_err("must be refused");
     let yaml = serde_yaml_ng::to_string(document).expect("YAML");
     let yaml = parse(&yaml).expect_err("must be refused");
@@ -59,4 +60,30 @@ pub(crate) fn problem(document: &Value) -> String {
     assert_eq!(yaml.problems().len(), 1, "{yaml}");
     assert_eq!(json.problems()[0].path, yaml.problems()[0].path);
     json.to_string()
+}
+
+/// The one thing that is refused of a document which holds otherwise, the same in both notations, and
+/// what the rest comes to.
+pub(crate) fn problem(document: &Value) -> (String, Node) {
+    let json = parse(&document.to_string()).unwrap_or_else(|e| panic!("{e}"));
+    let yaml = serde_yaml_ng::to_string(document).expect("YAML");
+    let yaml = parse(&yaml).unwrap_or_else(|e| panic!("{e}"));
+    let paths =
+        |node: &Node| -> Vec<String> { node.refused.iter().map(|p| p.path.clone()).collect() };
+    assert_eq!(
+        paths(&json),
+        paths(&yaml),
+        "{:?} {:?}",
+        json.refused,
+        yaml.refused
+    );
+    assert_eq!(json.refused.len(), 1, "{:?}", json.refused);
+    (json.refused[0].to_string(), json)
+}
+
+/// Why an entry that has no number has none.
+pub(crate) fn reason<'a>(node: &'a Node, id: &str) -> &'a str {
+    let other = node.others.iter().find(|other| other.id == id);
+    let other = other.unwrap_or_else(|| panic!("{id} is among {:?}", node.enis));
+    other.readiness.reason().expect("a reason")
 }

@@ -160,8 +160,11 @@ async fn a_bad_document_leaves_the_last_good_one() {
     let (_folder, path) = folder();
     fs::write(&path, SECONDARY_YAML).unwrap();
     let mut followed = Followed::new(&path);
-    rename_into(&path, &SECONDARY_YAML.replace("number: 1", "number: 99"));
-    let source = followed.error("eni-0e979576c285fd4d5.number: \"99\"").await;
+    rename_into(
+        &path,
+        &SECONDARY_YAML.replace("cilium.io/v2", "cilium.io/v1"),
+    );
+    let source = followed.error("apiVersion: \"cilium.io/v1\"").await;
     assert!(
         source
             .error

@@ -27,6 +27,7 @@ use crate::reconcile::model::ModelKernel;
 mod allocation;
 mod demand;
 mod device_name;
+mod enis;
 mod flat;
 mod ledger;
 mod orphans;
@@ -178,7 +179,8 @@ impl Machine {
         let endpoints = store.1.endpoints.values();
         let addresses = Addresses::open(&self.config, self.state.path(), endpoints).unwrap();
         let pending = Pending::new(&self.state.path().join("pending-deletes"));
-        let own = (addresses, pending);
+        let numbering = Numbering::open(self.state.path(), "this boot");
+        let own = (addresses, pending, numbering);
         Actor::new(kernel, settings, None, "/node.yaml".into(), store, own, nat)
     }
 
@@ -553,7 +555,10 @@ async fn addresses_of_others_on_an_eni_are_named_and_make_it_no_less_ready() {
     let after = actor.status().await;
     let named: BTreeSet<_> = after.traces.iter().map(|trace| trace.eni).collect();
     let secondary = after.enis.iter().map(|eni| eni.number);
-    let secondary: BTreeSet<_> = secondary.filter(|number| !number.is_primary()).collect();
+    let secondary: BTreeSet<_> = secondary
+        .flatten()
+        .filter(|number| !number.is_primary())
+        .collect();
     assert_eq!(named, secondary, "{:?}", after.traces);
     assert_eq!(after.health, before.health);
 }

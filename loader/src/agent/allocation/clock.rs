@@ -34,7 +34,7 @@ pub(super) fn now() -> Result<Time> {
 }
 
 /// The id of this boot.
-pub(super) fn boot_id() -> Result<String> {
+pub(in crate::agent) fn boot_id() -> Result<String> {
     let text = fs::read_to_string(BOOT_ID).with_context(|| format!("read {BOOT_ID}"))?;
     Ok(text.trim().to_owned())
 }

@@ -38,6 +38,7 @@ use kubernetes::handshake::{Handshake, Release};
 use kubernetes::unanswered::Unanswered;
 use tokio::time::Instant;
 
+pub(super) use self::clock::boot_id;
 pub(super) use self::errors::refusal;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::ledger::{Entry, Ledger};
@@ -128,7 +129,7 @@ impl Addresses {
         folder: &Path,
         endpoints: impl Iterator<Item = &'a Endpoint>,
     ) -> Result<Self> {
-        let (mut ledger, found) = Ledger::open(folder, &clock::boot_id()?, Self::now())?;
+        let (mut ledger, found) = Ledger::open(folder, &boot_id()?, Self::now())?;
         let settings = config.ipam.settings(KERNEL);
         let restored = restore::restore(settings, &config.settings(), found, endpoints);
         for id in restored.settled {

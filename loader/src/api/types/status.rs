@@ -83,6 +83,9 @@ pub struct DocumentStatus {
     pub error: Option<String>,
     /// Fields of it that are not followed, and why.
     pub notes: Vec<String>,
+    /// What of it is refused, while the rest holds: the field, its value, what is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
 }
 
 /// The eBPF side.

@@ -136,13 +136,13 @@ pub(in crate::cli) fn enis(enis: &[EniStatus], paint: Paint) -> String {
         table.row(
             tone(&eni.readiness),
             [
-                eni.number.to_string(),
+                told(eni.number.as_ref()),
                 eni.id.clone(),
-                eni.mac.to_string(),
+                told(eni.mac.as_ref()),
                 eni.device.clone().unwrap_or_default(),
                 eni.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(),
-                eni.primary_address.to_string(),
-                eni.table.to_string(),
+                told(eni.primary_address.as_ref()),
+                told(eni.table.as_ref()),
                 eni.blocks.len().to_string(),
                 eni.addresses_in_use.to_string(),
                 readiness(&eni.readiness).to_owned(),
@@ -308,14 +308,15 @@ mod tests {
     #[test]
     fn enis_show_reasons_and_notes() {
         let eni = EniStatus {
-            number: EniNumber(1),
+            number: Some(EniNumber(1)),
+            device_index: Some(1),
             id: "eni-0b".into(),
-            mac: "0a:11:22:33:44:55".parse().unwrap(),
+            mac: "0a:11:22:33:44:55".parse().ok(),
             device: None,
             mtu: None,
-            primary_address: "10.0.2.10".parse().unwrap(),
-            subnet: "10.0.2.0/24".parse().unwrap(),
-            table: 11,
+            primary_address: "10.0.2.10".parse().ok(),
+            subnet: "10.0.2.0/24".parse().ok(),
+            table: Some(11),
             blocks: vec!["10.0.2.16/28".parse().unwrap()],
             addresses_in_use: 3,
             readiness: Readiness::NotReady {

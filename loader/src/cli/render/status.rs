@@ -55,6 +55,9 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         line(health_tone(health), &format!("  {reason}"));
     }
     line(Tone::Plain, &document_line(document));
+    for refused in &document.refused {
+        line(Tone::Warning, &format!("  refused: {refused}"));
+    }
     for note in &document.notes {
         line(Tone::Plain, &format!("  note: {note}"));
     }
@@ -290,6 +293,7 @@ mod tests {
                 generation: 2,
                 error: Some("spec.eni: missing".into()),
                 notes: vec!["status.eni: odd".into()],
+                refused: Vec::new(),
             },
             warnings: vec!["datapath.mark-mask: shared".into()],
             masquerade_notes: vec!["pool red: odd".into()],

@@ -91,11 +91,11 @@ async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
     let (mut task, source, current) = task();
     task.take(object("a", 100));
     let mut bad = object("a", 101);
-    bad["spec"]["eni"]["first-interface-index"] = json!(-1);
+    bad["status"]["eni"]["enis"] = json!("none");
     task.take(bad);
     let error = source.borrow().error.clone().unwrap();
     assert!(
-        error.starts_with("CiliumNode one: spec.eni.first-interface-index"),
+        error.starts_with("CiliumNode one: status.eni.enis: "),
         "{error}"
     );
     assert!(source.borrow().value.is_some());

@@ -22,6 +22,8 @@ pub(super) struct Around<'a> {
     pub(super) primary: Option<Ipv4Addr>,
     pub(super) use_primary: bool,
     pub(super) subnet: Option<Ipv4Net>,
+    /// Whether the ENI can have IPv4 for pods.
+    pub(super) has_ipv4: bool,
     pub(super) node: &'a [IpAddr],
 }
 
@@ -49,7 +51,7 @@ pub(super) fn read(
             );
             continue;
         }
-        if !is_in_subnet(address.into(), around, &path, findings) {
+        if !is_usable(address.into(), around, &path, findings) {
             continue;
         }
         if around.primary.map(IpAddr::V4) == Some(address) {
@@ -79,7 +81,7 @@ fn prefixes(eni: &document::Eni, around: &Around<'_>, findings: &mut Findings) -
     for (i, text) in eni.prefixes.iter().enumerate() {
         let path = format!("{}.prefixes[{i}]", around.path);
         if let Some(net) = values::prefix_v4(findings, &path, text)
-            && is_in_subnet(net, around, &path, findings)
+            && is_usable(net, around, &path, findings)
         {
             claims.push(Claim { net, path });
         }
@@ -93,15 +95,21 @@ fn prefixes(eni: &document::Eni, around: &Around<'_>, findings: &mut Findings) -
     claims
 }
 
+/// Checks a block against the ENI. Of one without usable IPv4 the reason is told once, not for each block.
+fn is_usable(block: IpNet, around: &Around<'_>, path: &str, findings: &mut Findings) -> bool {
+    let is_of_family = around.has_ipv4 || block.addr().is_ipv6();
+    is_of_family && is_in_subnet(block, around.subnet, path, findings)
+}
+
 /// Checks an IPv4 block against the subnet: inside, and not on the addresses that the network and
 /// the router have. The document does not tell the subnet's IPv6 CIDR.
 pub(super) fn is_in_subnet(
     block: IpNet,
-    around: &Around<'_>,
+    subnet: Option<Ipv4Net>,
     path: &str,
     findings: &mut Findings,
 ) -> bool {
-    let (IpNet::V4(block), Some(subnet)) = (block, around.subnet) else {
+    let (IpNet::V4(block), Some(subnet)) = (block, subnet) else {
         return true;
     };
     let text = if block.prefix_len() == 32 {

@@ -3,81 +3,251 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use datapath_common::mark::MarkLayout;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::blocks::{self, Around, Claim};
 use super::{exclusion, values};
-use crate::intent::Eni;
-use crate::node::document::{self, EniSpec};
-use crate::node::problem::Findings;
-use crate::numbers::ENI_MAX;
+use crate::intent::{Eni, OtherEni};
+use crate::node::document::{self, EniSpec, Entry};
+use crate::node::problem::{Findings, Problem};
 use crate::types::{EniNumber, MacAddr};
+use crate::view::Readiness;
 
 /// What holds for all ENIs of the node.
 pub(super) struct Context<'a> {
-    pub(super) mark: MarkLayout,
     pub(super) spec: &'a EniSpec,
+    /// The fields of the document that are not of their type.
+    pub(super) wrong: &'a [Problem],
     /// The node's internal addresses.
     pub(super) node: &'a [IpAddr],
 }
 
-/// Checks one ENI: the ENI when it is whole, and its claims to addresses in any case.
+/// An entry as it was found.
+pub(super) enum Checked {
+    /// It can be used, or could be were it not excluded. Its claims to addresses for pods stand apart.
+    Whole(Box<Eni>, Vec<Claim>),
+    /// It cannot be used, or is excluded and not whole.
+    Other(OtherEni),
+}
+
+/// Checks one entry. What costs the entry is its reason, what costs a part of it is found.
 pub(super) fn check(
     key: &str,
-    doc: &document::Eni,
+    entry: &Entry,
     context: &Context<'_>,
     findings: &mut Findings,
-) -> (Option<Eni>, Vec<Claim>) {
-    let path = &format!("status.eni.enis.{key}");
-    if key.is_empty() {
-        findings.refuse("status.eni.enis", "", "the ENI's id as key (eni-0abc)");
+) -> Checked {
+    let mut of = OneEni::new(key, entry, context);
+    let device_index = of.device_index();
+    let mac = of.mac();
+    let by_number = device_index.and_then(|index| exclusion::by_number(index, context.spec));
+    let by_tags = exclusion::by_tags(&entry.eni.tags, context.spec);
+    let excluded = by_number.or_else(|| by_tags.clone());
+    if excluded.is_none()
+        && let Some(index) = device_index
+        && let Some(doubt) = exclusion::doubt(index, &entry.eni.tags, context)
+    {
+        of.fatal.put(doubt);
     }
-    if !doc.id.is_empty() && doc.id != key {
-        findings.refuse(
-            format_args!("{path}.id"),
-            &doc.id,
-            format_args!("{key:?}, its key, or none"),
-        );
+    let whole = of.whole(device_index.unwrap_or_default(), mac);
+    let OneEni { fatal, partial, .. } = of;
+    let reason = fatal.reason();
+    if excluded.is_none() {
+        findings.extend(fatal);
+        findings.extend(partial);
     }
-    let number = number(path, doc.number, context.mark, findings);
-    let mac = mac(path, &doc.mac, findings);
-    let public_address = (!doc.public_ip.is_empty())
-        .then(|| values::ipv4(findings, format_args!("{path}.public-ip"), &doc.public_ip));
-    let subnet = values::subnet(
-        findings,
-        format_args!("{path}.subnet.cidr"),
-        &doc.subnet.cidr,
-    );
-    let vpc_cidrs = vpc_cidrs(path, &doc.vpc, findings);
-
-    let use_primary = context.spec.use_primary_address.unwrap_or(false);
-    let use_primary_address = use_primary && doc.number != 0;
-    let mut around = Around {
-        path,
-        primary: None,
-        use_primary: use_primary_address,
-        subnet,
-        node: context.node,
-    };
-    let at_ip = format!("{path}.ip");
-    let primary = values::ipv4(findings, &at_ip, &doc.ip).filter(|ip| {
-        blocks::is_in_subnet(IpNet::from(IpAddr::from(*ip)), &around, &at_ip, findings)
-    });
-    around.primary = primary;
-    let mut claims = blocks::read(doc, &around, findings);
-    let mut blocks: BTreeSet<IpNet> = claims.iter().map(|claim| claim.net).collect();
-    if let Some(primary) = primary.map(|ip| IpNet::from(IpAddr::from(ip))) {
-        if use_primary_address {
-            blocks.insert(primary);
+    match (whole, &excluded, reason) {
+        (Some((mut eni, claims)), _, None) => {
+            eni.excluded = excluded;
+            eni.excluded_by_tags = by_tags;
+            Checked::Whole(Box::new(eni), claims)
         }
-        claims.push(Claim {
-            net: primary,
-            path: at_ip,
-        });
+        (_, _, reason) => {
+            let not_ready = || Readiness::not_ready(reason.unwrap_or_default());
+            Checked::Other(OtherEni {
+                id: key.to_owned(),
+                device_index,
+                mac,
+                readiness: excluded.map_or_else(not_ready, |reason| Readiness::Excluded { reason }),
+                whole: None,
+            })
+        }
     }
-    if use_primary {
-        let note = if use_primary_address {
+}
+
+/// An entry while it is checked.
+struct OneEni<'a> {
+    key: &'a str,
+    path: String,
+    doc: &'a document::Eni,
+    wrong: &'a [Problem],
+    context: &'a Context<'a>,
+    /// What makes the entry unusable.
+    fatal: Findings,
+    /// What makes a part of it unusable.
+    partial: Findings,
+}
+
+impl<'a> OneEni<'a> {
+    fn new(key: &'a str, entry: &'a Entry, context: &'a Context<'a>) -> Self {
+        let path = format!("status.eni.enis.{key}");
+        let mut fatal = Findings::default();
+        let mut partial = Findings::default();
+        for problem in &entry.wrong {
+            let dot = if problem.path.is_empty() { "" } else { "." };
+            fatal.add(
+                format_args!("{path}{dot}{}", problem.path),
+                &problem.message,
+            );
+        }
+        for problem in &entry.elements {
+            partial.add(format_args!("{path}.{}", problem.path), &problem.message);
+        }
+        let doc = &entry.eni;
+        if key.is_empty() {
+            fatal.refuse("status.eni.enis", "", "the ENI's id as key (eni-0abc)");
+        }
+        if !doc.id.is_empty() && doc.id != key {
+            let allowed = format!("{key:?}, its key, or none");
+            fatal.refuse(format_args!("{path}.id"), &doc.id, allowed);
+        }
+        Self {
+            key,
+            path,
+            doc,
+            wrong: &entry.wrong,
+            context,
+            fatal,
+            partial,
+        }
+    }
+
+    /// Whether a field could be read.
+    fn is_read(&self, field: &str) -> bool {
+        let mut wrong = self.wrong.iter();
+        !wrong.any(|problem| problem.path.is_empty() || problem.path == field)
+    }
+
+    fn device_index(&mut self) -> Option<u32> {
+        if !self.is_read("number") {
+            return None;
+        }
+        let number = self.doc.number;
+        let index = u32::try_from(number).ok();
+        if index.is_none() {
+            let path = format_args!("{}.number", self.path);
+            self.fatal.refuse(path, &number.to_string(), "0 or more");
+        }
+        index
+    }
+
+    fn mac(&mut self) -> Option<MacAddr> {
+        let text = &self.doc.mac;
+        let mac = text.parse::<MacAddr>().ok().filter(|mac| mac.is_unicast());
+        if mac.is_none() && self.is_read("mac") {
+            let allowed =
+                "a unicast MAC address, six bytes in hexadecimal with colons (0a:11:22:33:44:55)";
+            self.fatal
+                .refuse(format_args!("{}.mac", self.path), text, allowed);
+        }
+        mac
+    }
+
+    /// The ENI and its claims, as far as they can be read.
+    fn whole(&mut self, device_index: u32, mac: Option<MacAddr>) -> Option<(Eni, Vec<Claim>)> {
+        let doc = self.doc;
+        let public_address = (!doc.public_ip.is_empty()).then(|| {
+            let path = format_args!("{}.public-ip", self.path);
+            values::ipv4(&mut self.partial, path, &doc.public_ip)
+        });
+        let vpc_cidrs = self.vpc_cidrs();
+        let use_primary = self.context.spec.use_primary_address.unwrap_or(false);
+        let use_primary_address = use_primary && device_index != 0;
+        let mut around = Around {
+            path: &self.path.clone(),
+            primary: None,
+            use_primary: use_primary_address,
+            subnet: None,
+            has_ipv4: true,
+            node: self.context.node,
+        };
+        let mut of_ipv4 = Findings::default();
+        let ipv4 = self.ipv4(&mut of_ipv4);
+        around.subnet = ipv4.map(|(_, subnet)| subnet);
+        around.primary = ipv4.map(|(address, _)| address);
+        around.has_ipv4 = ipv4.is_some();
+        let claims = blocks::read(doc, &around, &mut self.partial);
+        let has_ipv6 = claims.iter().any(|claim| claim.net.addr().is_ipv6());
+        let is_invalid = [&doc.ip, &doc.subnet.cidr];
+        let is_invalid = ipv4.is_none() && is_invalid.iter().all(|text| !text.is_empty());
+        if has_ipv6 && !is_invalid {
+            self.partial.extend(of_ipv4);
+        } else {
+            self.fatal.extend(of_ipv4);
+        }
+        self.note_primary_address(use_primary, use_primary_address);
+        let (primary_address, subnet) = ipv4.unzip();
+        let eni = Eni {
+            id: self.key.to_owned(),
+            number: EniNumber::PRIMARY,
+            device_index,
+            mac: mac?,
+            primary_address,
+            public_address: public_address.flatten(),
+            subnet,
+            subnet_id: doc.subnet.id.clone(),
+            tags: doc.tags.clone(),
+            vpc_cidrs,
+            blocks: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            excluded: None,
+            excluded_by_tags: None,
+            bound_to: Vec::new(),
+            use_primary_address,
+            stale: None,
+        };
+        Some((eni, claims))
+    }
+
+    /// The ENI's own address and its subnet. An ENI without either, and without blocks of the kind, is
+    /// one of IPv6 alone.
+    fn ipv4(&self, findings: &mut Findings) -> Option<(std::net::Ipv4Addr, Ipv4Net)> {
+        let doc = self.doc;
+        let mut listed = doc.addresses.iter();
+        let lists_ipv4 = !doc.prefixes.is_empty()
+            || listed.any(|text| text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4()));
+        if doc.ip.is_empty() && doc.subnet.cidr.is_empty() && !lists_ipv4 {
+            return None;
+        }
+        let at_subnet = format!("{}.subnet.cidr", self.path);
+        let subnet = values::subnet(findings, at_subnet, &doc.subnet.cidr);
+        let at_ip = format!("{}.ip", self.path);
+        let address = values::ipv4(findings, &at_ip, &doc.ip)?;
+        let net = IpNet::from(IpAddr::from(address));
+        let is_inside = blocks::is_in_subnet(net, subnet, &at_ip, findings);
+        is_inside.then_some((address, subnet?))
+    }
+
+    /// The VPC's CIDRs, the primary one first, each once.
+    fn vpc_cidrs(&mut self) -> Vec<IpNet> {
+        let vpc = &self.doc.vpc;
+        let path = format!("{}.vpc", self.path);
+        let at_primary = format_args!("{path}.primary-cidr");
+        let primary = values::vpc(&mut self.fatal, at_primary, &vpc.primary_cidr);
+        let mut all: Vec<IpNet> = primary.into_iter().collect();
+        for (i, text) in vpc.cidrs.iter().enumerate() {
+            let net = values::vpc(&mut self.partial, format_args!("{path}.cidrs[{i}]"), text);
+            all.extend(net.filter(|net| !all.contains(net)));
+        }
+        all
+    }
+
+    fn note_primary_address(&mut self, is_wanted: bool, is_used: bool) {
+        if !is_wanted {
+            return;
+        }
+        let key = self.key;
+        let note = if is_used {
             format!(
                 "{key}: its device has no address, so the kernel asks for the gateway with another \
                  ENI's"
@@ -85,74 +255,6 @@ pub(super) fn check(
         } else {
             format!("ignored on {key}, the primary ENI: its address is the host's")
         };
-        findings.note("spec.eni.use-primary-address", format_args!("{note}"));
+        self.partial.note("spec.eni.use-primary-address", note);
     }
-    let by_number = exclusion::by_number(doc.number, context.spec);
-    let by_tags = exclusion::by_tags(&doc.tags, context.spec);
-    (
-        (|| {
-            Some(Eni {
-                id: key.to_owned(),
-                number: number?,
-                mac: mac?,
-                primary_address: primary?,
-                public_address: public_address.flatten(),
-                subnet: subnet?,
-                subnet_id: doc.subnet.id.clone(),
-                tags: doc.tags.clone(),
-                vpc_cidrs,
-                blocks,
-                excluded: by_number.or_else(|| by_tags.clone()),
-                excluded_by_tags: by_tags,
-                bound_to: Vec::new(),
-                use_primary_address,
-            })
-        })(),
-        claims,
-    )
-}
-
-fn number(path: &str, number: i64, mark: MarkLayout, findings: &mut Findings) -> Option<EniNumber> {
-    let max = mark.max_eni().min(u32::from(ENI_MAX));
-    match u8::try_from(number) {
-        Ok(small) if u32::from(small) <= max => Some(EniNumber(small)),
-        Ok(_) | Err(_) => {
-            findings.refuse(
-                format_args!("{path}.number"),
-                &number.to_string(),
-                format_args!("0 to {max} (what packet mark and routing tables have room for)"),
-            );
-            None
-        }
-    }
-}
-
-fn mac(path: &str, text: &str, findings: &mut Findings) -> Option<MacAddr> {
-    let mac = text.parse::<MacAddr>().ok().filter(|mac| mac.is_unicast());
-    if mac.is_none() {
-        findings.refuse(
-            format_args!("{path}.mac"),
-            text,
-            "a unicast MAC address, six bytes in hexadecimal with colons (0a:11:22:33:44:55)",
-        );
-    }
-    mac
-}
-
-/// The VPC's CIDRs, the primary one first, each once.
-fn vpc_cidrs(path: &str, vpc: &document::Vpc, findings: &mut Findings) -> Vec<IpNet> {
-    let primary = values::vpc(
-        findings,
-        format_args!("{path}.vpc.primary-cidr"),
-        &vpc.primary_cidr,
-    );
-    let mut all: Vec<IpNet> = primary.into_iter().collect();
-    for (i, text) in vpc.cidrs.iter().enumerate() {
-        if let Some(net) = values::vpc(findings, format_args!("{path}.vpc.cidrs[{i}]"), text)
-            && !all.contains(&net)
-        {
-            all.push(net);
-        }
-    }
-    all
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::eni::Context;
 use crate::node::document::EniSpec;
+use crate::node::problem::Problem;
 
 /// Why the ENI's number excludes it; `None` when it does not.
-pub(super) fn by_number(number: i64, spec: &EniSpec) -> Option<String> {
+pub(super) fn by_number(number: u32, spec: &EniSpec) -> Option<String> {
     let first = spec.first_interface_index.unwrap_or(0);
-    (number < first)
+    (i64::from(number) < first)
         .then(|| format!("its number {number} is below spec.eni.first-interface-index {first}"))
 }
 
@@ -22,6 +24,29 @@ pub(super) fn by_tags(tags: &BTreeMap<String, String>, spec: &EniSpec) -> Option
         "its tags match spec.eni.exclude-interface-tags ({})",
         pairs.join(", ")
     ))
+}
+
+/// What keeps it from being known whether pods may use an ENI with these tags: a rule that cannot be
+/// read. An ENI that is left alone must not be taken by mistake.
+pub(super) fn doubt(
+    number: u32,
+    tags: &BTreeMap<String, String>,
+    context: &Context<'_>,
+) -> Option<Problem> {
+    const TAGS: &str = "spec.eni.exclude-interface-tags";
+    let concerns = |path: &str| match path.strip_prefix(TAGS) {
+        Some("") => !tags.is_empty(),
+        Some(key) => key
+            .strip_prefix('.')
+            .is_some_and(|key| tags.contains_key(key)),
+        None => match path {
+            "spec.eni.first-interface-index" => true,
+            "spec.eni.use-primary-address" => number != 0,
+            _ => false,
+        },
+    };
+    let mut wrong = context.wrong.iter();
+    wrong.find(|problem| concerns(&problem.path)).cloned()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! From the document's texts to checked values. Everything that is wrong is found, not only the
-//! first thing.
+//! first thing, and costs what it is a part of and nothing else.
 
 mod blocks;
+mod claims;
 mod eni;
 mod exclusion;
 mod pools;
@@ -11,40 +12,36 @@ mod values;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use datapath_common::mark::MarkLayout;
-
-use self::blocks::Claim;
-use self::eni::Context;
+use self::eni::{Checked, Context};
 use super::document::{CiliumNode, IpamSpec, NodeAddress};
-use super::problem::{DocumentError, Findings};
-use crate::intent::{Eni, Node};
+use super::placement::Around;
+use super::problem::{DocumentError, Findings, Problem};
+use crate::intent::{Eni, Node, OtherEni};
 
 const API_VERSION: &str = "cilium.io/v2";
 const KIND: &str = "CiliumNode";
 /// Longest name of a Kubernetes object (RFC 1123 subdomain).
 const NAME_MAX: usize = 253;
 
-/// Checks a document.
-pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, DocumentError> {
+/// Checks a document. `wrong` are its fields that are not of their type.
+pub(super) fn check(
+    doc: &CiliumNode,
+    wrong: &[Problem],
+    highest: u8,
+) -> Result<Node, DocumentError> {
+    check_object(doc)?;
     let mut findings = Findings::default();
-    if doc.api_version != API_VERSION {
-        findings.refuse("apiVersion", &doc.api_version, API_VERSION);
-    }
-    if doc.kind != KIND {
-        findings.refuse("kind", &doc.kind, KIND);
+    for problem in wrong {
+        findings.put(problem.clone());
     }
     check_name(&doc.metadata.name, &mut findings);
     if let Some(first) = doc.spec.eni.first_interface_index.filter(|i| *i < 0) {
-        findings.refuse(
-            "spec.eni.first-interface-index",
-            &first.to_string(),
-            "0 or more",
-        );
+        let value = first.to_string();
+        findings.refuse("spec.eni.first-interface-index", &value, "0 or more");
     }
     let addresses = node_addresses(&doc.spec.addresses, "InternalIP", &mut findings);
     let external_addresses = node_addresses(&doc.spec.addresses, "ExternalIP", &mut findings);
     let pools = pools::check(&doc.spec.ipam.pools.allocated, &mut findings);
-
     let pre_allocate = u32::try_from(doc.spec.ipam.pre_allocate)
         .inspect_err(|_| {
             let value = doc.spec.ipam.pre_allocate.to_string();
@@ -52,29 +49,19 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         })
         .ok()
         .filter(|count| *count > 0);
-
     let context = Context {
-        mark,
         spec: &doc.spec.eni,
+        wrong,
         node: &addresses,
     };
-    let mut enis = Vec::new();
-    let mut claims = Vec::new();
-    for (key, eni) in &doc.status.eni.enis.0 {
-        let (eni, claimed) = eni::check(key, eni, &context, &mut findings);
-        enis.extend(eni);
-        claims.extend(claimed);
-    }
-    refuse_twice(&enis, "number", |eni| eni.number, &mut findings);
-    refuse_twice(&enis, "mac", |eni| eni.mac, &mut findings);
-    refuse_overlaps(claims, &mut findings);
+    let (enis, others) = enis(doc, &context, &mut findings);
     note_pool(&doc.spec.ipam, &enis, &mut findings);
     let static_address = status::static_address(doc, &mut findings);
     status::note_operator(&doc.status.ipam, &mut findings);
-
-    Ok(Node {
-        notes: findings.finish()?,
-        refused: Vec::new(),
+    let (refused, notes) = findings.finish();
+    let mut node = Node {
+        notes,
+        refused,
         name: doc.metadata.name.clone(),
         addresses,
         external_addresses,
@@ -83,8 +70,45 @@ pub(super) fn check(doc: &CiliumNode, mark: MarkLayout) -> Result<Node, Document
         pre_allocate,
         flat: None,
         static_address,
-        enis: enis.into_iter().map(|eni| (eni.number, eni)).collect(),
-    })
+        enis: BTreeMap::new(),
+        others,
+    };
+    node.place(enis, &Around::new(highest));
+    Ok(node)
+}
+
+/// Checks that it is an object of the kind. Nothing else of another one is looked at.
+fn check_object(doc: &CiliumNode) -> Result<(), DocumentError> {
+    let wrong = [
+        ("apiVersion", &doc.api_version, API_VERSION),
+        ("kind", &doc.kind, KIND),
+    ];
+    let wrong = wrong.into_iter().filter(|(_, value, want)| value != want);
+    let wrong = wrong.map(|(path, value, want)| Problem::refused(path, value, want));
+    let wrong: Vec<Problem> = wrong.collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(wrong.into())
+}
+
+/// Every entry of the ENIs for itself.
+fn enis(
+    doc: &CiliumNode,
+    context: &Context<'_>,
+    findings: &mut Findings,
+) -> (Vec<Eni>, Vec<OtherEni>) {
+    let mut whole = Vec::new();
+    let mut others = Vec::new();
+    for (key, entry) in &doc.status.eni.enis.0 {
+        match eni::check(key, entry, context, findings) {
+            Checked::Whole(eni, claims) => whole.push((eni, claims)),
+            Checked::Other(other) => others.push(other),
+        }
+    }
+    let (enis, unusable) = claims::settle(whole, findings);
+    others.extend(unusable);
+    (enis, others)
 }
 
 fn check_name(name: &str, findings: &mut Findings) {
@@ -123,45 +147,6 @@ fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings
         }
     }
     addresses
-}
-
-/// Refuses a value that two ENIs have.
-fn refuse_twice<T: Ord + std::fmt::Display>(
-    enis: &[Eni],
-    field: &str,
-    value: impl Fn(&Eni) -> T,
-    findings: &mut Findings,
-) {
-    let mut seen = BTreeMap::new();
-    for eni in enis {
-        let value = value(eni);
-        if let Some(first) = seen.get(&value) {
-            findings.refuse(
-                format_args!("status.eni.enis.{}.{field}", eni.id),
-                &value.to_string(),
-                format_args!("one that no other ENI has; {first} has it"),
-            );
-        } else {
-            seen.insert(value, &eni.id);
-        }
-    }
-}
-
-/// Refuses blocks and primary addresses that overlap, of one ENI or of two.
-fn refuse_overlaps(mut claims: Vec<Claim>, findings: &mut Findings) {
-    // A CIDR sorts before what it contains, and CIDRs are disjoint or nested.
-    claims.sort();
-    let mut last: Option<Claim> = None;
-    for claim in claims {
-        match &last {
-            Some(outer) if outer.net.contains(&claim.net) => findings.refuse(
-                claim.path,
-                &claim.net.to_string(),
-                format_args!("clear of {}, which is {}", outer.net, outer.path),
-            ),
-            Some(_) | None => last = Some(claim),
-        }
-    }
 }
 
 /// Notes addresses of the flat pool that their ENI does not have. Spec and status are written one

@@ -23,6 +23,7 @@ pub(super) fn check(allocated: &[AllocatedPool], findings: &mut Findings) -> Poo
         let path = format!("spec.ipam.pools.allocated[{i}]");
         if entry.pool.is_empty() {
             findings.refuse(format_args!("{path}.pool"), "", "the name of a pool");
+            continue;
         }
         let mut cidrs = Vec::new();
         for (j, text) in entry.cidrs.iter().enumerate() {

@@ -1,7 +1,6 @@
 //! Intents at random.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use datapath_common::mark::MarkLayout;
 use ipnet::IpNet;
@@ -108,8 +107,7 @@ impl Spec {
             eni.excluded = spec.excluded.then(|| "exclude-interface-tags".to_owned());
             eni.use_primary_address = spec.use_primary_address;
             if spec.use_primary_address {
-                eni.blocks
-                    .insert(IpNet::from(IpAddr::from(eni.primary_address)));
+                eni.blocks.extend(eni.own_address().map(IpNet::from));
             }
             intent.node.enis.insert(EniNumber(number), eni);
         }
