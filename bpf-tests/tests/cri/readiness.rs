@@ -16,6 +16,8 @@ use crate::scene::Scene;
 /// Prefixes of ENIs 0, 1 and 2, and how many addresses the first two so have: the default pool.
 const PREFIXES: [u8; 3] = [1, 1, 1];
 const ADDRESSES: usize = 32;
+/// State of a node without a free address, and a part of the reason.
+const FULL: (&str, &str) = ("degraded", "pool default has no IPv4 address left");
 /// How long a runtime may take to see a file, or an address to cool down.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -92,15 +94,20 @@ impl Stage {
         assert!(is_ready, "{said}");
     }
 
-    /// Waits until the agent itself refuses pods with this code, or takes them. The runtime's
+    /// Waits until the agent's status is this, or a better one where it is `None`. The runtime's
     /// network is ready all the while.
-    fn agent_says(&self, code: Option<&str>) {
-        let what = format!("the agent says {code:?}");
+    fn agent_says(&self, wanted: Option<(&str, &str)>) {
+        let what = format!("the agent says {wanted:?}");
         let is_said = || {
             self.stays_ready();
-            let (_, answer) = self.scene.fabric.agent.request("GET", "/v1/ready", None)?;
-            let said = answer["error"]["code"].as_str();
-            check(said == code, || answer.to_string())
+            let (_, status) = self.scene.fabric.agent.request("GET", "/v1/status", None)?;
+            let health = &status["health"];
+            let reasons = health["reasons"].to_string();
+            let fits = match wanted {
+                Some((state, reason)) => health["state"] == state && reasons.contains(reason),
+                None => health["state"] != "not-ready" && !reasons.contains(FULL.1),
+            };
+            check(fits, || health.to_string())
         };
         eventually(PATIENCE, &what, is_said).unwrap();
         self.stays_ready();
@@ -141,7 +148,7 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     let fabric = &mut stage.scene.fabric;
     fabric.agent.write_document_text("nonsense").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
-    stage.agent_says(Some("not-ready"));
+    stage.agent_says(Some(("not-ready", "no good node document")));
     let fabric = &mut stage.scene.fabric;
     fabric.agent.write_document_text(&document).unwrap();
     fabric.wait_until_ready().unwrap();
@@ -156,7 +163,7 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
         network.add(node, &container.attachment).unwrap();
         held.push(container);
     }
-    stage.agent_says(Some("exhausted"));
+    stage.agent_says(Some(FULL));
     let request = PodRequest::new("one-more");
     let error = stage.bed.cri.run_pod(&request).unwrap_err();
     println!("a pod without an address: {error:#}");
@@ -172,7 +179,7 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     stage.agent_says(None);
     let pod = stage.bed.cri.run_pod(&request).unwrap();
     assert_eq!(pod.addresses.len(), 2, "{pod:?}");
-    stage.agent_says(Some("exhausted"));
+    stage.agent_says(Some(FULL));
     stage.bed.cri.keep_only(&[]).unwrap();
     for container in &held {
         network.del(node, &container.attachment, None).unwrap();

@@ -25,6 +25,8 @@ impl Variables for Nothing {
 
 /// The plugin's state folder, which a reboot empties.
 const FOLDER: &str = "cni";
+/// A part of what the status says of a node without a free address.
+const FULL: &str = "pool default has no IPv4 address left";
 
 /// STATUS by a state folder: `None` where the node has a network.
 fn status_in(fabric: &Fabric, folder: &str) -> Option<(u32, String)> {
@@ -54,13 +56,18 @@ fn fails(fabric: &Fabric, folder: &str, what: &str) {
     eventually(CHANGE, what, is_said).unwrap();
 }
 
-/// Waits until the agent itself refuses pods with this code.
-fn agent_says(fabric: &Fabric, code: &str) {
+/// Waits until the agent's status is this, with a reason that has this in it, and it takes pods or not.
+fn agent_says(fabric: &Fabric, state: &str, reason: &str) {
     let is_said = || {
-        let (_, answer) = fabric.agent.request("GET", "/v1/ready", None)?;
-        check(answer["error"]["code"] == code, || answer.to_string())
+        let (_, status) = fabric.agent.request("GET", "/v1/status", None)?;
+        let health = &status["health"];
+        let fits = health["state"] == state && health["reasons"].to_string().contains(reason);
+        check(fits, || health.to_string())?;
+        let (code, answer) = fabric.agent.request("GET", "/v1/ready", None)?;
+        let takes_pods = state != "not-ready";
+        check((code == 200) == takes_pods, || answer.to_string())
     };
-    eventually(CHANGE, code, is_said).unwrap();
+    eventually(CHANGE, state, is_said).unwrap();
 }
 
 #[test]
@@ -85,7 +92,7 @@ fn a_node_that_was_ready_once_stays_so_without_agent_document_or_addresses() {
             break;
         }
     }
-    agent_says(&fabric, "exhausted");
+    agent_says(&fabric, "degraded", FULL);
     assert_eq!(status(&fabric), None);
     // The first STATUS of a boot may find the node full.
     assert_eq!(status_in(&fabric, "full"), None);
@@ -95,11 +102,11 @@ fn a_node_that_was_ready_once_stays_so_without_agent_document_or_addresses() {
     fails(&fabric, "booted", "no agent answers");
     fabric.agent.write_document_text("{").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
-    agent_says(&fabric, "not-ready");
+    agent_says(&fabric, "not-ready", "no good node document");
     assert_eq!(status(&fabric), None);
     fails(&fabric, "booted", "the agent is not ready");
     fabric.agent.write_document_text(&document).unwrap();
-    agent_says(&fabric, "exhausted");
+    agent_says(&fabric, "degraded", FULL);
     assert_eq!(status(&fabric), None);
     fabric.finish().unwrap();
 }

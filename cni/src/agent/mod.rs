@@ -133,7 +133,7 @@ impl Agent {
     /// Whether pods can be added.
     ///
     /// # Errors
-    /// [`CallError::Refused`] with the code `not-ready` or `exhausted`; see [`CallError`].
+    /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].
     pub fn ready(&self) -> Result<(), CallError> {
         match self.call_nothing("GET", "ready", Exchange::Look) {
             Err(error) if error.is_unknown_path() => {
@@ -152,7 +152,8 @@ impl Agent {
         }
     }
 
-    /// True if the node has a network: only a lack of addresses may keep pods off.
+    /// True if the node has a network: only a lack of addresses may keep pods off, for which earlier
+    /// agents refuse.
     ///
     /// # Errors
     /// [`CallError::Refused`] with the code `not-ready`; see [`CallError`].

@@ -1,10 +1,7 @@
-//! How one endpoint is, by a fresh look at the kernel, and whether pods can be added at all.
-
-use ipam::AllocateError;
+//! How one endpoint is, by a fresh look at the kernel, and whether the node takes pods.
 
 use super::actor::Actor;
 use super::admission;
-use super::allocation::refusal;
 use super::kernel::Host;
 use crate::api::types::EndpointCheck;
 use crate::api::{ApiError, ErrorCode};
@@ -53,36 +50,9 @@ impl<K: Host> Actor<K> {
         })
     }
 
-    /// Whether a pod can be added that asks for nothing special.
+    /// Whether the node takes pods, by the judgement that the status shows. What only degrades is
+    /// left out of the snapshot: it would change nothing.
     pub(super) fn ready(&self) -> Result<(), ApiError> {
-        let not_ready = |message: String| Err(ApiError::new(ErrorCode::NotReady, message));
-        if self.source.value.is_none() {
-            let error = self.source.error.as_deref();
-            let error = error.unwrap_or("it was not read yet");
-            return not_ready(format!("there is no good node document: {error}"));
-        }
-        let view = &self.pass.view;
-        if let Some(reason) = view.node.reason() {
-            return not_ready(format!("node: {reason}"));
-        }
-        if !view.enis.values().any(|eni| eni.readiness.is_ready()) {
-            return not_ready("no ENI is ready".to_owned());
-        }
-        if let Some(missing) = self.services_missing() {
-            return not_ready(missing);
-        }
-        if !self.addresses.is_enabled() {
-            return Ok(());
-        }
-        match self.addresses.exhausted() {
-            None => Ok(()),
-            Some(error @ (AllocateError::Exhausted { .. } | AllocateError::UnknownPool { .. })) => {
-                Err(ApiError::new(ErrorCode::Exhausted, error.to_string()))
-            }
-            Some(error) => Err(ApiError {
-                code: ErrorCode::NotReady,
-                ..refusal(&error)
-            }),
-        }
+        self.snapshot(&self.enis(), Vec::new()).judge().ready()
     }
 }

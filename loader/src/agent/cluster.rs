@@ -4,7 +4,7 @@ use kubernetes::policies::Selected;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::api::types::{ClusterStatus, HealthState, UnenforcedPolicy};
+use crate::api::types::{ClusterStatus, UnenforcedPolicy};
 use crate::desired::left_out;
 
 /// What has to be set where nothing tells the cluster's service CIDRs.
@@ -66,27 +66,18 @@ impl<K: Host> Actor<K> {
     }
 
     /// What is wrong with what is known of services.
-    pub(super) fn services_problems(&self) -> Vec<(HealthState, String)> {
+    pub(super) fn services_problems(&self) -> Vec<String> {
         let Some(cluster) = self.files.cluster() else {
             return Vec::new();
         };
-        let missing = self.services_missing();
         let source = cluster.services.borrow();
-        let mut problems = Vec::new();
-        match (missing, &source.cidrs_error) {
-            (Some(missing), _) => problems.push((HealthState::NotReady, missing)),
-            (None, Some(error)) => problems.push((
-                HealthState::Degraded,
-                format!("the service CIDRs stay as they were: {error}"),
-            )),
-            (None, None) => {}
-        }
-        if let Some(error) = &source.addresses_error {
-            problems.push((
-                HealthState::Degraded,
-                format!("services' external addresses stay as they were: {error}"),
-            ));
-        }
-        problems
+        // Where none is known, the node waits for them.
+        let cidrs = source.cidrs_error.as_ref();
+        let cidrs = cidrs.filter(|_| source.known.cidrs.is_some());
+        let cidrs = cidrs.map(|error| format!("the service CIDRs stay as they were: {error}"));
+        let addresses = source.addresses_error.as_ref();
+        let addresses = addresses
+            .map(|error| format!("services' external addresses stay as they were: {error}"));
+        cidrs.into_iter().chain(addresses).collect()
     }
 }

@@ -13,6 +13,7 @@ mod commands;
 mod durable;
 mod facts;
 mod figures;
+mod health;
 mod identity;
 mod kernel;
 mod leasing;

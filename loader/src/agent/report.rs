@@ -7,12 +7,13 @@ use datapath_common::outcome::Outcome;
 
 use super::actor::Actor;
 use super::admission::host_device;
+use super::health::Snapshot;
 use super::kernel::Host;
 use super::masquerade;
 use super::nat;
 use crate::api::types::{
-    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Health, HealthState,
-    Metric, Repairs, Status, SysctlStatus,
+    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Metric, Repairs,
+    Status, SysctlStatus,
 };
 use crate::api::{ApiError, ErrorCode};
 use crate::intent::{Eni, OtherEni};
@@ -129,7 +130,7 @@ impl<K: Host> Actor<K> {
         let sysctls = netlink::routing_sysctls(&devices).into_iter();
         let endpoints = self.endpoints();
         let repairs = self.reconciler.repairs();
-        let mut health = self.health(&enis, &endpoints, &repairs.wars);
+        let mut problems = self.problems(&enis, &endpoints, &repairs.wars);
         let endpoint_notes = self.endpoint_notes(&displaced);
         let unchecked = self.displaced_endpoints(&displaced);
         if unchecked > 0 {
@@ -138,10 +139,8 @@ impl<K: Host> Actor<K> {
                 endpoints.len()
             ));
         }
-        if !reasons.is_empty() {
-            health.state = health.state.max(HealthState::Degraded);
-            health.reasons.extend(reasons);
-        }
+        problems.extend(reasons);
+        let health = self.snapshot(&enis, problems).judge().health();
         let refused = self.intent.node.refused.iter();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -251,95 +250,59 @@ impl<K: Host> Actor<K> {
             .collect()
     }
 
-    fn health(
+    /// What the judgement goes by, with problems that a caller has found besides.
+    pub(super) fn snapshot(&self, enis: &[EniStatus], problems: Vec<String>) -> Snapshot<'_> {
+        let room = self.addresses.room();
+        let waits = self.services_missing().into_iter();
+        Snapshot {
+            has_document: self.source.value.is_some(),
+            document_error: self.source.error.as_deref(),
+            node: self.pass.view.node.reason(),
+            has_eni: enis.iter().any(|eni| eni.readiness.is_ready()),
+            waits: waits.chain(room.waits).collect(),
+            exhausted: room.exhausted,
+            problems,
+        }
+    }
+
+    /// What needs a look, and keeps no pod off.
+    fn problems(
         &self,
         enis: &[EniStatus],
         endpoints: &[EndpointStatus],
         wars: &[RepairWar],
-    ) -> Health {
-        let mut health = Health {
-            state: HealthState::Ready,
-            reasons: Vec::new(),
-        };
-        let mut note = |state: HealthState, reason: String| {
-            health.state = health.state.max(state);
-            health.reasons.push(reason);
-        };
-        match (&self.source.value, &self.source.error) {
-            (None, Some(error)) => note(
-                HealthState::NotReady,
-                format!("no good node document; what is set up stays: {error}"),
-            ),
-            (None, None) => note(HealthState::NotReady, "no node document yet".to_owned()),
-            (Some(_), Some(error)) => note(
-                HealthState::Degraded,
-                format!("the last good node document stays in force: {error}"),
-            ),
-            (Some(_), None) => {}
-        }
-        if self.source.value.is_some() {
-            if let Some(reason) = self.pass.view.node.reason() {
-                note(HealthState::NotReady, format!("node: {reason}"));
-            }
-            if !enis.iter().any(|eni| eni.readiness.is_ready()) {
-                note(HealthState::NotReady, "no ENI is ready".to_owned());
-            }
-        }
-        for eni in enis {
-            if let Readiness::NotReady { reason } = &eni.readiness {
-                note(
-                    HealthState::Degraded,
-                    format!("ENI {}: {reason}", named(eni)),
-                );
-            }
-        }
-        for problem in self.refused_beside(enis) {
-            note(HealthState::Degraded, format!("node document: {problem}"));
-        }
+    ) -> Vec<String> {
+        let not_ready = enis.iter().filter_map(|eni| {
+            let reason = eni.readiness.reason()?;
+            Some(format!("ENI {}: {reason}", named(eni)))
+        });
+        let mut problems: Vec<String> = not_ready.collect();
+        let refused = self.refused_beside(enis).into_iter();
+        problems.extend(refused.map(|problem| format!("node document: {problem}")));
         let broken = endpoints.iter().filter(|e| !e.readiness.is_ready()).count();
         if broken > 0 {
-            note(
-                HealthState::Degraded,
-                format!("{broken} of {} endpoints not ready", endpoints.len()),
-            );
+            problems.push(format!(
+                "{broken} of {} endpoints not ready",
+                endpoints.len()
+            ));
         }
-        for (state, problem) in self.services_problems() {
-            note(state, problem);
-        }
-        for error in self.policy_errors() {
-            note(HealthState::Degraded, error);
-        }
-        for failure in &self.pass.failures {
-            note(HealthState::Degraded, failure.to_string());
-        }
-        for war in wars {
-            note(
-                HealthState::Degraded,
-                format!("somebody keeps changing {}: {}", war.object, war.hint),
-            );
-        }
-        for short in self.short_of_room() {
-            note(HealthState::Degraded, short);
-        }
-        if let Some(error) = self.nat.report().error {
-            note(
-                HealthState::Degraded,
-                format!("translated flows are not looked after: {error}"),
-            );
-        }
-        for problem in self.record_problems() {
-            note(HealthState::Degraded, problem);
-        }
-        for unanswered in self.addresses.unanswered() {
-            note(HealthState::Degraded, unanswered.to_string());
-        }
-        for fault in self.addresses.faults() {
-            note(HealthState::Degraded, format!("addresses: {fault}"));
-        }
-        for remark in self.remarks.all() {
-            note(HealthState::Degraded, remark);
-        }
-        health
+        problems.extend(self.services_problems());
+        problems.extend(self.policy_errors());
+        problems.extend(self.pass.failures.iter().map(ToString::to_string));
+        problems.extend(
+            wars.iter()
+                .map(|war| format!("somebody keeps changing {}: {}", war.object, war.hint)),
+        );
+        problems.extend(self.short_of_room());
+        let flows = self.nat.report().error;
+        problems
+            .extend(flows.map(|error| format!("translated flows are not looked after: {error}")));
+        problems.extend(self.record_problems());
+        problems.extend(self.addresses.unanswered().iter().map(ToString::to_string));
+        let faults = self.addresses.faults();
+        problems.extend(faults.map(|fault| format!("addresses: {fault}")));
+        problems.extend(self.remarks.all());
+        problems
     }
 }
 

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::VERSION;
-use super::error::{ApiError, ErrorBody, ErrorCode};
+use super::error::{ApiError, ErrorBody};
 use super::silence::Listener;
 use super::types::{
     AddEndpoint, Addresses, Attachment, EndpointStatus, EniStatus, Explanation, FlowFilter,
@@ -169,15 +169,13 @@ impl Client {
         self.read("status").await
     }
 
-    /// Whether pods can be added, or could be if there were addresses left.
+    /// Whether the node takes pods, as far as addresses are left.
     ///
     /// # Errors
-    /// When they cannot; see [`ClientError`].
+    /// When it does not; see [`ClientError`].
     pub async fn ready(&self) -> Result<(), ClientError> {
-        match self.read("ready").await {
-            Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::Exhausted => Ok(()),
-            answer => answer.map(|_: serde_json::Value| ()),
-        }
+        let _true: serde_json::Value = self.read("ready").await?;
+        Ok(())
     }
 
     /// The pools.

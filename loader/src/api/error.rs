@@ -58,8 +58,6 @@ pub enum ErrorCode {
     UnknownLease,
     /// The owner's endpoint has the addresses.
     EndpointExists,
-    /// No address of the default pool is left.
-    Exhausted,
     /// The agent has no complete picture of the node yet, or is stopping.
     NotReady,
     /// The state folder cannot be written: its disk is full, read-only or broken.
@@ -93,11 +91,9 @@ impl ErrorCode {
             Self::AddressNotOwned | Self::EniExcluded | Self::EniNotReady | Self::PoolUnknown => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::NotReady
-            | Self::PoolExhausted
-            | Self::PoolNotReady
-            | Self::Exhausted
-            | Self::StateNotWritten => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReady | Self::PoolExhausted | Self::PoolNotReady | Self::StateNotWritten => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::SetUpFailed | Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -115,7 +111,6 @@ impl ErrorCode {
             | Self::PoolNotReady
             | Self::AddressCoolingDown
             | Self::AddressInUse
-            | Self::Exhausted
             | Self::StateNotWritten
             | Self::NotReady => true,
             Self::InvalidBody
@@ -230,7 +225,6 @@ impl IntoResponse for ApiError {
             | ErrorCode::UnknownEndpoint
             | ErrorCode::UnknownLease
             | ErrorCode::EndpointExists
-            | ErrorCode::Exhausted
             | ErrorCode::NotReady
             | ErrorCode::StateNotWritten
             | ErrorCode::Internal

@@ -34,7 +34,7 @@ pub enum Command {
     Addresses(AddressCommand),
     /// A pod's object is deleted: it is not tried again. Nothing is answered.
     PodGone(PodRef),
-    /// Whether pods can be added now.
+    /// Whether the node takes pods, as far as addresses are left.
     Ready(Reply<()>),
     /// The endpoints.
     Endpoints(Reply<Vec<EndpointStatus>>),

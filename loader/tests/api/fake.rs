@@ -198,7 +198,7 @@ pub(crate) fn answer(
             reply.send(Ok(Collected { removed, kept })).ok();
         }
         Command::Ready(reply) => {
-            let error = ApiError::new(ErrorCode::Exhausted, "no address is left");
+            let error = ApiError::new(ErrorCode::NotReady, "no ENI is ready");
             reply.send(Err(error)).ok();
         }
         Command::Addresses(command) => addresses(command),

@@ -171,7 +171,7 @@ fn what_a_runtime_asks_has_its_answers() {
     let check = call(&fake, "GET", "/v1/endpoints/0a1b/eth0", &nothing);
     check.is_error(404, "unknown-endpoint", None);
     let ready = call(&fake, "GET", "/v1/ready", &nothing);
-    ready.is_error(503, "exhausted", None);
+    ready.is_error(503, "not-ready", None);
     assert_eq!(ready.body["error"]["retry"], true);
     let owner = json!({"container-id": "0a1b", "interface": "eth0"});
     let collect = json!({"network": "towpath", "valid": [owner]});

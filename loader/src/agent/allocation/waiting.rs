@@ -1,6 +1,8 @@
 //! What the first address waits for besides the documents.
 
-use ipam::{AllocateError, Barrier, Family};
+use std::collections::BTreeSet;
+
+use ipam::{AllocateError, Barrier};
 
 use super::{Addresses, Surroundings};
 use crate::intent::StaticAddress;
@@ -25,6 +27,15 @@ pub(super) enum PublicAddress {
     Settled,
 }
 
+/// What there is to say of addresses for new pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::agent) struct Room {
+    /// What has to come before any address is given.
+    pub(in crate::agent) waits: Vec<String>,
+    /// Pools with no address left, by family, with what to do.
+    pub(in crate::agent) exhausted: Vec<String>,
+}
+
 impl Addresses {
     /// Takes note of whether the node has its public address. Once it had it, or needs none, that it
     /// goes stops nothing.
@@ -45,15 +56,61 @@ impl Addresses {
         (self.public_address == PublicAddress::Awaited).then_some(STATIC_ADDRESS)
     }
 
-    /// Why no pod can be added that names no pool; `None` where one can.
-    pub(in crate::agent) fn exhausted(&self) -> Option<AllocateError> {
-        if let Some(waiting) = self.barrier() {
-            let waiting = vec![waiting];
-            return Some(AllocateError::Restoring { waiting });
+    /// What keeps addresses from pods.
+    pub(in crate::agent) fn room(&self) -> Room {
+        let mut room = Room::default();
+        if !self.is_enabled() {
+            return room;
+        }
+        if let Some(barrier) = self.barrier() {
+            let waiting = vec![barrier];
+            room.waits
+                .push(AllocateError::Restoring { waiting }.to_string());
+            return room;
         }
         let allocator = self.manager.allocator();
-        let pool = &allocator.settings().default_pool;
-        let mut families = self.section.families.get().iter();
-        families.find_map(|&family: &Family| allocator.probe(pool, family).err())
+        let default = &allocator.settings().default_pool;
+        let families = self.section.families.get().iter();
+        let always: BTreeSet<_> = families.map(|family| (default.clone(), *family)).collect();
+        // Nobody misses an address of another pool before a pod waits for one.
+        let waited = allocator.waiters().into_keys();
+        let waited = waited
+            .filter(|key| !always.contains(key))
+            .collect::<Vec<_>>();
+        for (pool, family) in &always {
+            match allocator.probe(pool, *family) {
+                Ok(()) => {}
+                Err(error) if self.is_short(&error) => room.exhausted.push(advised(&error)),
+                Err(error) => room.waits.push(error.to_string()),
+            }
+        }
+        let missed = waited.iter().filter_map(|(pool, family)| {
+            let error = allocator.probe(pool, *family).err()?;
+            self.is_short(&error).then(|| advised(&error))
+        });
+        room.exhausted.extend(missed);
+        room.waits.dedup();
+        room
     }
+
+    /// True where there are too few addresses, by what the allocator refuses. A pool that pods have
+    /// addresses of is short of them while the ENI of others is not ready.
+    fn is_short(&self, error: &AllocateError) -> bool {
+        match error {
+            AllocateError::Exhausted { .. } | AllocateError::UnknownPool { .. } => true,
+            AllocateError::NotReady { pool, family, .. } => {
+                let counts = self.manager.allocator().counts(pool, *family);
+                counts.in_use() > 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What is short, with what to do.
+fn advised(error: &AllocateError) -> String {
+    format!(
+        "{error}; running pods are fine, new ones wait: see `towpath pools` and the operator's log, \
+         give the pool more addresses (ENIs, subnets, CIDRs), or run fewer pods here"
+    )
 }

@@ -12,7 +12,7 @@ pub enum HealthState {
     Ready,
     /// It works, but something needs a look.
     Degraded,
-    /// Pods cannot be added.
+    /// The node takes no pods. A lack of addresses alone is no reason.
     NotReady,
 }
 
@@ -31,6 +31,6 @@ impl fmt::Display for HealthState {
 pub struct Health {
     /// In one word.
     pub state: HealthState,
-    /// Why it is not ready; empty when it is.
+    /// What stands in the way or needs a look; empty when it is ready.
     pub reasons: Vec<String>,
 }

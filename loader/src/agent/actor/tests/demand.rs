@@ -88,6 +88,57 @@ async fn only_what_is_missing_is_waited_for() {
     assert!(actor.status().await.allocation.waiting.is_empty());
 }
 
+/// A probe that fails of a full pool would stop a rollout on nodes that serve their pods.
+#[tokio::test]
+async fn a_full_node_is_degraded_and_still_ready() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |_as_it_is| {});
+    actor.run_pass().await;
+    assert_eq!(actor.status().await.health.state, HealthState::Ready);
+    let mut n = 0;
+    let error = loop {
+        let container = format!("c{n}");
+        match give(&mut actor, wanted(&container, ask(&[Family::V4]))).await {
+            Ok(_attached) => n += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded, "{health:?}");
+    let told = |reason: &String| {
+        reason.starts_with("pool default has no IPv4 address left")
+            && reason.contains("give the pool more addresses")
+    };
+    assert!(health.reasons.iter().any(told), "{health:?}");
+    actor.ready().unwrap();
+
+    actor.source.value = None;
+    assert_eq!(actor.status().await.health.state, HealthState::NotReady);
+    assert_eq!(actor.ready().unwrap_err().code, ErrorCode::NotReady);
+}
+
+/// Of another pool than the default one, a pod that waits tells that it is too small.
+#[tokio::test]
+async fn another_pool_is_exhausted_once_a_pod_waits_for_it() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |_as_it_is| {});
+    actor.run_pass().await;
+    let pools = [(Family::V4, "mars".to_owned())].into();
+    let of_mars = Ask {
+        pools,
+        ..ask(&[Family::V4])
+    };
+    actor.with_addresses(wanted("x", of_mars)).unwrap_err();
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded, "{health:?}");
+    let reasons = health.reasons.join("\n");
+    assert!(reasons.contains("pool mars"), "{reasons}");
+    actor.ready().unwrap();
+}
+
 #[tokio::test]
 async fn demand_that_nobody_answers_is_told_after_two_minutes() {
     let mut machine = Machine::new();
