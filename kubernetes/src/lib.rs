@@ -10,6 +10,7 @@
 //! * [`unanswered`]: what is asked for and does not come.
 //! * [`arrival`]: what keeps pods off the node until it is ready.
 //! * [`policies`]: which network policies select which pods.
+//! * [`refusals`]: which refused entries an event is due about.
 //! * [`reports`]: events about objects, and when they are written.
 //! * [`restriction`]: which pods a pool admits.
 //! * [`services`]: what the service proxy translates.
@@ -23,6 +24,7 @@ pub mod pace;
 pub mod parameters;
 pub mod policies;
 pub mod publication;
+pub mod refusals;
 pub mod reports;
 pub mod restriction;
 mod selector;

@@ -1,4 +1,5 @@
-//! Events about objects of the cluster: one for each object and cause, counted, and written seldom.
+//! Events about objects of the cluster: one for each object, reason and problem, counted, and written
+//! seldom.
 //!
 //! Whoever has something to say must not wait for the API server, nor may a pod that is tried again
 //! every second become a write every second.
@@ -31,6 +32,8 @@ pub struct Report {
     pub subject: Subject,
     /// Why, in one word.
     pub reason: Reason,
+    /// Which of several problems of one reason it is; empty where there is but one.
+    pub problem: String,
     /// Why, in a sentence: that of the last time.
     pub message: String,
     /// How often it has happened since the first time.
@@ -40,6 +43,8 @@ pub struct Report {
     /// When it happened last.
     pub last: Duration,
 }
+
+type Key = (Subject, Reason, String);
 
 #[derive(Debug)]
 struct Entry {
@@ -58,7 +63,7 @@ struct Entry {
 /// jump.
 #[derive(Debug, Default)]
 pub struct Reports {
-    entries: BTreeMap<(Subject, Reason), Entry>,
+    entries: BTreeMap<Key, Entry>,
     /// When each of the last writes was.
     writes: Vec<Duration>,
     /// Until when there is none.
@@ -80,10 +85,16 @@ impl Reports {
     pub const MOST: usize = 512;
 
     /// Something has happened. A new one is not taken where there are too many already.
-    pub fn happened(&mut self, now: Duration, subject: Subject, reason: Reason, message: String) {
+    pub fn happened(
+        &mut self,
+        now: Duration,
+        (subject, reason): (Subject, Reason),
+        problem: String,
+        message: String,
+    ) {
         self.entries
             .retain(|_, entry| entry.is_unwritten() || entry.report.last + Self::MEMORY > now);
-        let key = (subject, reason);
+        let key = (subject, reason, problem);
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.report.count = entry.report.count.saturating_add(1);
             entry.report.last = now;
@@ -92,6 +103,7 @@ impl Reports {
             let report = Report {
                 subject: key.0.clone(),
                 reason,
+                problem: key.2.clone(),
                 message,
                 count: 1,
                 first: now,
@@ -158,13 +170,17 @@ impl Reports {
 
     /// The event is not there any more, or cannot be: whatever happens next begins a new one.
     pub fn gone(&mut self, report: &Report) {
-        self.entries
-            .remove(&(report.subject.clone(), report.reason));
+        self.entries.remove(&report.key());
     }
 
     fn entry(&mut self, report: &Report) -> Option<&mut Entry> {
-        self.entries
-            .get_mut(&(report.subject.clone(), report.reason))
+        self.entries.get_mut(&report.key())
+    }
+}
+
+impl Report {
+    fn key(&self) -> Key {
+        (self.subject.clone(), self.reason, self.problem.clone())
     }
 }
 
@@ -193,7 +209,8 @@ mod tests {
     }
 
     fn happens(reports: &mut Reports, now: u64, name: &str) {
-        reports.happened(at(now), subject(name), "PoolExhausted", format!("at {now}"));
+        let about = (subject(name), "PoolExhausted");
+        reports.happened(at(now), about, String::new(), format!("at {now}"));
     }
 
     /// What is written at a time: name, count and whether it is there already.
@@ -231,9 +248,36 @@ mod tests {
         assert_eq!(written[..5], seldom);
         assert_eq!(written.len(), 15, "then every five minutes");
         // Another cause, another object: an event of its own.
-        reports.happened(at(3600), subject("web"), "PoolUnknown", String::new());
+        let about = (subject("web"), "PoolUnknown");
+        reports.happened(at(3600), about, String::new(), String::new());
         happens(&mut reports, 3600, "other");
         assert_eq!(writes(&mut reports, 3600).len(), 2);
+    }
+
+    #[test]
+    fn each_problem_of_one_object_and_reason_is_an_event_of_its_own() {
+        let mut reports = Reports::default();
+        let mut happens = |now, problem: &str| {
+            let about = (subject("node-1"), "RefusedEntry");
+            reports.happened(at(now), about, problem.to_owned(), format!("{problem}!"));
+        };
+        happens(0, "one");
+        happens(0, "two");
+        happens(1, "one");
+        let mut written = Vec::new();
+        while let Some((report, is_there)) = reports.next(at(1)) {
+            assert!(!is_there);
+            reports.written(&report);
+            written.push((report.message, report.count));
+        }
+        written.sort();
+        assert_eq!(written, [("one!".to_owned(), 2), ("two!".to_owned(), 1)]);
+        let about = (subject("node-1"), "RefusedEntry");
+        reports.happened(at(9), about, "two".to_owned(), String::new());
+        let (report, is_there) = reports.next(at(9)).unwrap();
+        assert_eq!((report.problem.as_str(), is_there), ("two", true));
+        reports.gone(&report);
+        assert_eq!(reports.entries.len(), 1);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! What the agent tells in the cluster: why a pod has no address, which policies nobody may enforce.
 
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use bpf_tests::fabric::document::NODE_NAME;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::Kubectl;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, SOON};
+use crate::cluster::{Cluster, NODE, SOON};
 
 /// Waits for the only event of a namespace to be as it should be.
 fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> Value {
@@ -156,5 +160,60 @@ fn no_policy_is_told_of_where_netfilter_sees_all() {
     });
     let mut watches = watches.filter(|line| line.contains("WATCH") && !line.ends_with(" 0"));
     assert_eq!(watches.next(), None);
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn refused_entries_are_told_of_on_the_node() {
+    let cluster = Cluster::ready().unwrap();
+    let bad = json!({"status": {"eni": {"enis": {"eni-bad": {
+        "id": "eni-bad", "number": 7, "mac": "none", "ip": "10.0.7.10",
+        "subnet": {"id": "subnet-bad", "cidr": "10.0.7.0/24"}
+    }}}}});
+    let answer = cluster
+        .server
+        .admin()
+        .merge(&format!("{NODE}/status"), &bad);
+    answer.unwrap().expect(200).unwrap();
+    let pool = json!({
+        "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+        "metadata": {
+            "name": "blue", "annotations": {"ipam.towpath.dev/restrict": "nobody-knows"}
+        },
+        "spec": {"ipv4": {"cidrs": ["10.20.0.0/16"], "maskSize": 28}}
+    });
+    let pools = "/apis/cilium.io/v2alpha1/ciliumpodippools";
+    let answer = cluster.server.admin().post(pools, &pool).unwrap();
+    answer.expect(201).unwrap();
+    let kubectl = Kubectl::new(&cluster.server, &cluster.fabric.node, cluster.folder()).unwrap();
+    let look = || {
+        let shown = kubectl.succeed(&["describe", "node", NODE_NAME])?;
+        let events = shown.split("Events:").nth(1).unwrap_or_default();
+        let both = ["eni-bad.mac", "ipam.towpath.dev/restrict"];
+        let is_told = both.iter().all(|entry| events.contains(entry));
+        check(is_told && events.contains("RefusedEntry"), || shown.clone())
+    };
+    let log = || cluster.fabric.agent.log();
+    eventually(SOON, "both entries have an event on the Node", look)
+        .with_context(log)
+        .unwrap();
+    let path = "/api/v1/namespaces/default/events";
+    let events = cluster.server.admin().get(path).unwrap();
+    let events = events.expect(200).unwrap();
+    let events = events["items"].as_array().unwrap();
+    let messages: BTreeSet<_> = events
+        .iter()
+        .map(|event| event["message"].as_str())
+        .collect();
+    assert_eq!(messages.len(), events.len(), "{events:?}");
+    for event in events {
+        assert_eq!(event["type"], "Warning");
+        assert_eq!(event["count"], 1);
+        let about = &event["involvedObject"];
+        assert_eq!(
+            (&about["kind"], &about["uid"]),
+            (&json!("Node"), &json!(NODE_NAME))
+        );
+    }
     cluster.fabric.finish().unwrap();
 }

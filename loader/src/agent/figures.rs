@@ -2,6 +2,7 @@
 
 use super::actor::Actor;
 use super::kernel::Host;
+use super::refused;
 use crate::api::ApiError;
 use crate::api::types::Figures;
 use crate::cluster;
@@ -19,7 +20,7 @@ impl<K: Host> Actor<K> {
             uptime_seconds: self.started.elapsed().as_secs(),
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
-            refused: self.refused(),
+            refused: refused::counts(&self.refused()),
             pools: self.list_pools(),
             counters: self.metrics()?,
             nat: self.nat_status(),

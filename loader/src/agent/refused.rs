@@ -5,20 +5,36 @@ use std::collections::BTreeMap;
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::node::Problem;
-use crate::refused::RefusedKind;
+use crate::refused::{Refused, RefusedKind};
 
 impl<K: Host> Actor<K> {
-    /// How many entries are refused, by kind.
-    pub(super) fn refused(&self) -> Vec<(RefusedKind, u64)> {
-        let of_node = self.intent.node.refused.iter().map(kind);
+    /// Entries that are not used, each with the reason.
+    pub(super) fn refused(&self) -> Vec<Refused> {
+        let of_node = self.intent.node.refused.iter().map(of_node);
         let pools = self.intent.policy.pools.iter();
-        let of_pools = pools.flat_map(|pools| pools.refused());
-        let of_pools = of_pools.map(|refused| refused.kind);
-        let mut counts = BTreeMap::from(RefusedKind::ALL.map(|kind| (kind, 0)));
-        for kind in of_node.chain(of_pools) {
-            *counts.entry(kind).or_default() += 1;
-        }
-        counts.into_iter().collect()
+        let of_pools = pools.flat_map(|pools| pools.refused()).cloned();
+        let all = of_node.chain(of_pools);
+        all.chain(self.addresses.pools_refused().cloned())
+            .chain(self.remarks.refused())
+            .collect()
+    }
+}
+
+/// How many entries are refused, by kind.
+pub(super) fn counts(all: &[Refused]) -> Vec<(RefusedKind, u64)> {
+    let mut counts = BTreeMap::from(RefusedKind::ALL.map(|kind| (kind, 0)));
+    for refused in all {
+        *counts.entry(refused.kind).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+/// A problem of the node document as an entry that is refused.
+fn of_node(problem: &Problem) -> Refused {
+    Refused {
+        kind: kind(problem),
+        entry: "node document".to_owned(),
+        reason: problem.to_string(),
     }
 }
 

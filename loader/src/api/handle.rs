@@ -13,6 +13,7 @@ use super::types::{
 use super::validate::{AddressRequest, EndpointRequest};
 use crate::intent::PodRef;
 use crate::masquerade::Tuple;
+use crate::refused::Refused;
 use crate::types::Owner;
 use crate::view::OwnedObject;
 
@@ -52,6 +53,8 @@ pub enum Command {
     Metrics(Reply<Vec<Metric>>),
     /// Everything that is counted.
     Figures(Reply<Box<Figures>>),
+    /// Entries of documents and objects that are not used.
+    Refused(Reply<Vec<Refused>>),
     /// The flows that a filter takes.
     NatFlows(FlowFilter, Reply<NatFlows>),
     /// Remove the flows that a filter takes.
@@ -99,6 +102,11 @@ impl Handle {
     /// Sends a command that has no answer. An agent that is stopping needs none.
     pub async fn tell(&self, command: Command) {
         self.commands.send(command).await.ok();
+    }
+
+    /// Whether the agent takes no commands any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.commands.is_closed()
     }
 
     /// Sends a command and waits for its answer.

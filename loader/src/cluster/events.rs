@@ -28,6 +28,7 @@ const NAME_MAX: usize = 230;
 struct Said {
     subject: Subject,
     reason: &'static str,
+    problem: String,
     message: String,
 }
 
@@ -51,9 +52,21 @@ impl Events {
 
     /// Something has happened to an object.
     pub(super) fn tell(&self, subject: Subject, reason: &'static str, message: String) {
+        self.tell_problem(subject, reason, String::new(), message);
+    }
+
+    /// One of several problems of an object has come up, or lasts.
+    pub(super) fn tell_problem(
+        &self,
+        subject: Subject,
+        reason: &'static str,
+        problem: String,
+        message: String,
+    ) {
         let said = Said {
             subject,
             reason,
+            problem,
             message,
         };
         if self.0.try_send(said).is_err() {
@@ -90,9 +103,10 @@ impl Task {
             let due = due.map(|due| self.began + due);
             tokio::select! {
                 next = said.recv() => match next {
-                    Some(Said { subject, reason, message }) => {
+                    Some(Said { subject, reason, problem, message }) => {
+                        let about = (subject, reason);
                         self.reports
-                            .happened(self.began.elapsed(), subject, reason, message);
+                            .happened(self.began.elapsed(), about, problem, message);
                     }
                     None => return,
                 },
@@ -108,7 +122,7 @@ impl Task {
         let Some((report, is_there)) = self.reports.next(now) else {
             return;
         };
-        let api = objects::events(&self.client, &report.subject.namespace);
+        let api = objects::events(&self.client, namespace(&report.subject));
         let event = Event {
             report: &report,
             node: &self.node,
@@ -151,6 +165,15 @@ impl Task {
     }
 }
 
+/// The namespace of an object's events.
+const fn namespace(subject: &Subject) -> &str {
+    if subject.namespace.is_empty() {
+        "default"
+    } else {
+        subject.namespace.as_str()
+    }
+}
+
 /// Whether nothing can be made in a namespace any more.
 fn is_ending(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -174,11 +197,13 @@ impl Event<'_> {
         let Report {
             subject,
             reason,
+            problem,
             first,
             ..
         } = self.report;
         let mut hash = DefaultHasher::new();
-        (&subject.uid, reason, first, self.node, std::process::id()).hash(&mut hash);
+        (&subject.uid, reason, problem, first).hash(&mut hash);
+        (self.node, std::process::id()).hash(&mut hash);
         let name: String = subject.name.chars().take(NAME_MAX).collect();
         // A name that was cut must not end with what none may end with.
         let name = name.trim_end_matches(['-', '.']);
@@ -209,15 +234,15 @@ impl Event<'_> {
         let Subject {
             api_version,
             kind,
-            namespace,
+            namespace: of,
             name,
             uid,
         } = &self.report.subject;
         let mut object = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": {"namespace": namespace, "name": self.name()},
+            "metadata": {"namespace": namespace(&self.report.subject), "name": self.name()},
             "involvedObject": {
-                "apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name,
+                "apiVersion": api_version, "kind": kind, "namespace": of, "name": name,
                 "uid": uid,
             },
             "type": "Warning",
@@ -249,6 +274,7 @@ mod tests {
                 uid: "u-1".to_owned(),
             },
             reason: "PoolExhausted",
+            problem: String::new(),
             message: "é".repeat(2000),
             count: 3,
             first: Duration::from_secs(10),
@@ -277,5 +303,41 @@ mod tests {
             ..event
         };
         assert_eq!(later.name(), name, "the same event");
+        let other = Event {
+            report: &Report {
+                problem: "another".to_owned(),
+                ..report.clone()
+            },
+            ..event
+        };
+        assert_ne!(other.name(), name, "an event of its own");
+    }
+
+    #[test]
+    fn an_event_of_an_object_without_a_namespace_is_in_the_default_one() {
+        let report = Report {
+            subject: Subject {
+                api_version: "v1",
+                kind: "Node",
+                namespace: String::new(),
+                name: "node-1".to_owned(),
+                uid: "node-1".to_owned(),
+            },
+            reason: "RefusedEntry",
+            problem: "one".to_owned(),
+            message: String::new(),
+            count: 1,
+            first: Duration::ZERO,
+            last: Duration::ZERO,
+        };
+        let event = Event {
+            report: &report,
+            node: "node-1",
+            now: Duration::ZERO,
+            clock: Timestamp::from_second(0).unwrap(),
+        };
+        let object = event.whole();
+        assert_eq!(object["metadata"]["namespace"], "default");
+        assert_eq!(object["involvedObject"]["namespace"], "");
     }
 }

@@ -22,6 +22,7 @@ mod objects;
 mod policies;
 mod pools;
 mod proxy;
+mod refusals;
 mod remarks;
 mod retry;
 mod retry_after;
@@ -177,6 +178,7 @@ impl Cluster {
         let pools = pools::follow(&connection, candidates, remarks.clone());
         let metadatas = Metadatas::follow(&connection, &name, agent);
         let events = Events::start(&connection.client, &name);
+        tokio::spawn(refusals::run(name.clone(), agent.clone(), events.clone()));
         let unenforced = (config.datapath.path == PathMode::Direct).then(|| {
             policies::follow(
                 &connection,

@@ -10,12 +10,10 @@ use tokio::sync::watch;
 
 use super::client::Connection;
 use super::follow::{self, Key, Resource, Trouble};
+use super::remarks::POOLS_TOPIC;
 use super::{POOLS_PLACE, Remarks, objects};
 use crate::follow::Followed;
 use crate::masquerade::Pools;
-
-/// The topic of what there is to tell.
-const TOPIC: &str = "pools";
 
 /// How long removals are held back. Before the resource itself goes, the API server removes its objects.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -40,7 +38,7 @@ pub(super) fn follow(
             Ok(all) => {
                 are_served = true;
                 let read = Candidates::read(all.values());
-                remarks.set(TOPIC, read.problems());
+                remarks.set(POOLS_TOPIC, read.problems());
                 candidates.send_replace(Some(Arc::new(read)));
                 parse(all, sender.borrow().value.as_deref())
             }

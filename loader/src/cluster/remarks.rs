@@ -3,6 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::POOLS_PLACE;
+use crate::refused::{Refused, RefusedKind};
+
+/// The topic of pools: what is wrong with their restrictions and selectors.
+pub(super) const POOLS_TOPIC: &str = "pools";
+
 /// What there is to tell, by topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remarks(Arc<Mutex<BTreeMap<&'static str, Vec<String>>>>);
@@ -15,6 +21,22 @@ impl Remarks {
         for remark in remarks.iter().filter(|remark| !told.contains(remark)) {
             tracing::warn!("{remark}");
         }
+    }
+
+    /// What is refused of pools' objects.
+    pub(crate) fn refused(&self) -> Vec<Refused> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_pools = all.get(POOLS_TOPIC).into_iter().flatten();
+        let refused = of_pools.map(|remark| Refused {
+            kind: if remark.contains("metadata.annotations") {
+                RefusedKind::Annotation
+            } else {
+                RefusedKind::Pool
+            },
+            entry: POOLS_PLACE.to_owned(),
+            reason: remark.clone(),
+        });
+        refused.collect()
     }
 
     /// All of it.
@@ -37,5 +59,22 @@ mod tests {
         assert_eq!(remarks.all(), ["one", "two", "three"]);
         remarks.set("a", &[]);
         assert_eq!(remarks.all(), ["three"]);
+        assert_eq!(remarks.refused(), []);
+    }
+
+    #[test]
+    fn what_is_wrong_with_pools_is_an_entry_that_is_refused() {
+        let remarks = Remarks::default();
+        let told = [
+            "pool a: metadata.annotations.x: refused",
+            "pool b selects no pod: y",
+        ];
+        remarks.set(POOLS_TOPIC, &told.map(str::to_owned));
+        let kinds: Vec<_> = remarks
+            .refused()
+            .iter()
+            .map(|refused| refused.kind)
+            .collect();
+        assert_eq!(kinds, [RefusedKind::Annotation, RefusedKind::Pool]);
     }
 }

@@ -15,6 +15,7 @@ use crate::api::types::{
 use crate::config::{Config, IpamMode};
 use crate::intent::Endpoint;
 use crate::nat;
+use crate::refused::Refused;
 
 impl Addresses {
     /// In how many seconds what an owner has is taken back; `None` where it is claimed.
@@ -161,6 +162,11 @@ impl Addresses {
             seconds: age.as_secs(),
         };
         overdue.map(status).collect()
+    }
+
+    /// Annotations of pools that count for nothing here.
+    pub(in crate::agent) fn pools_refused(&self) -> impl Iterator<Item = &Refused> {
+        self.pools_refused.iter()
     }
 
     /// What is wrong, and not only refused.
