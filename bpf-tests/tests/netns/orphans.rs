@@ -126,11 +126,15 @@ fn the_folder_of_other_pins_is_refused() {
 
     // Folder and pins of the version before have no id, and become each other's.
     fs::remove_file(folder.join("id")).unwrap();
-    for entry in fs::read_dir(fabric.pin_root()).unwrap() {
-        let path = entry.unwrap().path();
-        if path.display().to_string().contains("state-") {
-            fs::remove_dir(path).unwrap();
+    let mut folders = vec![fabric.pin_root()];
+    while let Some(folder) = folders.pop() {
+        if folder.display().to_string().contains("state-") {
+            fs::remove_dir(&folder).unwrap();
+            continue;
         }
+        let entries = fs::read_dir(folder).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        folders.extend(paths.filter(|path| path.is_dir()));
     }
     fabric.start_agent().unwrap();
     assert_eq!(orphans(&fabric), 0);

@@ -1,15 +1,17 @@
 //! Which state folder goes with which pins: both have one id.
 //!
-//! The folder has it in a file, the pins as the name of a folder beside them, since a BPF file
-//! system holds no files. A folder of other pins says nothing of what is in the kernel, and its
+//! The folder has it in a file, the pins as the name of a folder beside those of maps and links, since
+//! a BPF file system holds no files. A folder of other pins says nothing of what is in the kernel, and its
 //! agent would take every endpoint there for deleted or lost. Where one of the two has no id (it is
 //! new, was emptied, or is of a version that wrote none) it gets the other's.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use datapath_common::abi;
 
 /// Name of the file in the state folder.
 const FILE: &str = "id";
@@ -25,7 +27,7 @@ const DIGITS: usize = 32;
 /// When both have an id, and not the same one; or when the pins' cannot be read or written.
 pub(super) fn join(state: &Path, pins: &Path) -> Result<PathBuf> {
     let of_folder = read(state);
-    let of_pins = beside(pins)?;
+    let of_pins = beside(pins)?.map(|(id, _)| id);
     let id = match (&of_folder, &of_pins) {
         (Some(folder), Some(beside)) if folder != beside => bail!(
             "state-dir {} (id {folder}) is of other pins than those at datapath.pin-root {} (id \
@@ -43,7 +45,8 @@ pub(super) fn join(state: &Path, pins: &Path) -> Result<PathBuf> {
     {
         tracing::warn!("the state folder is without an id, and may be mistaken: {error:#}");
     }
-    let path = pins.join(format!("{PREFIX}{id}"));
+    let version = pins.join(format!("v{}", abi::VERSION));
+    let path = version.join(format!("{PREFIX}{id}"));
     fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
     Ok(path)
 }
@@ -53,14 +56,13 @@ pub(super) fn join(state: &Path, pins: &Path) -> Result<PathBuf> {
 /// # Errors
 /// When it cannot be removed.
 pub(super) fn remove(state: &Path, pins: &Path) -> Result<()> {
-    let gone = |removed: std::io::Result<()>, path: &Path| match removed {
+    let gone = |removed: io::Result<()>, path: &Path| match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", path.display()))
         }
         Ok(()) | Err(_) => Ok(()),
     };
-    if let Some(id) = beside(pins)? {
-        let path = pins.join(format!("{PREFIX}{id}"));
+    while let Some((_, path)) = beside(pins)? {
         gone(fs::remove_dir(&path), &path)?;
     }
     let path = state.join(FILE);
@@ -88,20 +90,34 @@ fn read(state: &Path) -> Option<String> {
     }
 }
 
-/// The id beside pins.
-fn beside(pins: &Path) -> Result<Option<String>> {
-    let entries = match fs::read_dir(pins) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        entries => entries.with_context(|| format!("read {}", pins.display()))?,
-    };
-    for entry in entries {
-        let name = entry.with_context(|| format!("read {}", pins.display()))?;
-        let name = name.file_name().into_string().unwrap_or_default();
-        if let Some(id) = name.strip_prefix(PREFIX).filter(|id| is_id(id)) {
-            return Ok(Some(id.to_owned()));
+/// The id beside pins, of whatever version, and its folder.
+fn beside(pins: &Path) -> Result<Option<(String, PathBuf)>> {
+    for version in folders(pins)? {
+        for path in folders(&version)? {
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            if let Some(id) = name.strip_prefix(PREFIX).filter(|id| is_id(id)) {
+                return Ok(Some((id.to_owned(), path)));
+            }
         }
     }
     Ok(None)
+}
+
+/// What is in a folder; nothing where it is none.
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = || {
+        fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    match read() {
+        Err(error) if is_no_folder(&error) => Ok(Vec::new()),
+        entries => entries.with_context(|| format!("read {}", folder.display())),
+    }
+}
+
+fn is_no_folder(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn is_id(text: &str) -> bool {
@@ -120,7 +136,7 @@ fn random() -> Result<String> {
 fn write(state: &Path, id: &str) -> Result<()> {
     let path = state.join(FILE);
     let mut file = tempfile::NamedTempFile::new_in(state)?;
-    std::io::Write::write_all(&mut file, format!("{id}\n").as_bytes())?;
+    io::Write::write_all(&mut file, format!("{id}\n").as_bytes())?;
     file.as_file().sync_all()?;
     file.persist(&path)
         .with_context(|| format!("write {}", path.display()))?;
@@ -140,6 +156,12 @@ mod tests {
         let [state, pins] = folders();
         let first = join(state.path(), pins.path()).unwrap();
         assert_eq!(join(state.path(), pins.path()).unwrap(), first);
+        // A version that is replaced hands its id on.
+        let older = pins.path().join("v1").join(first.file_name().unwrap());
+        fs::create_dir_all(older.parent().unwrap()).unwrap();
+        fs::rename(&first, &older).unwrap();
+        assert_eq!(join(state.path(), pins.path()).unwrap(), first);
+        fs::remove_dir(&older).unwrap();
         // Pins go with a reboot, and a folder may be lost.
         fs::remove_dir(&first).unwrap();
         assert_eq!(join(state.path(), pins.path()).unwrap(), first);
@@ -159,13 +181,14 @@ mod tests {
         let [other, others] = folders();
         join(state.path(), pins.path()).unwrap();
         join(other.path(), others.path()).unwrap();
-        let ids = [read(state.path()), beside(others.path()).unwrap()];
+        let id_of = |pins: &tempfile::TempDir| beside(pins.path()).unwrap().map(|(id, _)| id);
+        let ids = [read(state.path()), id_of(&others)];
         let error = join(state.path(), others.path()).unwrap_err().to_string();
         for part in [&state, &others].map(|folder| folder.path().display().to_string()) {
             assert!(error.contains(&part), "{error}");
         }
         assert!(ids.iter().flatten().all(|id| error.contains(id)), "{error}");
-        assert_eq!(ids, [read(state.path()), beside(others.path()).unwrap()]);
+        assert_eq!(ids, [read(state.path()), id_of(&others)]);
 
         remove(state.path(), others.path()).unwrap();
         join(state.path(), others.path()).unwrap();
