@@ -10,6 +10,7 @@
 //! fabric has.
 
 mod addons;
+mod blocks;
 mod operator;
 mod spec;
 mod worker;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use towpath::intent::Family;
 
+pub use blocks::{PLAIN_POOL, plain_pool};
 pub use operator::Operator;
 pub use spec::ClusterSpec;
 pub use worker::Worker;
@@ -267,7 +269,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 }
 
 /// Changes what differs on this machine: where the metadata service is, that pods have both families,
-/// and a capability that its processes may lack.
+/// that pools which no ENI backs need no translation, and a capability that its processes may lack.
 fn adapt(object: &mut Value) -> Result<()> {
     match object["kind"].as_str() {
         Some("ConfigMap") => {
@@ -280,7 +282,8 @@ fn adapt(object: &mut Value) -> Result<()> {
                 &format!("{enabled}  metadata-endpoint: {endpoint}\n"),
             );
             let families = "ipam:\n  families: [ipv4, ipv6]\n";
-            object["data"]["config.yaml"] = json!(format!("{config}\n{families}"));
+            let plain = "plain-pools:\n  native: true\n";
+            object["data"]["config.yaml"] = json!(format!("{config}\n{families}{plain}"));
             Ok(())
         }
         Some("DaemonSet") => worker::leave_out_missing_capability(object),

@@ -1,5 +1,6 @@
 //! A stand-in for the operator: it writes the ENIs that the fabric has into each node's object, as soon
-//! as the object is there, and whenever they are missing from it.
+//! as the object is there, and whenever they are missing from it. It gives blocks of a plain pool, too,
+//! where a node asks for them.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::blocks;
 use crate::fabric::{Fabric, Netns};
 use crate::kubernetes::{ApiServer, Caller, User};
 
@@ -25,22 +27,27 @@ pub struct Operator {
 struct Node {
     path: String,
     status: Value,
+    /// The node among the others, and how many times it got blocks.
+    number: usize,
+    given: usize,
 }
 
 impl Operator {
     pub(super) fn start(server: &ApiServer, fabrics: &[&Fabric]) -> Result<Self> {
         let netns = Netns::foreign(&server.netns().path())?;
-        let nodes = fabrics.iter().map(|fabric| Node {
+        let nodes = fabrics.iter().enumerate().map(|(number, fabric)| Node {
             path: format!("/apis/cilium.io/v2/ciliumnodes/{}", fabric.name()),
             status: fabric.document()["status"].clone(),
+            number,
+            given: 0,
         });
-        let nodes: Vec<_> = nodes.collect();
+        let mut nodes: Vec<_> = nodes.collect();
         let (url, certificate) = (server.url(), server.certificate());
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let api = Caller::new(&netns, url, &certificate, &User::Admin.token());
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                for node in &nodes {
+                for node in &mut nodes {
                     // The server may be away, or the object: there is a next time.
                     let _later = node.serve(&api);
                 }
@@ -54,14 +61,28 @@ impl Operator {
 }
 
 impl Node {
-    fn serve(&self, api: &Caller<'_>) -> Result<()> {
+    fn serve(&mut self, api: &Caller<'_>) -> Result<()> {
         let node = api.get(&self.path)?.expect(200)?;
         if node["status"]["eni"] == self.status["eni"] {
-            return Ok(());
+            return self.give(api, &node);
         }
         let patch = json!({"status": self.status});
         let status = format!("{}/status", self.path);
         api.merge(&status, &patch)?.expect(200).map(drop)
+    }
+}
+
+impl Node {
+    /// Gives what is missing, on condition that the node has not written since.
+    fn give(&mut self, api: &Caller<'_>, node: &Value) -> Result<()> {
+        let Some(allocated) = blocks::next(node, self.number, &mut self.given) else {
+            return Ok(());
+        };
+        let patch = json!({
+            "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+            "spec": {"ipam": {"pools": {"allocated": allocated}}}
+        });
+        api.merge(&self.path, &patch)?.expect(200).map(drop)
     }
 }
 
