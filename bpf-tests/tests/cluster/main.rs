@@ -8,5 +8,6 @@
 
 mod across;
 mod deployment;
+mod full;
 mod lifecycle;
 mod reboot;

@@ -1,0 +1,172 @@
+//! A node without a free address stays ready, with an agent or without, and its pods stay.
+
+use std::time::{Duration, Instant};
+
+use bpf_tests::cluster::{Cluster, ClusterSpec, SOON, deployment};
+use bpf_tests::fabric::Spec;
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::Addressing;
+use bpf_tests::kubernetes::{Kubectl, ProxyMode};
+use serde_json::Value;
+
+/// The agents' pods.
+const AGENTS: &str =
+    "/api/v1/namespaces/kube-system/pods?labelSelector=app.kubernetes.io/name=towpath";
+
+/// How long the node is without an agent: longer than several looks of the kubelet at its runtime.
+fn absence() -> Duration {
+    let full = std::env::var_os("TOWPATH_FULL").is_some();
+    Duration::from_secs(if full { 60 } else { 15 })
+}
+
+/// One node of two ENIs, each with a few secondary addresses.
+fn small() -> ClusterSpec {
+    ClusterSpec {
+        workers: 1,
+        fabric: Spec {
+            addressing: Addressing::Addresses,
+            ..Spec::default()
+        },
+        ..ClusterSpec::new(ProxyMode::Nftables)
+    }
+}
+
+/// The pods of the crowd: their names where they run and are ready, and all of them.
+fn crowd(cluster: &Cluster) -> anyhow::Result<(Vec<String>, usize)> {
+    let path = "/api/v1/namespaces/default/pods?labelSelector=app=crowd";
+    let list = cluster.admin().get(path)?.expect(200)?;
+    let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
+    let is_ready = |pod: &&&Value| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ready = conditions.filter(|condition| condition["type"] == "Ready");
+        ready.any(|condition| condition["status"] == "True")
+    };
+    let ready = pods.iter().filter(is_ready);
+    let names = ready.filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()));
+    Ok((names.collect(), pods.len()))
+}
+
+/// The same condition `Ready` as before, by the time of its last change.
+fn is_as_ready(cluster: &Cluster, before: &Value) -> anyhow::Result<()> {
+    let now = cluster.condition(&cluster.workers[0].name())?;
+    check(
+        now["status"] == "True" && now["lastTransitionTime"] == before["lastTransitionTime"],
+        || now.to_string(),
+    )
+}
+
+/// A patch of the agents' `DaemonSet` by which no node has one, or each has.
+fn select(kubectl: &Kubectl<'_>, value: &str) {
+    let selector = format!(
+        r#"{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"full.test/no-such-label":{value}}}}}}}}}}}"#
+    );
+    let words = ["-n", "kube-system", "patch", "daemonset", "towpath", "-p"];
+    kubectl
+        .succeed(&[&words[..], &[selector.as_str()]].concat())
+        .unwrap();
+}
+
+/// True once a pod was refused for want of addresses.
+fn is_full(kubectl: &Kubectl<'_>) -> anyhow::Result<bool> {
+    let events = kubectl.succeed(&["get", "events", "-A"])?;
+    Ok(events.contains("address left"))
+}
+
+/// Scales the crowd until one of its pods waits for an address. The pods that run.
+fn fill(cluster: &Cluster, kubectl: &Kubectl<'_>) -> Vec<String> {
+    let mut replicas = 1;
+    while !is_full(kubectl).unwrap() {
+        replicas += 8;
+        assert!(replicas < 100, "the node is not full with {replicas} pods");
+        let scale = format!("--replicas={replicas}");
+        let words = ["scale", "deployment/crowd", &scale];
+        kubectl.succeed(&words).unwrap();
+        let settled = || {
+            let (ready, all) = crowd(cluster)?;
+            let is_settled = all == replicas && (ready.len() == all || is_full(kubectl)?);
+            check(is_settled, || format!("{} of {all}", ready.len()))
+        };
+        eventually(SOON, "pods run, or one is refused", settled).unwrap();
+    }
+    // Those that have an address run in the end.
+    let mut last = (0, Instant::now());
+    let calm = || {
+        let (ready, _) = crowd(cluster)?;
+        if ready.len() != last.0 {
+            last = (ready.len(), Instant::now());
+        }
+        check(last.1.elapsed() > Duration::from_secs(3), || {
+            ready.len().to_string()
+        })
+    };
+    eventually(SOON, "no more pods become ready", calm).unwrap();
+    let (running, all) = crowd(cluster).unwrap();
+    assert!(running.len() < all, "{} of {all}", running.len());
+    running
+}
+
+/// Takes the agent away, and gives it back after a while in which `stays` has to hold.
+fn miss_the_agent(
+    cluster: &Cluster,
+    kubectl: &Kubectl<'_>,
+    stays: impl Fn() -> anyhow::Result<()>,
+) {
+    select(kubectl, r#""yes""#);
+    let gone = || {
+        let list = cluster.admin().get(AGENTS)?.expect(200)?;
+        check(list["items"].as_array().is_some_and(Vec::is_empty), || {
+            list.to_string()
+        })
+    };
+    eventually(SOON, "the agent is gone", gone).unwrap();
+    let began = Instant::now();
+    let absent = || {
+        stays().unwrap();
+        check(began.elapsed() > absence(), || "too soon".to_owned())
+    };
+    eventually(absence() + SOON, "the node is without an agent", absent).unwrap();
+    select(kubectl, "null");
+    let agents = cluster.rolled_out("kube-system", "daemonset/towpath");
+    agents.unwrap();
+}
+
+#[test]
+fn a_full_node_stays_ready_with_its_agent_and_without() {
+    let cluster = Cluster::ready(&small()).unwrap();
+    let kubectl = cluster.kubectl().unwrap();
+    cluster.apply(&[deployment("default", "crowd", 1)]).unwrap();
+    cluster.rolled_out("default", "deployment/crowd").unwrap();
+    let running = fill(&cluster, &kubectl);
+    let before = cluster.condition(&cluster.workers[0].name()).unwrap();
+    assert_eq!(before["status"], "True", "{before}");
+    let stays = || {
+        is_as_ready(&cluster, &before)?;
+        let (now, _) = crowd(&cluster)?;
+        check(running.iter().all(|name| now.contains(name)), || {
+            format!("{running:?} became {now:?}")
+        })
+    };
+
+    // The agent of a full node is as ready as any other, so a rollout goes through.
+    let restart = ["rollout", "restart", "daemonset/towpath"];
+    let restart = [&["-n", "kube-system"][..], &restart].concat();
+    kubectl.succeed(&restart).unwrap();
+    let agents = cluster.rolled_out("kube-system", "daemonset/towpath");
+    agents.unwrap();
+    stays().unwrap();
+    miss_the_agent(&cluster, &kubectl, stays);
+    stays().unwrap();
+
+    // An address comes back, and a pod that waits gets it.
+    kubectl.succeed(&["delete", "pod", &running[0]]).unwrap();
+    let taken = || {
+        let (now, _) = crowd(&cluster)?;
+        check(
+            now.len() == running.len() && !now.contains(&running[0]),
+            || format!("{running:?} became {now:?}"),
+        )
+    };
+    eventually(2 * SOON, "a pod gets the address", taken).unwrap();
+    is_as_ready(&cluster, &before).unwrap();
+    cluster.finish().unwrap();
+}
