@@ -56,7 +56,7 @@ fn the_example_has_every_key_and_every_default() {
 
 /// Every key with a value that is not its default.
 const EVERY: &str = "node: {document: /a/node.json, primary-device: ens5, other-cni: ignore}
-endpoint: {mtu: 1500}
+endpoint: {mtu: 1500, device-name: cali}
 datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b, flow-cache: 512}
 kernel: {route-protocol: 77, sysctls: /h}
 services:
