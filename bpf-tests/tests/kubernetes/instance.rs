@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use bpf_tests::kubernetes::MetadataService;
-use towpath::instance::ask;
+use towpath::instance::{ask, cards};
 
 const ANYWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
@@ -20,6 +20,38 @@ async fn it_tells_what_the_instance_is_with_one_token() {
     assert_eq!(instance.availability_zone, "eu-west-1a");
     assert_eq!(service.tokens(), 1);
     assert_eq!(service.requests(), 7);
+}
+
+#[tokio::test]
+async fn each_eni_has_its_network_card() {
+    let service = MetadataService::start(ANYWHERE).unwrap();
+    let macs = [
+        "0a:00:00:00:00:10",
+        "0a:00:00:00:00:11",
+        "0a:00:00:00:00:12",
+    ];
+    let path = |mac: &str| format!("network/interfaces/macs/{mac}");
+    service.set(
+        &path(""),
+        Some(&macs.map(|mac| format!("{mac}/")).join("\n")),
+    );
+    service.set(&path(&format!("{}/network-card", macs[1])), Some("0"));
+    service.set(&path(&format!("{}/network-card", macs[2])), Some("1"));
+    let told = cards(service.address()).await.unwrap();
+    let expected = macs
+        .map(|mac| mac.parse().unwrap())
+        .into_iter()
+        .zip([0, 0, 1]);
+    assert_eq!(told, expected.collect());
+    service.set(&path(&format!("{}/network-card", macs[1])), Some("first"));
+    let error = cards(service.address()).await.unwrap_err().to_string();
+    assert!(
+        error.ends_with("allowed: the index of a network card"),
+        "{error}"
+    );
+    service.set(&path(""), Some("<html>"));
+    let error = cards(service.address()).await.unwrap_err().to_string();
+    assert!(error.contains("\"<html>\" is refused"), "{error}");
 }
 
 #[tokio::test]

@@ -281,7 +281,10 @@ fn a_full_disk_leaks_nothing() {
         .agent
         .request("PUT", "/v1/endpoints", Some(&request))
         .unwrap();
-    assert_eq!(status, 500, "{refused}");
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (503, &json!("state-not-written"))
+    );
     assert_eq!(count(&listed(&fabric)["leases"]), 2);
     assert_eq!(
         count(&fabric.agent.ask("GET", "/v1/endpoints", None).unwrap()),

@@ -81,6 +81,10 @@ impl<K: Host> Actor<K> {
             }
             Command::Addresses(command) => self.address_command(command).await,
             Command::PodGone(pod) => self.addresses.forget_pod(&pod),
+            Command::Cards(cards) => {
+                self.numbering.take_cards(cards);
+                self.take_node();
+            }
             Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),

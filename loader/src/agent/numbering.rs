@@ -163,6 +163,11 @@ impl Numbering {
         Some(recalled.collect())
     }
 
+    /// Takes up what the metadata service says of network cards.
+    pub(super) fn take_cards(&mut self, cards: BTreeMap<MacAddr, u32>) {
+        self.around.cards = cards;
+    }
+
     /// One of another network card stays for the pods that are on it.
     fn keep_cards(&self, enis: &mut [Eni], used: &BTreeSet<IpAddr>) {
         for eni in enis {

@@ -1,5 +1,6 @@
 //! How a request reaches the one task that owns the node's state.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +15,7 @@ use super::validate::{AddressRequest, EndpointRequest};
 use crate::intent::PodRef;
 use crate::masquerade::Tuple;
 use crate::refused::Refused;
-use crate::types::Owner;
+use crate::types::{MacAddr, Owner};
 use crate::view::OwnedObject;
 
 /// Where the answer to a command goes.
@@ -35,6 +36,8 @@ pub enum Command {
     Addresses(AddressCommand),
     /// A pod's object is deleted: it is not tried again. Nothing is answered.
     PodGone(PodRef),
+    /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
+    Cards(BTreeMap<MacAddr, u32>),
     /// Whether the node takes pods, as far as addresses are left.
     Ready(Reply<()>),
     /// The endpoints.

@@ -7,6 +7,7 @@
 //! ```
 
 mod arrival;
+mod cards;
 mod cause;
 mod client;
 mod ensure;
@@ -154,6 +155,7 @@ impl Cluster {
             parameters,
             instance: instance::look(section.metadata_endpoint, remarks.clone()),
         });
+        cards::follow(section.metadata_endpoint, agent.clone());
         let signals = Arc::new(Signals::default());
         let (ask, outlooks) = mpsc::channel(1);
         let (written, from_writer) = mpsc::channel(1);

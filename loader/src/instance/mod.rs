@@ -6,6 +6,7 @@
 
 mod endpoint;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -35,8 +36,10 @@ const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 const TOKEN_PATH: &str = "/latest/api/token";
 const DATA_PATH: &str = "/latest/meta-data/";
-/// Longest answer, in bytes: some times what any has.
-const ANSWER_MAX: usize = 1024;
+/// Longest answer, in bytes: that of the MACs of an instance with a hundred ENIs.
+const ANSWER_MAX: usize = 2048;
+/// The ENIs of the instance, by MAC.
+const MACS: &str = "network/interfaces/macs/";
 
 /// Why the metadata service has not told what the instance is.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +84,16 @@ pub async fn ask(service: SocketAddr) -> Result<Instance, InstanceError> {
     all.unwrap_or(Err(InstanceError::Timeout))
 }
 
+/// Asks for the network card of each ENI, by MAC. One that the service names no card of is on card 0, as
+/// are all ENIs of an instance that has one card.
+///
+/// # Errors
+/// When the service does not tell all of it within five seconds.
+pub async fn cards(service: SocketAddr) -> Result<BTreeMap<MacAddr, u32>, InstanceError> {
+    let all = timeout(TOTAL, Conversation::new(service).cards()).await;
+    all.unwrap_or(Err(InstanceError::Timeout))
+}
+
 /// The questions, over one connection and with one token where nothing goes wrong.
 struct Conversation {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -118,30 +131,65 @@ impl Conversation {
         })
     }
 
-    /// Asks one thing, and again where that may help.
+    async fn cards(mut self) -> Result<BTreeMap<MacAddr, u32>, InstanceError> {
+        let path = format!("{DATA_PATH}{MACS}");
+        let listed = self.get_bytes(&path).await?;
+        let listed = String::from_utf8_lossy(&listed).into_owned();
+        let mut cards = BTreeMap::new();
+        for line in listed.lines() {
+            let mac = line.trim_end_matches('/');
+            let mac: MacAddr = mac.parse().map_err(|_| InstanceError::Value {
+                path: path.clone(),
+                value: line.to_owned(),
+                allowed: "MAC addresses (0a:11:22:33:44:55/), each on a line",
+            })?;
+            cards.insert(mac, self.card(mac).await?);
+        }
+        Ok(cards)
+    }
+
+    async fn card(&mut self, mac: MacAddr) -> Result<u32, InstanceError> {
+        let what = format!("{MACS}{mac}/network-card");
+        match self.get(&what).await {
+            Err(InstanceError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(0),
+            answer => {
+                let value = answer?;
+                value.parse().map_err(|_| InstanceError::Value {
+                    path: format!("{DATA_PATH}{what}"),
+                    value,
+                    allowed: "the index of a network card",
+                })
+            }
+        }
+    }
+
+    /// Asks for one word, and again where that may help.
     async fn get(&mut self, what: &str) -> Result<String, InstanceError> {
         let path = format!("{DATA_PATH}{what}");
+        let answer = self.get_bytes(&path).await?;
+        text(&path, &answer)
+    }
+
+    /// Asks one thing, and again where that may help.
+    async fn get_bytes(&mut self, path: &str) -> Result<Bytes, InstanceError> {
         let mut wait = RETRY;
         for _ in 1..TRIES {
-            match self.try_get(&path).await {
+            match self.try_get(path).await {
                 Err(error) if error.is_temporary() => {}
                 other => return other,
             }
             sleep(wait).await;
             wait *= 2;
         }
-        self.try_get(&path).await
+        self.try_get(path).await
     }
 
-    async fn try_get(&mut self, path: &str) -> Result<String, InstanceError> {
+    async fn try_get(&mut self, path: &str) -> Result<Bytes, InstanceError> {
         let token = match self.token.clone() {
             Some(token) => token,
             None => self.new_token().await?,
         };
-        let answer = self
-            .request(Method::GET, path, TOKEN_HEADER, &token)
-            .await
-            .and_then(|answer| text(path, &answer));
+        let answer = self.request(Method::GET, path, TOKEN_HEADER, &token).await;
         match &answer {
             Err(InstanceError::Refused { status, .. }) if *status == StatusCode::UNAUTHORIZED => {
                 // It is good no more; the next try has a new one.

@@ -163,6 +163,7 @@ pub(crate) fn answer(
             reply.send(Ok(())).ok();
         }
         Command::PodGone(_unasked) => {}
+        Command::Cards(_unasked) => {}
         Command::Endpoints(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Enis(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::Objects(reply) => drop(reply.send(Ok(Vec::new()))),
