@@ -28,7 +28,7 @@ pub struct Followed<T> {
     pub value: Option<Arc<T>>,
     /// Why the files as they are now are not used, if so. The last good content stays in force.
     pub error: Option<String>,
-    /// How often `value` has changed.
+    /// How often `value` has changed; 0 of one that an earlier agent kept.
     pub generation: u64,
 }
 
@@ -53,6 +53,21 @@ impl<T> Default for Followed<T> {
     }
 }
 
+impl<T> Followed<T> {
+    /// What is known before the source has answered.
+    pub(crate) fn kept(value: Option<T>) -> Self {
+        Self {
+            value: value.map(Arc::new),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the value is one that an earlier agent kept: the source has given none yet.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.value.is_some() && self.generation == 0
+    }
+}
+
 impl<T: PartialEq> Followed<T> {
     /// Takes what was read, or why it is not used; whether what is known changed. `name` is what it is
     /// called in the log, `place` where it stands.
@@ -70,7 +85,7 @@ impl<T: PartialEq> Followed<T> {
         match parsed {
             Ok(new) => {
                 let cleared = error.take().is_some();
-                if value.as_deref() == Some(&new) {
+                if *generation > 0 && value.as_deref() == Some(&new) {
                     return cleared;
                 }
                 *generation += 1;
@@ -112,6 +127,14 @@ pub(crate) trait Source: Send + 'static {
         last: Option<&Self::Value>,
     ) -> Result<Self::Value, String>;
 
+    /// The value that an earlier agent kept.
+    fn kept(&self, _path: &Path) -> Option<Self::Value> {
+        None
+    }
+
+    /// Keeps what was taken for a later agent.
+    fn keep(&self, _path: &Path, _content: &Self::Content) {}
+
     /// How often the files are read without any sign of a change.
     fn interval(&self, _value: Option<&Self::Value>) -> Duration {
         INTERVAL
@@ -126,10 +149,10 @@ pub(crate) fn watch<S: Source>(path: PathBuf, of: S) -> channel::Receiver<Follow
     let signal = Arc::new(Notify::new());
     let mut follower = Follower {
         folders: Folders::new(&path, Arc::clone(&signal), S::NAME),
+        followed: Followed::kept(of.kept(&path)),
         path,
         of,
         seen: None,
-        followed: Followed::default(),
     };
     follower.reload();
     let (sender, receiver) = channel::channel(follower.followed.clone());
@@ -213,7 +236,12 @@ impl<S: Source> Follower<S> {
         }
         let last = self.followed.value.as_deref();
         let parsed = self.of.parse(&self.path, &content, last);
+        let is_good = parsed.is_ok();
+        let is_new = self.followed.take(parsed, S::NAME, self.path.display());
+        if is_new && is_good {
+            self.of.keep(&self.path, &content);
+        }
         self.seen = Some(content);
-        self.followed.take(parsed, S::NAME, self.path.display())
+        is_new
     }
 }

@@ -21,6 +21,7 @@ use crate::cni;
 use crate::config::Config;
 use crate::kernel::{Observed, StepKind};
 use crate::netlink::Netlink;
+use crate::node;
 use crate::object::Object;
 use crate::recognise::{Owned, is_fence, recognise};
 
@@ -94,6 +95,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     removed.objects.extend(allocation::remove_ledger(state)?);
     identity::remove(state, root)?;
     numbering::remove(state)?;
+    node::remove_kept(state)?;
     Ok(removed)
 }
 

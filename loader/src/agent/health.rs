@@ -8,6 +8,8 @@ use crate::api::{ApiError, ErrorCode};
 pub(super) struct Snapshot<'a> {
     /// True where a good node document is known, also an earlier one.
     pub(super) has_document: bool,
+    /// True where that one is of an agent before this one: its source has given none yet.
+    pub(super) is_kept: bool,
     /// Why the newest document is not good.
     pub(super) document_error: Option<&'a str>,
     /// Why the node as a whole, such as its primary ENI, is not ready.
@@ -36,6 +38,10 @@ impl Snapshot<'_> {
                 "no good node document; what is set up stays: {error}"
             )),
             (false, None) => missing.push("no node document yet".to_owned()),
+            (true, error) if self.is_kept => problems.push(format!(
+                "the document kept from before the restart is in force: {}",
+                error.unwrap_or("its source has not answered yet")
+            )),
             (true, Some(error)) => problems.push(format!(
                 "the last good node document stays in force: {error}"
             )),
@@ -127,6 +133,12 @@ mod tests {
                 of(&|s| s.document_error = Some("EOF")),
                 Degraded,
                 "EOF",
+            ),
+            (
+                "a kept document",
+                of(&|s| s.is_kept = true),
+                Degraded,
+                "kept from before the restart is in force: its source has not answered yet",
             ),
             (
                 "no primary ENI",

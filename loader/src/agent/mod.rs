@@ -4,6 +4,7 @@ mod actor;
 mod address_commands;
 mod admission;
 mod allocation;
+mod another_machine;
 mod check;
 mod checked;
 mod cleanup;

@@ -7,6 +7,7 @@ use datapath_common::outcome::Outcome;
 
 use super::actor::Actor;
 use super::admission::host_device;
+use super::another_machine::another_machine;
 use super::health::Snapshot;
 use super::kernel::Host;
 use super::masquerade;
@@ -256,6 +257,7 @@ impl<K: Host> Actor<K> {
         let waits = self.services_missing().into_iter();
         Snapshot {
             has_document: self.source.value.is_some(),
+            is_kept: self.source.is_kept(),
             document_error: self.source.error.as_deref(),
             node: self.pass.view.node.reason(),
             has_eni: enis.iter().any(|eni| eni.readiness.is_ready()),
@@ -272,11 +274,16 @@ impl<K: Host> Actor<K> {
         endpoints: &[EndpointStatus],
         wars: &[RepairWar],
     ) -> Vec<String> {
+        let facts = self.reconciler.kernel().facts();
+        let another = facts.and_then(|facts| another_machine(&self.intent.node, &facts.links));
+        let is_another = another.is_some();
         let not_ready = enis.iter().filter_map(|eni| {
             let reason = eni.readiness.reason()?;
-            Some(format!("ENI {}: {reason}", named(eni)))
+            // Of a document that is another machine's, one line says so of all.
+            let is_told = is_another && reason.starts_with("no device with MAC");
+            (!is_told).then(|| format!("ENI {}: {reason}", named(eni)))
         });
-        let mut problems: Vec<String> = not_ready.collect();
+        let mut problems: Vec<String> = another.into_iter().chain(not_ready).collect();
         let refused = self.refused_beside(enis).into_iter();
         problems.extend(refused.map(|problem| format!("node document: {problem}")));
         let broken = endpoints.iter().filter(|e| !e.readiness.is_ready()).count();

@@ -34,6 +34,7 @@ use crate::exposition::Exposition;
 use crate::faults;
 use crate::nat;
 use crate::netlink::Netlink;
+use crate::node::Kept;
 use crate::service_nat::KernelTracker;
 
 /// Folder of the endpoint records in the state folder.
@@ -64,7 +65,9 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let endpoints = store.1.endpoints.values();
     let addresses = Addresses::open(config, state, endpoints)?;
     let pending = Pending::new(&config.cni.pending_deletes.path());
-    let numbering = Numbering::open(state, &boot_id()?);
+    let boot = boot_id()?;
+    let numbering = Numbering::open(state, &boot);
+    let kept = Kept::new(state, &boot);
     let mut told = config.datapath_settings();
     let mut service_nat = ServiceNat::new(
         config.services.nat,
@@ -104,7 +107,13 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         signals,
         commands,
         remarks,
-    } = Sources::follow(config, checked.cluster, &mut settings, &handle, commands);
+    } = Sources::follow(
+        config,
+        checked.cluster,
+        &mut settings,
+        &handle,
+        (commands, kept),
+    );
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
 
     let server = bind(socket)?;

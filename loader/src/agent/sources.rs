@@ -10,7 +10,7 @@ use crate::api::{Command, Handle};
 use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
 use crate::config::Config;
 use crate::intent::Settings;
-use crate::node::{self, NodeSource};
+use crate::node::{self, Kept, NodeSource};
 
 /// Everything that the actor is told.
 pub(super) struct Sources {
@@ -36,10 +36,10 @@ impl Sources {
         cluster: Option<Prepared>,
         settings: &mut Settings,
         handle: &Handle,
-        commands: mpsc::Receiver<Command>,
+        (commands, kept): (mpsc::Receiver<Command>, Kept),
     ) -> Self {
         if let Some(prepared) = cluster {
-            let cluster = Cluster::start(prepared, config, settings.mark, handle);
+            let cluster = Cluster::start(prepared, config, (settings.mark, kept), handle);
             // Nothing is known of a pool before they are read.
             settings.masquerade.pools = Some(POOLS_PLACE.into());
             return Self {
@@ -63,7 +63,7 @@ impl Sources {
         let document = config.node.document.as_path().to_owned();
         let (_nobody, outlooks) = mpsc::channel(1);
         Self {
-            source: node::watch(document.clone(), settings.mark),
+            source: node::watch_kept(document.clone(), settings.mark, kept),
             document,
             files: PolicyFiles::follow(&settings.masquerade),
             outlooks,

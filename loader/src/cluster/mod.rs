@@ -58,7 +58,7 @@ use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
 use crate::document::read_file;
 use crate::follow::Followed;
 use crate::masquerade::Pools;
-use crate::node::NodeSource;
+use crate::node::{Kept, NodeSource};
 
 /// What names the pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
@@ -141,7 +141,7 @@ impl Cluster {
     pub(crate) fn start(
         prepared: Prepared,
         config: &Config,
-        mark: MarkLayout,
+        (mark, kept): (MarkLayout, Kept),
         agent: &Handle,
     ) -> Self {
         let Prepared {
@@ -165,7 +165,7 @@ impl Cluster {
             (mark, section.ipam.mode),
             creation,
         );
-        tokio::spawn(task.run(from_writer));
+        tokio::spawn(task.keeping(kept).run(from_writer));
         let writer = Writer {
             nodes: objects::nodes(&connection.client),
             name: name.clone(),

@@ -19,8 +19,9 @@ use super::ensure::{Creation, ensure};
 use super::objects;
 use super::retry::{self, Retry};
 use crate::config::IpamMode;
+use crate::follow::Followed;
 use crate::intent::{Node, StaticAddress};
-use crate::node::{self, NodeSource};
+use crate::node::{self, DocumentError, Kept, NodeSource};
 
 /// How soon it is read by itself where a watch has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -50,6 +51,7 @@ pub(super) struct NodeTask {
     /// The try that goes on.
     ensuring: Option<BoxFuture<'static, Result<Value>>>,
     retry: Retry,
+    kept: Option<Kept>,
     /// Whether the list that comes in has the object.
     is_listed: bool,
 }
@@ -78,9 +80,30 @@ impl NodeTask {
             source,
             current,
             retry: Retry::default(),
+            kept: None,
             is_listed: false,
         };
         (task, document, seen)
+    }
+
+    /// Has the last good object outlive the agent: the kept one is in force until the server gives one.
+    pub(super) fn keeping(mut self, kept: Kept) -> Self {
+        let object = kept.read(&self.place());
+        let object = object.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let node = object.and_then(|object| self.parse(&object).ok());
+        self.source.send_replace(Followed::kept(node));
+        self.kept = Some(kept);
+        self
+    }
+
+    /// Name of the object as the record of the kept one has it.
+    fn place(&self) -> String {
+        format!("CiliumNode {}", self.name)
+    }
+
+    fn parse(&self, object: &Value) -> std::result::Result<Node, DocumentError> {
+        let parsed = node::parse(&object.to_string(), self.mark);
+        parsed.map(|node| self.with_settings(node, object))
     }
 
     /// Runs until nobody wants the document. `written` are objects as the writer got them back.
@@ -151,9 +174,8 @@ impl NodeTask {
         if self.current.borrow().as_ref().is_some_and(is_old) {
             return;
         }
-        let parsed = node::parse(&object.to_string(), self.mark);
-        let parsed = parsed.map(|node| self.with_settings(node, &object));
-        let parsed = parsed.map_err(|error| format!("CiliumNode {}: {error}", self.name));
+        let parsed = self.parse(&object);
+        let parsed = parsed.map_err(|error| format!("{}: {error}", self.place()));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
         let in_force = match &parsed {
@@ -161,7 +183,7 @@ impl NodeTask {
             Ok(node) => !(had_enis && node.enis.is_empty()),
             Err(_) => false,
         };
-        self.source.send_if_modified(|source| {
+        let is_new = self.source.send_if_modified(|source| {
             let parsed = match parsed {
                 Ok(_) if !in_force => Err(format!(
                     "CiliumNode {}: status.eni.enis has no ENI any more",
@@ -171,6 +193,9 @@ impl NodeTask {
             };
             source.take(parsed, "CiliumNode", &self.name)
         });
+        if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
+            kept.write(&self.place(), &object.to_string());
+        }
         let generation = self.source.borrow().generation;
         self.current.send_replace(Some(Current {
             object: Arc::new(object),

@@ -2,6 +2,7 @@
 
 mod check;
 mod document;
+mod kept;
 mod placement;
 mod problem;
 mod raw;
@@ -10,10 +11,12 @@ mod watch;
 
 use datapath_common::mark::MarkLayout;
 
+pub use self::kept::Kept;
+pub(crate) use self::kept::remove as remove_kept;
 pub(crate) use self::placement::Around;
 pub use self::problem::{DocumentError, Problem};
 pub(crate) use self::watch::look;
-pub use self::watch::{NodeSource, watch};
+pub use self::watch::{NodeSource, watch, watch_kept};
 use crate::intent::Node;
 use crate::numbers::ENI_MAX;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use datapath_common::mark::MarkLayout;
 use tokio::sync::watch as channel;
 
+use super::Kept;
 use crate::document::read_file;
 use crate::follow::{self, Followed, Source};
 use crate::intent::Node;
@@ -18,16 +19,27 @@ pub type NodeSource = Followed<Node>;
 /// Must be called inside a tokio runtime.
 #[must_use]
 pub fn watch(path: PathBuf, mark: MarkLayout) -> channel::Receiver<NodeSource> {
-    follow::watch(path, NodeDocument { mark })
+    follow::watch(path, NodeDocument { mark, kept: None })
+}
+
+/// As [`watch`], with a place where the last good document outlives the agent: that one is in force
+/// until the file is good.
+///
+/// Must be called inside a tokio runtime.
+#[must_use]
+pub fn watch_kept(path: PathBuf, mark: MarkLayout, kept: Kept) -> channel::Receiver<NodeSource> {
+    let kept = Some(kept);
+    follow::watch(path, NodeDocument { mark, kept })
 }
 
 /// Says why the file cannot be used as it is now, if so.
 pub(crate) fn look(path: &Path, mark: MarkLayout) -> Option<String> {
-    follow::look(path, &NodeDocument { mark }).err()
+    follow::look(path, &NodeDocument { mark, kept: None }).err()
 }
 
 struct NodeDocument {
     mark: MarkLayout,
+    kept: Option<Kept>,
 }
 
 impl Source for NodeDocument {
@@ -51,5 +63,16 @@ impl Source for NodeDocument {
             Err(error) => Err(error.clone()),
         };
         parsed.map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    fn kept(&self, path: &Path) -> Option<Node> {
+        let text = self.kept.as_ref()?.read(&path.display().to_string())?;
+        super::parse(&text, self.mark).ok()
+    }
+
+    fn keep(&self, path: &Path, content: &Self::Content) {
+        if let (Some(kept), Ok(text)) = (&self.kept, content) {
+            kept.write(&path.display().to_string(), text);
+        }
     }
 }

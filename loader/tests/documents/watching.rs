@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 use towpath::document::SIZE_MAX;
-use towpath::node::{NodeSource, watch};
+use towpath::node::{Kept, NodeSource, watch, watch_kept};
 
 use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML};
 
@@ -302,4 +302,35 @@ async fn the_task_ends_with_its_last_receiver() {
         }
     };
     timeout(NOTICED, ended).await.expect("the task ends");
+}
+
+#[tokio::test]
+async fn the_last_good_document_outlives_who_follows_it() {
+    let (folder, path) = folder();
+    let follow = |path: &Path, boot: &str| Followed {
+        source: watch_kept(
+            path.to_owned(),
+            MarkLayout::DEFAULT,
+            Kept::new(folder.path(), boot),
+        ),
+    };
+    fs::write(&path, SECONDARY_YAML).unwrap();
+    drop(follow(&path, "this"));
+    fs::write(&path, "kind: Pod").unwrap();
+    let source = follow(&path, "other").source.borrow().clone();
+    assert!(source.value.is_none());
+
+    let mut followed = follow(&path, "this");
+    let source = followed.source.borrow().clone();
+    assert_eq!(source.value.unwrap().name, SECONDARY);
+    assert_eq!(source.generation, 0);
+    assert!(source.error.unwrap().contains("kind"));
+    rename_into(&path, PREFIX_YAML);
+    assert_eq!(followed.good(PREFIX).await.generation, 1);
+    drop(followed);
+    fs::remove_file(&path).unwrap();
+    let kept = follow(&path, "this").source.borrow().clone();
+    assert_eq!(kept.value.unwrap().name, PREFIX);
+    let elsewhere = folder.path().join("other.yaml");
+    assert!(follow(&elsewhere, "this").source.borrow().value.is_none());
 }

@@ -29,6 +29,7 @@ mod demand;
 mod device_name;
 mod enis;
 mod flat;
+mod kept;
 mod ledger;
 mod orphans;
 mod records;

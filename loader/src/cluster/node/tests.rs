@@ -87,6 +87,38 @@ async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
 }
 
 #[tokio::test]
+async fn the_last_good_object_outlives_the_agent() {
+    let state = tempfile::tempdir().unwrap();
+    let restart = |boot: &str| {
+        let (task, source, current) = task();
+        (task.keeping(Kept::new(state.path(), boot)), source, current)
+    };
+    let (mut before, source, _current) = restart("this");
+    before.take(object("a", 100));
+    let node = source.borrow().value.clone().unwrap();
+
+    let (mut task, source, current) = restart("this");
+    assert_eq!(source.borrow().value.as_ref(), Some(&node));
+    assert!(source.borrow().is_kept() && current.borrow().is_none());
+    task.fail("the server is away");
+    assert!(source.borrow().is_kept());
+    let mut anew = object("b", 7);
+    anew["status"] = json!({});
+    task.take(anew);
+    assert!(
+        source.borrow().is_kept(),
+        "one without ENIs takes none away"
+    );
+    assert!(!current.borrow().as_ref().unwrap().in_force);
+    task.take(object("b", 8));
+    let taken = source.borrow();
+    assert!(!taken.is_kept() && taken.error.is_none());
+
+    let (_task, source, _current) = restart("other");
+    assert!(source.borrow().value.is_none());
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
     let (mut task, source, current) = task();
     task.take(object("a", 100));
