@@ -231,7 +231,7 @@ impl<K: Host> Actor<K> {
         };
         match admission.decide(request)? {
             Decision::Existing(endpoint) => {
-                check_same_netns(&endpoint)?;
+                netns::check_same(&endpoint)?;
                 Ok(Admitted {
                     endpoint,
                     new: false,
@@ -421,19 +421,6 @@ fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
         Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
     };
     Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
-}
-
-/// Checks that the path of an endpoint leads to where its interface is.
-fn check_same_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
-    if !netns::is_another(endpoint) {
-        return Ok(());
-    }
-    let message = format!(
-        "{} has an endpoint in another network namespace, which was at {} before: delete it first",
-        endpoint.owner,
-        endpoint.netns.display()
-    );
-    Err(ApiError::new(ErrorCode::OwnerConflict, message).at("netns"))
 }
 
 fn not_written(error: &anyhow::Error) -> ApiError {

@@ -98,8 +98,11 @@ mod tests {
         texts.iter().map(|&text| text.to_owned()).collect()
     }
 
-    #[test]
-    fn status_and_probes_agree_in_every_state() {
+    /// A reason that no probe may fail of.
+    const FULL: &str = "pool default has no IPv4 address left";
+
+    /// States, with the health of each and a reason that it gives.
+    fn states() -> Vec<(&'static str, Snapshot<'static>, HealthState, &'static str)> {
         use HealthState::{Degraded, NotReady, Ready};
         let ready = Snapshot {
             has_document: true,
@@ -111,8 +114,7 @@ mod tests {
             change(&mut snapshot);
             snapshot
         };
-        let full = "pool default has no IPv4 address left";
-        let table = [
+        vec![
             (
                 "starting",
                 Snapshot::default(),
@@ -160,9 +162,9 @@ mod tests {
             ),
             (
                 "exhausted",
-                of(&|s| s.exhausted = told(&[full])),
+                of(&|s| s.exhausted = told(&[FULL])),
                 Degraded,
-                full,
+                FULL,
             ),
             (
                 "drift",
@@ -173,15 +175,19 @@ mod tests {
             (
                 "exhausted, no ENI",
                 of(&|s| {
-                    s.exhausted = told(&[full]);
+                    s.exhausted = told(&[FULL]);
                     s.has_eni = false;
                 }),
                 NotReady,
                 "no ENI is ready",
             ),
             ("ready", ready.clone(), Ready, ""),
-        ];
-        for (name, snapshot, state, reason) in table {
+        ]
+    }
+
+    #[test]
+    fn status_and_probes_agree_in_every_state() {
+        for (name, snapshot, state, reason) in states() {
             let verdict = snapshot.judge();
             let health = verdict.clone().health();
             assert_eq!(health.state, state, "{name}: {health:?}");
@@ -191,15 +197,19 @@ mod tests {
             );
             assert_eq!(
                 health.reasons.is_empty(),
-                state == Ready,
+                state == HealthState::Ready,
                 "{name}: {health:?}"
             );
             let refused = verdict.ready().err();
-            assert_eq!(refused.is_some(), state == NotReady, "{name}: {refused:?}");
+            assert_eq!(
+                refused.is_some(),
+                state == HealthState::NotReady,
+                "{name}: {refused:?}"
+            );
             if let Some(refused) = refused {
                 assert_eq!(refused.code, ErrorCode::NotReady, "{name}");
                 assert!(refused.message.contains(reason), "{name}: {refused}");
-                assert!(!refused.message.contains(full), "{name}: {refused}");
+                assert!(!refused.message.contains(FULL), "{name}: {refused}");
             }
         }
     }

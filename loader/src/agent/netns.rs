@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::api::{ApiError, ErrorCode};
 use crate::intent::Endpoint;
 use crate::netlink::netns_at;
 
@@ -41,6 +42,19 @@ impl Netns {
             Self::Pod | Self::Host | Self::Unknown(_) => false,
         }
     }
+}
+
+/// Checks that the path of an endpoint leads to where its interface is.
+pub(super) fn check_same(endpoint: &Endpoint) -> Result<(), ApiError> {
+    if !is_another(endpoint) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} has an endpoint in another network namespace, which was at {} before: delete it first",
+        endpoint.owner,
+        endpoint.netns.display()
+    );
+    Err(ApiError::new(ErrorCode::OwnerConflict, message).at("netns"))
 }
 
 /// Whether the path of an endpoint leads to another namespace than the one that it was added with.

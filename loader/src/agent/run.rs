@@ -69,16 +69,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let numbering = Numbering::open(state, &boot);
     let kept = Kept::new(state, &boot);
     let mut told = config.datapath_settings();
-    let mut service_nat = ServiceNat::new(
-        config.services.nat,
-        told.path,
-        config.knows_services(),
-        conntrack::timeouts().max,
-    );
-    if service_nat.is_on() {
-        told.path = bpf::Path::ServiceNat;
-    }
-    told.stack = service_nat.capacity();
+    let mut service_nat = service_nat(config, &mut told);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
         tables,
@@ -158,6 +149,21 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     }
     server.finish(FAREWELL).await;
     Ok(())
+}
+
+/// Service NAT as the settings have it, and what the programs are to do for it.
+fn service_nat(config: &Config, told: &mut bpf::DatapathSettings) -> ServiceNat {
+    let service_nat = ServiceNat::new(
+        config.services.nat,
+        told.path,
+        config.knows_services(),
+        conntrack::timeouts().max,
+    );
+    if service_nat.is_on() {
+        told.path = bpf::Path::ServiceNat;
+    }
+    told.stack = service_nat.capacity();
+    service_nat
 }
 
 /// Makes sure that no other agent runs here, and that the state folder is that of the pins.

@@ -132,7 +132,7 @@ fn plugins(
 /// Puts what stands beside the entries right.
 fn settings(list: &mut Map<String, Value>, wanted: &Map<String, Value>, before: Option<&Value>) {
     let is_news = |key: &&str| before.and_then(|list| list.get(*key)) != wanted.get(*key);
-    let keep_versions = !VERSIONS.iter().any(|key| is_news(key))
+    let keep_versions = !VERSIONS.iter().any(is_news)
         && text_of(list).is_ok_and(|text| towpath_cni::conflist::check(&text).is_ok());
     let obsolete = before.and_then(Value::as_object).into_iter().flatten();
     for (key, value) in obsolete {

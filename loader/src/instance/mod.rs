@@ -138,7 +138,7 @@ impl Conversation {
         let mut cards = BTreeMap::new();
         for line in listed.lines() {
             let mac = line.trim_end_matches('/');
-            let mac: MacAddr = mac.parse().map_err(|_| InstanceError::Value {
+            let mac: MacAddr = mac.parse().map_err(|_not_one| InstanceError::Value {
                 path: path.clone(),
                 value: line.to_owned(),
                 allowed: "MAC addresses (0a:11:22:33:44:55/), each on a line",
@@ -154,7 +154,7 @@ impl Conversation {
             Err(InstanceError::Refused { status, .. }) if status == StatusCode::NOT_FOUND => Ok(0),
             answer => {
                 let value = answer?;
-                value.parse().map_err(|_| InstanceError::Value {
+                value.parse().map_err(|_not_one| InstanceError::Value {
                     path: format!("{DATA_PATH}{what}"),
                     value,
                     allowed: "the index of a network card",

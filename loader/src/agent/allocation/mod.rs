@@ -19,6 +19,7 @@ mod errors;
 mod ledger;
 mod outlook;
 mod restore;
+mod save;
 mod show;
 mod unreadable;
 mod waiting;
@@ -31,8 +32,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
-    Advanced, AllocateError, Allocation, Barrier, Changes, Cooling, Lease, Manager, Owner, Request,
-    Time, Want,
+    Advanced, AllocateError, Allocation, Barrier, Changes, Lease, Manager, Owner, Request, Time,
+    Want,
 };
 use kubernetes::handshake::{Handshake, Release};
 use kubernetes::unanswered::Unanswered;
@@ -40,8 +41,8 @@ use tokio::time::Instant;
 
 pub(super) use self::clock::boot_id;
 pub(super) use self::errors::refusal;
+use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
-use self::ledger::{Entry, Ledger};
 use self::waiting::{KERNEL, PublicAddress};
 use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
@@ -396,63 +397,6 @@ impl Addresses {
         let released = self.manager.allocator_mut().release(owner, at);
         self.has_news |= !released.is_empty();
         released
-    }
-
-    /// Writes the ledger where it does not say what is so. Why it could not be written is kept for the
-    /// status.
-    pub(super) fn save(&mut self) -> bool {
-        self.write(&[], Self::now())
-    }
-
-    /// The same with owners whose addresses are written down as cooling down from a moment on.
-    fn write(&mut self, leaving: &[Owner], at: Time) -> bool {
-        if !self.is_stale {
-            return true;
-        }
-        match self.ledger.write(self.entries(leaving, at)) {
-            Ok(()) => {
-                // What cannot be made last yet is tried again.
-                self.is_stale = self.ledger.is_unsynced();
-                self.unsaved = None;
-                true
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if self.unsaved.as_ref() != Some(&error) {
-                    tracing::error!("a crash would lose leases or cooldowns: {error}");
-                }
-                self.unsaved = Some(error);
-                false
-            }
-        }
-    }
-
-    /// What has to be on disk.
-    fn entries(&self, leaving: &[Owner], at: Time) -> Vec<Entry> {
-        let allocator = self.manager.allocator();
-        let until = at.after(self.section.cooldown.get());
-        let left = leaving.iter().flat_map(|owner| allocator.held_by(owner));
-        let left = left.map(|lease| Cooling {
-            address: lease.address,
-            pool: lease.pool.clone(),
-            block: lease.block,
-            until,
-        });
-        let cooling = allocator.cooling().cloned().chain(left).map(Entry::Cooling);
-        let staying = self
-            .owners
-            .iter()
-            .filter(|(owner, _)| !leaving.contains(owner));
-        let owners = staying.filter_map(|(owner, about)| {
-            let leases: Vec<Lease> = allocator.held_by(owner).cloned().collect();
-            let about = About {
-                leases,
-                ..about.clone()
-            };
-            (!about.leases.is_empty()).then_some(Entry::Owner(about))
-        });
-        let released = allocator.released().map(Entry::Released);
-        owners.chain(cooling).chain(released).collect()
     }
 }
 
