@@ -278,7 +278,9 @@ impl<K: Host> Actor<K> {
         let another = facts.and_then(|facts| another_machine(&self.intent.node, &facts.links));
         let is_another = another.is_some();
         let not_ready = enis.iter().filter_map(|eni| {
-            let reason = eni.readiness.reason()?;
+            let Readiness::NotReady { reason } = &eni.readiness else {
+                return None;
+            };
             // Of a document that is another machine's, one line says so of all.
             let is_told = is_another && reason.starts_with("no device with MAC");
             (!is_told).then(|| format!("ENI {}: {reason}", named(eni)))
