@@ -146,6 +146,8 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     stage.scene.fabric.agent.kill().unwrap();
     stage.stays_ready();
     let fabric = &mut stage.scene.fabric;
+    // Without the document that it keeps, the agent has none.
+    fs::remove_file(fabric.agent.state_dir().join("node.json")).unwrap();
     fabric.agent.write_document_text("nonsense").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
     stage.agent_says(Some(("not-ready", "no good node document")));
