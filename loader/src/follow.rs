@@ -62,7 +62,7 @@ impl<T> Followed<T> {
         }
     }
 
-    /// Whether the value is one that an earlier agent kept: the source has given none yet.
+    /// True if the value is one that an earlier agent kept: the source has given none yet.
     pub(crate) fn is_kept(&self) -> bool {
         self.value.is_some() && self.generation == 0
     }

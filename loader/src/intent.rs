@@ -182,7 +182,7 @@ impl Node {
             .map_or(DEFAULT_POOL, |(_, pool)| pool)
     }
 
-    /// Whether something of an ENI's entry is refused.
+    /// True if something of an ENI's entry is refused.
     #[must_use]
     pub fn refuses_of(&self, id: &str) -> bool {
         let of_entry = |path: &str| {
@@ -313,7 +313,7 @@ impl Endpoint {
         EndpointId::of(&self.owner)
     }
 
-    /// Whether its record is lost: whose it is nobody knows, only what the kernel has of it.
+    /// True if its record is lost: whose it is nobody knows, only what the kernel has of it.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
         EndpointId::is_unknown(&self.owner)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of entry it is.
+/// The kind of entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusedKind {
@@ -47,7 +47,7 @@ impl RefusedKind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Refused {
-    /// What kind of entry it is.
+    /// The kind of entry.
     pub kind: RefusedKind,
     /// The entry (`pool blue`, `eni-0abc`).
     pub entry: String,

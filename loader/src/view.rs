@@ -84,14 +84,14 @@ pub struct EniView {
     pub addresses: usize,
     /// How many prefixes the VPC delivers to it for pods.
     pub prefixes: usize,
-    /// Whether what it needs is in the kernel.
+    /// True if what it needs is in the kernel.
     pub readiness: Readiness,
     /// Why it gives no addresses, though what is set up stays; `None` where it gives some.
     pub stale: Option<String>,
 }
 
 impl EniView {
-    /// Whether new pods can use it.
+    /// True if new pods can use it.
     #[must_use]
     pub fn for_new_pods(&self) -> Readiness {
         match &self.stale {

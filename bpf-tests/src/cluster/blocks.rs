@@ -1,4 +1,4 @@
-//! What the stand-in for the operator gives of pools that no ENI backs: blocks until what a node asks
+//! Blocks of pools that no ENI backs: the stand-in for the operator gives them until what a node asks
 //! for is there.
 
 use ipnet::IpNet;

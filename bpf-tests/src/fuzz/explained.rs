@@ -54,7 +54,7 @@ pub struct Explained {
     pub seen: Seen,
 }
 
-/// What the programs did with a packet.
+/// The programs' treatment of a packet.
 #[derive(Debug)]
 struct Done {
     outcome: Outcome,
@@ -258,7 +258,7 @@ impl Explained {
     }
 }
 
-/// Whether what was told of a packet is what the programs did with it.
+/// True if what was told of a packet is what the programs did with it.
 fn agrees(told: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> bool {
     let outcomes: Vec<Outcome> = all.iter().map(|done| done.outcome).collect();
     let Some(last) = all.last() else { return false };
@@ -290,7 +290,7 @@ fn agrees(told: &Explanation, tuple: &Tuple, owner: u8, all: &[Done]) -> bool {
 
 type Told<'a> = (Verdict, &'a str, Option<EniNumber>, Option<IpAddr>);
 
-/// Whether a verdict stands for an outcome.
+/// True if a verdict stands for an outcome.
 fn is_outcome((verdict, why, ..): Told<'_>, outcome: Outcome) -> bool {
     let Outcome::Passed(passed) = outcome else {
         return false;
@@ -314,7 +314,7 @@ fn is_outcome((verdict, why, ..): Told<'_>, outcome: Outcome) -> bool {
     }
 }
 
-/// Whether a packet that leaves does with the source, the port and by the ENI that were told.
+/// True if a packet that leaves does with the source, the port and by the ENI that were told.
 fn leaves(told: Told<'_>, port: Option<u16>, tuple: &Tuple, owner: u8, last: &Done) -> bool {
     let (verdict, _, eni, snat) = told;
     let is_v4 = tuple.source.address.is_ipv4();

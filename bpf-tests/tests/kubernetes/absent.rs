@@ -24,7 +24,7 @@ impl Cluster {
         eventually(SOON, "pools are not served", gone).unwrap();
     }
 
-    /// What health says.
+    /// The reasons that health gives.
     fn reasons_have(&self, part: &str) -> Value {
         let has = |status: &Value| status["health"]["reasons"].to_string().contains(part);
         self.status_is(part, has).unwrap()

@@ -155,7 +155,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
     }
 }
 
-/// What Prometheus Operator defines, as far as an API server has to know it.
+/// The resource of Prometheus Operator, as far as an API server has to know it.
 fn pod_monitors() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({

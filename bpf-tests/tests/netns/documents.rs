@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
 
-/// What an ENI's entry is spoiled with, and what must be named.
+/// A spoiled field of an ENI's entry, and the text that must name it.
 fn spoiled_entries() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         // First, after a good document: what it must name, others name too.

@@ -50,7 +50,7 @@ pub(super) struct Actor<K> {
     pub(super) pending: Pending,
     /// Records that cannot be read. Their devices are left alone.
     pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
-    /// Whether endpoints were looked for whose records are lost.
+    /// True if endpoints were looked for whose records are lost.
     pub(super) has_orphans: bool,
     /// Why a record that somebody removed could not be written again.
     pub(super) unsaved: Option<String>,

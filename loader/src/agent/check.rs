@@ -50,7 +50,7 @@ impl<K: Host> Actor<K> {
         })
     }
 
-    /// Whether the node takes pods, by the judgement that the status shows. What only degrades is
+    /// True if the node takes pods, by the judgement that the status shows. What only degrades is
     /// left out of the snapshot: it would change nothing.
     pub(super) fn ready(&self) -> Result<(), ApiError> {
         self.snapshot(&self.enis(), Vec::new()).judge().ready()

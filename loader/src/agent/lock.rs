@@ -45,7 +45,7 @@ pub(super) fn patiently<T>(
     }
 }
 
-/// Whether an error says that nothing can be written where it was tried.
+/// True if an error says that nothing can be written where it was tried.
 pub(super) fn is_unwritable(error: &io::Error) -> bool {
     matches!(
         error.kind(),

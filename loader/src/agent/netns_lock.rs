@@ -174,7 +174,7 @@ fn connect_to(name: &str) -> Result<OwnedFd> {
     }
 }
 
-/// Whether a process of root may be an agent; also one that cannot be looked at.
+/// True if a process of root may be an agent; also one that cannot be looked at.
 fn may_be_agent(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut lines = status.lines();

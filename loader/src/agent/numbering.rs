@@ -37,13 +37,13 @@ pub(super) struct Numbering {
     since: BTreeMap<EniNumber, Instant>,
     /// What the last placing rested on.
     around: Around,
-    /// Whether the datapath's numbers were looked at.
+    /// True if the datapath's numbers were looked at.
     is_adopted: bool,
-    /// Whether the record on disk is another one.
+    /// True if the record on disk is another one.
     is_stale: bool,
 }
 
-/// What is on disk.
+/// The record on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Record {
@@ -80,7 +80,7 @@ impl Numbering {
         }
     }
 
-    /// Whether the datapath's numbers were taken up.
+    /// True if the datapath's numbers were taken up.
     pub(super) fn is_adopted(&self) -> bool {
         self.is_adopted
     }
@@ -212,7 +212,7 @@ impl Numbering {
         self.around.devices = Some(devices(links, whole(node)));
     }
 
-    /// Whether devices have come or gone since these ENIs were placed.
+    /// True if devices have come or gone since these ENIs were placed.
     pub(super) fn is_outdated(&self, node: &Node, links: &BTreeMap<u32, Link>) -> bool {
         self.around.devices.as_ref() != Some(&devices(links, whole(node)))
     }
@@ -276,7 +276,7 @@ impl Numbering {
         is_freed
     }
 
-    /// Whether there are numbers that wait for being free.
+    /// True if there are numbers that wait for being free.
     pub(super) fn has_retired(&self) -> bool {
         !self.record.retired.is_empty()
     }

@@ -190,7 +190,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an endpoint was deleted.
+    /// True if an endpoint was deleted.
     pub(super) fn is_deleted(&self, id: EndpointId) -> bool {
         self.deleted.contains(&id)
     }

@@ -169,7 +169,7 @@ impl Client {
         self.read("status").await
     }
 
-    /// Whether the node takes pods, as far as addresses are left.
+    /// True if the node takes pods, as far as addresses are left.
     ///
     /// # Errors
     /// When it does not; see [`ClientError`].

@@ -38,7 +38,7 @@ pub enum Command {
     PodGone(PodRef),
     /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
     Cards(BTreeMap<MacAddr, u32>),
-    /// Whether the node takes pods, as far as addresses are left.
+    /// True if the node takes pods, as far as addresses are left.
     Ready(Reply<()>),
     /// The endpoints.
     Endpoints(Reply<Vec<EndpointStatus>>),
@@ -107,7 +107,7 @@ impl Handle {
         self.commands.send(command).await.ok();
     }
 
-    /// Whether the agent takes no commands any more.
+    /// True if the agent takes no commands any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.commands.is_closed()
     }

@@ -26,7 +26,7 @@ use crate::types::Owner;
 pub(super) struct Context {
     pub(super) handle: Handle,
     pub(super) body_time: Duration,
-    /// Whether the caller's process is one of the agent's PID namespace.
+    /// True if the caller's process is one of the agent's PID namespace.
     sees_caller: bool,
 }
 

@@ -75,7 +75,7 @@ impl DatapathSettings {
         Ports::from_words(self.slices.map(PortSlice::to_word))
     }
 
-    /// Whether a family is masqueraded.
+    /// True if a family is masqueraded.
     #[must_use]
     pub fn masquerades(&self, family: Family) -> bool {
         match family {

@@ -39,7 +39,7 @@ struct Held<P> {
     is_evicted: bool,
 }
 
-/// Whether there is room.
+/// True if there is room.
 #[derive(Debug)]
 pub(super) enum Room {
     /// There was; it is taken.

@@ -39,7 +39,7 @@ where
     read_yaml(text)
 }
 
-/// Whether a text is taken for JSON.
+/// True if a text is taken for JSON.
 pub(crate) fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }

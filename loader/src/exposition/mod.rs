@@ -137,7 +137,7 @@ async fn is_alive(agent: &Handle, limit: Duration) -> bool {
     timeout(limit, agent.ask(Command::Ready)).await.is_ok()
 }
 
-/// Whether the node takes pods, as far as addresses are left, and why not.
+/// True if the node takes pods, as far as addresses are left, and why not.
 async fn readiness(State(context): State<Context>) -> Response {
     match context.agent.ask(Command::Ready).await {
         Ok(()) => "ready\n".into_response(),

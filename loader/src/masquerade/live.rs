@@ -106,7 +106,7 @@ impl Live<'_> {
         })
     }
 
-    /// Whether flows that the host's stack carries are noted.
+    /// True if flows that the host's stack carries are noted.
     fn notes_stack(&self) -> bool {
         self.settings.path == Path::ServiceNat
     }

@@ -24,7 +24,7 @@ pub const REFUSALS: [DropReason; 6] = [
 /// Packets of refused flows by reason, in the order of [`REFUSALS`], since the maps were made.
 pub type Refused = [u64; REFUSALS.len()];
 
-/// What was refused lately.
+/// Packets that were refused lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     last: Option<Refused>,

@@ -58,7 +58,7 @@ impl Report {
         })
     }
 
-    /// Whether a sweep that began later than a moment found no flow and no note of an ENI.
+    /// True if a sweep that began later than a moment found no flow and no note of an ENI.
     #[must_use]
     pub fn has_none_of(&self, eni: EniNumber, later_than: Instant) -> bool {
         self.last.as_ref().is_some_and(|(ended, sweep)| {

@@ -38,7 +38,7 @@ impl Around {
         self.devices.as_ref()?.get(&eni.mac).copied()
     }
 
-    /// Whether it is known that no device has the ENI's MAC.
+    /// True if it is known that no device has the ENI's MAC.
     fn is_absent(&self, eni: &Eni) -> bool {
         self.devices.is_some() && self.ifindex(eni).is_none()
     }

@@ -16,7 +16,7 @@ use crate::kernel::{
 use crate::object::Object;
 use crate::recognise::is_fence;
 
-/// Whether a step must wait because another one of its scope failed, or had to wait itself.
+/// True if a step must wait because another one of its scope failed, or had to wait itself.
 pub(crate) fn rests_on(step: &Planned, failed: &Planned, observed: &Observed) -> bool {
     let (object, other) = (&step.object, &failed.object);
     match (step.adds, failed.adds) {
@@ -53,7 +53,7 @@ fn addition(object: &Object, failed: &Object, observed: &Observed) -> bool {
     }
 }
 
-/// Whether an ENI must not carry pods' packets without this object.
+/// True if an ENI must not carry pods' packets without this object.
 fn serves_eni(object: &Object, ifindex: u32, observed: &Observed) -> bool {
     match object {
         Object::Up(other) | Object::MapEntry(MapEntry::EniDevice(other, _)) => *other == ifindex,
@@ -63,7 +63,7 @@ fn serves_eni(object: &Object, ifindex: u32, observed: &Observed) -> bool {
     }
 }
 
-/// Whether nothing of ours runs at a hook of the device.
+/// True if nothing of ours runs at a hook of the device.
 fn is_unguarded(hook: Hook, ifindex: u32, observed: &Observed) -> bool {
     let runs = match observed.attachments.get(&hook) {
         Some(Attachment::Current | Attachment::Stale) => true,
@@ -97,7 +97,7 @@ fn removal(object: &Object, failed: &Object) -> bool {
     }
 }
 
-/// Whether an object that goes is what another one takes the place of.
+/// True if an object that goes is what another one takes the place of.
 fn is_replaced_by(object: &Object, other: &Object) -> bool {
     match (object, other) {
         (Object::Address(old), Object::Address(new)) => {
@@ -112,7 +112,7 @@ fn is_replaced_by(object: &Object, other: &Object) -> bool {
     }
 }
 
-/// Whether the kernel asks for a route's gateway with an address.
+/// True if the kernel asks for a route's gateway with an address.
 fn asks_with(route: &Route, address: &Address) -> bool {
     let same_family = |gateway: IpAddr| gateway.is_ipv4() == address.net.addr().is_ipv4();
     matches!(
@@ -128,14 +128,14 @@ fn device(route: &Route) -> Option<u32> {
     }
 }
 
-/// Whether a rule leads into the table that this fence ends.
+/// True if a rule leads into the table that this fence ends.
 fn is_end_of(fence: &Route, rule: &Rule) -> bool {
     is_fence(fence)
         && rule.action == Action::Table(fence.table)
         && fence.destination == rule.family.default_route()
 }
 
-/// Whether a rule is the one for what is sent from an address.
+/// True if a rule is the one for what is sent from an address.
 fn is_rule_of(rule: &Rule, address: IpAddr) -> bool {
     matches!(rule.selector, Selector::Source(net) if net.addr() == address)
 }

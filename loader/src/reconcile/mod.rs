@@ -108,7 +108,7 @@ struct Progress {
 struct Held(BTreeMap<Scope, Vec<Planned>>);
 
 impl Held {
-    /// Whether a step rests on one of these; then it is one of them from now on.
+    /// True if a step rests on one of these; then it is one of them from now on.
     fn takes(&mut self, planned: &Planned, observed: &Observed) -> bool {
         let Some(held) = self.0.get_mut(&planned.step.scope) else {
             return false;

@@ -143,7 +143,7 @@ fn missing_without(object: Object, bench: &mut Bench) -> BTreeSet<Object> {
     left.into_iter().map(|planned| planned.object).collect()
 }
 
-/// Whether a step brings this object about.
+/// True if a step brings this object about.
 fn makes(step: &StepKind, object: &Object) -> bool {
     match (step, object) {
         (StepKind::SetSysctl(sysctl, _), Object::Sysctl(other, _)) => sysctl == other,

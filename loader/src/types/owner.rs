@@ -40,7 +40,7 @@ impl EndpointId {
         }
     }
 
-    /// Whether an owner is one of whom nothing but the id is known.
+    /// True if an owner is one of whom nothing but the id is known.
     #[must_use]
     pub fn is_unknown(owner: &Owner) -> bool {
         owner.container_id == Self::UNKNOWN

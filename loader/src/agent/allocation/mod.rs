@@ -308,7 +308,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Whether an address cools down.
+    /// True if an address cools down.
     pub(super) fn is_cooling(&self, address: IpAddr) -> bool {
         let mut cooling = self.manager.allocator().cooling();
         cooling.any(|cooling| cooling.address == address)

@@ -36,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// What has to be on disk.
+    /// The entries that have to be on disk.
     fn entries(&self, leaving: &[Owner], at: Time) -> Vec<Entry> {
         let allocator = self.manager.allocator();
         let until = at.after(self.section.cooldown.get());

@@ -215,7 +215,7 @@ pub struct EndpointStatus {
     pub network: Option<String>,
     /// Its addresses.
     pub addresses: Vec<AddressStatus>,
-    /// Whether its record is lost: then its owner is `?` and the name of its device, and its
+    /// True if its record is lost: then its owner is `?` and the name of its device, and its
     /// namespace is empty where it was not found.
     #[serde(default)]
     pub orphaned: bool,

@@ -154,7 +154,7 @@ fn replace(path: &Path, program: BorrowedFd<'_>, hook: Hook) -> Result<Option<Tc
     Ok(update(&link, program, hook)?.then_some(link))
 }
 
-/// Whether the link runs at the hook; then it runs the program from now on.
+/// True if the link runs at the hook; then it runs the program from now on.
 fn update(link: &TcxLink, program: BorrowedFd<'_>, hook: Hook) -> Result<bool> {
     if running_at(link, hook)?.is_none() {
         return Ok(false);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::flows::Came;
 use crate::types::EniNumber;
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -30,7 +30,7 @@ pub enum Verdict {
 pub struct Explanation {
     /// What was looked at, in the programs' order, and what was found.
     pub steps: Vec<Step>,
-    /// What becomes of it.
+    /// The fate of the packet.
     pub verdict: Verdict,
     /// Why: `exempt-vpc`, `exempt-native`, `exempt-masq-agent`, `exempt-link-local`, `skip-pool`,
     /// `off`, `translated`, `inbound`, `stack`, `stack-flow`, `local` or `host`; for a dropped packet
@@ -56,7 +56,7 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Onward {
-    /// What becomes of it.
+    /// The fate of the packet.
     pub verdict: Verdict,
     /// Why.
     pub why: String,
@@ -75,9 +75,9 @@ pub struct Onward {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Step {
-    /// What was looked at.
+    /// The place that was looked at.
     pub question: String,
-    /// What was found.
+    /// The finding.
     pub answer: String,
 }
 

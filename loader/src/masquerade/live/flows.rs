@@ -27,7 +27,7 @@ pub(super) struct Mapping {
     pub(super) eni: u8,
     /// Its port.
     pub(super) port: u16,
-    /// Whether its packets take the host's stack.
+    /// True if its packets take the host's stack.
     pub(super) takes_stack: bool,
 }
 
@@ -112,7 +112,7 @@ impl Live<'_> {
         }))
     }
 
-    /// Whether a flow of an endpoint was opened from the outside.
+    /// True if a flow of an endpoint was opened from the outside.
     pub(super) fn is_inbound(&self, tuple: &PodTuple, endpoint: u32) -> Result<bool> {
         let note = self.tables.note(NoteKind::Inbound, tuple)?;
         Ok(note.is_some_and(|note| note.dead == 0 && note.endpoint == endpoint))

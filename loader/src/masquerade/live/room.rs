@@ -28,15 +28,15 @@ pub(super) struct Room {
 
 /// The ports towards a destination.
 struct Ports {
-    /// Whether the first candidate is another flow's.
+    /// True if the first candidate is another flow's.
     is_taken: bool,
-    /// Whether the flow would need another port than the pod's, and may have none.
+    /// True if the flow would need another port than the pod's, and may have none.
     is_stuck: bool,
     /// Ports that flows have.
     used: u64,
     /// Ports that there are.
     all: u32,
-    /// Whether there is no room to note a port other than the first candidate.
+    /// True if there is no room to note a port other than the first candidate.
     is_index_full: bool,
 }
 

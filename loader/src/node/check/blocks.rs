@@ -22,7 +22,7 @@ pub(super) struct Around<'a> {
     pub(super) primary: Option<Ipv4Addr>,
     pub(super) use_primary: bool,
     pub(super) subnet: Option<Ipv4Net>,
-    /// Whether the ENI can have IPv4 for pods.
+    /// True if the ENI can have IPv4 for pods.
     pub(super) has_ipv4: bool,
     pub(super) node: &'a [IpAddr],
 }

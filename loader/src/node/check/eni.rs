@@ -82,9 +82,9 @@ struct OneEni<'a> {
     doc: &'a document::Eni,
     wrong: &'a [Problem],
     context: &'a Context<'a>,
-    /// What makes the entry unusable.
+    /// The reason that the entry is unusable.
     fatal: Findings,
-    /// What makes a part of it unusable.
+    /// The reason that a part of it is unusable.
     partial: Findings,
 }
 
@@ -122,7 +122,7 @@ impl<'a> OneEni<'a> {
         }
     }
 
-    /// Whether a field could be read.
+    /// True if a field could be read.
     fn is_read(&self, field: &str) -> bool {
         let mut wrong = self.wrong.iter();
         !wrong.any(|problem| problem.path.is_empty() || problem.path == field)
