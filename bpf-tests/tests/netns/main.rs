@@ -69,6 +69,7 @@ mod mtu;
 mod nat_commands;
 mod nat_restart;
 mod neighbours;
+mod numbers;
 mod one_agent;
 mod options;
 mod order;

@@ -5,7 +5,7 @@ use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use datapath_common::abi::PodTuple;
 use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::nat::{Lifetimes, Limits, StackLifetimes, Sweeper, Tracker};
+use towpath::nat::{Lifetimes, Limits, Mark, StackLifetimes, Sweeper, Tracker};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -51,6 +51,10 @@ impl Tracker for Untracked {
     }
 
     fn has(&mut self, _tuple: &PodTuple) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn has_mark(&mut self, _mark: Mark) -> Result<bool> {
         Ok(false)
     }
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use datapath_common::mark::MarkLayout;
 use serde::{Deserialize, Serialize};
 
 use crate::document::read_file;
@@ -195,7 +196,9 @@ impl Numbering {
             let is_back = enis.iter().any(|eni| eni.id == *id);
             is_back && known.get(id) == Some(number)
         };
-        let busy = self.record.retired.iter();
+        // One that is gone from the document retires only once the others are placed.
+        let serving = self.record.enis.values().map(|eni| (&eni.number, &eni.id));
+        let busy = self.record.retired.iter().chain(serving);
         let busy = busy.filter(|(number, id)| !listed(number, id));
         self.around = Around {
             highest,
@@ -279,6 +282,16 @@ impl Numbering {
     /// True if there are numbers that wait for being free.
     pub(super) fn has_retired(&self) -> bool {
         !self.record.retired.is_empty()
+    }
+
+    /// The marks of packets that carry such numbers.
+    pub(super) fn resting(&self, layout: MarkLayout) -> nat::Resting {
+        let mask = layout.field_mask();
+        let of = |number: &EniNumber| {
+            let value = layout.eni(number.0.into())?;
+            Some((*number, nat::Mark { value, mask }))
+        };
+        self.record.retired.keys().filter_map(of).collect()
     }
 
     fn save(&mut self) {

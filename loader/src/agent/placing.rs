@@ -75,6 +75,8 @@ impl<K: Host> Actor<K> {
         let kernel = self.reconciler.kernel();
         let Some(facts) = kernel.facts() else { return };
         let mut is_due = self.numbering.is_outdated(&self.intent.node, &facts.links);
+        self.nat
+            .rest(self.numbering.resting(self.intent.settings.mark));
         if self.numbering.has_retired()
             && let Ok(maps) = kernel.map_entries()
         {

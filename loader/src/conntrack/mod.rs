@@ -10,6 +10,7 @@
 //! agent's task does so when notes begin to be kept alone; the sweeper has a thread of its own.
 
 mod entry;
+mod mark;
 mod timeouts;
 
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ use netlink_packet_netfilter::conntrack::{ConntrackAttribute, ConntrackMessage};
 use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
 
 pub use self::entry::{Entry, TcpState, Tuple};
+pub use self::mark::entries;
 pub use self::timeouts::{TcpTimeouts, Timeouts, timeouts};
 use crate::netlink::RequestError;
 use crate::netlink::netfilter::Socket;

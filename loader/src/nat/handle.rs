@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::report::Report;
+use super::resting::Resting;
 use super::sweep::{FlowPolicy, Surroundings};
 use super::tables::Tables;
 use crate::api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
@@ -152,6 +153,11 @@ impl Handle {
             state.nudged = true;
             self.state.1.notify_all();
         }
+    }
+
+    /// Sets the numbers of ENIs that rest.
+    pub fn rest(&self, resting: Resting) {
+        lock(&self.state.0).around.resting = resting;
     }
 
     /// Asks for the flows that a filter takes.

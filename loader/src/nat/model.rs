@@ -13,6 +13,7 @@ use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
 
 use super::refusals::Refused;
+use super::resting::Mark;
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
@@ -27,6 +28,10 @@ pub(crate) struct Maps {
     pub(crate) stack: BTreeMap<PodTuple, Note>,
     /// What conntrack has.
     pub(super) tracked: Vec<PodTuple>,
+    /// The marks of its entries.
+    pub(super) marks: Vec<u32>,
+    /// True if reading them fails.
+    pub(super) is_unreadable: bool,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
     pub(crate) quotas: BTreeMap<u32, u32>,
     pub(crate) addresses: BTreeMap<Addr, AddressEntry>,
@@ -140,6 +145,14 @@ impl Tracker for Model {
 
     fn has(&mut self, tuple: &PodTuple) -> Result<bool> {
         Ok(self.working()?.tracked.contains(tuple))
+    }
+
+    fn has_mark(&mut self, Mark { value, mask }: Mark) -> Result<bool> {
+        let maps = self.working()?;
+        if maps.is_unreadable {
+            bail!("conntrack cannot be read");
+        }
+        Ok(maps.marks.iter().any(|mark| mark & mask == value))
     }
 }
 

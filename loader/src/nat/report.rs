@@ -58,12 +58,14 @@ impl Report {
         })
     }
 
-    /// True if a sweep that began later than a moment found no flow and no note of an ENI.
+    /// True if a sweep that began later than a moment found no flow, no note and no entry of conntrack
+    /// with an ENI's number.
     #[must_use]
     pub fn has_none_of(&self, eni: EniNumber, later_than: Instant) -> bool {
         self.last.as_ref().is_some_and(|(ended, sweep)| {
             let began = ended.checked_sub(sweep.took);
-            began.is_some_and(|began| began > later_than) && !sweep.enis.contains(&eni)
+            let is_later = began.is_some_and(|began| began > later_than);
+            is_later && !sweep.enis.contains(&eni) && sweep.unmarked.contains(&eni)
         })
     }
 
@@ -72,6 +74,7 @@ impl Report {
     pub(super) fn of_nothing() -> Self {
         let sweep = Sweep {
             endpoints: Some(std::sync::Arc::default()),
+            unmarked: (0..=u8::MAX).map(EniNumber).collect(),
             ..Sweep::default()
         };
         Self {

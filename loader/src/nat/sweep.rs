@@ -17,6 +17,7 @@ use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::moved::Moves;
 use super::quota::{Limits, Quotas, Said};
 use super::report::Top;
+use super::resting::Resting;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
@@ -46,6 +47,8 @@ pub struct Surroundings {
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Policy, where it is to be asked.
     pub policy: Option<Arc<dyn FlowPolicy>>,
+    /// Numbers of ENIs that conntrack is to be asked for.
+    pub resting: Resting,
 }
 
 impl Surroundings {
@@ -98,6 +101,8 @@ pub struct Sweep {
     pub lost: BTreeSet<IpAddr>,
     /// The ENIs that flows and notes name.
     pub enis: BTreeSet<EniNumber>,
+    /// Resting numbers that no entry of conntrack carries in its mark.
+    pub unmarked: BTreeSet<EniNumber>,
     /// The addresses of the endpoints that there were to be.
     pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
     /// Why conntrack could not be asked.
@@ -216,6 +221,7 @@ impl<T: Tables> Sweeper<T> {
             sweep.reaped += self.tables.reap_notes(kind, &ends.over)?;
             sweep.gone += self.tables.reap_notes(kind, &ends.gone)?;
         }
+        sweep.ask_marks(&around.resting, self.tracker.as_mut());
         blocks.clean(&self.tables)?;
         let said = Said::read(&self.tables)?;
         sweep.fullest = said.fullest(&self.limits);

@@ -9,6 +9,8 @@ use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
+use super::resting::Mark;
+
 /// Conntrack.
 pub trait Tracker: Send + Sync {
     /// How long notes may be idle, by how long its entries may be now.
@@ -19,6 +21,12 @@ pub trait Tracker: Send + Sync {
     /// # Errors
     /// When the kernel refuses.
     fn has(&mut self, tuple: &PodTuple) -> Result<bool>;
+
+    /// True if an entry carries a mark.
+    ///
+    /// # Errors
+    /// When it cannot be known.
+    fn has_mark(&mut self, mark: Mark) -> Result<bool>;
 }
 
 /// How long notes of the host's stack may be idle.

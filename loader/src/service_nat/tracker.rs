@@ -7,8 +7,8 @@ use anyhow::Result;
 use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 
-use crate::conntrack::{Conntrack, Timeouts, Tuple, timeouts};
-use crate::nat::{StackLifetimes, Tracker};
+use crate::conntrack::{Conntrack, Timeouts, Tuple, entries, timeouts};
+use crate::nat::{Mark, StackLifetimes, Tracker};
 
 /// The kernel's conntrack. Where there is none, it has no entry.
 #[derive(Default)]
@@ -30,17 +30,12 @@ impl Tracker for KernelTracker {
         ) {
             return Ok(false);
         }
-        if self.conntrack.is_none() {
-            match Conntrack::open() {
-                Ok(conntrack) => self.conntrack = Some(conntrack),
-                Err(error) => {
-                    tracing::debug!("notes go by their age alone: {error:#}");
-                    return Ok(false);
-                }
+        let conntrack = match self.open() {
+            Ok(conntrack) => conntrack,
+            Err(error) => {
+                tracing::debug!("notes go by their age alone: {error:#}");
+                return Ok(false);
             }
-        }
-        let Some(conntrack) = &mut self.conntrack else {
-            return Ok(false);
         };
         let pod = SocketAddr::new(tuple.pod.into(), u16::from_be(tuple.pod_port));
         let remote = SocketAddr::new(tuple.remote.into(), u16::from_be(tuple.remote_port));
@@ -62,6 +57,28 @@ impl Tracker for KernelTracker {
             }
         }
         Ok(false)
+    }
+
+    fn has_mark(&mut self, Mark { value, mask }: Mark) -> Result<bool> {
+        // Where it is not loaded nothing has a mark, and a question would load it.
+        if entries().is_none_or(|entries| entries == 0) {
+            return Ok(false);
+        }
+        let found = self.open()?.has_mark(value, mask);
+        if found.is_err() {
+            self.conntrack = None;
+        }
+        found
+    }
+}
+
+impl KernelTracker {
+    fn open(&mut self) -> Result<&mut Conntrack> {
+        let conntrack = match self.conntrack.take() {
+            Some(conntrack) => conntrack,
+            None => Conntrack::open()?,
+        };
+        Ok(self.conntrack.insert(conntrack))
     }
 }
 

@@ -111,7 +111,7 @@ fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
 fn around() -> Surroundings {
     Surroundings {
         endpoints: Some(Arc::new(BTreeSet::from([IpAddr::from(pod())]))),
-        policy: None,
+        ..Surroundings::default()
     }
 }
 

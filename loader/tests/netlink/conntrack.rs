@@ -9,7 +9,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
-use towpath::conntrack::{Conntrack, Entry, TcpState, Tuple, timeouts};
+use towpath::conntrack::{Conntrack, Entry, TcpState, Tuple, entries, timeouts};
 
 use crate::host::{Pod, in_netns, ip, run};
 
@@ -255,6 +255,35 @@ fn only_flows_with_ports_in_the_hosts_own_zone_are_shown() {
         };
         let error = conntrack.has(&mixed).expect_err("two families");
         assert!(format!("{error:#}").contains("two families"), "{error:#}");
+    });
+}
+
+#[test]
+fn a_mark_is_found_in_entries_of_any_kind_by_the_bits_that_are_asked_for() {
+    in_netns(async |_| {
+        let mut conntrack = Conntrack::open().expect("open");
+        let flow = "-s 10.1.0.2 -d 10.2.0.2";
+        for (number, line) in [
+            "-p udp --sport 1 --dport 2",
+            "-p udp --sport 3 --dport 4 --zone 5",
+            "-p icmp --icmp-type 8 --icmp-code 0 --icmp-id 5",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let value = u32::try_from(number + 2).expect("a small number") << 24;
+            let mark = value | 0x8000_4000;
+            let has = |conntrack: &mut Conntrack, value| {
+                conntrack.has_mark(value, 0x3f00_0000).expect("ask")
+            };
+            assert!(!has(&mut conntrack, value), "{line}");
+            run(&format!("conntrack -I -t 60 {flow} {line} --mark {mark}"));
+            assert!(has(&mut conntrack, value), "{line}");
+            assert!(!has(&mut conntrack, value + (4 << 24)), "{line}");
+        }
+        assert!(entries().expect("conntrack is there") >= 3);
+        run("conntrack -F");
+        assert!(!conntrack.has_mark(2 << 24, 0x3f00_0000).expect("ask"));
     });
 }
 

@@ -5,8 +5,8 @@ use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, STREAM, SYN};
 
 use super::*;
-use crate::nat::Report;
-use crate::nat::model::{HERTZ, Model, START, block};
+use crate::nat::model::{HERTZ, Maps, Model, START, block};
+use crate::nat::{Mark, Report, Resting};
 
 mod quotas;
 
@@ -38,7 +38,7 @@ fn around(endpoints: &[Addr]) -> Surroundings {
     let endpoints = endpoints.iter().map(|pod| IpAddr::from(*pod)).collect();
     Surroundings {
         endpoints: Some(Arc::new(endpoints)),
-        policy: None,
+        ..Surroundings::default()
     }
 }
 
@@ -374,4 +374,43 @@ fn a_translated_flow_of_the_stack_lives_while_conntrack_has_it() {
     }
     sweeper.sweep(&around(&[POD]), false).unwrap();
     assert_eq!(ports(&sweeper), [50_001, 50_003]);
+}
+
+#[test]
+fn a_resting_number_is_free_once_no_flow_note_or_mark_carries_it() {
+    let mut sweeper = sweeper();
+    let number = EniNumber(1);
+    let mark = |value: u32| Mark {
+        value: value << 24,
+        mask: 0x3f00_0000,
+    };
+    let resting = Resting::from([(number, mark(2))]);
+    let since = Instant::now();
+    let mut is_free = |resting: Resting, change: fn(&mut Maps)| {
+        change(&mut sweeper.tables.maps());
+        let around = Surroundings {
+            resting,
+            ..around(&[POD])
+        };
+        let sweep = sweeper.sweep(&around, false).unwrap();
+        let ended = Instant::now() + sweep.took;
+        let last = Some((ended, sweep));
+        let report = Report {
+            last,
+            ..Report::default()
+        };
+        report.has_none_of(number, since)
+    };
+    // Conntrack was not asked.
+    assert!(!is_free(Resting::new(), |_| {}));
+    assert!(is_free(resting.clone(), |_| {}));
+    // Exception and done are not part of the number.
+    assert!(!is_free(resting.clone(), |maps| maps.marks = vec![0xc200_4000]));
+    assert!(is_free(resting.clone(), |maps| maps.marks = vec![0x0300_0000]));
+    assert!(!is_free(resting.clone(), |maps| {
+        maps.open(key(50_000), POD, ENDPOINT, 0);
+    }));
+    assert!(is_free(resting.clone(), |maps| maps.flows.clear()));
+    // A number goes on resting while conntrack cannot be read.
+    assert!(!is_free(resting.clone(), |maps| maps.is_unreadable = true));
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::intent::{Eni, Node, OtherEni};
+use crate::nat::Mark;
 use crate::node::Problem;
 use crate::view::Readiness;
 
@@ -175,4 +176,33 @@ async fn a_number_is_given_again_only_once_nothing_carries_it() {
     // The ENI itself gets its own back.
     document(&mut actor, |_| {});
     assert_eq!(number(&actor, "eni-1"), Some(EniNumber(1)));
+
+    document(&mut actor, |node| {
+        node.enis.remove(&EniNumber(1));
+    });
+    actor.run_pass().await;
+    let mark = Mark {
+        value: 2 << 24,
+        mask: 0x3f00_0000,
+    };
+    let resting = actor.numbering.resting(actor.intent.settings.mark);
+    assert_eq!(resting.get(&EniNumber(1)), Some(&mark));
+    actor.nat.swept();
+    actor.run_pass().await;
+    document(&mut actor, next);
+    assert_eq!(number(&actor, "eni-9"), Some(EniNumber(1)));
+}
+
+#[tokio::test]
+async fn a_number_rests_where_another_eni_comes_in_the_same_document() {
+    let mut machine = Machine::new();
+    let mut actor = machine.start().await;
+    document(&mut actor, |node| {
+        let eni = node.enis.remove(&EniNumber(1)).unwrap();
+        let id = "eni-9".to_owned();
+        node.enis.insert(EniNumber(1), Eni { id, ..eni });
+    });
+    let mut enis = actor.intent.node.enis.values();
+    let new = enis.find(|eni| eni.id == "eni-9").map(|eni| eni.number);
+    assert_eq!(new, Some(EniNumber(3)));
 }
