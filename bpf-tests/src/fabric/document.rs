@@ -96,13 +96,12 @@ fn entry(eni: &Eni) -> Value {
             IpNet::V4(_) | IpNet::V6(_) => addresses.push(block.addr().to_string()),
         }
     }
-    json!({
+    let mut subnet = json!({"id": format!("subnet-0fab{:013x}", eni.number)});
+    let mut entry = json!({
         "id": eni.id(),
-        "ip": eni.own_address(Family::V4),
         "mac": eni.mac,
         "availability-zone": "eu-west-1a",
         "number": eni.number,
-        "subnet": {"id": format!("subnet-0fab{:013x}", eni.number), "cidr": eni.subnet()},
         "vpc": {
             "id": "vpc-0fab0000000000000",
             "primary-cidr": VPC_V4,
@@ -112,7 +111,14 @@ fn entry(eni: &Eni) -> Value {
         "prefixes": prefixes,
         "ipv6-prefixes": ipv6_prefixes,
         "security-groups": ["sg-0fab0000000000000"]
-    })
+    });
+    // Neither is there in a subnet without IPv4.
+    if let Some(own) = eni.own_address(Family::V4) {
+        entry["ip"] = json!(own);
+        subnet["cidr"] = json!(eni.subnet());
+    }
+    entry["subnet"] = subnet;
+    entry
 }
 
 /// Writes a file in one step, so that a reader sees the old text or the new one.

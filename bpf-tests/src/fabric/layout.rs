@@ -60,7 +60,7 @@ pub struct Eni {
     pub blocks: Vec<IpNet>,
     id: String,
     subnet: Ipv4Net,
-    own_v4: Ipv4Addr,
+    own_v4: Option<Ipv4Addr>,
     own_v6: Option<Ipv6Addr>,
     former: Vec<IpAddr>,
 }
@@ -101,7 +101,7 @@ impl Eni {
             blocks: blocks(share, subnet, addressing),
             id: format!("eni-0fab{key:013x}"),
             subnet: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 0), 24),
-            own_v4: Ipv4Addr::new(10, 0, subnet, share.own()),
+            own_v4: Some(Ipv4Addr::new(10, 0, subnet, share.own())),
             own_v6: (number == 0).then(|| own_v6(subnet, share.own())),
             former: Vec::new(),
         }
@@ -123,8 +123,17 @@ impl Eni {
     /// The same with an IPv6 address of its own, as the cloud gives it and `DHCPv6` configures it.
     #[must_use]
     pub fn with_own_v6(mut self) -> Self {
-        let [_, _, subnet, host] = self.own_v4.octets();
-        self.own_v6.get_or_insert_with(|| own_v6(subnet, host));
+        if let Some([_, _, subnet, host]) = self.own_v4.map(|own| own.octets()) {
+            self.own_v6.get_or_insert_with(|| own_v6(subnet, host));
+        }
+        self
+    }
+
+    /// The same ENI in a subnet without IPv4.
+    #[must_use]
+    pub fn without_v4(mut self) -> Self {
+        self.own_v4 = None;
+        self.blocks.retain(|block| matches!(block, IpNet::V6(_)));
         self
     }
 
@@ -132,7 +141,7 @@ impl Eni {
     pub fn renumber(&mut self, address: IpAddr) {
         self.former.extend(self.own_address(Family::of(address)));
         match address {
-            IpAddr::V4(v4) => self.own_v4 = v4,
+            IpAddr::V4(v4) => self.own_v4 = Some(v4),
             IpAddr::V6(v6) => self.own_v6 = Some(v6),
         }
     }
@@ -176,7 +185,7 @@ impl Eni {
                 blocks: eni.blocks.iter().copied().collect(),
                 id: eni.id.clone(),
                 subnet: eni.subnet?,
-                own_v4: eni.primary_address?,
+                own_v4: Some(eni.primary_address?),
                 own_v6: node_v6.filter(|_| eni.number.0 == 0),
                 former: Vec::new(),
             })
@@ -214,12 +223,12 @@ impl Eni {
         Ipv4Addr::from(u32::from(self.subnet.network()) + 1)
     }
 
-    /// Its own address. Without [`Self::with_own_v6`] only the primary ENI has one of its own for
-    /// IPv6: the host uses it.
+    /// Its own address, if it has one of the family. Without [`Self::with_own_v6`] only the primary ENI
+    /// has one of its own for IPv6: the host uses it.
     #[must_use]
     pub fn own_address(&self, family: Family) -> Option<IpAddr> {
         match family {
-            Family::V4 => Some(self.own_v4.into()),
+            Family::V4 => self.own_v4.map(IpAddr::from),
             Family::V6 => self.own_v6.map(IpAddr::from),
         }
     }

@@ -1,6 +1,7 @@
 //! A node in a VPC: its ENIs, the agent, pods.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -129,19 +130,22 @@ impl Fabric {
     pub(super) fn configure_primary(&self) -> Result<()> {
         let primary = self.eni(0)?;
         let device = primary.device();
-        let (v4, gateway) = (primary.own_address(Family::V4), primary.gateway_v4());
-        let v4 = v4.context("the primary's IPv4 address")?;
         let v6 = primary
             .own_address(Family::V6)
             .context("the primary's IPv6 address")?;
-        let length = primary.subnet().prefix_len();
-        let batch = format!(
+        let mut batch = format!(
             "link set {device} up\n\
-             addr add {v4}/{length} dev {device}\n\
-             route add default via {gateway} dev {device}\n\
              addr add {v6}/128 dev {device} nodad\n\
              route add default via fe80:ec2::1 dev {device}\n"
         );
+        if let Some(v4) = primary.own_address(Family::V4) {
+            let (length, gateway) = (primary.subnet().prefix_len(), primary.gateway_v4());
+            let _infallible = write!(
+                batch,
+                "addr add {v4}/{length} dev {device}\n\
+                 route add default via {gateway} dev {device}\n"
+            );
+        }
         self.node.ip(&batch)
     }
 

@@ -12,16 +12,23 @@ use super::pod::{Place, Pod};
 use super::{Fabric, Netns};
 
 impl Fabric {
-    /// Makes a pod's namespace with the n-th addresses of an ENI; the agent is not told.
+    /// Makes a pod's namespace with the n-th addresses of an ENI, one of each family that its subnet
+    /// has; the agent is not told.
     ///
     /// # Errors
     /// When the ENI has no such addresses.
     pub fn make_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
-        let address = |family| -> Result<IpAddr> {
-            let address = self.eni(eni)?.pod_address(family, index);
-            address.with_context(|| format!("ENI {eni} has no address number {index}"))
+        let address = |family| -> Result<Option<IpAddr>> {
+            let owner = self.eni(eni)?;
+            if owner.own_address(Family::V4).is_none() && family == Family::V4 {
+                return Ok(None);
+            }
+            let address = owner.pod_address(family, index);
+            let missing = || format!("ENI {eni} has no address number {index}");
+            address.with_context(missing).map(Some)
         };
-        self.make_pod_at(address(Family::V4)?, address(Family::V6)?)
+        let addresses = [address(Family::V4)?, address(Family::V6)?];
+        self.make_pod_with(addresses)
     }
 
     /// Makes a pod's namespace with addresses; the agent is not told.
@@ -29,8 +36,12 @@ impl Fabric {
     /// # Errors
     /// When the namespace cannot be made.
     pub fn make_pod_at(&mut self, v4: IpAddr, v6: IpAddr) -> Result<Arc<Pod>> {
+        self.make_pod_with([Some(v4), Some(v6)])
+    }
+
+    fn make_pod_with(&mut self, addresses: [Option<IpAddr>; 2]) -> Result<Arc<Pod>> {
         let name = format!("pod{}", self.pods.len());
-        let pod = Arc::new(Pod::create(&self.record.prefix(), &name, v4, v6)?);
+        let pod = Arc::new(Pod::create(&self.record.prefix(), &name, addresses)?);
         self.pods.push(Arc::clone(&pod));
         Ok(pod)
     }

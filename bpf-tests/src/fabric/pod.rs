@@ -21,39 +21,45 @@ pub struct Place<'a> {
 /// The interface inside a pod.
 pub const POD_INTERFACE: &str = "eth0";
 
-/// A pod: a namespace with an address of each family.
+/// A pod: a namespace with an address of each family, or of one.
 #[derive(Debug)]
 pub struct Pod {
     /// Its name.
     pub name: String,
     /// Its namespace.
     pub netns: Netns,
-    v4: IpAddr,
-    v6: IpAddr,
+    addresses: [Option<IpAddr>; 2],
 }
 
 impl Pod {
-    /// A pod without a network yet.
+    /// A pod without a network yet, with its addresses for IPv4 and IPv6.
     ///
     /// # Errors
     /// When its namespace cannot be made.
-    pub fn create(prefix: &str, name: &str, v4: IpAddr, v6: IpAddr) -> Result<Self> {
+    pub fn create(prefix: &str, name: &str, addresses: [Option<IpAddr>; 2]) -> Result<Self> {
         let netns = Netns::create(&format!("{prefix}-{name}"))?;
         let name = name.to_owned();
         Ok(Self {
             name,
             netns,
-            v4,
-            v6,
+            addresses,
         })
     }
 
     /// Its address of a family.
+    ///
+    /// # Panics
+    /// When it has none.
     #[must_use]
     pub fn address(&self, family: Family) -> IpAddr {
-        match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
+        let [v4, v6] = self.addresses;
+        let address = match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        };
+        match address {
+            Some(address) => address,
+            None => panic!("{} has no {family:?} address", self.name),
         }
     }
 
@@ -87,7 +93,7 @@ impl Pod {
         json!({
             "owner": self.owner(),
             "netns": self.netns.path(),
-            "addresses": [self.v4, self.v6],
+            "addresses": self.addresses.iter().flatten().collect::<Vec<_>>(),
         })
     }
 

@@ -26,6 +26,8 @@ pub struct Spec {
     /// Then every ENI has an IPv6 address, each has addresses of a second pool, and the agent
     /// masquerades both families.
     pub world: bool,
+    /// The ENIs whose subnets have no IPv4.
+    pub v6_only: Vec<u8>,
     /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
     /// them, and the agent gets this very text.
     pub document: Option<String>,
@@ -42,7 +44,13 @@ impl Spec {
         let last = if self.shared_subnet { 1 } else { u8::MAX };
         let eni = |number: u8| -> Result<Eni> {
             let eni = Eni::on_node(node, number, number.min(last), self.addressing)?;
-            Ok(if self.world { eni.with_own_v6() } else { eni })
+            let v6_only = self.v6_only.contains(&number);
+            let eni = if self.world || v6_only {
+                eni.with_own_v6()
+            } else {
+                eni
+            };
+            Ok(if v6_only { eni.without_v4() } else { eni })
         };
         (0..self.enis).map(eni).collect()
     }
@@ -68,6 +76,7 @@ impl Default for Spec {
             late: Vec::new(),
             shared_subnet: false,
             world: false,
+            v6_only: Vec::new(),
             document: None,
         }
     }

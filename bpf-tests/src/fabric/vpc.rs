@@ -145,12 +145,13 @@ impl Vpc {
         let mut router = format!(
             "link add {device} mtu {mtu} type veth peer name {inside} netns {} address {} mtu {mtu}\n\
              link set {device} up\n\
-             addr add {}/32 dev {device}\n\
              addr add fe80:ec2::1/128 dev {device} nodad\n",
             node.name(),
             eni.mac,
-            eni.gateway_v4(),
         );
+        if eni.own_address(Family::V4).is_some() {
+            let _infallible = writeln!(router, "addr add {}/32 dev {device}", eni.gateway_v4());
+        }
         if let Some(own) = eni.own_address(Family::V6) {
             let gateway = first_of_subnet(own);
             let _infallible = writeln!(router, "addr add {gateway}/128 dev {device} nodad");
@@ -204,9 +205,7 @@ impl Vpc {
 
     fn route(&self, eni: &Eni) -> Result<()> {
         let device = eni.router_device();
-        let own = eni
-            .own_address(Family::V4)
-            .context("an ENI has an IPv4 address")?;
+        let own = eni.own_address(Family::V4);
         let via = eni.next_hop_v6();
         let mac = eni.mac;
         // A batch is of one family where it flushes.
@@ -214,18 +213,23 @@ impl Vpc {
             .run(&format!("ip -6 route flush dev {device} proto static"))?;
         let mut batch = format!(
             "route flush dev {device} proto static\n\
-             route add {own}/32 dev {device} proto static\n\
-             neigh replace {own} lladdr {mac} dev {device} nud permanent\n\
              neigh replace {via} lladdr {mac} dev {device} nud permanent\n"
         );
+        if let Some(own) = own {
+            let _infallible = writeln!(
+                batch,
+                "route add {own}/32 dev {device} proto static\n\
+                 neigh replace {own} lladdr {mac} dev {device} nud permanent"
+            );
+        }
         for block in Family::ALL.iter().flat_map(|family| eni.sources(*family)) {
-            let _infallible = match Family::of(block.addr()) {
-                Family::V4 if block.addr() == own => Ok(()),
-                Family::V4 => writeln!(
+            let _infallible = match (Family::of(block.addr()), own) {
+                (Family::V4, Some(own)) if block.addr() != own => writeln!(
                     batch,
                     "route replace {block} via {own} dev {device} onlink proto static"
                 ),
-                Family::V6 => {
+                (Family::V4, Some(_) | None) => Ok(()),
+                (Family::V6, _) => {
                     writeln!(
                         batch,
                         "route replace {block} via {via} dev {device} proto static"

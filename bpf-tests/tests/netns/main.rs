@@ -46,6 +46,7 @@ mod masq_errors;
 mod masq_fragments;
 mod masq_host;
 mod masq_inbound;
+mod masq_ipv6_only;
 mod masq_metadata;
 mod masq_mtu;
 mod masq_mtu_udp;

@@ -29,7 +29,12 @@ fn pod(fabric: &Fabric, number: usize) -> Pod {
         let block: IpNet = block.parse().unwrap();
         block.hosts().nth(number).unwrap()
     });
-    let pod = Pod::create(fabric.node.name(), &format!("plain{number}"), v4, v6).unwrap();
+    let pod = Pod::create(
+        fabric.node.name(),
+        &format!("plain{number}"),
+        [Some(v4), Some(v6)],
+    )
+    .unwrap();
     within(CHANGE, "the pool's blocks are known", || {
         fabric.add_endpoint(&pod)
     });
