@@ -8,6 +8,7 @@ use crate::artifacts::Metadata;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
+    ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),

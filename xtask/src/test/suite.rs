@@ -35,6 +35,8 @@ pub(crate) enum Suite {
 const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-build", "lib", "*", Suite::Unit),
     ("datapath-common", "lib", "*", Suite::Unit),
+    ("towpath-cloud", "lib", "*", Suite::Unit),
+    ("towpath-cloud", "test", "*", Suite::Unit),
     ("towpath-cni", "lib", "*", Suite::Unit),
     ("towpath-cni", "bin", "*", Suite::Unit),
     ("towpath-cni", "test", "process*", Suite::Unit),

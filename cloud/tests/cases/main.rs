@@ -1,0 +1,4 @@
+//! The library from the outside: what a caller meets.
+
+mod table;
+mod vectors;
