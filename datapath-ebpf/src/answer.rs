@@ -180,7 +180,7 @@ fn kept(work: Parts, key: FlowKey) -> &'static FlowKey {
 /// The endpoint whose flow it is. The next one with the address has no part in it.
 #[inline(always)]
 pub(crate) fn endpoint(inside: Inside) -> Result<&'static AddressEntry, DropReason> {
-    maps::address(inside.pod)
+    maps::address(&inside.pod)
         .filter(|entry| entry.is_endpoint())
         .filter(|entry| entry.identity() == inside.endpoint || fault::has(Fault::FormerPodsFlow))
         .ok_or(DropReason::NoEndpoint)

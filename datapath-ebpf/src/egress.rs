@@ -6,7 +6,7 @@ mod leaving;
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{Addr, EniEntry, PodTuple};
+use datapath_common::abi::{Addr, EniEntry};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::{
     Decision, KnownFlow, Opening, PoolPolicy, Question, Ruling, Why, decide, rule,
@@ -129,7 +129,7 @@ fn eni(number: u8) -> Result<&'static EniEntry, DropReason> {
 pub(crate) fn is_translated(destination: Addr) -> bool {
     let question = Question {
         flow: KnownFlow::None,
-        destination: maps::destination(destination),
+        destination: maps::destination(&destination),
         pool: PoolPolicy::Masquerade,
         is_on: Version::of(destination).is_masqueraded(),
         metadata: settings::metadata_policy(),
@@ -218,13 +218,7 @@ fn with_ports(
     origin: Origin,
 ) -> Result<Action, DropReason> {
     let (ip, sender) = (work::read(work.ip()), leaving.sender);
-    let tuple = PodTuple::new(
-        ports.protocol,
-        ip.source,
-        ports.source,
-        ip.destination,
-        ports.destination,
-    );
+    let tuple = nat::sent(ip, &ports);
     nat::ask(work, tuple, sender, ports.tcp_flags);
     let action = of_flow(packet, work, leaving, ports, origin)?;
     let is_noted =

@@ -91,8 +91,8 @@ pub(crate) trait Family {
     /// What an ICMP message of this type is.
     fn icmp_message(kind: u8) -> IcmpMessage;
 
-    /// Reads the IP header and holds its lengths against what is there.
-    fn parse(packet: &mut Packet) -> Result<Ip, DropReason>;
+    /// Reads the IP header into `ip` and holds its lengths against what is there.
+    fn parse(packet: &mut Packet, ip: &mut Ip) -> Result<(), DropReason>;
 
     /// Reads an IP header that an ICMP error, which ends at `end`, quotes at `offset`.
     fn quoted(packet: &Packet, offset: usize, end: usize) -> Result<Quoted, DropReason>;

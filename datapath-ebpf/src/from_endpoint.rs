@@ -58,7 +58,7 @@ extern "C" fn from_pod(skb: *mut __sk_buff, version: u32) -> u32 {
 #[inline(always)]
 fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     let ip = version.parse(packet)?;
-    let Some(source) = maps::address(ip.source).filter(|entry| is_of(entry, packet)) else {
+    let Some(source) = maps::address(&ip.source).filter(|entry| is_of(entry, packet)) else {
         return link_local_source(packet, ip).map(Step::Done);
     };
     let mark = Mark::eni(source.eni());
@@ -68,7 +68,7 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     if ip.destination.is_v6_link_local() {
         return Ok(to_stack(packet, mark, Verdict::LinkLocal));
     }
-    if let Some(destination) = maps::address(ip.destination) {
+    if let Some(destination) = maps::address(&ip.destination) {
         // Netfilter may have put an address of the host in the place of a client's, whose answers
         // leave by the ENI that it came by.
         let way = way::of(packet, source, Side::Pod)?;
@@ -87,7 +87,7 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
         deliver::to_endpoint(packet, ip, destination)?;
         return Ok(Step::Done(Verdict::Local));
     }
-    let class = maps::destination(ip.destination);
+    let class = maps::destination(&ip.destination);
     if class.contains(DestinationClass::SERVICE) {
         return Ok(to_stack(packet, mark, Verdict::Service));
     }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
+use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, protocol};
 use datapath_common::masquerade::Opening;
@@ -70,11 +70,11 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     if ip.destination.is_v6_link_local() {
         return Ok(Step::Done(Verdict::NotForPod));
     }
-    match maps::address(ip.destination) {
+    match maps::address(&ip.destination) {
         Some(entry) if entry.is_endpoint() => to_endpoint(packet, ip, entry).map(Step::Done),
         Some(entry) if entry.is_translation() => Ok(Step::Answer(entry.eni())),
         Some(_host) => Ok(Step::Done(Verdict::NotForPod)),
-        None if maps::destination(ip.destination).contains(DestinationClass::BLOCK) => {
+        None if maps::destination(&ip.destination).contains(DestinationClass::BLOCK) => {
             Err(DropReason::NoEndpoint)
         }
         None => Ok(Step::Done(Verdict::NotForPod)),
@@ -131,14 +131,7 @@ fn inbound(packet: &mut Packet, ip: &Ip, endpoint: &AddressEntry) -> Result<(), 
     let Some(ports) = ports else {
         return Ok(());
     };
-    // One tuple for both, and on no longer a stack than old kernels allow.
-    let tuple = PodTuple::new(
-        ports.protocol,
-        ip.destination,
-        ports.destination,
-        ip.source,
-        ports.source,
-    );
+    let tuple = nat::received(ip, &ports);
     let sender = Sender {
         endpoint: endpoint.identity(),
         policy: endpoint.eni(),

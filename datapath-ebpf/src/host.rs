@@ -3,7 +3,7 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{AddressEntry, HOST, PodTuple};
+use datapath_common::abi::{AddressEntry, HOST};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::Opening;
 use datapath_common::outcome::{DropReason, Verdict};
@@ -45,7 +45,7 @@ fn decide(packet: &mut Packet) -> Result<Verdict, DropReason> {
     if is_primarys_own(packet, ip) {
         return Ok(verdict);
     }
-    match maps::address(ip.source) {
+    match maps::address(&ip.source) {
         Some(source) => by_owner(packet, ip, source, verdict),
         None => Ok(verdict),
     }
@@ -68,7 +68,7 @@ fn with_ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     if !nat::in_range(ports.source) || fault::has(Fault::HostIgnored) {
         return Ok(Verdict::FromHost);
     }
-    match maps::address(ip.source) {
+    match maps::address(&ip.source) {
         Some(source) if source.is_translation() && may_collide(ip) => {
             claim(packet, work, source.eni(), &ports)
         }
@@ -89,13 +89,7 @@ fn may_collide(ip: &Ip) -> bool {
 #[inline(always)]
 fn claim(packet: &mut Packet, work: Parts, eni: u8, ports: &Ports) -> Result<Verdict, DropReason> {
     let ip = work::read(work.ip());
-    let tuple = PodTuple::new(
-        ports.protocol,
-        ip.source,
-        ports.source,
-        ip.destination,
-        ports.destination,
-    );
+    let tuple = nat::sent(ip, ports);
     fragment::note(ip, ports)?;
     let sender = Sender {
         endpoint: HOST,
@@ -134,7 +128,7 @@ fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     let Ok(Some(inner)) = icmp_error::inner(packet, work) else {
         return Ok(Verdict::FromHost);
     };
-    let Some(pod) = maps::address(inner.destination).filter(|entry| entry.is_endpoint()) else {
+    let Some(pod) = maps::address(&inner.destination).filter(|entry| entry.is_endpoint()) else {
         return Ok(Verdict::FromHost);
     };
     let Some(owner) = maps::eni(pod.eni()) else {

@@ -49,9 +49,9 @@ impl Inner {
     pub(crate) fn answered(&self) -> PodTuple {
         PodTuple::new(
             self.protocol,
-            self.destination,
+            work::copied(&self.destination),
             self.destination_port,
-            self.source,
+            work::copied(&self.source),
             self.source_port,
         )
     }
@@ -61,9 +61,9 @@ impl Inner {
     pub(crate) fn sent(&self) -> PodTuple {
         PodTuple::new(
             self.protocol,
-            self.source,
+            work::copied(&self.source),
             self.source_port,
-            self.destination,
+            work::copied(&self.destination),
             self.destination_port,
         )
     }

@@ -108,7 +108,7 @@ pub(crate) static NAT_STATS: PerCpuArray<u64, { counter::NAT_STAT_SLOTS as usize
 
 /// What the node knows of an address.
 #[inline(always)]
-pub(crate) fn address(address: Addr) -> Option<&'static AddressEntry> {
+pub(crate) fn address(address: &Addr) -> Option<&'static AddressEntry> {
     // SAFETY: the entry stays readable while the program runs. When user space deletes it at this
     // very moment its slot may be given to another address; the packet then goes where a packet
     // a few nanoseconds later would have gone, or is dropped by the receiver.
@@ -117,12 +117,14 @@ pub(crate) fn address(address: Addr) -> Option<&'static AddressEntry> {
 
 /// The classes of a destination; none for one that no prefix covers.
 #[inline(always)]
-pub(crate) fn destination(address: Addr) -> DestinationClass {
-    /// The key is packed; written at a known alignment it takes words instead of bytes.
-    #[repr(align(8))]
-    struct Aligned(Key<Addr>);
+pub(crate) fn destination(address: &Addr) -> DestinationClass {
+    /// The key is packed, its address behind four bytes; with this before it, the address is written in
+    /// two words.
+    #[repr(C, align(8))]
+    struct Aligned(u32, Key<Addr>);
+    let key = Aligned(0, Key::new(128, *address));
     DESTINATIONS
-        .get(&Aligned(Key::new(128, address)).0)
+        .get(&key.1)
         .copied()
         .unwrap_or(DestinationClass::NONE)
 }

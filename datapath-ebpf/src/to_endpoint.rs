@@ -3,7 +3,7 @@
 //! What came from elsewhere is noted, so that the pod's answers take the stack too: only there are
 //! they translated back.
 
-use datapath_common::abi::{AddressEntry, DestinationClass, PodTuple};
+use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::headers::Ethernet;
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -41,25 +41,19 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     let Ok(ip) = version.parse(packet) else {
         return Ok(Verdict::ToPod);
     };
-    let Some(pod) = maps::address(ip.destination).filter(|entry| is_of(entry, packet)) else {
+    let Some(pod) = maps::address(&ip.destination).filter(|entry| is_of(entry, packet)) else {
         return Ok(Verdict::ToPod);
     };
     // A service's answer is translated back already, and what the pod sends to a service takes the
     // stack without a note.
-    if maps::destination(ip.source).contains(DestinationClass::SERVICE) {
+    if maps::destination(&ip.source).contains(DestinationClass::SERVICE) {
         return Ok(Verdict::ToPod);
     }
     let work = work()?;
     let Some(ports) = ports(packet, work, ip) else {
         return Ok(Verdict::ToPod);
     };
-    let tuple = PodTuple::new(
-        ports.protocol,
-        ip.destination,
-        ports.destination,
-        ip.source,
-        ports.source,
-    );
+    let tuple = nat::received(ip, &ports);
     let sender = Sender {
         endpoint: pod.identity(),
         policy: pod.eni(),

@@ -66,7 +66,7 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     if packet.ingress_ifindex() == 0 && !packet.is_marked() {
         return Ok(Step::Host);
     }
-    match maps::address(ip.source) {
+    match maps::address(&ip.source) {
         Some(source) if source.is_endpoint() => pod(ip, source),
         Some(_host) => Ok(Step::Host),
         None if is_sent_back(packet, ip) => Err(DropReason::ForeignSource),
@@ -90,7 +90,7 @@ fn is_sent_back(packet: &Packet, ip: &Ip) -> bool {
 /// Decides on a pod's packet that the stack carried.
 #[inline(always)]
 fn pod(ip: &Ip, source: &AddressEntry) -> Result<Step, DropReason> {
-    let class = maps::destination(ip.destination);
+    let class = maps::destination(&ip.destination);
     // The cloud has no use for a service's address.
     if class.contains(DestinationClass::SERVICE) {
         return Err(DropReason::ServiceNotTranslated);

@@ -108,7 +108,7 @@ fn is_reused(ip: &Ip, ports: &Ports) -> bool {
     if !matches!(ports.opening, Opening::Opens) || ports.is_past_syn() {
         return false;
     }
-    let receiver = maps::address(ip.destination).filter(|entry| entry.is_endpoint());
+    let receiver = maps::address(&ip.destination).filter(|entry| entry.is_endpoint());
     receiver.is_some_and(|entry| nat::stack_of_receiver(entry.identity(), ip, ports))
 }
 

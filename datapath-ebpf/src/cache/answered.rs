@@ -31,7 +31,7 @@ fn make() -> Option<()> {
         largest, tcp_flags, ..
     } = work::read(work.pending());
     let (source, destination) = entry.unchecked_ends()?;
-    let address = maps::address(destination).filter(|entry| entry.is_translation())?;
+    let address = maps::address(&destination).filter(|entry| entry.is_translation())?;
     let eni = address.eni();
     if !answer::is_by_eni(entry.key.device(), eni) {
         return None;

@@ -148,14 +148,14 @@ fn decide(work: Parts) -> Option<u32> {
     }
     let (source, destination) = entry.unchecked_ends()?;
     let device = entry.key.device();
-    let pod = maps::address(source).filter(|pod| pod.ifindex() == device)?;
+    let pod = maps::address(&source).filter(|pod| pod.ifindex() == device)?;
     if destination.is_multicast_or_broadcast()
         || destination.is_v6_link_local()
         || deliver::is_via_stack(pod)
     {
         return None;
     }
-    if let Some(receiver) = maps::address(destination) {
+    if let Some(receiver) = maps::address(&destination) {
         let is_direct = receiver.is_endpoint() && !deliver::is_via_stack(receiver);
         if !is_direct || largest > receiver.mtu() {
             return None;
@@ -167,7 +167,7 @@ fn decide(work: Parts) -> Option<u32> {
             &Target::of(receiver),
         ));
     }
-    let class = maps::destination(destination);
+    let class = maps::destination(&destination);
     if class.contains(DestinationClass::SERVICE) || class.contains(DestinationClass::BLOCK) {
         return None;
     }

@@ -27,7 +27,7 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn parse(packet: &mut Packet) -> Result<Ip, DropReason> {
+    fn parse(packet: &mut Packet, ip: &mut Ip) -> Result<(), DropReason> {
         let room = packet.ip_room();
         let is_gso = packet.gso_size() != 0;
         let header: &Ipv4 = packet.header(IP_OFFSET)?;
@@ -46,7 +46,7 @@ impl Family for V4 {
         if length > room && !fault::has(Fault::LengthBelieved) {
             return Err(DropReason::Truncated);
         }
-        Ok(Ip {
+        *ip = Ip {
             version: Version::V4,
             source: Addr::from_v4_word(word(header.source)),
             destination: Addr::from_v4_word(word(header.destination)),
@@ -63,7 +63,8 @@ impl Family for V4 {
             },
             fragment_id: u32::from(header.identification.lane()),
             transport: IP_OFFSET + header_length,
-        })
+        };
+        Ok(())
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@ use datapath_common::checksum;
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Be16, IcmpMessage, Ipv6, protocol, word};
 use datapath_common::outcome::DropReason;
+use zerocopy::transmute;
 
 use super::{Family, Ip, Piece, Quoted, Side, Version, extension};
 use crate::fault;
@@ -27,7 +28,7 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn parse(packet: &mut Packet) -> Result<Ip, DropReason> {
+    fn parse(packet: &mut Packet, ip: &mut Ip) -> Result<(), DropReason> {
         let room = packet.ip_room();
         let is_gso = packet.gso_size() != 0;
         let header: &Ipv6 = packet.header(IP_OFFSET)?;
@@ -42,22 +43,20 @@ impl Family for V6 {
         if length > room && !fault::has(Fault::LengthBelieved) {
             return Err(DropReason::Truncated);
         }
-        let (source, destination) = addresses(header)?;
-        let (ttl, next_header) = (header.hop_limit, header.next_header);
+        // Written one by one: held until all are known, they would fill the stack.
+        (ip.source, ip.destination) = addresses(header)?;
+        ip.version = Version::V6;
+        let next_header = header.next_header;
+        ip.ttl = header.hop_limit;
+        ip.length = length;
+        ip.has_options = false;
         let after_header = IP_OFFSET + Ipv6::LENGTH;
         let chain = extension::follow(packet, next_header, after_header, IP_OFFSET + length);
-        Ok(Ip {
-            version: Version::V6,
-            source,
-            destination,
-            ttl,
-            protocol: chain.protocol,
-            length,
-            has_options: false,
-            fragment: chain.fragment,
-            fragment_id: chain.fragment_id,
-            transport: chain.transport,
-        })
+        ip.protocol = chain.protocol;
+        ip.fragment = chain.fragment;
+        ip.fragment_id = chain.fragment_id;
+        ip.transport = chain.transport;
+        Ok(())
     }
 
     #[inline(always)]
@@ -65,11 +64,17 @@ impl Family for V6 {
         if offset + Ipv6::LENGTH > end {
             return Err(DropReason::Truncated);
         }
-        let header: Ipv6 = packet.copy(offset)?;
+        // As words: halves of addresses that are aligned need no putting together on the stack.
+        let words: [u64; 5] = packet.copy(offset)?;
+        let [_, source @ .., _, _] = words;
+        let [_, _, _, destination @ ..] = words;
+        let header: Ipv6 = transmute!(words);
         if header.version() != 6 {
             return Err(DropReason::MalformedHeader);
         }
-        let (source, destination) = addresses(&header)?;
+        let source = Addr::from_v6_halves(source);
+        let destination = Addr::from_v6_halves(destination);
+        check(source, destination)?;
         let chain = extension::follow(packet, header.next_header, offset + Ipv6::LENGTH, end);
         Ok(Quoted {
             source,
@@ -166,15 +171,21 @@ impl Family for V6 {
 }
 
 /// The source and the destination.
-///
-/// Nobody may send IPv4 addresses in IPv6 form (RFC 4942 section 2.2), and to the maps they would
-/// be the IPv4 addresses that they contain.
 #[inline(always)]
 fn addresses(header: &Ipv6) -> Result<(Addr, Addr), DropReason> {
     let source = Addr::from_words(header.source.map(word));
     let destination = Addr::from_words(header.destination.map(word));
-    if source.is_v4() || destination.is_v4() {
-        return Err(DropReason::MalformedHeader);
-    }
+    check(source, destination)?;
     Ok((source, destination))
+}
+
+/// Refuses IPv4 addresses in IPv6 form. Nobody may send them (RFC 4942 section 2.2), and to the maps
+/// they would be the IPv4 addresses that they contain.
+#[inline(always)]
+fn check(source: Addr, destination: Addr) -> Result<(), DropReason> {
+    if source.is_v4() || destination.is_v4() {
+        Err(DropReason::MalformedHeader)
+    } else {
+        Ok(())
+    }
 }

@@ -2,8 +2,6 @@
 //!
 //! The steps that are long ask for it at run time: the verifier would look at two of each otherwise.
 
-use core::hint;
-
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::headers::{IcmpMessage, ether_type};
 use datapath_common::outcome::DropReason;
@@ -69,18 +67,13 @@ impl Version {
     pub(crate) fn parse(self, packet: &mut Packet) -> Result<&'static Ip, DropReason> {
         // Looked up first: what is read of the header would lie on the stack meanwhile.
         let part = work()?.ip();
-        // Each is to write its own, where the compiler would have one piece of code write for both what
-        // lay on the stack until then.
-        Ok(work::read(match self {
-            Self::V4 => {
-                work::write(part, V4::parse(packet)?);
-                hint::black_box(part)
-            }
-            Self::V6 => {
-                work::write(part, V6::parse(packet)?);
-                hint::black_box(part)
-            }
-        }))
+        // SAFETY: this CPU's own part of the work, of which nobody holds a reference by now.
+        let ip = unsafe { &mut *part };
+        match self {
+            Self::V4 => V4::parse(packet, ip)?,
+            Self::V6 => V6::parse(packet, ip)?,
+        }
+        Ok(work::read(part))
     }
 
     /// [`Family::quoted`].

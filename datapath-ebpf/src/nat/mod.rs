@@ -35,8 +35,8 @@ pub(crate) use note::Side;
 pub(crate) use ports::in_range;
 pub(crate) use request::{
     Request, ask, ask_for, asked_for, is_inbound, is_own_port_free, known, note_inbound,
-    note_stack, open, peek, peek_inbound, peek_stack, see_inbound, stack_asked, stack_known,
-    stack_of_receiver, stack_quoted, take_stack,
+    note_stack, open, peek, peek_inbound, peek_stack, received, see_inbound, sent, stack_asked,
+    stack_known, stack_of_receiver, stack_quoted, take_stack,
 };
 
 use crate::maps;

@@ -173,19 +173,36 @@ pub(crate) fn stack_asked(ip: &Ip, ports: &Ports, side: Side) -> Option<Came> {
     let request = work().ok()?.request();
     // SAFETY: as in `ask`.
     let request = unsafe { &mut *request };
-    let (pod, remote) = match side {
-        Side::Pod => (
-            (ip.source, ports.source),
-            (ip.destination, ports.destination),
-        ),
-        Side::Outside => (
-            (ip.destination, ports.destination),
-            (ip.source, ports.source),
-        ),
+    request.tuple = match side {
+        Side::Pod => sent(ip, ports),
+        Side::Outside => received(ip, ports),
     };
-    request.tuple = PodTuple::new(ports.protocol, pod.0, pod.1, remote.0, remote.1);
     request.tcp_flags = ports.tcp_flags;
     stack::known(request, side)
+}
+
+/// The flow of a packet as its sender sees it. The header lies in the work, as the flow will.
+#[inline(always)]
+pub(crate) fn sent(ip: &Ip, ports: &Ports) -> PodTuple {
+    PodTuple::new(
+        ports.protocol,
+        work::copied(&ip.source),
+        ports.source,
+        work::copied(&ip.destination),
+        ports.destination,
+    )
+}
+
+/// The flow of a packet as its receiver sees it. The header lies in the work, as the flow will.
+#[inline(always)]
+pub(crate) fn received(ip: &Ip, ports: &Ports) -> PodTuple {
+    PodTuple::new(
+        ports.protocol,
+        work::copied(&ip.destination),
+        ports.destination,
+        work::copied(&ip.source),
+        ports.source,
+    )
 }
 
 /// [`peek_stack`] for the flow that an ICMP error quotes, of the sender that was written. What a pod
@@ -204,13 +221,7 @@ pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
     };
     // SAFETY: as in `ask`.
     let request = unsafe { &mut *work.request() };
-    request.tuple = PodTuple::new(
-        ports.protocol,
-        ip.destination,
-        ports.destination,
-        ip.source,
-        ports.source,
-    );
+    request.tuple = received(ip, ports);
     request.endpoint = endpoint;
     stack::peek(request).is_some()
 }

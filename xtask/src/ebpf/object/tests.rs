@@ -99,10 +99,10 @@ fn a_stack_that_is_too_deep_is_named() {
             ((2, 0), function("from_network", true, stack, &[(1, 0)])),
         ]),
     };
-    assert!(of(288).too_deep().is_empty());
+    assert!(of(224).too_deep().is_empty());
     // Each function's is counted in steps of 32.
-    let deep = of(289).too_deep();
-    assert_eq!(deep, ["from_network takes 544 of 512 bytes of stack"]);
+    let deep = of(225).too_deep();
+    assert_eq!(deep, ["from_network takes 480 of 448 bytes of stack"]);
 }
 
 #[test]
