@@ -1,0 +1,166 @@
+//! One ENI of the inventory: what a read showed, what is expected, how long reads have lacked it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ipam::Time;
+use ipnet::IpNet;
+
+use super::expect::{Change, Expectation, SETTLES};
+use crate::{AttachState, Eni};
+
+/// A block that no answer named is believed once two reads so far apart show it.
+const CONFIRMS: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// The ENI as the last read showed it.
+    read: Eni,
+    /// The beginning of that read.
+    read_at: Time,
+    /// The read with what is expected on top.
+    pub(super) shown: Eni,
+    expected: Vec<Expectation>,
+    sightings: BTreeMap<IpNet, Sighting>,
+    missed: Option<Missed>,
+}
+
+/// Reads that lacked the ENI, from first to last.
+#[derive(Clone, Copy, Debug)]
+struct Missed {
+    first: Time,
+    last: Time,
+}
+
+/// Reads that showed a block, from first to last.
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    first: Time,
+    last: Time,
+    answered: bool,
+}
+
+impl Known {
+    pub(super) fn new(eni: Eni, begun: Time) -> Self {
+        let mut known = Self {
+            shown: eni.clone(),
+            read: eni,
+            read_at: begun,
+            expected: Vec::new(),
+            sightings: BTreeMap::new(),
+            missed: None,
+        };
+        known.show(begun);
+        known
+    }
+
+    /// Believes an answer. Blocks of it need no second sight.
+    pub(super) fn expect(&mut self, change: Change, now: Time) {
+        let answered: Vec<IpNet> = match &change {
+            Change::Assigned(blocks) => blocks.iter().copied().collect(),
+            _ => Vec::new(),
+        };
+        // A later answer about the ENI's groups makes an earlier one void.
+        if matches!(change, Change::Grouped(_)) {
+            self.expected
+                .retain(|it| !matches!(it.change, Change::Grouped(_)));
+        }
+        self.expected.push(Expectation { change, since: now });
+        self.show(now);
+        for block in answered {
+            if let Some(sighting) = self.sightings.get_mut(&block) {
+                sighting.answered = true;
+            }
+        }
+    }
+
+    /// Takes in a read that has the ENI. A read that is older than the last one says nothing.
+    pub(super) fn seen(&mut self, eni: &Eni, begun: Time) {
+        if begun < self.read_at {
+            return;
+        }
+        self.expected.retain(|it| !it.is_settled(begun, Some(eni)));
+        self.read = eni.clone();
+        self.read_at = begun;
+        self.missed = None;
+        self.show(begun);
+    }
+
+    fn show(&mut self, begun: Time) {
+        self.shown = self.read.clone();
+        for expectation in &self.expected {
+            expectation.change.apply(&mut self.shown);
+        }
+        self.sightings
+            .retain(|block, _| self.shown.blocks.contains(block));
+        for block in &self.shown.blocks {
+            let sighting = self.sightings.entry(*block).or_insert(Sighting {
+                first: begun,
+                last: begun,
+                answered: false,
+            });
+            if self.read.blocks.contains(block) {
+                sighting.last = sighting.last.max(self.read_at);
+            }
+        }
+    }
+
+    /// Takes in a read that lacks the ENI. Returns true when the ENI goes: the operator deleted it
+    /// and the read is late enough, or reads have lacked it for long and now one by id does, too.
+    pub(super) fn lacked(&mut self, begun: Time, by_id: bool) -> bool {
+        if begun < self.read_at {
+            return false;
+        }
+        if let Some(deleted) = self.deletion() {
+            return deleted.is_settled(begun, None);
+        }
+        if self.expected.iter().any(|it| it.outlasts(begun)) {
+            return false;
+        }
+        let was_doubted = self.is_doubted();
+        let missed = self.missed.get_or_insert(Missed {
+            first: begun,
+            last: begun,
+        });
+        missed.last = missed.last.max(begun);
+        was_doubted && by_id
+    }
+
+    fn deletion(&self) -> Option<&Expectation> {
+        self.expected.iter().find(|it| it.change == Change::Deleted)
+    }
+
+    pub(super) fn is_deleted(&self) -> bool {
+        self.deletion().is_some()
+    }
+
+    /// Reports if two reads, far enough apart, lacked the ENI.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.missed
+            .is_some_and(|it| it.last.since(it.first) >= SETTLES)
+    }
+
+    /// Reports if a block was answered, or two reads far enough apart showed it.
+    pub(super) fn is_settled(&self, block: &IpNet) -> bool {
+        self.sightings.get(block).is_some_and(Sighting::is_settled)
+    }
+
+    /// Reports if another read could say something new.
+    pub(super) fn wants_a_read(&self, now: Time) -> bool {
+        let attachment = self.shown.attachment.as_ref();
+        let moves = attachment.is_some_and(|it| it.state != AttachState::Attached);
+        let missed = self.missed.is_some_and(|it| now.since(it.first) >= SETTLES);
+        let expected = self
+            .expected
+            .iter()
+            .any(|it| now.since(it.since) >= SETTLES);
+        let mut unsettled = self.sightings.values().filter(|it| !it.is_settled());
+        moves || missed || expected || unsettled.any(|it| now.since(it.first) >= CONFIRMS)
+    }
+}
+
+impl Sighting {
+    fn is_settled(&self) -> bool {
+        self.answered || self.last.since(self.first) >= CONFIRMS
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads of ENIs, and how they are merged.
+
+use std::collections::BTreeSet;
+
+use ipam::Time;
+
+use super::known::Known;
+use super::{Inventory, owner};
+use crate::{Eni, EniId, InstanceId};
+
+/// The ENIs that a read covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the VPC.
+    All,
+    /// All that nothing holds.
+    Loose,
+    /// All that are attached to one of these instances.
+    Instances(BTreeSet<InstanceId>),
+    /// Those with these ids.
+    Ids(BTreeSet<EniId>),
+}
+
+/// A complete read, all pages of it.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// The moment at which its first call was sent.
+    pub begun: Time,
+    /// The ENIs that it covers.
+    pub scope: Scope,
+    /// The ENIs that it showed.
+    pub enis: Vec<Eni>,
+}
+
+/// What a read changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Instances whose ENIs are not as they were.
+    pub changed: BTreeSet<InstanceId>,
+    /// ENIs that are gone.
+    pub withdrawn: Vec<EniId>,
+}
+
+/// What is to be read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Instances whose ENIs are to be read.
+    pub instances: BTreeSet<InstanceId>,
+    /// ENIs that are to be read by id.
+    pub ids: BTreeSet<EniId>,
+}
+
+impl Inventory {
+    /// Merges a read.
+    pub fn merge(&mut self, read: &Read) -> Merged {
+        let mut merged = Merged::default();
+        let mut present = BTreeSet::new();
+        for eni in &read.enis {
+            present.insert(&eni.id);
+            self.merge_present(eni, read.begun, &mut merged);
+        }
+        for id in self.missing(&read.scope, &present) {
+            self.merge_missing(&id, read, &mut merged);
+        }
+        self.date(read);
+        merged
+    }
+
+    fn merge_present(&mut self, eni: &Eni, begun: Time, merged: &mut Merged) {
+        let known = self.known.get(&eni.id);
+        let before = known
+            .filter(|it| !it.is_deleted())
+            .map(|it| it.shown.clone());
+        let known = self.known.entry(eni.id.clone());
+        let known = known.or_insert_with(|| Known::new(eni.clone(), begun));
+        known.seen(eni, begun);
+        let after = (!known.is_deleted()).then_some(&known.shown);
+        let new_owner = after.and_then(|eni| owner(&self.cluster, eni));
+        let old_owner = before.as_ref().and_then(|eni| owner(&self.cluster, eni));
+        if before.as_ref() != after {
+            merged
+                .changed
+                .extend(old_owner.iter().chain(&new_owner).cloned());
+        }
+        self.index(&eni.id, old_owner, new_owner);
+    }
+
+    /// Known ENIs that a read should have shown.
+    fn missing(&self, scope: &Scope, present: &BTreeSet<&EniId>) -> Vec<EniId> {
+        let covered = |id: &EniId, known: &Known| match scope {
+            Scope::All => true,
+            Scope::Loose => known.shown.is_loose(),
+            Scope::Instances(instances) => {
+                let instance = known.shown.instance();
+                instance.is_some_and(|it| instances.contains(it))
+            }
+            Scope::Ids(ids) => ids.contains(id),
+        };
+        let known = self.known.iter().filter(|(id, _)| !present.contains(id));
+        let missing = known.filter(|(id, known)| covered(id, known));
+        missing.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn merge_missing(&mut self, id: &EniId, read: &Read, merged: &mut Merged) {
+        let by_id = matches!(read.scope, Scope::Ids(_));
+        let Some(known) = self.known.get_mut(id) else {
+            return;
+        };
+        if !known.lacked(read.begun, by_id) {
+            return;
+        }
+        let was_deleted = known.is_deleted();
+        let owner = owner(&self.cluster, &known.shown);
+        self.known.remove(id);
+        self.index(id, owner.clone(), None);
+        if !was_deleted {
+            merged.changed.extend(owner);
+            merged.withdrawn.push(id.clone());
+        }
+    }
+
+    fn date(&mut self, read: &Read) {
+        let begun = Some(read.begun);
+        match &read.scope {
+            Scope::All => {
+                self.all_read = self.all_read.max(begun);
+                self.loose_read = self.loose_read.max(begun);
+            }
+            Scope::Loose => self.loose_read = self.loose_read.max(begun),
+            Scope::Instances(instances) => {
+                for instance in instances {
+                    let last = self.read.entry(instance.clone()).or_insert(read.begun);
+                    *last = read.begun.max(*last);
+                }
+            }
+            Scope::Ids(_) => {}
+        }
+    }
+
+    /// What is to be read again now: something is moving, an answer is old enough to be checked, or
+    /// an ENI was missed.
+    #[must_use]
+    pub fn due(&self, now: Time) -> Due {
+        let mut due = Due::default();
+        for (id, known) in &self.known {
+            if !known.wants_a_read(now) {
+                continue;
+            }
+            match known.shown.instance() {
+                Some(instance) if !known.is_doubted() && !known.is_deleted() => {
+                    due.instances.insert(instance.clone());
+                }
+                _ => {
+                    due.ids.insert(id.clone());
+                }
+            }
+        }
+        due
+    }
+
+    /// Forgets when an instance's ENIs were read. The ENIs stay until reads show that they are gone.
+    pub fn forget(&mut self, instance: &InstanceId) {
+        self.read.remove(instance);
+    }
+}
