@@ -87,6 +87,7 @@ pub(crate) fn intent() -> Intent {
             allocated: Vec::new(),
             pre_allocate: None,
             flat: None,
+            instance: None,
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),
             others: Vec::new(),

@@ -105,6 +105,8 @@ impl Eni {
 pub struct Node {
     /// Name of the Kubernetes node.
     pub name: String,
+    /// Id of the instance that the document says it is of (`i-…`).
+    pub instance: Option<String>,
     /// The node's internal addresses, in the document's order.
     pub addresses: Vec<IpAddr>,
     /// The node's external addresses, in the document's order.

@@ -22,6 +22,7 @@ mod manifests;
 mod operator;
 mod plain;
 mod privileges;
+mod replaced;
 mod resources;
 mod scene;
 mod services;

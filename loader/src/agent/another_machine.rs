@@ -12,11 +12,14 @@ pub(super) fn another_machine(node: &Node, links: &BTreeMap<u32, Link>) -> Optio
     let mut macs = numbered.chain(others).peekable();
     macs.peek()?;
     let is_here = |mac| links.values().any(|link| link.mac == Some(mac));
+    let instance = node.instance.as_deref();
+    let instance = instance.map(|id| format!(", made for instance {id},"));
     (!macs.any(is_here)).then(|| {
         format!(
-            "none of the MACs in the document of {} is on this node: it is another machine's, maybe \
+            "none of the MACs in the document of {}{} is on this node: it is another machine's, maybe \
              that of an earlier instance of this name",
-            node.name
+            node.name,
+            instance.unwrap_or_default()
         )
     })
 }
@@ -38,6 +41,9 @@ mod tests {
         links.remove(&fixture::ETH0);
         let said = another_machine(&node, &links).unwrap();
         assert!(said.contains("another machine's"), "{said}");
+        node.instance = Some("i-0old".to_owned());
+        let said = another_machine(&node, &links).unwrap();
+        assert!(said.contains("made for instance i-0old, is on"), "{said}");
         node.enis.clear();
         assert_eq!(another_machine(&node, &links), None);
     }

@@ -14,6 +14,7 @@ mod ensure;
 mod events;
 mod follow;
 mod gate;
+mod identity;
 mod instance;
 mod lists;
 mod metadata;
@@ -165,6 +166,7 @@ impl Cluster {
             (mark, section.ipam.mode),
             creation,
         );
+        let task = task.of_instance(identity::look(section.metadata_endpoint));
         tokio::spawn(task.keeping(kept).run(from_writer));
         let writer = Writer {
             nodes: objects::nodes(&connection.client),

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::Connection;
 use super::ensure::{Creation, ensure};
+use super::identity::Identity;
 use super::objects;
 use super::retry::{self, Retry};
 use crate::config::IpamMode;
@@ -52,6 +53,8 @@ pub(super) struct NodeTask {
     ensuring: Option<BoxFuture<'static, Result<Value>>>,
     retry: Retry,
     kept: Option<Kept>,
+    /// The instance that this is, by its metadata service.
+    identity: watch::Receiver<Identity>,
     /// Whether the list that comes in has the object.
     is_listed: bool,
 }
@@ -81,9 +84,16 @@ impl NodeTask {
             current,
             retry: Retry::default(),
             kept: None,
+            identity: watch::channel(Identity::Unknown).1,
             is_listed: false,
         };
         (task, document, seen)
+    }
+
+    /// Has documents of other instances be refused.
+    pub(super) fn of_instance(mut self, identity: watch::Receiver<Identity>) -> Self {
+        self.identity = identity;
+        self
     }
 
     /// Has the last good object outlive the agent: the kept one is in force until the server gives one.
@@ -139,6 +149,7 @@ impl NodeTask {
                 // Beside the rest: whoever is slow must not keep the node from being followed.
                 outcome = outcome(&mut self.ensuring) => self.ensured(outcome),
                 () = news(&mut self.creation) => self.take_instance(),
+                () = changed(&mut self.identity) => self.take_identity(),
                 () = sleep_until(due.unwrap_or_else(Instant::now)),
                     if due.is_some() && self.ensuring.is_none() => self.ensure(),
             }
@@ -174,7 +185,11 @@ impl NodeTask {
         if self.current.borrow().as_ref().is_some_and(is_old) {
             return;
         }
-        let parsed = self.parse(&object);
+        let parsed = self.parse(&object).map_err(|error| error.to_string());
+        let parsed = parsed.and_then(|node| {
+            self.identity.borrow().admits(node.instance.as_deref())?;
+            Ok(node)
+        });
         let parsed = parsed.map_err(|error| format!("{}: {error}", self.place()));
         let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
         let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
@@ -214,6 +229,24 @@ impl NodeTask {
             node.static_address = StaticAddress::Awaited;
         }
         node
+    }
+
+    /// The instance that this is has become known: the document may be another one's.
+    fn take_identity(&mut self) {
+        let identity = self.identity.borrow_and_update().clone();
+        self.source.send_if_modified(|source| {
+            let node = source.value.as_ref();
+            let instance = node.and_then(|node| node.instance.as_deref());
+            let is_ours = identity.admits(instance).is_ok();
+            if !is_ours {
+                source.value = None;
+            }
+            !is_ours
+        });
+        let current = self.current.borrow().clone();
+        if let Some(current) = current {
+            self.take(Value::clone(&current.object));
+        }
     }
 
     /// Says why there is nothing newer.
@@ -263,6 +296,13 @@ async fn outcome(ensuring: &mut Option<BoxFuture<'static, Result<Value>>>) -> Re
     match ensuring {
         Some(ensuring) => ensuring.await,
         None => std::future::pending().await,
+    }
+}
+
+/// Waits for another identity; for ever where it is the last.
+async fn changed(identity: &mut watch::Receiver<Identity>) {
+    if identity.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -84,6 +84,16 @@ pub async fn ask(service: SocketAddr) -> Result<Instance, InstanceError> {
     all.unwrap_or(Err(InstanceError::Timeout))
 }
 
+/// Asks for the instance's id alone.
+///
+/// # Errors
+/// When the service does not tell it within five seconds.
+pub async fn id(service: SocketAddr) -> Result<String, InstanceError> {
+    let id = async { Conversation::new(service).get("instance-id").await };
+    let id = timeout(TOTAL, id).await;
+    id.unwrap_or(Err(InstanceError::Timeout))
+}
+
 /// Asks for the network card of each ENI, by MAC. One that the service names no card of is on card 0, as
 /// are all ENIs of an instance that has one card.
 ///

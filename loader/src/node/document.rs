@@ -43,6 +43,9 @@ pub(super) struct Metadata {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Spec {
+    /// The instance that the object was made for.
+    #[serde(rename = "instance-id", deserialize_with = "nullable")]
+    pub(super) instance_id: String,
     #[serde(deserialize_with = "nullable")]
     pub(super) addresses: List<NodeAddress>,
     #[serde(deserialize_with = "object")]

@@ -118,6 +118,66 @@ async fn the_last_good_object_outlives_the_agent() {
     assert!(source.borrow().value.is_none());
 }
 
+const DOCUMENTS_INSTANCE: &str = "i-0aa11bb22cc33dd44";
+
+#[tokio::test]
+async fn a_document_of_another_instance_is_refused_whenever_that_becomes_known() {
+    let state = tempfile::tempdir().unwrap();
+    for other in [Identity::Unknown, Identity::Awaited] {
+        let (told, identity) = watch::channel(other.clone());
+        let (task, source, current) = task();
+        let mut task = task.of_instance(identity);
+        task = task.keeping(Kept::new(state.path(), "this"));
+        task.take(object("a", 100));
+        let is_awaited = other == Identity::Awaited;
+        assert_eq!(source.borrow().value.is_none(), is_awaited, "{other:?}");
+        told.send_replace(Identity::Known("i-0new".to_owned()));
+        task.take_identity();
+        assert_eq!(source.borrow().value, None, "{other:?}");
+        assert!(!current.borrow().as_ref().unwrap().in_force);
+        let error = source.borrow().error.clone().unwrap();
+        assert!(
+            error.contains(DOCUMENTS_INSTANCE) && error.contains("\"i-0new\""),
+            "{error}"
+        );
+        // It is written for this one.
+        let mut mended = object("a", 101);
+        mended["spec"]["instance-id"] = json!("i-0new");
+        task.take(mended);
+        assert!(source.borrow().value.is_some() && source.borrow().error.is_none());
+        // And is overwritten: what is in force stays.
+        task.take(object("a", 102));
+        assert!(source.borrow().value.is_some());
+        assert!(
+            source
+                .borrow()
+                .error
+                .as_ref()
+                .unwrap()
+                .contains("another machine's")
+        );
+        node::remove_kept(state.path()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_document_of_this_instance_waits_for_the_first_answer_and_no_longer() {
+    for known in [
+        Identity::Unknown,
+        Identity::Known(DOCUMENTS_INSTANCE.to_owned()),
+    ] {
+        let (told, identity) = watch::channel(Identity::Awaited);
+        let (task, source, current) = task();
+        let mut task = task.of_instance(identity);
+        task.take(object("a", 100));
+        assert!(source.borrow().value.is_none());
+        told.send_replace(known);
+        task.take_identity();
+        assert!(source.borrow().value.is_some() && source.borrow().error.is_none());
+        assert!(current.borrow().as_ref().unwrap().in_force);
+    }
+}
+
 #[tokio::test]
 async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
     let (mut task, source, current) = task();

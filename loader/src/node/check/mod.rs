@@ -63,6 +63,7 @@ pub(super) fn check(
         notes,
         refused,
         name: doc.metadata.name.clone(),
+        instance: Some(doc.spec.instance_id.clone()).filter(|id| !id.is_empty()),
         addresses,
         external_addresses,
         pools: pools.by_block,
