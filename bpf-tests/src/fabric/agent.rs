@@ -72,7 +72,7 @@ impl Agent {
             "datapath": {"pin-root": bpffs.join("towpath")},
             // Tests name addresses, and use them again at once.
             "ipam": {"cooldown": 0},
-            "cni": {"pending-deletes": agent.pending_deletes()},
+            "cni": {"pending-deletes": agent.pending_deletes(), "conf-dir": agent.conf_dir()},
             "state-dir": agent.state_dir(),
             "socket": agent.socket(),
             "log-level": "debug",
@@ -80,6 +80,12 @@ impl Agent {
         merge(&mut config, settings);
         fs::write(agent.config_path(), serde_json::to_string_pretty(&config)?)?;
         Ok(agent)
+    }
+
+    /// The folder in which the agent looks for configurations of other CNIs.
+    #[must_use]
+    pub fn conf_dir(&self) -> PathBuf {
+        self.folder.join("net.d")
     }
 
     /// Has the agent run with these capabilities and no others, as the runtime of a container starts it.

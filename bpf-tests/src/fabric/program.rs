@@ -19,6 +19,9 @@ const BPF_OBJ_PIN: libc::c_long = 6;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ENABLE_STATS: libc::c_long = 32;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+/// Verdict of XDP: the packet goes on.
+const XDP_PASS: u64 = 2;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
 const BPF_F_BEFORE: u32 = 1 << 3;
@@ -220,7 +223,17 @@ impl ForeignProgram {
             kind: BPF_STATS_RUN_TIME,
         };
         let stats = bpf_fd(BPF_ENABLE_STATS, &stats)?;
-        Self::load_with(name, folder, &deed.instructions(), Some(stats))
+        let kind = BPF_PROG_TYPE_SCHED_CLS;
+        Self::load_with(name, folder, (kind, &deed.instructions()), Some(stats))
+    }
+
+    /// The same of a program for XDP that passes every packet on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load_xdp(name: &str, folder: &Path) -> Result<Self> {
+        let instructions = [XDP_PASS << 32 | 0xb7, 0x95];
+        Self::load_with(name, folder, (BPF_PROG_TYPE_XDP, &instructions), None)
     }
 
     /// The same with instructions of the caller's, and without having its runs counted, which would slow
@@ -229,13 +242,14 @@ impl ForeignProgram {
     /// # Errors
     /// When the kernel refuses.
     pub fn load_uncounted(name: &str, folder: &Path, instructions: &[u64]) -> Result<Self> {
-        Self::load_with(name, folder, instructions, None)
+        let kind = BPF_PROG_TYPE_SCHED_CLS;
+        Self::load_with(name, folder, (kind, instructions), None)
     }
 
     fn load_with(
         name: &str,
         folder: &Path,
-        instructions: &[u64],
+        (kind, instructions): (u32, &[u64]),
         stats: Option<OwnedFd>,
     ) -> Result<Self> {
         let license = CString::new("GPL")?;
@@ -246,7 +260,7 @@ impl ForeignProgram {
         let fd = bpf_fd(
             BPF_PROG_LOAD,
             &ProgLoad {
-                prog_type: BPF_PROG_TYPE_SCHED_CLS,
+                prog_type: kind,
                 insn_cnt: u32::try_from(instructions.len())?,
                 insns: instructions.as_ptr() as u64,
                 license: license.as_ptr() as u64,
@@ -323,6 +337,16 @@ impl ForeignProgram {
         let mut tc = netns.command("tc");
         tc.args(line.split_whitespace()).arg(&self.pin);
         command::run(&mut tc).map(drop)
+    }
+
+    /// Attaches it to XDP of a device.
+    ///
+    /// # Errors
+    /// When ip refuses.
+    pub fn attach_xdp(&self, netns: &Netns, device: &str) -> Result<()> {
+        let mut ip = netns.command("ip");
+        ip.args(["link", "set", "dev", device, "xdpgeneric", "pinned"]);
+        command::run(ip.arg(&self.pin)).map(drop)
     }
 
     /// How often it ran.

@@ -114,6 +114,7 @@ fn what_kubectl_makes_of_them_agrees_with_the_agent() {
             config.state_dir.as_path(),
             config.socket.as_path(),
             config.masquerade.ip_masq_agent.path.as_path(),
+            config.cni.conf_dir.as_path(),
         ] {
             let mounted = |mount: &Value| path.starts_with(mount["mountPath"].as_str().unwrap());
             assert!(mounts.iter().any(mounted), "{name}: {}", path.display());

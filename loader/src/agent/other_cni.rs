@@ -1,28 +1,38 @@
 //! Other CNIs at work on the node.
 //!
 //! Two CNIs on one node give the same addresses to different pods, and each takes the other's rules for
-//! damage. What a removed one left behind does no harm: only what runs, or what carries a pod, counts.
+//! damage. What a removed one left behind does no harm as a rule: only what runs, what sees packets, what
+//! carries a pod, or what runtimes use for the next pod counts.
 
-use std::collections::BTreeSet;
+mod configuration;
+mod listeners;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Result, bail};
 
-use crate::config::OtherCni;
+use self::configuration::Used;
+use self::listeners::{listener, listening};
+use crate::bpf::{BpfProgram, programs_on};
+use crate::config::{Config, OtherCni};
 use crate::kernel::{Link, LinkKind};
 use crate::netlink::Netlink;
 use crate::numbers;
 
+const AWS: &str = "Amazon VPC CNI (aws-node)";
+const CALICO: &str = "Calico";
+const CILIUM: &str = "Cilium";
+/// Beginning of the names of Cilium's programs (`bpf/` of its sources).
+const CILIUM_PROGRAM: &str = "cil_";
+/// Beginning of the names of Cilium's own devices.
+const CILIUM_DEVICE: &str = "cilium_";
 /// Ports of the VPC CNI's ipamd on the loopback address: its plugin's, and its introspection's.
 const IPAMD: [u16; 2] = [50_051, 61_679];
 /// End of the path at which cilium-agent listens.
 const CILIUM_SOCKET: &str = "/cilium/cilium.sock";
-/// State of a TCP socket that listens (`TCP_LISTEN` in `include/net/tcp_states.h`).
-const LISTEN: &str = "0A";
-/// Flag of a Unix socket that listens (`__SO_ACCEPTCON` in include/uapi/linux/net.h).
-const ACCEPTS: u32 = 1 << 16;
 
-/// What of other CNIs can be seen.
+/// The traces of other CNIs.
 #[derive(Debug, Default)]
 struct Seen<'a> {
     links: &'a [Link],
@@ -32,23 +42,34 @@ struct Seen<'a> {
     unix: &'a str,
     /// The same of TCP, from `/proc/net/tcp` and `tcp6`.
     tcp: &'a str,
+    /// Programs on devices that are no pod's of ours.
+    programs: &'a [BpfProgram],
+    /// The configuration that runtimes use, where it is another CNI's.
+    used: Option<&'a Used>,
 }
 
 /// Looks for other CNIs. Where one is at work, the answer is a warning.
 ///
 /// # Errors
 /// When the setting refuses them, and no pod of ours runs here.
-pub(super) async fn check(netlink: &mut Netlink, setting: OtherCni) -> Result<Option<String>> {
+pub(super) async fn check(netlink: &mut Netlink, config: &Config) -> Result<Option<String>> {
     let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     // What cannot be read shows nothing.
     let [unix, tcp, tcp6] = ["unix", "tcp", "tcp6"].map(|name| read(name).unwrap_or_default());
     let links = netlink.links().await?;
     let rules = netlink.others(&BTreeSet::new()).await?.leftovers;
+    let programs = programs(netlink, &links).await.unwrap_or_else(|error| {
+        tracing::debug!("programs of other CNIs cannot be seen: {error:#}");
+        Vec::new()
+    });
+    let used = configuration::used(config.cni.conf_dir.as_path());
     let seen = Seen {
         links: &links,
         has_rules: !rules.is_empty(),
         unix: &unix,
         tcp: &(tcp + &tcp6),
+        programs: &programs,
+        used: used.as_ref(),
     };
     let found = at_work(&seen);
     if found.is_empty() {
@@ -56,10 +77,11 @@ pub(super) async fn check(netlink: &mut Netlink, setting: OtherCni) -> Result<Op
     }
     let found = found.join("; ");
     let has_pods = links.iter().any(|link| link.group == numbers::DEVICE_GROUP);
-    if setting == OtherCni::Refuse && !has_pods {
+    if config.node.other_cni == OtherCni::Refuse && !has_pods {
         bail!(
             "another CNI is at work on this node: {found}. Remove its DaemonSet and drain the node \
-             first (docs/kubernetes.md, \"From another CNI\"); or set node.other-cni: ignore"
+             first (docs/kubernetes.md, \"From another CNI\"), and remove files and programs that it \
+             left; or set node.other-cni: ignore"
         );
     }
     Ok(Some(format!(
@@ -69,62 +91,59 @@ pub(super) async fn check(netlink: &mut Netlink, setting: OtherCni) -> Result<Op
 
 /// Says which CNIs are at work, and what shows it.
 fn at_work(seen: &Seen<'_>) -> Vec<String> {
-    let mut found = Vec::new();
-    let pods = |prefix| {
-        let theirs = seen.links.iter().filter(|link| {
-            let rest = link.name.strip_prefix(prefix);
-            link.kind == LinkKind::Veth
-                && link.group != numbers::DEVICE_GROUP
-                && rest.is_some_and(|rest| seen.has_rules || is_hash(rest))
-        });
-        let names = theirs.map(|link| link.name.as_str());
-        Some(format!("pods have devices such as {}", names.min()?))
-    };
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut find = |name, evidence| found.entry(name).or_default().push(evidence);
     let ports = listening(seen.tcp);
-    let ipamd = IPAMD
-        .iter()
-        .all(|port| ports.contains(port))
-        .then(|| format!("ipamd listens at port {}", IPAMD[0]));
-    let socket = listener(seen.unix, CILIUM_SOCKET);
-    let socket = socket.map(|path| format!("cilium-agent listens at {path}"));
-    for (name, runs, carries) in [
-        ("Amazon VPC CNI (aws-node)", ipamd, pods("eni")),
-        ("Cilium", socket, pods("lxc")),
-        ("Calico", None, pods("cali")),
-    ] {
-        let evidence: Vec<_> = runs.into_iter().chain(carries).collect();
-        if !evidence.is_empty() {
-            found.push(format!("{name}: {}", evidence.join(", ")));
+    if IPAMD.iter().all(|port| ports.contains(port)) {
+        find(AWS, format!("ipamd listens at port {}", IPAMD[0]));
+    }
+    if let Some(path) = listener(seen.unix, CILIUM_SOCKET) {
+        find(CILIUM, format!("cilium-agent listens at {path}"));
+    }
+    for (name, prefix) in [(AWS, "eni"), (CILIUM, "lxc"), (CALICO, "cali")] {
+        if let Some(device) = pods(seen, prefix) {
+            find(name, format!("pods have devices such as {device}"));
         }
     }
-    found
+    if let Some(BpfProgram { name, device }) = seen.programs.first() {
+        find(CILIUM, format!("its program {name} is on {device}"));
+    }
+    if let Some(Used { file, by }) = seen.used {
+        for name in by {
+            find(name, format!("runtimes use its configuration {file}"));
+        }
+    }
+    let found = found.into_iter();
+    let found = found.map(|(name, evidence)| format!("{name}: {}", evidence.join(", ")));
+    found.collect()
+}
+
+/// Finds a device that another CNI has made for a pod.
+fn pods<'a>(seen: &Seen<'a>, prefix: &str) -> Option<&'a str> {
+    let theirs = seen.links.iter().filter(|link| {
+        let rest = link.name.strip_prefix(prefix);
+        link.kind == LinkKind::Veth
+            && link.group != numbers::DEVICE_GROUP
+            && rest.is_some_and(|rest| seen.has_rules || is_hash(rest))
+    });
+    theirs.map(|link| link.name.as_str()).min()
+}
+
+/// Lists Cilium's programs on devices that are no pod's of ours. Those on its own devices see nothing
+/// once it is gone.
+async fn programs(netlink: &mut Netlink, links: &[Link]) -> Result<Vec<BpfProgram>> {
+    let devices = links.iter().filter(|link| {
+        link.group != numbers::DEVICE_GROUP && !link.name.starts_with(CILIUM_DEVICE)
+    });
+    let xdp = netlink.xdp_programs().await?;
+    let mut programs = programs_on(devices, &xdp)?;
+    programs.retain(|program| program.name.starts_with(CILIUM_PROGRAM));
+    Ok(programs)
 }
 
 /// Checks for what these CNIs write behind a prefix: the beginning of a hash.
 fn is_hash(rest: &str) -> bool {
     rest.len() >= 10 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Ports at which somebody listens by TCP.
-fn listening(table: &str) -> BTreeSet<u16> {
-    let port = |line: &str| {
-        let mut words = line.split_whitespace().skip(1);
-        let (_, port) = words.next()?.rsplit_once(':')?;
-        let state = words.nth(1)?;
-        (state == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
-    };
-    table.lines().filter_map(port).collect()
-}
-
-/// Finds the listener whose path ends so. One that is gone leaves its file and no line.
-fn listener<'a>(table: &'a str, end: &str) -> Option<&'a str> {
-    let path = |line: &'a str| {
-        let mut words = line.split_whitespace();
-        let flags = u32::from_str_radix(words.nth(3)?, 16).ok()?;
-        let path = words.nth(3)?;
-        (flags & ACCEPTS != 0 && path.ends_with(end)).then_some(path)
-    };
-    table.lines().find_map(path)
 }
 
 #[cfg(test)]
@@ -145,6 +164,30 @@ mod tests {
             kind,
             master: None,
         }
+    }
+
+    #[test]
+    fn programs_and_the_configuration_in_use_show_them() {
+        let program = BpfProgram {
+            device: "eth0".to_owned(),
+            name: "cil_from_netdev".to_owned(),
+        };
+        let used = Used {
+            file: "/etc/cni/net.d/05-cilium.conflist".to_owned(),
+            by: vec![AWS, CILIUM, "Flannel"],
+        };
+        let found = at_work(&Seen {
+            programs: &[program],
+            used: Some(&used),
+            ..Seen::default()
+        });
+        let uses = "runtimes use its configuration /etc/cni/net.d/05-cilium.conflist";
+        let expected = [
+            format!("{AWS}: {uses}"),
+            format!("Cilium: its program cil_from_netdev is on eth0, {uses}"),
+            format!("Flannel: {uses}"),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

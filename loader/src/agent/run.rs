@@ -55,7 +55,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let mut settings = config.settings();
     let mut netlink = Netlink::open(settings.protocol)?;
     let mut checked = check(config).await?;
-    let others = other_cni::check(&mut netlink, config.node.other_cni).await?;
+    let others = other_cni::check(&mut netlink, config).await?;
     checked.warnings.extend(others);
     checked.log();
     let state = config.state_dir.as_path();

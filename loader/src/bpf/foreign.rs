@@ -47,6 +47,64 @@ pub enum Position {
     Alone,
 }
 
+/// A program on a device, whoever put it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BpfProgram {
+    /// The device's name.
+    pub(crate) device: String,
+    /// The program's name, which the kernel cuts to 15 bytes; of a filter the filter's.
+    pub(crate) name: String,
+}
+
+/// Lists the programs of tc and TCX, and those of XDP by the ids that `xdp` has, on these devices.
+///
+/// # Errors
+/// When the kernel does not let itself be read.
+pub(crate) fn programs_on<'a>(
+    devices: impl IntoIterator<Item = &'a Link>,
+    xdp: &BTreeMap<u32, Vec<u32>>,
+) -> Result<Vec<BpfProgram>> {
+    let socket = TcSocket::open()?;
+    let qdiscs = socket.ingress_qdiscs()?;
+    let mut ids: Vec<(u32, &Link)> = Vec::new();
+    let mut programs = Vec::new();
+    for device in devices {
+        let of_xdp = xdp.get(&device.ifindex).into_iter().flatten();
+        ids.extend(of_xdp.map(|id| (*id, device)));
+        let qdisc = qdiscs.iter().find(|one| one.ifindex == device.ifindex);
+        let with_filters = qdisc.map_or(&[][..], |one| directions(&one.kind));
+        for direction in Direction::ALL {
+            match query_tcx(device.ifindex, direction) {
+                // The device has gone, or the kernel is older than TCX.
+                Err(error)
+                    if [libc::ENODEV, libc::EINVAL]
+                        .map(Some)
+                        .contains(&error.raw_os_error()) => {}
+                other => ids.extend(other?.into_iter().map(|one| (one.program, device))),
+            }
+            if !with_filters.contains(&direction) {
+                continue;
+            }
+            for filter in socket.filters(device.ifindex, direction)? {
+                ids.extend(filter.program.map(|id| (id, device)));
+                programs.extend(filter.name.map(|name| BpfProgram {
+                    device: device.kernel_name().to_owned(),
+                    name,
+                }));
+            }
+        }
+    }
+    let names = program_names();
+    let named = ids.into_iter().filter_map(|(id, device)| {
+        Some(BpfProgram {
+            device: device.kernel_name().to_owned(),
+            name: names.get(&id)?.clone(),
+        })
+    });
+    programs.extend(named);
+    Ok(programs)
+}
+
 /// One entry of a hook in the order of running: a foreign one, or ours.
 enum Entry {
     Ours,

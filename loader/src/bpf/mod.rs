@@ -44,6 +44,7 @@ pub use attach::{Mechanism, direction};
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
 pub use features::{Features, MissingFeature};
+pub(crate) use foreign::{BpfProgram, programs_on};
 pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};

@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 77] = [
+pub(super) const HELP: [(&str, &str); 78] = [
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -45,7 +45,7 @@ pub(super) const HELP: [(&str, &str); 77] = [
     ),
     (
         "node.other-cni",
-        "Where the Amazon VPC CNI, Cilium or Calico is at work on the node: refuse (the agent does not start, unless pods of its own run there), or ignore (it starts, and warns).",
+        "Where another CNI (Amazon VPC CNI, Cilium, Calico ...) is at work on the node: refuse (the agent does not start, unless pods of its own run there), or ignore (it starts, and warns).",
     ),
     (
         "endpoint.mtu",
@@ -221,6 +221,10 @@ pub(super) const HELP: [(&str, &str); 77] = [
     (
         "cni.pending-deletes",
         "Folder in which the CNI plugin leaves deletes while no agent answers: an absolute path that ends with pending-deletes. `towpath cni install` tells the plugin.",
+    ),
+    (
+        "cni.conf-dir",
+        "Folder in which container runtimes look for configurations: the agent sees there whether they use another CNI (node.other-cni).",
     ),
     (
         "kubernetes.enabled",

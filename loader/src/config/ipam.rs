@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use towpath_cni::config::STATE_DIR;
 use towpath_cni::queue::FOLDER;
 
-use super::values::refused;
+use super::values::{AbsolutePath, refused};
 
 /// Section `ipam`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,8 @@ pub struct PlainPoolsSection {
 pub struct CniSection {
     /// Folder in which the CNI plugin leaves deletes while no agent answers.
     pub pending_deletes: PendingDeletes,
+    /// Folder in which container runtimes look for configurations.
+    pub conf_dir: AbsolutePath,
 }
 
 /// The folder in which the CNI plugin leaves deletes: one in the plugin's state folder, by a name that
@@ -134,6 +136,7 @@ impl Default for CniSection {
             pending_deletes: PendingDeletes {
                 state_dir: STATE_DIR.into(),
             },
+            conf_dir: AbsolutePath::known("/etc/cni/net.d"),
         }
     }
 }

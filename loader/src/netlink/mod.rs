@@ -16,7 +16,7 @@ mod others;
 mod socket;
 mod sysctl;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail};
 use futures_util::Stream;
@@ -116,6 +116,15 @@ impl Netlink {
         let links = observe::links(&mut self.socket).await;
         let (links, _sysctls) = links.context("read the links")?;
         Ok(links.into_values().collect())
+    }
+
+    /// Ids of the XDP programs of each device that has any, by the device's index.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub(crate) async fn xdp_programs(&mut self) -> anyhow::Result<BTreeMap<u32, Vec<u32>>> {
+        let programs = observe::xdp(&mut self.socket).await;
+        programs.context("read the XDP programs of links")
     }
 
     /// Carries out one step. What is already so, or already gone, is success.

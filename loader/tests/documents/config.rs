@@ -92,7 +92,7 @@ ipam:
   cooldown: 0
   unclaimed: 10
 plain-pools: {native: true}
-cni: {pending-deletes: /e/pending-deletes}
+cni: {pending-deletes: /e/pending-deletes, conf-dir: /k}
 kubernetes:
   enabled: true
   node-name: node-1

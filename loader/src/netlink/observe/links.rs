@@ -6,7 +6,7 @@ use std::mem;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkExtentMask, LinkFlags,
-    LinkInfo, LinkMessage, Prop,
+    LinkInfo, LinkMessage, LinkXdp, Prop,
 };
 
 use super::super::errno::RequestError;
@@ -40,6 +40,35 @@ pub(in crate::netlink) async fn list(socket: &mut Socket) -> Result<Links, Reque
         links.insert(link.ifindex, link);
     }
     Ok((links, sysctls))
+}
+
+/// Ids of the XDP programs of each device.
+pub(in crate::netlink) async fn xdp(
+    socket: &mut Socket,
+) -> Result<BTreeMap<u32, Vec<u32>>, RequestError> {
+    let mut request = LinkMessage::default();
+    request.attributes.push(without_statistics());
+    let messages = socket.dump(RouteNetlinkMessage::GetLink(request)).await?;
+    let ids = messages.into_iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(message) => Some((message.header.index, xdp_ids(&message))),
+        _ => None,
+    });
+    Ok(ids.filter(|(_, ids)| !ids.is_empty()).collect())
+}
+
+fn xdp_ids(message: &LinkMessage) -> Vec<u32> {
+    let lists = message.attributes.iter().filter_map(|one| match one {
+        LinkAttribute::Xdp(list) => Some(list),
+        _ => None,
+    });
+    let ids = lists.flatten().filter_map(|one| match one {
+        LinkXdp::ProgId(id)
+        | LinkXdp::DrvProgId(id)
+        | LinkXdp::SkbProgId(id)
+        | LinkXdp::HwProgId(id) => Some(*id),
+        _ => None,
+    });
+    ids.collect()
 }
 
 /// The device of an index; `None` when there is none.
