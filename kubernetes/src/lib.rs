@@ -9,6 +9,7 @@
 //! * [`choice`]: which pool a pod is of.
 //! * [`unanswered`]: what is asked for and does not come.
 //! * [`arrival`]: what keeps pods off the node until it is ready.
+//! * [`exhaustion`]: the Node's condition that says that pools have no address left.
 //! * [`policies`]: which network policies select which pods.
 //! * [`refusals`]: which refused entries an event is due about.
 //! * [`reports`]: events about objects, and when they are written.
@@ -18,6 +19,7 @@
 pub mod arrival;
 pub mod choice;
 pub mod creation;
+pub mod exhaustion;
 pub mod flat;
 pub mod handshake;
 pub mod pace;

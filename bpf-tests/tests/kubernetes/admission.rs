@@ -68,6 +68,41 @@ fn change_ciliumnode(cluster: &Cluster, token: &str, node: &str) -> anyhow::Resu
     cluster.server.with_token(token).merge(&path, &patch)
 }
 
+/// Of the status of its own Node an agent sets two conditions, and nothing else.
+fn its_own_status_is_not_its_to_spoil(cluster: &Cluster, token: &str) {
+    let agent = cluster.server.with_token(token);
+    let path = format!("/api/v1/nodes/{NODE_NAME}/status");
+    let try_it = |status: &Value| {
+        let path = format!("{path}?dryRun=All");
+        agent.merge(&path, &json!({"status": status})).unwrap()
+    };
+    let condition = |of: &str| json!({"conditions": [{"type": of, "status": "True"}]});
+    for (status, told) in [
+        (condition("Ready"), "no condition of a Node but"),
+        (
+            json!({"capacity": {"pods": "1"}}),
+            "nothing of a Node's status",
+        ),
+        (json!({"addresses": []}), "nothing of a Node's status"),
+    ] {
+        let answer = try_it(&status);
+        assert!(message(&answer).contains(told), "{status}: {answer}");
+    }
+    for of in ["NetworkUnavailable", "TowpathAddressesExhausted"] {
+        let answer = try_it(&condition(of));
+        assert_eq!(answer.code, 200, "{of}: {answer}");
+    }
+    // Nor does it take away one that another has set.
+    let admin = cluster.server.admin();
+    let ready = admin.merge(&path, &json!({"status": condition("Ready")}));
+    ready.unwrap().expect(200).unwrap();
+    let answer = try_it(&json!({"conditions": null}));
+    assert!(
+        message(&answer).contains("no condition of a Node but"),
+        "{answer}"
+    );
+}
+
 fn message(answer: &Answer) -> &str {
     answer.body["message"].as_str().unwrap_or_default()
 }
@@ -124,6 +159,7 @@ fn an_agent_changes_the_objects_of_its_own_node_alone() {
         .merge(&path, &labels)
         .unwrap();
     assert!(message(&answer).contains("neither labels nor"), "{answer}");
+    its_own_status_is_not_its_to_spoil(&cluster, &token);
     // A token of no pod has no node.
     let unbound = cluster.token.clone();
     let answer = change_ciliumnode(&cluster, &unbound, OTHER).unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cluster::{Cluster, Guest, NODE, SOON, requested};
 
 /// A node in that mode, with these addresses of ENI 1 in its pool.
-fn cluster(count: usize) -> (Cluster, Vec<IpAddr>) {
+pub(crate) fn cluster(count: usize) -> (Cluster, Vec<IpAddr>) {
     in_mode(Cluster::create().unwrap(), count)
 }
 
@@ -34,7 +34,7 @@ fn in_mode(mut cluster: Cluster, count: usize) -> (Cluster, Vec<IpAddr>) {
 }
 
 /// Has the operator give addresses of ENI 1.
-fn pool(cluster: &Cluster, addresses: &[IpAddr]) {
+pub(crate) fn pool(cluster: &Cluster, addresses: &[IpAddr]) {
     let id = cluster.eni(1).id();
     let entries = addresses.iter();
     let entries = entries.map(|address| (address.to_string(), json!({"resource": id})));

@@ -13,6 +13,7 @@ mod clock;
 mod cluster;
 mod crd;
 mod events;
+mod exhaustion;
 mod faults;
 mod instance;
 mod kills;

@@ -58,6 +58,8 @@ pub enum Command {
     Figures(Reply<Box<Figures>>),
     /// Entries of documents and objects that are not used.
     Refused(Reply<Vec<Refused>>),
+    /// Pools without an address left, each with what to do; refused while that is not known.
+    Exhausted(Reply<Vec<String>>),
     /// The flows that a filter takes.
     NatFlows(FlowFilter, Reply<NatFlows>),
     /// Remove the flows that a filter takes.

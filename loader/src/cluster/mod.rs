@@ -12,6 +12,7 @@ mod cause;
 mod client;
 mod ensure;
 mod events;
+mod exhaustion;
 mod follow;
 mod gate;
 mod identity;
@@ -46,6 +47,7 @@ use self::arrival::Arrival;
 use self::client::Connection;
 use self::ensure::Creation;
 use self::events::Events;
+use self::exhaustion::Condition;
 use self::gate::Gate;
 use self::metadata::Metadatas;
 use self::node::NodeTask;
@@ -183,6 +185,12 @@ impl Cluster {
         let metadatas = Metadatas::follow(&connection, &name, agent);
         let events = Events::start(&connection.client, &name);
         tokio::spawn(refusals::run(name.clone(), agent.clone(), events.clone()));
+        let condition = Condition {
+            client: connection.client.clone(),
+            node: name.clone(),
+            agent: agent.clone(),
+        };
+        tokio::spawn(condition.run());
         let unenforced = (config.datapath.path == PathMode::Direct).then(|| {
             policies::follow(
                 &connection,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ipam::{AllocateError, Barrier};
 
 use super::{Addresses, Surroundings};
+use crate::api::{ApiError, ErrorCode};
 use crate::intent::StaticAddress;
 
 /// The allocator's own barrier of ours.
@@ -91,6 +92,18 @@ impl Addresses {
         room.exhausted.extend(missed);
         room.waits.dedup();
         room
+    }
+
+    /// Pools without an address left.
+    ///
+    /// # Errors
+    /// While something has to come before any address is given: then nobody knows.
+    pub(in crate::agent) fn exhausted(&self) -> Result<Vec<String>, ApiError> {
+        let room = self.room();
+        if room.exhausted.is_empty() && !room.waits.is_empty() {
+            return Err(ApiError::new(ErrorCode::NotReady, room.waits.join("; ")));
+        }
+        Ok(room.exhausted)
     }
 
     /// True where there are too few addresses, by what the allocator refuses. A pool that pods have
