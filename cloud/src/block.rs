@@ -85,6 +85,12 @@ pub(crate) fn addresses_v4<'a>(blocks: impl IntoIterator<Item = &'a IpNet>) -> u
     sizes.fold(0, u32::saturating_add)
 }
 
+/// Reports if a block is a delegated IPv6 prefix.
+#[must_use]
+pub(crate) fn is_prefix_v6(block: &IpNet) -> bool {
+    matches!(block, IpNet::V6(net) if net.prefix_len() < 128)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,6 +123,7 @@ fn by_code(code: &str) -> Option<Class> {
         | "TooManyRequestsException"
         | "EC2ThrottledException"
         | "SlowDown" => Class::Throttled,
+        "InternalError" | "InternalFailure" => Class::Unanswered,
         "IncorrectState" | "IncorrectInstanceState" => Class::NotNow,
         "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Class::SubnetFull,
         "AttachmentLimitExceeded" => Class::AdapterLimit,

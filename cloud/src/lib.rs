@@ -8,8 +8,11 @@ pub mod groups;
 mod id;
 pub mod inventory;
 mod limits;
+pub mod node;
+mod pause;
 pub mod place;
 pub mod subnet;
+pub mod sweep;
 pub mod tags;
 #[cfg(test)]
 mod test_fixture;
@@ -23,5 +26,6 @@ pub use self::error::{Class, Failure};
 pub use self::id::{AttachmentId, EniId, GroupId, InstanceId, RouteTableId, SubnetId, VpcId};
 pub use self::inventory::Inventory;
 pub use self::limits::{LEARNED_FOR, Learned, Limits, LimitsError, TypeInfo};
+pub use self::pause::{Pause, Pauses};
 pub use self::tags::Tags;
 pub use self::token::Seed;

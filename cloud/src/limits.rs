@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ipam::Time;
+use ipam::{Family, Time};
 
 use crate::{EniId, InstanceId};
 
@@ -82,7 +82,7 @@ impl Limits {
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     adapters: BTreeMap<InstanceId, (u16, Time)>,
-    slots: BTreeMap<EniId, (u32, Time)>,
+    slots: BTreeMap<(EniId, Family), (u32, Time)>,
 }
 
 impl Learned {
@@ -91,8 +91,8 @@ impl Learned {
         self.adapters.insert(instance, (attached, now));
     }
 
-    /// EC2 gives the ENI no more than so many blocks of IPv4.
-    pub fn refuse_assign(&mut self, eni: EniId, taken: u32, now: Time) {
+    /// EC2 gives the ENI no more than so many blocks of a family.
+    pub fn refuse_assign(&mut self, eni: (EniId, Family), taken: u32, now: Time) {
         self.slots.insert(eni, (taken, now));
     }
 
@@ -106,10 +106,13 @@ impl Learned {
         learned.map_or(limits.adapters, |(count, _)| limits.adapters.min(*count))
     }
 
-    /// The blocks of IPv4 that the ENI can have.
+    /// The blocks that the ENI can have of a family.
     #[must_use]
-    pub fn slots(&self, eni: &EniId, limits: &Limits, now: Time) -> u32 {
-        let slots = u32::from(limits.slots);
+    pub fn slots(&self, eni: &(EniId, Family), limits: &Limits, now: Time) -> u32 {
+        let slots = match eni.1 {
+            Family::V4 => u32::from(limits.slots),
+            Family::V6 => u32::from(limits.slots_v6),
+        };
         let learned = self.slots.get(eni).filter(|(_, since)| holds(*since, now));
         learned.map_or(slots, |(count, _)| slots.min(*count))
     }
@@ -184,7 +187,8 @@ mod tests {
     #[test]
     fn a_learned_limit_holds_for_an_hour_and_never_raises_one() {
         let limits = Limits::of(&info("m5.large", &[3], "nitro")).unwrap();
-        let (instance, eni) = (InstanceId::from("i-1"), EniId::from("eni-1"));
+        let instance = InstanceId::from("i-1");
+        let eni = (EniId::from("eni-1"), Family::V4);
         let (start, mut learned) = (Time::default(), Learned::default());
         learned.refuse_attach(instance.clone(), 2, start);
         learned.refuse_assign(eni.clone(), 90, start);

@@ -30,6 +30,8 @@ pub(super) struct Known {
 struct Missed {
     first: Time,
     last: Time,
+    /// One of them was by id.
+    by_id: bool,
 }
 
 /// Reads that showed a block, from first to last.
@@ -114,16 +116,38 @@ impl Known {
         if let Some(deleted) = self.deletion() {
             return deleted.is_settled(begun, None);
         }
-        if self.expected.iter().any(|it| it.outlasts(begun)) {
+        if self.is_fresh(begun) {
             return false;
         }
         let was_doubted = self.is_doubted();
         let missed = self.missed.get_or_insert(Missed {
             first: begun,
             last: begun,
+            by_id,
         });
         missed.last = missed.last.max(begun);
+        missed.by_id |= by_id;
         was_doubted && by_id
+    }
+
+    /// The beginning of the last read that showed the ENI.
+    pub(super) fn read_at(&self) -> Time {
+        self.read_at
+    }
+
+    /// Reports if something is expected that a read could not deny yet.
+    pub(super) fn is_fresh(&self, now: Time) -> bool {
+        self.expected.iter().any(|it| it.outlasts(now))
+    }
+
+    /// Has the next read by id decide.
+    pub(super) fn doubt(&mut self, now: Time) {
+        let last = now.max(Time::default().after(SETTLES));
+        self.missed = Some(Missed {
+            first: Time::default(),
+            last,
+            by_id: false,
+        });
     }
 
     fn deletion(&self) -> Option<&Expectation> {
@@ -145,11 +169,18 @@ impl Known {
         self.sightings.get(block).is_some_and(Sighting::is_settled)
     }
 
+    /// Reports if a read by id is due: it shows an ENI that went elsewhere, and withdraws one that
+    /// other reads have lacked for long.
+    pub(super) fn wants_a_read_by_id(&self) -> bool {
+        self.is_doubted() || self.missed.is_some_and(|it| !it.by_id)
+    }
+
     /// Reports if another read could say something new.
     pub(super) fn wants_a_read(&self, now: Time) -> bool {
         let attachment = self.shown.attachment.as_ref();
         let moves = attachment.is_some_and(|it| it.state != AttachState::Attached);
         let missed = self.missed.is_some_and(|it| now.since(it.first) >= SETTLES);
+        let missed = missed || self.wants_a_read_by_id();
         let expected = self
             .expected
             .iter()

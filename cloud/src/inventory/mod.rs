@@ -93,6 +93,25 @@ impl Inventory {
         self.read.get(instance).copied().max(self.all_read)
     }
 
+    /// The beginning of the last read that showed an ENI.
+    #[must_use]
+    pub fn read_at(&self, id: &EniId) -> Option<Time> {
+        self.known.get(id).map(Known::read_at)
+    }
+
+    /// Reports if EC2 answered a call about the ENI so lately that reads need not show it.
+    #[must_use]
+    pub fn is_fresh(&self, id: &EniId, now: Time) -> bool {
+        self.known.get(id).is_some_and(|it| it.is_fresh(now))
+    }
+
+    /// EC2 says that it has no such ENI: the next read by id decides.
+    pub fn doubt(&mut self, id: &EniId, now: Time) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.doubt(now);
+        }
+    }
+
     /// Takes in an ENI from the answer to its creation.
     pub fn created(&mut self, eni: Eni, now: Time) {
         let id = eni.id.clone();

@@ -147,7 +147,7 @@ impl Inventory {
                 continue;
             }
             match known.shown.instance() {
-                Some(instance) if !known.is_doubted() && !known.is_deleted() => {
+                Some(instance) if !known.wants_a_read_by_id() && !known.is_deleted() => {
                     due.instances.insert(instance.clone());
                 }
                 _ => {

@@ -84,7 +84,9 @@ fn an_eni_that_reads_lack_is_withdrawn_only_after_half_a_minute_and_by_id() {
     let mut inventory = inventory(&[&eni]);
     let nothing = Merged::default();
     assert_eq!(inventory.merge(&read(10, Scope::All, &[])), nothing);
+    assert_eq!(inventory.due(at(10)).ids, ["eni-1".into()].into());
     assert_eq!(inventory.merge(&by_id(11, "eni-1", &[])), nothing);
+    assert_eq!(inventory.due(at(39)), Due::default());
     assert_eq!(inventory.merge(&read(39, Scope::All, &[])), nothing);
     assert_eq!(inventory.due(at(40)).instances, ["i-1".into()].into());
     assert_eq!(inventory.merge(&read(40, Scope::All, &[])), nothing);

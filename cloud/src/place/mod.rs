@@ -17,6 +17,8 @@ pub const FREED: u32 = 16;
 #[derive(Clone, Debug, Default)]
 pub struct Pressure {
     in_flight: BTreeMap<SubnetId, u32>,
+    /// Addresses that were taken since the subnet was read.
+    spent: Vec<(SubnetId, u32, Time)>,
     full: BTreeMap<(SubnetId, Kind), Full>,
 }
 
@@ -33,14 +35,22 @@ impl Pressure {
         *count = count.saturating_add(addresses);
     }
 
-    /// The call ended: the subnet's count shows what it took.
-    pub fn end(&mut self, subnet: &SubnetId, addresses: u32) {
+    /// The call ended. Addresses that it took are counted here until the subnet was read again.
+    pub fn end(&mut self, subnet: &SubnetId, addresses: u32, taken: Option<Time>) {
         if let Some(count) = self.in_flight.get_mut(subnet) {
             *count = count.saturating_sub(addresses);
             if *count == 0 {
                 self.in_flight.remove(subnet);
             }
         }
+        if let Some(at) = taken {
+            self.spent.push((subnet.clone(), addresses, at));
+        }
+    }
+
+    /// Subnets were read: their counts of free addresses have what was taken before the read began.
+    pub fn read(&mut self, begun: Time) {
+        self.spent.retain(|(_, _, at)| *at >= begun);
     }
 
     /// EC2 found no room for a kind of block.
@@ -79,7 +89,9 @@ impl Pressure {
         match kind.family() {
             Family::V4 => {
                 let in_flight = self.in_flight.get(&subnet.id).copied().unwrap_or(0);
-                subnet.free.saturating_sub(in_flight)
+                let spent = self.spent.iter().filter(|(id, _, _)| *id == subnet.id);
+                let taken = spent.fold(in_flight, |sum, (_, n, _)| sum.saturating_add(*n));
+                subnet.free.saturating_sub(taken)
             }
             // No subnet of IPv6 was ever counted out; EC2 refuses where prefixes are taken.
             Family::V6 => u32::MAX,

@@ -45,7 +45,17 @@ fn of_siblings_the_one_with_most_room_less_what_is_in_flight() {
         best(&all, Kind::Address, 8, &pressure).as_deref(),
         Some("b")
     );
-    pressure.end(&"c".into(), 9);
+    pressure.end(&"c".into(), 9, Some(NOW));
+    assert_eq!(
+        best(&all, Kind::Address, 8, &pressure).as_deref(),
+        Some("b")
+    );
+    pressure.read(NOW);
+    assert_eq!(
+        best(&all, Kind::Address, 8, &pressure).as_deref(),
+        Some("b")
+    );
+    pressure.read(NOW.after(Duration::from_millis(1)));
     assert_eq!(
         best(&all, Kind::Address, 8, &pressure).as_deref(),
         Some("c")

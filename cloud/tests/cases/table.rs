@@ -55,3 +55,73 @@ pub(crate) const CAPACITY: &[(bool, bool, u32, u32)] = &[
     (true, true, 0, 480),
     (false, false, 1, 42),
 ];
+
+/// A node over time.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) instance_type: &'static str,
+    pub(crate) prefixes: bool,
+    pub(crate) pre: i32,
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    pub(crate) above: u32,
+    /// Addresses in use, and those that the node then has; at first none is in use.
+    pub(crate) steps: &'static [(u32, u32)],
+}
+
+const fn scenario(name: &'static str, steps: &'static [(u32, u32)]) -> Scenario {
+    Scenario {
+        name,
+        instance_type: name,
+        prefixes: false,
+        pre: 8,
+        min: 0,
+        max: 0,
+        above: 0,
+        steps,
+    }
+}
+
+/// Nodes over time. What Cilium releases is released by no step of this crate, so those lines end
+/// where the release would begin.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario("m5.large", &[(0, 8), (7, 15)]),
+    Scenario {
+        prefixes: true,
+        instance_type: "m5.large",
+        ..scenario("m5.large with prefixes", &[(0, 16), (12, 32)])
+    },
+    Scenario {
+        pre: -1,
+        min: 10,
+        ..scenario("m5.4xlarge", &[(0, 10), (8, 10)])
+    },
+    Scenario {
+        pre: 1,
+        min: 10,
+        ..scenario("m3.large", &[(0, 10), (9, 10), (10, 11), (8, 11)])
+    },
+    Scenario {
+        pre: 2,
+        min: 10,
+        above: 3,
+        ..scenario("m4.xlarge", &[(0, 13), (11, 13), (13, 18), (10, 18)])
+    },
+    Scenario {
+        min: 20,
+        ..scenario("t2.xlarge", &[(0, 20), (40, 42)])
+    },
+    Scenario {
+        instance_type: "m5.4xlarge",
+        pre: 4,
+        min: 15,
+        above: 4,
+        ..scenario("core mock", &[(0, 19), (11, 19), (19, 27), (10, 27)])
+    },
+    Scenario {
+        instance_type: "m5.large",
+        pre: 1,
+        min: 3,
+        ..scenario("abort release", &[(0, 3), (3, 4), (2, 4)])
+    },
+];

@@ -1,0 +1,131 @@
+//! One node: what it is, what is known around it, and its next call of EC2.
+//!
+//! [`next`] is a pure function of a [`Node`], its [`Progress`] and the [`World`]. Whoever carries
+//! out a step calls [`begin`] before and [`settle`] after. A crash in between loses the progress
+//! alone: the next operator sees what EC2 has, and adopts, finishes or deletes it.
+
+mod condition;
+mod deficit;
+mod finish;
+mod next;
+mod progress;
+mod role;
+mod settle;
+mod step;
+mod view;
+
+use std::collections::BTreeMap;
+
+use ipam::Time;
+use jiff::Timestamp;
+
+pub use self::condition::{Condition, Reason};
+pub use self::next::{Next, next};
+pub use self::progress::{Progress, Wait};
+pub use self::role::{Aside, Role};
+pub use self::settle::{Context, Outcome, begin, settle};
+pub use self::step::{Blocks, Create, Step};
+use crate::groups::{Groups, Wish};
+use crate::place::Pressure;
+use crate::subnet::{Location, Subnets};
+use crate::want::{Demand, Watermarks};
+use crate::{InstanceId, Inventory, Learned, Limits, Pauses, Tags};
+
+/// A node, from its `CiliumNode` and its pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its instance, once the document names it.
+    pub instance: Option<InstanceId>,
+    /// Its instance type, once the document names it.
+    pub instance_type: Option<String>,
+    /// The place of its ENIs, once the document names VPC and zone.
+    pub location: Option<Location>,
+    /// `ipam.cilium.io/ignore`: the operator leaves it alone.
+    pub is_ignored: bool,
+    /// How its ENIs are used.
+    pub rules: EniRules,
+    /// The security groups of its ENIs.
+    pub groups: Wish,
+    /// The addresses that its agent wants.
+    pub demand: Demand,
+    /// The bounds of its addresses.
+    pub marks: Watermarks,
+    /// Pods on it that wait for an address.
+    pub pending: u32,
+}
+
+/// How a node's ENIs are used, from `spec.eni`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EniRules {
+    /// `first-interface-index`: ENIs below it are left alone.
+    pub first_index: u16,
+    /// `exclude-interface-tags`: ENIs with all of them are left alone.
+    pub exclude_tags: Tags,
+    /// ENIs get prefixes where the instance can have them.
+    pub prefixes: bool,
+    /// `use-primary-address`: ENIs give their own address as well.
+    pub use_primary: bool,
+    /// `delete-on-termination`: EC2 deletes the ENIs with the instance.
+    pub delete_on_termination: bool,
+}
+
+/// What is read and changes seldom.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Limits by instance type.
+    pub limits: BTreeMap<String, Limits>,
+    /// All subnets.
+    pub subnets: Subnets,
+    /// All security groups.
+    pub groups: Groups,
+    /// Tags of every ENI that is created, beside the own ones.
+    pub eni_tags: Tags,
+    /// Reads that began earlier are of another leader's time and do not count.
+    pub epoch: Time,
+}
+
+/// What the operator learns as it goes. All of it can be lost.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The ENIs.
+    pub inventory: Inventory,
+    /// Limits that EC2 taught.
+    pub learned: Learned,
+    /// Room in subnets.
+    pub pressure: Pressure,
+    /// Calls that nobody makes for a while.
+    pub pauses: Pauses,
+}
+
+impl Memory {
+    /// The memory of an operator that starts.
+    #[must_use]
+    pub fn new(cluster: &str) -> Self {
+        Self {
+            inventory: Inventory::new(cluster),
+            learned: Learned::default(),
+            pressure: Pressure::default(),
+            pauses: Pauses::default(),
+        }
+    }
+
+    /// Forgets what holds no more.
+    pub fn forget(&mut self, now: Time) {
+        self.learned.forget(now);
+        self.pressure.forget(now);
+        self.pauses.forget(now);
+    }
+}
+
+/// All that a node's next step follows from, beside the node.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    /// What is read.
+    pub facts: &'a Facts,
+    /// What was learned.
+    pub memory: &'a Memory,
+    /// The operator's own clock, which is never set.
+    pub now: Time,
+    /// The time of day, for tags and tokens.
+    pub date: Timestamp,
+}

@@ -1,0 +1,137 @@
+//! A step: one call that changes something.
+
+use std::collections::BTreeSet;
+
+use crate::{Action, AttachmentId, EniId, GroupId, InstanceId, Kind, SubnetId, Tags};
+
+/// One call that changes something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Create an ENI.
+    Create(Box<Create>),
+    /// Attach a loose ENI.
+    Attach {
+        /// The ENI.
+        eni: EniId,
+        /// The instance.
+        instance: InstanceId,
+        /// The device index on card 0.
+        index: u16,
+    },
+    /// Give an ENI blocks.
+    Assign {
+        /// The ENI.
+        eni: EniId,
+        /// Its subnet.
+        subnet: SubnetId,
+        /// The blocks.
+        blocks: Blocks,
+    },
+    /// Have EC2 delete an ENI with its instance.
+    Mark {
+        /// The ENI.
+        eni: EniId,
+        /// Its attachment.
+        attachment: AttachmentId,
+    },
+    /// Set an ENI's security groups.
+    Group {
+        /// The ENI.
+        eni: EniId,
+        /// The groups.
+        groups: BTreeSet<GroupId>,
+    },
+    /// Delete a loose ENI.
+    Delete {
+        /// The ENI.
+        eni: EniId,
+    },
+}
+
+/// Blocks of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// The kind.
+    pub kind: Kind,
+    /// How many.
+    pub count: u32,
+}
+
+/// The parameters of a creation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// The instance that the ENI is for.
+    pub instance: InstanceId,
+    /// The subnet.
+    pub subnet: SubnetId,
+    /// The security groups.
+    pub groups: BTreeSet<GroupId>,
+    /// The description.
+    pub description: String,
+    /// IPv4 blocks in the same call.
+    pub ipv4: Option<Blocks>,
+    /// An IPv6 prefix in the same call.
+    pub ipv6_prefix: bool,
+    /// The tags.
+    pub tags: Tags,
+    /// The client token.
+    pub token: String,
+}
+
+impl Blocks {
+    /// IPv4 addresses of the blocks.
+    #[must_use]
+    pub fn addresses(self) -> u32 {
+        self.count.saturating_mul(self.kind.addresses())
+    }
+}
+
+impl Step {
+    /// The call.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        match self {
+            Self::Create(_) => Action::Create,
+            Self::Attach { .. } => Action::Attach,
+            Self::Assign { blocks, .. } if blocks.kind == Kind::PrefixV6 => Action::AssignIpv6,
+            Self::Assign { .. } => Action::Assign,
+            Self::Mark { .. } | Self::Group { .. } => Action::Modify,
+            Self::Delete { .. } => Action::Delete,
+        }
+    }
+
+    /// The ENI, unless the step creates it.
+    #[must_use]
+    pub fn eni(&self) -> Option<&EniId> {
+        match self {
+            Self::Create(_) => None,
+            Self::Attach { eni, .. }
+            | Self::Assign { eni, .. }
+            | Self::Mark { eni, .. }
+            | Self::Group { eni, .. }
+            | Self::Delete { eni } => Some(eni),
+        }
+    }
+
+    /// The IPv4 addresses that the step takes, and the subnet that it takes them of.
+    pub(super) fn taking(&self) -> Option<(&SubnetId, u32)> {
+        match self {
+            Self::Create(create) => {
+                let blocks = create.ipv4.map_or(0, Blocks::addresses);
+                Some((&create.subnet, blocks.saturating_add(1)))
+            }
+            Self::Assign { subnet, blocks, .. } => Some((subnet, blocks.addresses())),
+            _ => None,
+        }
+    }
+
+    /// The kind of block that a full subnet refused. A creation is tried once more without IPv6.
+    pub(super) fn refused_kind(&self) -> Option<Kind> {
+        match self {
+            Self::Create(create) if create.ipv6_prefix => Some(Kind::PrefixV6),
+            Self::Create(create) => Some(create.ipv4.map_or(Kind::Address, |it| it.kind)),
+            Self::Assign { blocks, .. } => Some(blocks.kind),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Faults of calls, and the numbers that choose them.
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The operator dies before it sends the call.
+    KilledBefore,
+    /// The operator dies, and the call takes effect.
+    KilledAfter,
+    /// The operator dies, and the call takes effect later.
+    KilledLate,
+    /// The call is lost.
+    Unsent,
+    /// The answer is lost.
+    AnswerLost,
+    /// The answer is lost, and the call takes effect later.
+    Late,
+    /// The call takes effect twice.
+    Twice,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::KilledBefore,
+        Self::KilledAfter,
+        Self::KilledLate,
+        Self::Unsent,
+        Self::AnswerLost,
+        Self::Late,
+        Self::Twice,
+    ];
+}
+
+/// Numbers that only look random (xorshift), so that a run can be repeated.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    pub(crate) fn fault(&mut self) -> Fault {
+        let number = self.below(7);
+        Fault::ALL[usize::try_from(number).unwrap()]
+    }
+}

@@ -1,0 +1,379 @@
+//! An operator and a naive EC2 in virtual time.
+
+mod ec2;
+mod fault;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cloud::inventory::{Read, Scope};
+use cloud::node::{
+    Context, EniRules, Facts, Memory, Next, Node, Outcome, Progress, Step, World, begin, next,
+    settle,
+};
+use cloud::subnet::Location;
+use cloud::sweep::{Sweep, Verdict};
+use cloud::want::{Demand, Requested, Watermarks};
+use cloud::{Action, EniId, Failure, InstanceId, Limits, Tags};
+use ipam::Time;
+use ipnet::IpNet;
+use jiff::Timestamp;
+
+pub(crate) use self::ec2::Ec2;
+pub(crate) use self::fault::{Fault, Random};
+
+/// The cluster.
+pub(crate) const CLUSTER: &str = "blue";
+
+/// Limits of the instance types of the tests, with the types' names.
+pub(crate) const TYPES: &[(&str, Limits)] = &[
+    ("m5.large", limits(3, 10, true)),
+    ("m5.4xlarge", limits(8, 30, true)),
+    ("m3.large", limits(3, 10, false)),
+    ("m4.xlarge", limits(4, 15, false)),
+    ("t2.xlarge", limits(3, 15, false)),
+    ("test.large", limits(4, 5, true)),
+];
+
+const fn limits(adapters: u16, addresses: u16, prefixes: bool) -> Limits {
+    Limits {
+        adapters,
+        slots: addresses - 1,
+        slots_v6: addresses,
+        prefixes,
+    }
+}
+
+/// An operator and its EC2.
+pub(crate) struct Bed {
+    pub(crate) ec2: Ec2,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    pub(crate) memory: Memory,
+    pub(crate) progress: BTreeMap<String, Progress>,
+    pub(crate) facts: Facts,
+    pub(crate) random: Random,
+    /// Chance of a fault for each call, in percent.
+    pub(crate) faults: u32,
+    /// The fault of the call with that number, counted from 0.
+    pub(crate) planned: Option<(usize, Fault)>,
+    /// Reads lag by up to so many seconds.
+    pub(crate) lag: u64,
+    late: Vec<(Time, Step)>,
+    sweep: Sweep,
+    calls: usize,
+}
+
+/// A node of a type in subnet `own`, whose agent is of the older generation.
+pub(crate) fn node(name: &str, instance_type: &str) -> Node {
+    Node {
+        instance: Some(format!("i-{name}").as_str().into()),
+        instance_type: Some(instance_type.to_owned()),
+        location: Some(Location {
+            vpc: "vpc-1".into(),
+            zone: "a".to_owned(),
+            own: Some("own".into()),
+            ids: BTreeSet::new(),
+            tags: Tags::new(),
+        }),
+        is_ignored: false,
+        rules: EniRules {
+            delete_on_termination: true,
+            ..EniRules::default()
+        },
+        groups: cloud::groups::Wish::default(),
+        demand: Demand::default(),
+        marks: Watermarks {
+            pre: 8,
+            ..Watermarks::default()
+        },
+        pending: 0,
+    }
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let mut ec2 = Ec2::default();
+        ec2.now = Time::from_millis(1_000_000);
+        ec2.add_subnet("own", 1);
+        let facts = Facts {
+            limits: TYPES
+                .iter()
+                .map(|(name, it)| ((*name).to_owned(), *it))
+                .collect(),
+            subnets: ec2.subnets.clone(),
+            groups: BTreeMap::new(),
+            eni_tags: Tags::new(),
+            epoch: ec2.now,
+        };
+        Self {
+            ec2,
+            nodes: BTreeMap::new(),
+            memory: Memory::new(CLUSTER),
+            progress: BTreeMap::new(),
+            facts,
+            random: Random::new(1),
+            faults: 0,
+            planned: None,
+            lag: 0,
+            late: Vec::new(),
+            sweep: Sweep::new(CLUSTER).unwrap(),
+            calls: 0,
+        }
+    }
+
+    /// A bed with one node.
+    pub(crate) fn with(node: Node) -> Self {
+        let mut bed = Self::new();
+        bed.add("one", node);
+        bed
+    }
+
+    pub(crate) fn add(&mut self, name: &str, node: Node) {
+        let limits = self.facts.limits[node.instance_type.as_ref().unwrap()];
+        let instance = node.instance.as_ref().unwrap();
+        self.ec2.add_instance(instance.as_str(), "own", limits);
+        self.nodes.insert(name.to_owned(), node);
+    }
+
+    pub(crate) fn one(&mut self) -> &mut Node {
+        self.nodes.get_mut("one").unwrap()
+    }
+
+    /// Sets the addresses in use as the older generation writes them.
+    pub(crate) fn set_used(&mut self, used: u32) {
+        self.one().demand.used = used;
+    }
+
+    /// Sets the addresses wanted in all as the newer generation writes them.
+    pub(crate) fn set_requested(&mut self, name: &str, ipv4: u32, ipv6: u32) {
+        let node = self.nodes.get_mut(name).unwrap();
+        node.demand.requested = Some(Requested { ipv4, ipv6 });
+    }
+
+    fn date(&self) -> Timestamp {
+        let millis = i64::try_from(self.ec2.now.as_millis()).unwrap();
+        Timestamp::from_millisecond(1_769_860_800_000 + millis).unwrap()
+    }
+
+    pub(crate) fn next(&self, name: &str) -> Next {
+        let world = World {
+            facts: &self.facts,
+            memory: &self.memory,
+            now: self.ec2.now,
+            date: self.date(),
+        };
+        let fresh = Progress::default();
+        let progress = self.progress.get(name).unwrap_or(&fresh);
+        next(&self.nodes[name], progress, &world)
+    }
+
+    /// Another process takes over: it knows nothing.
+    pub(crate) fn restart(&mut self) {
+        self.memory = Memory::new(CLUSTER);
+        self.progress.clear();
+        self.facts.epoch = self.ec2.now;
+        self.sweep = Sweep::new(CLUSTER).unwrap();
+    }
+
+    pub(crate) fn read(&mut self, scope: Scope) {
+        let lag = Duration::from_secs(self.random.below(self.lag + 1));
+        // Reads by id lag less.
+        let lag = if matches!(scope, Scope::Ids(_)) {
+            lag / 15
+        } else {
+            lag
+        };
+        let enis = self.ec2.read(&scope, lag);
+        let begun = self.ec2.now;
+        self.memory.inventory.merge(&Read { begun, scope, enis });
+    }
+
+    fn read_what_is_due(&mut self) {
+        let due = self.memory.inventory.due(self.ec2.now);
+        if !due.instances.is_empty() {
+            self.read(Scope::Instances(due.instances));
+        }
+        if !due.ids.is_empty() {
+            self.read(Scope::Ids(due.ids));
+        }
+        if self.seconds().is_multiple_of(60) {
+            self.read(Scope::All);
+        }
+        if self.seconds().is_multiple_of(10) {
+            self.read_subnets();
+            self.memory.forget(self.ec2.now);
+        }
+        if self.seconds().is_multiple_of(300) {
+            self.sweep();
+        }
+    }
+
+    fn seconds(&self) -> u64 {
+        self.ec2.now.as_millis() / 1000
+    }
+
+    fn sweep(&mut self) {
+        let listing = self.ec2.read(&Scope::Loose, Duration::ZERO);
+        let served: BTreeSet<InstanceId> = self
+            .nodes
+            .values()
+            .filter_map(|it| it.instance.clone())
+            .collect();
+        self.sweep
+            .observe(self.ec2.now, &listing, |it| served.contains(it));
+        for id in self.sweep.due(self.date()) {
+            let read = self.ec2.enis.get(&id);
+            if self.sweep.judge(read) == Verdict::Delete {
+                self.ec2.call(&Step::Delete { eni: id.clone() });
+            }
+            self.sweep.drop_eni(&id);
+        }
+    }
+
+    /// One second.
+    pub(crate) fn tick(&mut self) {
+        self.ec2.advance(self.ec2.now.after(Duration::from_secs(1)));
+        let (due, late) = self.late.drain(..).partition(|(at, _)| *at <= self.ec2.now);
+        self.late = late;
+        let due: Vec<(Time, Step)> = due;
+        for (_, step) in due {
+            self.ec2.call(&step);
+        }
+        self.read_what_is_due();
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        for name in names {
+            let mut next = self.next(&name);
+            // Loose ENIs, then the instance's.
+            for _ in 0..2 {
+                if let Some(scope) = next.read {
+                    self.read(scope);
+                    next = self.next(&name);
+                }
+            }
+            if let Some(step) = next.step {
+                self.carry_out(&name, &step);
+            }
+        }
+    }
+
+    fn read_subnets(&mut self) {
+        self.facts.subnets.clone_from(&self.ec2.subnets);
+        self.memory.pressure.read(self.ec2.now);
+    }
+
+    pub(crate) fn run(&mut self, seconds: u64) {
+        self.read_subnets();
+        for _ in 0..seconds {
+            self.tick();
+        }
+    }
+
+    /// Carries out what a node wants next, until it wants nothing.
+    pub(crate) fn settle(&mut self) {
+        self.run(100);
+        for name in self.nodes.keys() {
+            assert_eq!(self.next(name).step, None, "{name} never rests");
+        }
+    }
+
+    fn carry_out(&mut self, name: &str, step: &Step) {
+        let progress = self.progress.entry(name.to_owned()).or_default();
+        begin(step, progress, &mut self.memory);
+        let fault = self.fault();
+        self.calls += 1;
+        let lost = || Outcome::Failed(Failure::unanswered(step.action(), "no reply within 5 s"));
+        let outcome = match fault {
+            None => self.ec2.call(step),
+            Some(Fault::Twice) => {
+                let outcome = self.ec2.call(step);
+                self.ec2.call(step);
+                outcome
+            }
+            Some(Fault::Unsent) => lost(),
+            Some(Fault::AnswerLost) => {
+                self.ec2.call(step);
+                lost()
+            }
+            Some(Fault::Late) => {
+                self.delay(step);
+                lost()
+            }
+            Some(Fault::KilledBefore) => return self.restart(),
+            Some(Fault::KilledAfter) => {
+                self.ec2.call(step);
+                return self.restart();
+            }
+            Some(Fault::KilledLate) => {
+                self.delay(step);
+                return self.restart();
+            }
+        };
+        let mut context = Context {
+            facts: &self.facts,
+            memory: &mut self.memory,
+            now: self.ec2.now,
+        };
+        settle(&outcome, self.progress.get_mut(name).unwrap(), &mut context);
+    }
+
+    fn delay(&mut self, step: &Step) {
+        let at = self
+            .ec2
+            .now
+            .after(Duration::from_secs(1 + self.random.below(10)));
+        self.late.push((at, step.clone()));
+    }
+
+    fn fault(&mut self) -> Option<Fault> {
+        if let Some((number, fault)) = self.planned {
+            return (number == self.calls).then_some(fault);
+        }
+        (self.random.below(100) < u64::from(self.faults)).then(|| self.random.fault())
+    }
+
+    /// Addresses of a node that EC2 has.
+    pub(crate) fn available(&self, name: &str) -> u32 {
+        let instance = self.nodes[name].instance.as_ref();
+        let enis = self
+            .ec2
+            .enis
+            .values()
+            .filter(|eni| eni.instance() == instance);
+        enis.map(|eni| eni.available(false)).sum()
+    }
+
+    /// ENIs of a node that EC2 has.
+    pub(crate) fn enis(&self, name: &str) -> usize {
+        let instance = self.nodes[name].instance.as_ref();
+        self.ec2
+            .enis
+            .values()
+            .filter(|eni| eni.instance() == instance)
+            .count()
+    }
+
+    /// ENIs that nothing holds.
+    pub(crate) fn loose(&self) -> Vec<EniId> {
+        let loose = self.ec2.enis.values().filter(|eni| eni.is_loose());
+        loose.map(|eni| eni.id.clone()).collect()
+    }
+
+    /// Blocks that the operator would publish have one owner, and EC2 has them there.
+    pub(crate) fn assert_published_blocks_are_true(&self) {
+        let mut owners: BTreeMap<IpNet, EniId> = BTreeMap::new();
+        for eni in self.memory.inventory.enis().filter(|eni| eni.is_attached()) {
+            for block in self.memory.inventory.settled_blocks(&eni.id) {
+                let owner = owners.insert(block, eni.id.clone());
+                assert_eq!(owner, None, "{block} has two owners");
+                let real = self.ec2.enis.get(&eni.id);
+                let has = real.is_some_and(|real| real.blocks.contains(&block));
+                assert!(has, "{block} of {} is not in EC2", eni.id);
+            }
+        }
+    }
+
+    /// Calls of one action so far.
+    pub(crate) fn count(&self, action: Action) -> usize {
+        self.ec2.calls.iter().filter(|it| **it == action).count()
+    }
+}

@@ -1,0 +1,120 @@
+//! Calls that are lost, late or doubled, and operators that die between any two of them.
+
+use super::bed::{Bed, Fault, node};
+
+/// A bed in which two nodes bring up two ENIs each, by all kinds of calls.
+fn bed(seed: u64) -> Bed {
+    let mut bed = Bed::new();
+    bed.random = super::bed::Random::new(seed);
+    bed.ec2.add_subnet("other", 2);
+    bed.lag = 30;
+    for name in ["one", "two"] {
+        let mut node = node(name, "test.large");
+        node.rules.first_index = 1;
+        bed.add(name, node);
+        bed.set_requested(name, 6, 0);
+    }
+    bed
+}
+
+fn assert_converged(bed: &mut Bed, what: &str) {
+    bed.faults = 0;
+    bed.planned = None;
+    bed.run(1200);
+    for name in ["one", "two"] {
+        let (has, wants) = (bed.available(name), 6);
+        assert!(
+            has >= wants,
+            "{what}: {name} has {has} of {wants} addresses"
+        );
+        let enis = bed.enis(name);
+        assert!(enis >= 3, "{what}: {name} has {enis} ENIs");
+        let next = bed.next(name);
+        assert_eq!(next.step, None, "{what}: {name} never rests");
+        assert_eq!(next.conditions, [], "{what}: {name}");
+    }
+    assert!(bed.loose().is_empty(), "{what}: leaked {:?}", bed.loose());
+    bed.assert_published_blocks_are_true();
+    let unmarked = bed.ec2.enis.values().filter(|eni| {
+        eni.attachment
+            .as_ref()
+            .is_some_and(|it| !it.delete_on_termination)
+    });
+    assert_eq!(unmarked.count(), 0, "{what}: unmarked");
+    let calls = bed.ec2.calls.len();
+    bed.run(600);
+    assert_eq!(bed.ec2.calls.len(), calls, "{what}: an idle operator calls");
+}
+
+#[test]
+fn without_faults_a_node_takes_a_handful_of_calls() {
+    let mut bed = bed(1);
+    assert_converged(&mut bed, "no fault");
+    assert_eq!(
+        bed.ec2.calls.len(),
+        2 * 2 * 3,
+        "create, attach, mark: {:?}",
+        bed.ec2.calls
+    );
+}
+
+#[test]
+fn every_fault_at_every_call_heals() {
+    for fault in Fault::ALL {
+        for number in 0..14 {
+            for seed in 0..3 {
+                let mut bed = bed(seed);
+                bed.planned = Some((number, fault));
+                bed.run(120);
+                assert_converged(
+                    &mut bed,
+                    &format!("{fault:?} at call {number}, seed {seed}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn many_faults_in_a_row_heal() {
+    for seed in 0..60 {
+        let mut bed = bed(seed);
+        bed.faults = 30;
+        for round in 0..60 {
+            bed.run(10);
+            bed.assert_published_blocks_are_true();
+            for name in ["one", "two"] {
+                let wanted = 3 + u32::try_from((seed + round) % 4).unwrap();
+                bed.set_requested(name, wanted, 0);
+            }
+        }
+        for name in ["one", "two"] {
+            bed.set_requested(name, 6, 0);
+        }
+        assert_converged(&mut bed, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn enis_of_instances_that_end_are_swept_or_end_with_them() {
+    for seed in 0..20 {
+        let mut bed = bed(seed);
+        bed.faults = 20;
+        bed.run(1 + seed * 3);
+        bed.ec2.terminate("i-two");
+        bed.nodes.remove("two");
+        bed.faults = 0;
+        bed.run(1800);
+        assert!(
+            bed.loose().is_empty(),
+            "seed {seed}: leaked {:?}",
+            bed.loose()
+        );
+        let left = bed
+            .ec2
+            .enis
+            .values()
+            .filter(|eni| eni.instance().is_some_and(|it| it.as_str() == "i-two"));
+        assert_eq!(left.count(), 0);
+    }
+}
