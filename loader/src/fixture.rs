@@ -100,6 +100,7 @@ pub(crate) fn intent() -> Intent {
             protocol: 2,
             device_prefix: None,
             primary_device: None,
+            internet_mtu: None,
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             cluster_services: ClusterServices::none(),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),

@@ -333,6 +333,8 @@ pub struct Settings {
     pub device_prefix: Option<String>,
     /// Device of the primary ENI where the node document does not tell.
     pub primary_device: Option<String>,
+    /// MTU of what pods send out of the VPC, in bytes; `None` for that of their interface.
+    pub internet_mtu: Option<u32>,
     /// Service destinations that the configuration names: CIDRs, and external or load balancer
     /// addresses.
     pub services: BTreeSet<IpNet>,

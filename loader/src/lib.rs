@@ -35,6 +35,7 @@ pub mod node;
 pub mod numbers;
 pub mod object;
 pub mod plan;
+mod pod_routes;
 pub mod recognise;
 pub mod reconcile;
 pub mod refused;

@@ -34,6 +34,7 @@ mod flows;
 mod foreign_pids;
 mod gateways;
 mod ingress_qdisc;
+mod internet_mtu;
 mod kills;
 mod manager_networkd;
 mod manager_nm;

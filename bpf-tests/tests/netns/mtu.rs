@@ -25,7 +25,7 @@ fn headers(family: Family) -> u32 {
 }
 
 /// A ping that just fits an MTU and must not be fragmented; what ping(8) wrote.
-fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyhow::Result<String> {
+pub(crate) fn ping_of(mtu: u32, family: Family, from: Place, to: Place) -> anyhow::Result<String> {
     let size = (mtu - headers(family)).to_string();
     ping(from, to.address, &["-M", "do", "-s", &size])
 }

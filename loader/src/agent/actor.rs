@@ -27,6 +27,7 @@ use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
 use crate::nat;
 use crate::node::NodeSource;
+use crate::pod_routes::PodRoutes;
 use crate::reconcile::{Pass, Reconciler};
 use crate::types::{EndpointId, EniNumber, Owner};
 
@@ -236,6 +237,7 @@ impl<K: Host> Actor<K> {
     pub(super) async fn run_pass(&mut self) {
         let began = Timer::now();
         let mut seen = self.seen.take();
+        let mut has_more = false;
         if self.source.value.is_some() && self.take_orphans().await {
             self.look_once().await;
             self.carry_out_pending();
@@ -250,6 +252,8 @@ impl<K: Host> Actor<K> {
                 seen = None;
             }
             self.intent.settings.service_nat = keeps_notes;
+            let routes = PodRoutes::of(&self.intent);
+            self.reconciler.kernel_mut().set_pod_routes(routes);
             let pass = self.reconciler.pass_from(&self.intent, seen).await;
             self.work.count(pass.applied, pass.failures.len());
             if pass.applied > 0 {
@@ -275,8 +279,17 @@ impl<K: Host> Actor<K> {
             self.update_addresses();
             self.addresses.save();
             self.renumber();
+            let endpoints = &self.intent.endpoints;
+            has_more = self
+                .reconciler
+                .kernel_mut()
+                .follow_pod_routes(endpoints)
+                .await;
         }
         self.pacer.passed(began, Timer::now(), self.pass.next_due);
+        if has_more {
+            self.pacer.event(Timer::now());
+        }
     }
 
     /// Brings some endpoints to the intent. A whole pass follows soon.

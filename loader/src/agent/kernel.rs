@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::mem;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use datapath_common::counter::{Counter, Program};
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use super::facts::Facts;
 use super::lock::PinsLock;
+use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
@@ -25,6 +27,7 @@ use crate::intent::Endpoint;
 use crate::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use crate::netlink::{Netlink, Others};
 use crate::object::Object;
+use crate::pod_routes::PodRoutes;
 use crate::types::EndpointId;
 
 /// A kernel that also answers what only people ask.
@@ -56,6 +59,15 @@ pub(super) trait Host: Kernel {
 
     /// Whether flows are noted that the host's stack carries; looks for reasons to begin with it.
     fn keeps_notes(&mut self) -> bool;
+
+    /// Has new pods get these routes, and running pods follow.
+    fn set_pod_routes(&mut self, routes: PodRoutes);
+
+    /// Brings the routes of some running pods to what new ones get; true if there are more to do.
+    fn follow_pod_routes(
+        &mut self,
+        endpoints: &BTreeMap<EndpointId, Endpoint>,
+    ) -> impl Future<Output = bool> + Send;
 
     /// Says that a pass left nothing to do.
     fn settled(&mut self);
@@ -90,6 +102,8 @@ pub(super) struct HostKernel {
     watch: PolicyWatch,
     service_nat: ServiceNat,
     hidden: BTreeSet<EndpointId>,
+    /// The pods whose routes follow what is asked for.
+    followed: Followed,
     facts: Option<Facts>,
     /// Whether steps were applied since the last observation.
     in_plan: bool,
@@ -121,6 +135,7 @@ impl HostKernel {
             watch,
             service_nat,
             hidden: BTreeSet::new(),
+            followed: Followed::default(),
             facts: None,
             in_plan: false,
             untold: None,
@@ -245,6 +260,9 @@ impl Kernel for HostKernel {
         {
             self.service_nat.known(*address);
         }
+        if let StepKind::CreateEndpointDevice(endpoint) = &step.kind {
+            self.followed.done(endpoint.id());
+        }
         faults::reach(Point::Applied(name));
         Ok(())
     }
@@ -290,6 +308,29 @@ impl Host for HostKernel {
 
     fn keeps_notes(&mut self) -> bool {
         self.service_nat.look(&mut self.datapath)
+    }
+
+    fn set_pod_routes(&mut self, routes: PodRoutes) {
+        if self.netlink.set_pod_routes(routes) {
+            self.followed.forget_all();
+        }
+    }
+
+    async fn follow_pod_routes(&mut self, endpoints: &BTreeMap<EndpointId, Endpoint>) -> bool {
+        let now = Instant::now();
+        let (due, has_more) = self.followed.next(endpoints, now);
+        for endpoint in due {
+            let id = endpoint.id();
+            match self.netlink.follow_pod_routes(endpoint).await {
+                Ok(()) => self.followed.done(id),
+                Err(error) if self.followed.failed(id, now) => tracing::warn!(
+                    owner = %endpoint.owner,
+                    "the pod's routes do not follow endpoint.internet-mtu: {error:#}"
+                ),
+                Err(_known) => {}
+            }
+        }
+        has_more
     }
 
     fn settled(&mut self) {

@@ -30,6 +30,7 @@ mod other_cni;
 mod pacer;
 mod pending;
 mod placing;
+mod pod_routes;
 mod policy;
 mod refused;
 mod report;

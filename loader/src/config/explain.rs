@@ -34,7 +34,7 @@ pub enum Source {
 }
 
 /// What each key is for, in the order of display.
-pub(super) const HELP: [(&str, &str); 78] = [
+pub(super) const HELP: &[(&str, &str)] = &[
     (
         "node.document",
         "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
@@ -50,6 +50,10 @@ pub(super) const HELP: [(&str, &str); 78] = [
     (
         "endpoint.mtu",
         "MTU of pod interfaces, 1280 to 9001; null: that of the endpoint's ENI.",
+    ),
+    (
+        "endpoint.internet-mtu",
+        "MTU of what pods send out of the VPC, by their default route, 1280 to 9001; running pods follow; null: that of their interface.",
     ),
     (
         "endpoint.device-name",

@@ -239,6 +239,7 @@ impl Config {
             protocol: self.kernel.route_protocol.get(),
             device_prefix: self.endpoint.device_name.prefix().map(str::to_owned),
             primary_device: device.map(|device| device.as_str().to_owned()),
+            internet_mtu: self.endpoint.internet_mtu.map(Mtu::get),
             services: cidrs.chain(addresses).collect(),
             cluster_services: ClusterServices::none(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),

@@ -49,6 +49,8 @@ impl Default for NodeSection {
 pub struct EndpointSection {
     /// MTU of pod interfaces; `None` for that of the endpoint's ENI.
     pub mtu: Option<Mtu>,
+    /// MTU of what pods send out of the VPC; `None` for that of their interface.
+    pub internet_mtu: Option<Mtu>,
     /// What the names of pods' host-side devices follow from.
     pub device_name: PodDeviceName,
 }

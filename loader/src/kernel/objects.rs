@@ -108,6 +108,8 @@ pub struct ForeignRoute {
     pub ifindex: u32,
     /// The routing protocol number it carries.
     pub protocol: u8,
+    /// Its MTU, in bytes; `None` where it has none of its own.
+    pub mtu: Option<u32>,
 }
 
 /// What a rule looks at.

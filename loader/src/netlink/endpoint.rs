@@ -23,16 +23,15 @@ use netlink_packet_route::link::{
 };
 
 use super::netns::NetNs;
+use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use super::{apply, device_name, observe, sysctl};
 use crate::intent::{Endpoint, Family};
-use crate::kernel::{Address, Link, LinkKind, Neighbour, NextHop, Route};
+use crate::kernel::{Address, Link, LinkKind, Neighbour};
 use crate::numbers;
+use crate::pod_routes::PodRoutes;
 use crate::recognise::{finished_device, intact_device};
 use crate::types::MacAddr;
-
-/// Main routing table (`RT_TABLE_MAIN` in include/uapi/linux/rtnetlink.h).
-const TABLE_MAIN: u32 = 254;
 
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;
@@ -43,6 +42,7 @@ const LOOPBACK: u32 = 1;
 pub(super) async fn create(
     host: &mut Socket,
     endpoint: &Endpoint,
+    routes: &PodRoutes,
     protocol: u8,
 ) -> anyhow::Result<()> {
     let id = endpoint.id();
@@ -72,7 +72,14 @@ pub(super) async fn create(
     remove_leftover(&mut pod, &endpoint.owner.interface, id.pod_mac()).await?;
     let device = device_name::claim(host, endpoint).await?;
     make_pair(host, endpoint, &netns, &device).await?;
-    let made = finish(host, &mut pod, &netns, endpoint, (&device, protocol)).await;
+    let made = finish(
+        host,
+        &mut pod,
+        &netns,
+        endpoint,
+        (&device, routes, protocol),
+    )
+    .await;
     if made.is_err()
         && let Err(error) = remove_leftover(host, &device, id.host_mac()).await
     {
@@ -161,7 +168,7 @@ async fn finish(
     pod: &mut Socket,
     netns: &NetNs,
     endpoint: &Endpoint,
-    (device, protocol): (&str, u8),
+    (device, routes, protocol): (&str, &PodRoutes, u8),
 ) -> anyhow::Result<()> {
     let outside = ifindex(host, device).await?;
     let own = endpoint.id().device();
@@ -169,7 +176,7 @@ async fn finish(
         apply::links::add_name(host, outside, &own).await?;
     }
     apply::links::without_link_local(host, outside).await?;
-    inside(pod, netns, endpoint, protocol)
+    inside(pod, netns, endpoint, (routes, protocol))
         .await
         .with_context(|| format!("configure {} in the pod", endpoint.owner.interface))?;
     apply::links::set_group(host, outside, numbers::DEVICE_GROUP).await
@@ -180,7 +187,7 @@ async fn inside(
     pod: &mut Socket,
     netns: &NetNs,
     endpoint: &Endpoint,
-    protocol: u8,
+    (routes, protocol): (&PodRoutes, u8),
 ) -> anyhow::Result<()> {
     let interface = &endpoint.owner.interface;
     let device = ifindex(pod, interface).await?;
@@ -215,8 +222,14 @@ async fn inside(
             mac: endpoint.id().host_mac(),
         };
         apply::neighbours::add(pod, &neighbour).await?;
-        for route in routes(family, device, protocol)? {
-            apply::routes::add_new(pod, &route).await?;
+        let maker = Maker {
+            routes,
+            mtu: endpoint.mtu,
+            device,
+            protocol,
+        };
+        for (route, mtu) in maker.all(family)? {
+            apply::routes::add_new(pod, &route, mtu).await?;
         }
     }
     Ok(())
@@ -234,29 +247,6 @@ pub(super) fn gateway(family: Family) -> IpAddr {
         Family::V4 => numbers::POD_GATEWAY_V4.into(),
         Family::V6 => numbers::POD_GATEWAY_V6.into(),
     }
-}
-
-/// The pod's routes of a family: its gateway on the device, everything else by the gateway.
-pub(super) fn routes(family: Family, device: u32, protocol: u8) -> anyhow::Result<[Route; 2]> {
-    let gateway = gateway(family);
-    let route = |destination, next_hop| Route {
-        table: TABLE_MAIN,
-        destination,
-        metric: match family {
-            Family::V4 => 0,
-            Family::V6 => numbers::METRIC_V6_DEFAULT,
-        },
-        next_hop,
-        source: None,
-        protocol,
-    };
-    Ok([
-        route(
-            IpNet::new(gateway, family.host_length())?,
-            NextHop::Device(device),
-        ),
-        route(family.default_route(), NextHop::Gateway(gateway, device)),
-    ])
 }
 
 async fn ifindex(socket: &mut Socket, name: &str) -> anyhow::Result<u32> {

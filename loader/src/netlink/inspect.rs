@@ -3,23 +3,29 @@
 use anyhow::Context as _;
 use ipnet::IpNet;
 
-use super::endpoint::{addresses, gateway, routes};
+use super::endpoint::{addresses, gateway};
 use super::netns::NetNs;
 use super::observe;
+use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, Neighbour, NextHop};
+use crate::pod_routes::PodRoutes;
 
 /// What is not as it was made, in words.
-pub(super) async fn inspect(endpoint: &Endpoint, protocol: u8) -> Vec<String> {
+pub(super) async fn inspect(endpoint: &Endpoint, routes: &PodRoutes, protocol: u8) -> Vec<String> {
     let mut problems = Vec::new();
-    if let Err(error) = look(endpoint, protocol, &mut problems).await {
+    if let Err(error) = look(endpoint, (routes, protocol), &mut problems).await {
         problems.push(format!("the pod cannot be looked at: {error:#}"));
     }
     problems
 }
 
-async fn look(endpoint: &Endpoint, protocol: u8, problems: &mut Vec<String>) -> anyhow::Result<()> {
+async fn look(
+    endpoint: &Endpoint,
+    (routes, protocol): (&PodRoutes, u8),
+    problems: &mut Vec<String>,
+) -> anyhow::Result<()> {
     let netns = NetNs::open(&endpoint.netns)?;
     let inner = netns.run(socket::connect)?;
     let mut pod = inner
@@ -65,7 +71,15 @@ async fn look(endpoint: &Endpoint, protocol: u8, problems: &mut Vec<String>) -> 
                 "the pod does not know {mac} as its gateway {address}"
             ));
         }
-        for route in routes(family, device, protocol)? {
+        let maker = Maker {
+            routes,
+            mtu: endpoint.mtu,
+            device,
+            protocol,
+        };
+        // Those that keep packets to the VPC at their full size follow the document a moment later.
+        let needed = maker.all(family)?.into_iter().take(2);
+        for (route, _mtu) in needed {
             let gateway = match route.next_hop {
                 NextHop::Gateway(gateway, _) => Some(gateway),
                 NextHop::Device(_) | NextHop::Unreachable => None,

@@ -13,6 +13,7 @@ pub(crate) mod netfilter;
 mod netns;
 mod observe;
 mod others;
+mod pod_routes;
 mod socket;
 mod sysctl;
 
@@ -34,11 +35,14 @@ pub use self::sysctl::{
 use crate::gateways::Gateway;
 use crate::intent::{Endpoint, Family};
 use crate::kernel::{Address, Link, Observed, StepKind};
+use crate::pod_routes::PodRoutes;
 
 /// The owner of the agent's netlink socket: one request at a time.
 pub struct Netlink {
     socket: Socket,
     protocol: u8,
+    /// What the routes of new pods follow from.
+    pod_routes: PodRoutes,
     /// The permanent neighbours last seen, whose loss is an event.
     watched: Watched,
 }
@@ -58,6 +62,7 @@ impl Netlink {
         Ok(Self {
             socket,
             protocol,
+            pod_routes: PodRoutes::default(),
             watched: Watched::default(),
         })
     }
@@ -143,7 +148,7 @@ impl Netlink {
                 apply::links::peer_activated(socket, *ifindex).await
             }
             StepKind::CreateEndpointDevice(endpoint) => {
-                endpoint::create(socket, endpoint, self.protocol).await
+                endpoint::create(socket, endpoint, &self.pod_routes, self.protocol).await
             }
             StepKind::DeleteDevice(ifindex) => apply::links::delete(socket, *ifindex).await,
             StepKind::AddAddress(address) => apply::addresses::add(socket, address).await,
@@ -179,9 +184,24 @@ impl Netlink {
         events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
     }
 
+    /// Has new pods get these routes; gives back true if they are others than before.
+    pub(crate) fn set_pod_routes(&mut self, routes: PodRoutes) -> bool {
+        let is_new = self.pod_routes != routes;
+        self.pod_routes = routes;
+        is_new
+    }
+
+    /// Brings the routes of a running pod to what new pods get.
+    ///
+    /// # Errors
+    /// When the pod cannot be entered, or its kernel refuses.
+    pub(crate) async fn follow_pod_routes(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        pod_routes::follow(endpoint, &self.pod_routes, self.protocol).await
+    }
+
     /// Looks at an endpoint's end inside the pod: what is not as it was made, in words.
     pub async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
-        inspect::inspect(endpoint, self.protocol).await
+        inspect::inspect(endpoint, &self.pod_routes, self.protocol).await
     }
 
     /// What others have in the kernel beside us; of their routes, those out of `devices`. Nothing of

@@ -56,6 +56,7 @@ impl Host {
 
     fn route(&mut self, ifindex: u32, net: &str, gateway: Option<&str>, protocol: u8) {
         self.routes.insert(ForeignRoute {
+            mtu: None,
             table: TABLE_MAIN,
             destination: net.parse().unwrap(),
             metric: 0,

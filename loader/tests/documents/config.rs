@@ -56,7 +56,7 @@ fn the_example_has_every_key_and_every_default() {
 
 /// Every key with a value that is not its default.
 const EVERY: &str = "node: {document: /a/node.json, primary-device: ens5, other-cni: ignore}
-endpoint: {mtu: 1500, device-name: cali}
+endpoint: {mtu: 1500, internet-mtu: 1400, device-name: cali}
 datapath: {path: stack, attach: clsact, mark-mask: '0x00ff0000', pin-root: /b, flow-cache: 512}
 kernel: {route-protocol: 77, sysctls: /h}
 services:
@@ -149,6 +149,7 @@ fn every_value_is_taken() {
         config.endpoint.mtu.map(towpath::config::Mtu::get),
         Some(1500)
     );
+    assert_eq!(settings.internet_mtu, Some(1400));
     assert_eq!(config.bpf_options().attach, AttachMode::Clsact);
     assert_eq!(config.bpf_options().pin_root, Path::new("/b"));
     assert_eq!(config.datapath_settings().cache, 512);
@@ -295,6 +296,8 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("endpoint.mtu", "-1", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "99999999999", "allowed: 1280 to 9001"),
         ("endpoint.mtu", "jumbo", "expected i64"),
+        ("endpoint.internet-mtu", "1279", "allowed: 1280 to 9001"),
+        ("endpoint.internet-mtu", "9002", "allowed: 1280 to 9001"),
         ("http.address", "127.0.0.1", listener),
         ("http.address", "9971", listener),
         ("http.address", "localhost:9971", listener),

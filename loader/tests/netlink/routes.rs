@@ -286,6 +286,7 @@ fn routes_of_others_are_listed_by_device_and_ours_are_not() {
         ip("route add 198.51.100.0/24 proto static nexthop via 10.0.1.2 dev one nexthop dev other");
         let found = netlink.others(&BTreeSet::from([one])).await.unwrap().routes;
         let route = |net: &str, gateway: Option<&str>, metric, protocol| ForeignRoute {
+            mtu: None,
             table: 254,
             destination: net.parse().unwrap(),
             metric,

@@ -91,6 +91,12 @@ impl Host for ModelHost {
         false
     }
 
+    fn set_pod_routes(&mut self, _routes: PodRoutes) {}
+
+    async fn follow_pod_routes(&mut self, _endpoints: &BTreeMap<EndpointId, Endpoint>) -> bool {
+        false
+    }
+
     fn settled(&mut self) {}
 
     fn service_nat(&self) -> ServiceNatStatus {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteScope, RouteType,
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteScope, RouteType,
 };
 
 use super::super::address_family;
@@ -15,7 +15,16 @@ use crate::kernel::{NextHop, Route};
 
 /// Adds a route, or puts it in the place of the one with the same destination and metric.
 pub(in crate::netlink) async fn replace(socket: &mut Socket, route: &Route) -> anyhow::Result<()> {
-    let request = RouteNetlinkMessage::NewRoute(message(route));
+    replace_with_mtu(socket, route, None).await
+}
+
+/// The same with an MTU, in bytes, for what goes by it; `None` for that of its device.
+pub(in crate::netlink) async fn replace_with_mtu(
+    socket: &mut Socket,
+    route: &Route,
+    mtu: Option<u32>,
+) -> anyhow::Result<()> {
+    let request = RouteNetlinkMessage::NewRoute(with_mtu(route, mtu));
     match socket.change(request, NLM_F_CREATE | NLM_F_REPLACE).await {
         // IPv4 says so when this very route is there, behind another one of the same key
         // (`fib_table_insert` in net/ipv4/fib_trie.c).
@@ -25,8 +34,12 @@ pub(in crate::netlink) async fn replace(socket: &mut Socket, route: &Route) -> a
 }
 
 /// Adds a route where none with the same destination and metric may be.
-pub(in crate::netlink) async fn add_new(socket: &mut Socket, route: &Route) -> anyhow::Result<()> {
-    let request = RouteNetlinkMessage::NewRoute(message(route));
+pub(in crate::netlink) async fn add_new(
+    socket: &mut Socket,
+    route: &Route,
+    mtu: Option<u32>,
+) -> anyhow::Result<()> {
+    let request = RouteNetlinkMessage::NewRoute(with_mtu(route, mtu));
     socket
         .change(request, NLM_F_CREATE | NLM_F_EXCL)
         .await
@@ -41,6 +54,14 @@ pub(in crate::netlink) async fn delete(socket: &mut Socket, route: &Route) -> an
     let request = RouteNetlinkMessage::DelRoute(message);
     deleted(socket.change(request, 0).await)
         .with_context(|| format!("delete the route {}", text(route)))
+}
+
+/// The message for a route with an MTU of its own, if it has one.
+fn with_mtu(route: &Route, mtu: Option<u32>) -> RouteMessage {
+    let mut message = message(route);
+    let metrics = mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+    message.attributes.extend(metrics);
+    message
 }
 
 /// The message for a route. Everything that `rtnetlink`'s builder would choose by default (main

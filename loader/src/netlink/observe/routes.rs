@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType,
 };
 
 use super::super::errno::RequestError;
@@ -97,7 +97,7 @@ fn parse_foreign(message: &RouteMessage, family: Family) -> Vec<ForeignRoute> {
     }
     let mut destination = family.default_route();
     let mut metric = 0;
-    let (mut gateway, mut device) = (None, None);
+    let (mut gateway, mut device, mut mtu) = (None, None, None);
     let mut hops = Vec::new();
     for attribute in &message.attributes {
         match attribute {
@@ -109,6 +109,12 @@ fn parse_foreign(message: &RouteMessage, family: Family) -> Vec<ForeignRoute> {
             RouteAttribute::Priority(value) => metric = *value,
             RouteAttribute::Oif(ifindex) => device = Some(*ifindex),
             RouteAttribute::Gateway(address) => gateway = ip(address),
+            RouteAttribute::Metrics(metrics) => {
+                mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
             RouteAttribute::MultiPath(list) => hops.extend(list.iter().map(|hop| {
                 let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
                     RouteAttribute::Gateway(address) => ip(address),
@@ -127,6 +133,7 @@ fn parse_foreign(message: &RouteMessage, family: Family) -> Vec<ForeignRoute> {
         gateway,
         ifindex,
         protocol: header.protocol.into(),
+        mtu,
     };
     hops.into_iter().map(route).collect()
 }
