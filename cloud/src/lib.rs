@@ -2,6 +2,7 @@
 
 mod action;
 mod block;
+pub mod budget;
 mod eni;
 mod error;
 pub mod groups;

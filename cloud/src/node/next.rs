@@ -6,6 +6,7 @@ use super::deficit::{self, Plan};
 use super::progress::Unanswered;
 use super::view::View;
 use super::{Condition, Node, Progress, Reason, Step, World, finish};
+use crate::budget::Need;
 use crate::inventory::{SETTLES, Scope};
 use crate::subnet::Location;
 use crate::{InstanceId, Limits};
@@ -15,6 +16,8 @@ use crate::{InstanceId, Limits};
 pub struct Next {
     /// The next call.
     pub step: Option<Step>,
+    /// How much that call is needed.
+    pub need: Option<Need>,
     /// The read that has to come before a call.
     pub read: Option<Scope>,
     /// The reasons that the node does not get on.
@@ -54,13 +57,20 @@ pub fn next(node: &Node, progress: &Progress, world: &World<'_>) -> Next {
         Err(condition) => return Next::stuck(condition),
     };
     let view = View::new(node, progress, world, given);
-    if let Some(next) = unread(&view).or_else(|| unanswered(&view)) {
-        return next;
+    let early = unread(&view).or_else(|| unanswered(&view));
+    let mut next = early.or_else(|| gone(&view)).unwrap_or_else(|| plan(&view));
+    next.need = next.step.as_ref().map(|step| need(&view, step));
+    next
+}
+
+/// How much a step is needed.
+fn need(view: &View<'_>, step: &Step) -> Need {
+    match step {
+        Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } => Need::Order,
+        _ if view.has_no_addresses() => Need::NoAddresses,
+        _ if view.node.pending > 0 => Need::WaitingPods,
+        _ => Need::Deficit,
     }
-    if let Some(next) = gone(&view) {
-        return next;
-    }
-    plan(&view)
 }
 
 /// The fields of a node without which nothing can be planned.
@@ -175,6 +185,7 @@ fn gone(view: &View<'_>) -> Option<Next> {
         step: step.filter(|step| blocked(view, step).is_none()),
         read: look.then(|| of_instance(view)),
         conditions: vec![gone.condition()],
+        need: None,
     })
 }
 

@@ -107,6 +107,12 @@ impl<'a> View<'a> {
         indices.find(|it| !self.taken.contains(it) && !self.progress.taken_indices.contains(it))
     }
 
+    /// Reports if pods can have no address, as the device of no ENI with addresses is there.
+    pub(super) fn has_no_addresses(&self) -> bool {
+        let mut serving = self.counted.iter().filter(|it| it.is_attached());
+        !serving.any(|it| !it.blocks.is_empty())
+    }
+
     /// ENIs on card 0.
     pub(super) fn attached(&self) -> u16 {
         u16::try_from(self.taken.len()).unwrap_or(u16::MAX)

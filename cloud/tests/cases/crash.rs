@@ -17,10 +17,16 @@ fn bed(seed: u64) -> Bed {
     bed
 }
 
+/// Runs of a test; ten times as many in its long form.
+fn seeds(count: u64) -> u64 {
+    let is_long = std::env::var_os("TOWPATH_FULL").is_some();
+    if is_long { count * 10 } else { count }
+}
+
 fn assert_converged(bed: &mut Bed, what: &str) {
     bed.faults = 0;
     bed.planned = None;
-    bed.run(1200);
+    bed.run(900);
     for name in ["one", "two"] {
         let (has, wants) = (bed.available(name), 6);
         assert!(
@@ -42,7 +48,7 @@ fn assert_converged(bed: &mut Bed, what: &str) {
     });
     assert_eq!(unmarked.count(), 0, "{what}: unmarked");
     let calls = bed.ec2.calls.len();
-    bed.run(600);
+    bed.run(300);
     assert_eq!(bed.ec2.calls.len(), calls, "{what}: an idle operator calls");
 }
 
@@ -62,7 +68,7 @@ fn without_faults_a_node_takes_a_handful_of_calls() {
 fn every_fault_at_every_call_heals() {
     for fault in Fault::ALL {
         for number in 0..14 {
-            for seed in 0..3 {
+            for seed in 0..seeds(1) {
                 let mut bed = bed(seed);
                 bed.planned = Some((number, fault));
                 bed.run(120);
@@ -77,7 +83,7 @@ fn every_fault_at_every_call_heals() {
 
 #[test]
 fn many_faults_in_a_row_heal() {
-    for seed in 0..60 {
+    for seed in 0..seeds(20) {
         let mut bed = bed(seed);
         bed.faults = 30;
         for round in 0..60 {
@@ -97,7 +103,7 @@ fn many_faults_in_a_row_heal() {
 
 #[test]
 fn enis_of_instances_that_end_are_swept_or_end_with_them() {
-    for seed in 0..20 {
+    for seed in 0..seeds(10) {
         let mut bed = bed(seed);
         bed.faults = 20;
         bed.run(1 + seed * 3);

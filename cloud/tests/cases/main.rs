@@ -7,6 +7,7 @@
 
 mod bed;
 mod crash;
+mod scale;
 mod scenarios;
 mod steps;
 mod table;

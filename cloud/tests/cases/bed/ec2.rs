@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use cloud::budget::Bucket;
 use cloud::inventory::Scope;
 use cloud::node::{Create, Outcome, Step};
 use cloud::subnet::Subnet;
@@ -41,6 +42,8 @@ pub(crate) struct Ec2 {
     pub(crate) refusals: BTreeMap<Action, VecDeque<&'static str>>,
     /// Every call that was answered, refused ones included.
     pub(crate) calls: Vec<Action>,
+    /// The account's buckets; none where calls are not counted.
+    pub(crate) buckets: BTreeMap<Action, Bucket>,
     used: BTreeMap<SubnetId, BTreeSet<u32>>,
     tokens: BTreeMap<String, (Create, EniId)>,
     history: VecDeque<(Time, Enis)>,
@@ -258,6 +261,10 @@ impl Ec2 {
     pub(crate) fn call(&mut self, step: &Step) -> Outcome {
         let action = step.action();
         self.calls.push(action);
+        let bucket = self.buckets.get_mut(&action);
+        if bucket.is_some_and(|it| it.take(self.now).is_err()) {
+            return Outcome::Failed(failure(action, "RequestLimitExceeded"));
+        }
         let planted = self.refusals.get_mut(&action).and_then(VecDeque::pop_front);
         if let Some(code) = planted {
             return Outcome::Failed(failure(action, code));

@@ -6,6 +6,7 @@ mod fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cloud::budget::{Budgets, Entry, Queue, Rate};
 use cloud::inventory::{Read, Scope};
 use cloud::node::{
     Context, EniRules, Facts, Memory, Next, Node, Outcome, Progress, Step, World, begin, next,
@@ -14,7 +15,7 @@ use cloud::node::{
 use cloud::subnet::Location;
 use cloud::sweep::{Sweep, Verdict};
 use cloud::want::{Demand, Requested, Watermarks};
-use cloud::{Action, EniId, Failure, InstanceId, Limits, Tags};
+use cloud::{Action, Class, EniId, Failure, InstanceId, Limits, Tags};
 use ipam::Time;
 use ipnet::IpNet;
 use jiff::Timestamp;
@@ -58,6 +59,8 @@ pub(crate) struct Bed {
     pub(crate) planned: Option<(usize, Fault)>,
     /// Reads lag by up to so many seconds.
     pub(crate) lag: u64,
+    pub(crate) budgets: Budgets,
+    queue: Queue<String>,
     late: Vec<(Time, Step)>,
     sweep: Sweep,
     calls: usize,
@@ -90,6 +93,16 @@ pub(crate) fn node(name: &str, instance_type: &str) -> Node {
     }
 }
 
+/// Budgets that allow everything.
+fn unlimited() -> Budgets {
+    let rate = Rate {
+        burst: 1e6,
+        per_second: 1e6,
+    };
+    let rates = Action::ALL.map(|action| (action, rate));
+    Budgets::new(1.0, &rates.into(), Time::default())
+}
+
 impl Bed {
     pub(crate) fn new() -> Self {
         let mut ec2 = Ec2::default();
@@ -115,6 +128,8 @@ impl Bed {
             faults: 0,
             planned: None,
             lag: 0,
+            budgets: unlimited(),
+            queue: Queue::default(),
             late: Vec::new(),
             sweep: Sweep::new(CLUSTER).unwrap(),
             calls: 0,
@@ -131,7 +146,13 @@ impl Bed {
     pub(crate) fn add(&mut self, name: &str, node: Node) {
         let limits = self.facts.limits[node.instance_type.as_ref().unwrap()];
         let instance = node.instance.as_ref().unwrap();
-        self.ec2.add_instance(instance.as_str(), "own", limits);
+        let own = node
+            .location
+            .as_ref()
+            .and_then(|it| it.own.as_ref())
+            .unwrap();
+        self.ec2
+            .add_instance(instance.as_str(), own.as_str(), limits);
         self.nodes.insert(name.to_owned(), node);
     }
 
@@ -171,6 +192,7 @@ impl Bed {
     pub(crate) fn restart(&mut self) {
         self.memory = Memory::new(CLUSTER);
         self.progress.clear();
+        self.queue = Queue::default();
         self.facts.epoch = self.ec2.now;
         self.sweep = Sweep::new(CLUSTER).unwrap();
     }
@@ -250,8 +272,27 @@ impl Bed {
                     next = self.next(&name);
                 }
             }
-            if let Some(step) = next.step {
-                self.carry_out(&name, &step);
+            self.wait(&name, &next);
+        }
+        while let Some(entry) = self.queue.pop(&mut self.budgets, self.ec2.now) {
+            // What others got meanwhile can change the plan.
+            if let Some(step) = self.next(&entry.key).step {
+                self.carry_out(&entry.key, &step);
+            }
+        }
+    }
+
+    /// Has a node's step wait for its budget.
+    fn wait(&mut self, name: &str, next: &Next) {
+        match (&next.step, next.need) {
+            (Some(step), Some(need)) => self.queue.push(Entry {
+                key: name.to_owned(),
+                action: step.action(),
+                need,
+                since: self.ec2.now,
+            }),
+            _ => {
+                self.queue.remove(&name.to_owned());
             }
         }
     }
@@ -308,6 +349,9 @@ impl Bed {
                 return self.restart();
             }
         };
+        if matches!(&outcome, Outcome::Failed(it) if it.class == Class::Throttled) {
+            self.budgets.throttle(step.action(), self.ec2.now);
+        }
         let mut context = Context {
             facts: &self.facts,
             memory: &mut self.memory,
