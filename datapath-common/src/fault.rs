@@ -151,4 +151,8 @@ faults! {
     ShapingIgnored,
     /// What an ENI received for nobody here leaves by it again.
     SentBack,
+    /// What goes to where no network leads is sent all the same.
+    UnroutableSent,
+    /// What comes from where no network leads is delivered.
+    UnroutableDelivered,
 }

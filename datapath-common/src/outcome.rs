@@ -163,6 +163,10 @@ outcomes! {
         /// A secondary ENI received the packet for an address that nobody here has, and the stack
         /// would send it back by that ENI, which does not own its source.
         ForeignSource = 86, "foreign-source";
+        /// A pod sent the packet to an address that no network routes, such as a loopback address.
+        UnroutableDestination = 87, "unroutable-destination";
+        /// The packet for a pod came from an address that no network routes.
+        UnroutableSource = 88, "unroutable-source";
     }
 }
 

@@ -16,7 +16,7 @@ use crate::mark::Mark;
 use crate::nat::Side;
 use crate::packet::Packet;
 use crate::verdict::Code;
-use crate::way;
+use crate::way::{self, Way};
 use crate::work::Step;
 
 /// Decides on a frame from a pod.
@@ -94,6 +94,9 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
     if class.contains(DestinationClass::BLOCK) {
         return Err(DropReason::NoEndpoint);
     }
+    if class.contains(DestinationClass::UNROUTABLE) && !fault::has(Fault::UnroutableSent) {
+        return unroutable(packet, source);
+    }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
     if deliver::is_via_stack(source) {
         return Ok(to_stack(packet, mark, Verdict::Stack));
@@ -102,6 +105,18 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
         Some(verdict) => Ok(to_stack(packet, mark.exception(), verdict)),
         None => egress::prepare(ip.version, source, eni, class).map(|()| Step::Leave),
     }
+}
+
+/// Decides on a packet to an address that no network routes. Netfilter may have given a connection of
+/// the host such a source, and then has the answer go up; before it looks at anything else, the stack
+/// would accept one to a loopback address (`route_localnet`).
+#[inline(always)]
+fn unroutable(packet: &mut Packet, source: &AddressEntry) -> Result<Step, DropReason> {
+    match way::of(packet, source, Side::Pod)? {
+        way @ Way::Stack(_) => way.take(packet, source.eni()).map(Step::Done),
+        Way::Direct | Way::Reordered => None,
+    }
+    .ok_or(DropReason::UnroutableDestination)
 }
 
 /// Whether an address is one of the endpoint's that sent the packet. No device has the index 0

@@ -98,6 +98,9 @@ fn to_endpoint(
     if owner != packet.ifindex() && !fault::has(Fault::AnyEni) {
         return Err(DropReason::WrongEni);
     }
+    if is_unroutable(ip) && !fault::has(Fault::UnroutableDelivered) {
+        return Err(DropReason::UnroutableSource);
+    }
     let mark = Mark::of_ingress(endpoint.eni());
     let way = way::of(packet, endpoint, Direction::Outside)?;
     if matches!(way, Way::Stack(_)) {
@@ -112,6 +115,15 @@ fn to_endpoint(
         return Ok(Verdict::Reordered);
     }
     deliver::into_pod(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
+}
+
+/// Whether nothing that a network routes has the source of a packet. The few bits that all of these
+/// have in common save the others a look-up.
+#[inline(always)]
+fn is_unroutable(ip: &Ip) -> bool {
+    ip.source.is_multicast_or_broadcast()
+        || (ip.source.may_be_unroutable()
+            && maps::destination(&ip.source).contains(DestinationClass::UNROUTABLE))
 }
 
 /// Notes what is opened from a source that the pod's own packets to it would be translated for,

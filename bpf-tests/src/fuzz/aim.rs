@@ -236,7 +236,10 @@ impl Aim<'_> {
     fn of_vpc(&mut self) -> Sent {
         let (mut eni, mut device) = pick(self.random, &ENIS);
         let mut is_v4 = self.is_v4();
-        let mut source = self.remote(is_v4);
+        let mut source = match self.random.below(16) {
+            0 => self.any(is_v4),
+            _ => self.remote(is_v4),
+        };
         let mut destination = match self.random.below(8) {
             0..3 => translation_addresses(eni)[usize::from(!is_v4)].unwrap_or(source),
             3..7 => pod_addresses(self.random.below(VETHS.len()))[usize::from(!is_v4)],

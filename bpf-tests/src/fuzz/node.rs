@@ -137,6 +137,9 @@ pub(super) fn others(is_v4: bool) -> Vec<IpAddr> {
             v4(224, 0, 0, 251),
             v4(255, 255, 255, 255),
             v4(0, 0, 0, 0),
+            v4(127, 0, 0, 1),
+            v4(240, 0, 0, 1),
+            v4(240, 1, 0, 1),
         ]
     } else {
         vec![
@@ -147,6 +150,9 @@ pub(super) fn others(is_v4: bool) -> Vec<IpAddr> {
             Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb).into(),
             Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9).into(),
             Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::LOCALHOST.into(),
+            global_v6(0x100, 1),
+            Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1).into(),
             Ipv4Addr::new(10, 0, 1, 10).to_ipv6_mapped().into(),
         ]
     }
@@ -170,6 +176,11 @@ pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
         metadata: true,
         ..exempt
     };
+    let unroutable = Classes {
+        unroutable: true,
+        ..Classes::default()
+    };
+    let nowhere = DestinationClass::UNROUTABLE;
     let vpc = DestinationClass::VPC;
     let vpc_block = vpc.union(DestinationClass::BLOCK);
     let vpc_service = vpc_block.union(DestinationClass::SERVICE);
@@ -189,6 +200,12 @@ pub(super) fn destinations() -> Vec<(&'static str, DestinationClass, Classes)> {
         ("172.20.0.0/16", DestinationClass::SERVICE, service),
         ("192.168.0.0/16", DestinationClass::NATIVE, exempt),
         ("100.64.0.0/10", DestinationClass::MASQ_AGENT, exempt),
+        ("0.0.0.0/8", nowhere, unroutable),
+        ("127.0.0.0/8", nowhere, unroutable),
+        ("240.0.0.0/4", nowhere, unroutable),
+        ("240.1.0.0/16", vpc, exempt),
+        ("::/96", nowhere, unroutable),
+        ("100::/64", nowhere, unroutable),
         ("169.254.0.0/16", link_local, exempt),
         ("169.254.169.254/32", link_metadata, metadata),
         ("2001:db8::/56", vpc, exempt),

@@ -66,11 +66,26 @@ impl Passage<'_> {
         if classes.block {
             return Err(DropReason::NoEndpoint.into());
         }
+        if classes.unroutable {
+            return self.unroutable(&ip, &source);
+        }
         if self.takes_stack(&source) {
             self.eni(source.eni)?;
             return Ok(self.hand_up(owner, Verdict::Stack));
         }
         self.leave(&ip, &source, Origin::Pod)
+    }
+
+    /// To an address that no network routes.
+    fn unroutable(&mut self, ip: &Ip, source: &Pod) -> Decided {
+        match self.path(ip, source, Sender::Pod) {
+            Path::Stack(eni) => {
+                return Ok(self.hand_up(self.mark_in_stack(eni), Verdict::StackFlow));
+            }
+            Path::Reordered => self.tell_reordered(ip),
+            Path::Direct => {}
+        }
+        Err(DropReason::UnroutableDestination.into())
     }
 
     /// Neighbour discovery and MLD come from `::` and link-local addresses.

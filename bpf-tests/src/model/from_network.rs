@@ -44,6 +44,9 @@ impl Passage<'_> {
         if pod.eni_ifindex != self.packet.ifindex {
             return Err(DropReason::WrongEni.into());
         }
+        if is_group(ip.source) || self.world.classes(ip.source).unroutable {
+            return Err(DropReason::UnroutableSource.into());
+        }
         let ours = self.ingress_mark(pod.eni);
         match self.path(ip, pod, Sender::Remote) {
             Path::Direct => {}

@@ -231,13 +231,18 @@ impl Passage<'_> {
 
     /// Up to the stack, to be put in order. Nothing is noted of what comes out of that.
     pub(super) fn reorder(&mut self, ip: &Ip, ours: u32) -> Done {
-        if ip.piece == Piece::Later {
-            self.tell(ip, Told::Reordered);
-        }
+        self.tell_reordered(ip);
         self.hand_up(
             ours | self.world.settings.marks.exception,
             Verdict::Reordered,
         )
+    }
+
+    /// Has the pieces of a datagram that begins with a later one be put in order.
+    pub(super) fn tell_reordered(&mut self, ip: &Ip) {
+        if ip.piece == Piece::Later {
+            self.tell(ip, Told::Reordered);
+        }
     }
 
     /// Has the pieces of a datagram without ports follow its first one.

@@ -75,6 +75,8 @@ pub struct Classes {
     pub metadata: bool,
     /// In the VPC, native, of the ip-masq-agent file, or link-local: never masqueraded.
     pub exempt: bool,
+    /// No network routes it.
+    pub unroutable: bool,
 }
 
 /// What an ENI has of one family.

@@ -90,6 +90,10 @@ pub struct Net {
     pub outside: IpAddr,
     /// A group's.
     pub multicast: IpAddr,
+    /// No network routes these.
+    pub unroutable: [IpAddr; 3],
+    /// In a prefix that no network routes, but for the VPC.
+    pub routable: IpAddr,
 }
 
 /// IPv4.
@@ -108,6 +112,8 @@ pub const V4: Net = Net {
     peer: v4(10, 0, 9, 9),
     outside: v4(198, 51, 100, 7),
     multicast: v4(224, 0, 0, 251),
+    unroutable: [v4(0, 0, 0, 0), v4(127, 0, 0, 1), v4(255, 255, 255, 254)],
+    routable: v4(240, 1, 0, 1),
 };
 
 /// IPv6.
@@ -126,6 +132,12 @@ pub const V6: Net = Net {
     peer: v6(0x9, 9),
     outside: IpAddr::V6(Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 7)),
     multicast: IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb)),
+    unroutable: [
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 7)),
+    ],
+    routable: IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 1, 7)),
 };
 
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
@@ -237,6 +249,13 @@ pub fn fill(programs: &mut Programs) -> Result<()> {
         ("10.0.1.14/32", block.union(service)),
         ("172.20.0.0/16", service),
         ("169.254.169.254/32", DestinationClass::METADATA),
+        ("0.0.0.0/8", DestinationClass::UNROUTABLE),
+        ("127.0.0.0/8", DestinationClass::UNROUTABLE),
+        ("240.0.0.0/4", DestinationClass::UNROUTABLE),
+        ("240.1.0.0/16", vpc),
+        ("::/96", DestinationClass::UNROUTABLE),
+        ("::1:0/112", vpc),
+        ("100::/64", DestinationClass::UNROUTABLE),
         ("fd00:ec2::254/128", DestinationClass::METADATA),
         ("2001:db8::/56", vpc),
         ("2001:db8:0:1::/80", block),

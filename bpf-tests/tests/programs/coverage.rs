@@ -26,11 +26,12 @@ const OF_POD: [Verdict; 13] = [
     Verdict::Reordered,
 ];
 /// Drops of what a pod sends, by its frame and addresses.
-const DROPS_OF_POD: [DropReason; 4] = [
+const DROPS_OF_POD: [DropReason; 5] = [
     DropReason::SpoofedSource,
     DropReason::VlanTagged,
     DropReason::NotIp,
     DropReason::NoEndpoint,
+    DropReason::UnroutableDestination,
 ];
 /// How a pod's packet leaves the node, whoever sends it on.
 const LEAVING: [Verdict; 3] = [Verdict::Eni, Verdict::Translated, Verdict::Inbound];
@@ -83,6 +84,7 @@ fn outcomes(program: Program) -> BTreeSet<Outcome> {
                 DropReason::NoEndpoint,
                 DropReason::EniNotReady,
                 DropReason::WrongEni,
+                DropReason::UnroutableSource,
                 DropReason::InboundFull,
                 DropReason::InboundQuotaExceeded,
             ],

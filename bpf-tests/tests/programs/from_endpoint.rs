@@ -50,13 +50,25 @@ fn both(net: &Net) -> Vec<Case> {
         ),
     ];
     for body in [UDP, Body::Tcp(0), Body::Sctp(9), Body::Protocol(47)] {
-        let frame = from_a(net, net.peer, body);
-        cases.push(case(
-            name("to a peer"),
-            VETH_A,
-            frame.bytes(),
-            to_eni(&frame),
-        ));
+        for to in [net.peer, net.routable] {
+            let frame = from_a(net, to, body);
+            cases.push(case(
+                name("to a peer"),
+                VETH_A,
+                frame.bytes(),
+                to_eni(&frame),
+            ));
+        }
+        // Whatever else the stack would get it for: an exception, say.
+        for (to, hop_limit) in net
+            .unroutable
+            .into_iter()
+            .flat_map(|to| [(to, 64), (to, 1)])
+        {
+            let frame = from_a(net, to, body).hop_limit(hop_limit);
+            let expect = Expect::Drop(DropReason::UnroutableDestination);
+            cases.push(case(name("to nowhere"), VETH_A, frame.bytes(), expect));
+        }
     }
     let frame = from_a(net, net.b, UDP);
     let expect = to_pod(&frame, VETH_B, POD_B);

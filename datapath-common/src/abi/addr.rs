@@ -99,6 +99,22 @@ impl Addr {
         u32::from_be(first) >> 22 == 0xfe80 >> 6
     }
 
+    /// Whether this may be an address of [`DestinationClass::UNROUTABLE`]; most others are not.
+    ///
+    /// [`DestinationClass::UNROUTABLE`]: super::DestinationClass::UNROUTABLE
+    #[inline(always)]
+    #[must_use]
+    pub const fn may_be_unroutable(self) -> bool {
+        let [first, _, _, last] = self.words();
+        if self.is_v4() {
+            let highest = u32::from_be(last) >> 24;
+            matches!(highest, 0 | 127 | 192 | 240..=255)
+        } else {
+            let highest = u32::from_be(first) >> 16;
+            matches!(highest, 0 | 0x100 | 0xfec0..=0xfeff)
+        }
+    }
+
     /// Whether this is `::`.
     #[inline(always)]
     #[must_use]

@@ -41,6 +41,9 @@ impl DestinationClass {
     pub const LINK_LOCAL: Self = Self(1 << 5);
     /// The instance metadata service.
     pub const METADATA: Self = Self(1 << 6);
+    /// Nothing that a network routes has such an address, and nothing that is more specific says
+    /// otherwise: pods' packets to it are dropped, and those from it.
+    pub const UNROUTABLE: Self = Self(1 << 7);
     /// The classes of destinations that are never masqueraded.
     pub const EXEMPT: Self =
         Self(Self::VPC.0 | Self::NATIVE.0 | Self::MASQ_AGENT.0 | Self::LINK_LOCAL.0);
@@ -50,6 +53,13 @@ impl DestinationClass {
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// This set without the classes of `other`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Whether every class of `other` is in this set.

@@ -125,6 +125,12 @@ fn tuple(entry: &Entry) -> PodTuple {
     )
 }
 
+/// The classes of destinations that are none of this node's addresses, and whose packets leave it for
+/// none of the VPC's either.
+const NOT_LEAVING: DestinationClass = DestinationClass::SERVICE
+    .union(DestinationClass::BLOCK)
+    .union(DestinationClass::UNROUTABLE);
+
 /// [`LOOK`], [`MADE`] or [`ASK`].
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -168,7 +174,7 @@ fn decide(work: Parts) -> Option<u32> {
         ));
     }
     let class = maps::destination(&destination);
-    if class.contains(DestinationClass::SERVICE) || class.contains(DestinationClass::BLOCK) {
+    if class.intersects(NOT_LEAVING) {
         return None;
     }
     let owner = maps::eni(pod.eni())?;

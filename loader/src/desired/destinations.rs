@@ -1,5 +1,7 @@
 //! What the datapath is to know of destinations.
 
+mod unroutable;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -78,6 +80,11 @@ fn known(intent: &Intent, observed: &Observed) -> Vec<Known> {
     }
     for net in METADATA.iter().filter_map(|text| text.parse().ok()) {
         put(net, DestinationClass::METADATA, "instance metadata");
+    }
+    for (text, _) in unroutable::PREFIXES {
+        if let Ok(net) = text.parse() {
+            put(net, DestinationClass::UNROUTABLE, "no network routes it");
+        }
     }
     let agent = agent(intent, observed);
     for (net, source) in &agent.cidrs {
@@ -194,8 +201,7 @@ fn classes(known: &[Known]) -> BTreeMap<IpNet, DestinationClass> {
             let containing = (0..=net.prefix_len())
                 .filter_map(|length| IpNet::new(net.addr(), length).ok())
                 .filter_map(|wider| own.get(&wider.trunc()));
-            let class = containing.fold(DestinationClass::NONE, |all, one| all.union(*one));
-            (*net, class)
+            (*net, unroutable::classes(containing.copied()))
         })
         .collect()
 }

@@ -195,8 +195,19 @@ impl Live<'_> {
             return Ok(Some(told.end(asked, &found, Verdict::Stack, "stack")));
         }
         told.step(asked, found);
-        let is_nobodys = class.contains(DestinationClass::BLOCK);
-        Ok(is_nobodys.then(|| told.drop(DropReason::NoEndpoint)))
+        if class.contains(DestinationClass::BLOCK) {
+            return Ok(Some(told.drop(DropReason::NoEndpoint)));
+        }
+        if !class.contains(DestinationClass::UNROUTABLE) {
+            return Ok(None);
+        }
+        // An answer to what the host has sent from there takes the host's stack.
+        let tuple = of.tuple().filter(|_| self.notes_stack());
+        let came = tuple.map(|tuple| self.stack_note(&tuple, pod.identity()));
+        Ok(Some(match came.transpose()?.flatten() {
+            Some(came) => told.of_stack(came),
+            None => told.drop(DropReason::UnroutableDestination),
+        }))
     }
 
     /// What becomes of a packet to another pod, or to the host.
@@ -258,6 +269,7 @@ pub fn class_names(class: DestinationClass) -> Vec<&'static str> {
         (DestinationClass::MASQ_AGENT, "masq-agent"),
         (DestinationClass::LINK_LOCAL, "link-local"),
         (DestinationClass::METADATA, "metadata"),
+        (DestinationClass::UNROUTABLE, "unroutable"),
     ]
     .into_iter()
     .filter(|(one, _)| class.contains(*one))

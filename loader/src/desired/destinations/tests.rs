@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datapath_common::abi::Addr;
 use proptest::prelude::*;
 
 use super::*;
@@ -49,6 +50,49 @@ fn a_prefix_has_the_classes_of_all_that_contain_it() {
     let metadata = DestinationClass::METADATA;
     assert_eq!(class("169.254.169.254/32"), link_local.union(metadata));
     assert_eq!(class("fd00:ec2::254/128"), metadata);
+}
+
+#[test]
+fn what_no_network_routes_is_so_but_for_what_a_more_specific_prefix_names() {
+    let mut intent = intent();
+    let nets = |nets: &[&str]| nets.iter().map(|net| net.parse().unwrap()).collect();
+    intent.settings.masquerade.native = nets(&["0.0.0.0/0", "::/0", "240.1.0.0/16"]);
+    intent.settings.services = nets(&["240.2.0.0/16", "0.0.0.0/8"]);
+    intent.settings.masquerade.agent = Some("/file".into());
+    intent.policy = agent_file(&["240.3.0.0/16", "240.1.1.0/24"]);
+    let classes = classes(&known(&intent, &host()));
+    let is_unroutable = |net| class_of(&classes, net).contains(DestinationClass::UNROUTABLE);
+    for net in [
+        "127.0.0.0/8",
+        "240.0.0.0/4",
+        "::/96",
+        "100::/64",
+        "fec0::/10",
+        "240.3.0.0/16",
+    ] {
+        assert!(is_unroutable(net), "{net}");
+    }
+    // The longer prefix counts, and of one prefix what names it.
+    for net in [
+        "240.1.0.0/16",
+        "240.1.1.0/24",
+        "240.2.0.0/16",
+        "0.0.0.0/8",
+        "::/0",
+        "0.0.0.0/0",
+    ] {
+        assert!(!is_unroutable(net), "{net}");
+    }
+}
+
+#[test]
+fn whatever_is_unroutable_may_be_by_the_look_of_it() {
+    for (net, _) in unroutable::PREFIXES {
+        let net: IpNet = net.parse().unwrap();
+        for address in [net.network(), net.broadcast()] {
+            assert!(Addr::from(address).may_be_unroutable(), "{address}");
+        }
+    }
 }
 
 #[test]

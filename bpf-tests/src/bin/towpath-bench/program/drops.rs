@@ -95,6 +95,11 @@ fn paths(net: &Net) -> Vec<Path> {
             &from_a(net, net.free, UDP.1),
             DropReason::NoEndpoint,
         ),
+        sends(
+            VETH_A,
+            &from_a(net, net.unroutable[1], UDP.1),
+            DropReason::UnroutableDestination,
+        ),
         sends(VETH_C, &of_c, DropReason::EniNotReady),
         sends(VETH_A, &to_outside(Body::Protocol(47)), DropReason::NoPorts),
         sends(
@@ -112,6 +117,11 @@ fn paths(net: &Net) -> Vec<Path> {
             ENI_1,
             &received(ENI_1, net.peer, net.b, UDP.1),
             DropReason::WrongEni,
+        ),
+        comes(
+            ENI_1,
+            &received(ENI_1, net.unroutable[1], net.a, UDP.1),
+            DropReason::UnroutableSource,
         ),
         comes(
             ENI_1,
