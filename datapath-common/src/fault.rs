@@ -155,4 +155,6 @@ faults! {
     UnroutableSent,
     /// What comes from where no network leads is delivered.
     UnroutableDelivered,
+    /// What the host sends with a source of netfilter's is not noted.
+    HostUnnoted,
 }

@@ -1,13 +1,15 @@
 //! What the stack sends to a pod, after its NAT.
 //!
-//! What came from elsewhere is noted, so that the pod's answers take the stack too: only there are
-//! they translated back.
+//! What came from elsewhere is noted, and what the host made with a source that is not its own, so
+//! that the pod's answers take the stack too: only there are they translated back.
 
 use datapath_common::abi::{AddressEntry, DestinationClass};
+use datapath_common::fault::Fault;
 use datapath_common::headers::Ethernet;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::family::{Ip, Piece, Version};
+use crate::fault;
 use crate::maps;
 use crate::nat::{self, Came, PRIMARY, Sender, Side};
 use crate::packet::Packet;
@@ -19,14 +21,9 @@ use crate::work::{Parts, work};
 /// Decides on a frame to a pod.
 #[inline(always)]
 pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
-    // An exception's flow goes past the stack. What the stack itself says to a pod needs no note:
-    // answers to the host take the stack in any case.
+    // An exception's flow goes past the stack.
     if !settings::notes_stack() || packet.is_exception() {
         return Ok(Verdict::ToPod.into());
-    }
-    // A fragment that the stack makes of an IPv6 packet has lost its device, but not its mark.
-    if packet.ingress_ifindex() == 0 && !packet.is_marked() {
-        return Ok(Verdict::FromHost.into());
     }
     let number = packet.header::<Ethernet>(0)?.ether_type.get();
     match Version::of_ether_type(number) {
@@ -41,6 +38,11 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     let Ok(ip) = version.parse(packet) else {
         return Ok(Verdict::ToPod);
     };
+    // What the host itself says to a pod needs no note: answers to its addresses take the stack in
+    // any case, and to link-local ones.
+    if is_hosts(packet) && (ip.source.is_v6_link_local() || is_of_host(ip)) {
+        return Ok(Verdict::FromHost);
+    }
     let Some(pod) = maps::address(&ip.destination).filter(|entry| is_of(entry, packet)) else {
         return Ok(Verdict::ToPod);
     };
@@ -62,6 +64,21 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     nat::ask(work, tuple, sender, ports.tcp_flags);
     nat::note_stack(work, Side::Outside, ingress(packet))?;
     Ok(Verdict::Noted)
+}
+
+/// Whether the host made a packet. A fragment that the stack makes of an IPv6 packet has lost its
+/// device, but not its mark.
+#[inline(always)]
+fn is_hosts(packet: &Packet) -> bool {
+    packet.ingress_ifindex() == 0 && !packet.is_marked()
+}
+
+/// Whether a packet of the host has the source that the host gave it. Netfilter may have put any
+/// address in its place, and has to see the answer.
+#[inline(always)]
+fn is_of_host(ip: &Ip) -> bool {
+    maps::address(&ip.source).is_some_and(|entry| !entry.is_endpoint())
+        || fault::has(Fault::HostUnnoted)
 }
 
 /// Whether an address is one of the endpoint's that the device is of.

@@ -338,7 +338,8 @@ impl Paths<'_> {
         let before = [carried.clone()];
         self.passes(name, &before, carried, verdict);
         let to_a = Frame::new((VETH_A.1, POD_A), net.peer, net.a, UDP).ports(3000, 8080);
-        let own = Step::to_pod(&to_a, 0);
+        let of_host = Frame::new((VETH_A.1, POD_A), net.host, net.a, UDP).ports(3000, 8080);
+        let own = Step::to_pod(&of_host, 0);
         self.passes("host packet to a pod", &[], own, Verdict::FromHost)
             .needs_service_nat = true;
 

@@ -90,10 +90,6 @@ pub struct Net {
     pub outside: IpAddr,
     /// A group's.
     pub multicast: IpAddr,
-    /// No network routes these.
-    pub unroutable: [IpAddr; 3],
-    /// In a prefix that no network routes, but for the VPC.
-    pub routable: IpAddr,
 }
 
 /// IPv4.
@@ -112,8 +108,6 @@ pub const V4: Net = Net {
     peer: v4(10, 0, 9, 9),
     outside: v4(198, 51, 100, 7),
     multicast: v4(224, 0, 0, 251),
-    unroutable: [v4(0, 0, 0, 0), v4(127, 0, 0, 1), v4(255, 255, 255, 254)],
-    routable: v4(240, 1, 0, 1),
 };
 
 /// IPv6.
@@ -132,12 +126,6 @@ pub const V6: Net = Net {
     peer: v6(0x9, 9),
     outside: IpAddr::V6(Ipv6Addr::new(0x2600, 0, 0, 0, 0, 0, 0, 7)),
     multicast: IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb)),
-    unroutable: [
-        IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        IpAddr::V6(Ipv6Addr::LOCALHOST),
-        IpAddr::V6(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 7)),
-    ],
-    routable: IpAddr::V6(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 1, 7)),
 };
 
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
@@ -146,6 +134,30 @@ const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
 
 const fn v6(subnet: u16, host: u16) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, subnet, 0, 0, 0, host))
+}
+
+/// Addresses that no network routes.
+#[must_use]
+pub fn unroutable(net: &Net) -> [IpAddr; 3] {
+    if net.a.is_ipv4() {
+        [v4(0, 0, 0, 0), v4(127, 0, 0, 1), v4(255, 255, 255, 254)]
+    } else {
+        [
+            Ipv6Addr::UNSPECIFIED.into(),
+            Ipv6Addr::LOCALHOST.into(),
+            Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 7).into(),
+        ]
+    }
+}
+
+/// An address of the VPC, in a prefix that no network routes otherwise.
+#[must_use]
+pub fn routable(net: &Net) -> IpAddr {
+    if net.a.is_ipv4() {
+        v4(240, 1, 0, 1)
+    } else {
+        Ipv6Addr::new(0, 0, 0, 0, 0, 0, 1, 7).into()
+    }
 }
 
 /// A packet as a pod sends it from behind this device.

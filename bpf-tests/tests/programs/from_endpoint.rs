@@ -50,7 +50,7 @@ fn both(net: &Net) -> Vec<Case> {
         ),
     ];
     for body in [UDP, Body::Tcp(0), Body::Sctp(9), Body::Protocol(47)] {
-        for to in [net.peer, net.routable] {
+        for to in [net.peer, routable(net)] {
             let frame = from_a(net, to, body);
             cases.push(case(
                 name("to a peer"),
@@ -60,8 +60,7 @@ fn both(net: &Net) -> Vec<Case> {
             ));
         }
         // Whatever else the stack would get it for: an exception, say.
-        for (to, hop_limit) in net
-            .unroutable
+        for (to, hop_limit) in unroutable(net)
             .into_iter()
             .flat_map(|to| [(to, 64), (to, 1)])
         {

@@ -22,15 +22,15 @@ fn case(name: String, device: Device, frame: Vec<u8>, expect: Expect) -> Case {
 /// What both families do.
 fn both(net: &Net) -> Vec<Case> {
     let mut cases = Vec::new();
-    for source in net.unroutable.into_iter().chain([net.multicast]) {
+    for source in unroutable(net).into_iter().chain([net.multicast]) {
         let frame = received(ENI_1, source, net.a, UDP);
         let expect = Expect::Drop(DropReason::UnroutableSource);
         let name = format!("{} from {source}", net.family);
         cases.push(case(name, ENI_1, frame.bytes(), expect));
     }
-    let frame = received(ENI_1, net.routable, net.a, UDP);
+    let frame = received(ENI_1, routable(net), net.a, UDP);
     let expect = to_pod(&frame, VETH_A, POD_A);
-    let name = format!("{} from {}", net.family, net.routable);
+    let name = format!("{} from {}", net.family, routable(net));
     cases.push(case(name, ENI_1, frame.bytes(), expect));
     let mut add = |what: &str, device: Device, destination: IpAddr, expect: Expect| {
         let frame = received(device, net.outside, destination, UDP);

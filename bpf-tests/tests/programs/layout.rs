@@ -64,7 +64,7 @@ fn the_stacks_packets_are_told_apart_by_the_layout() {
             (own, true),
         ] {
             let input = Input {
-                frame: to_a(&V4, V4.peer, Body::Udp(1)).bytes(),
+                frame: to_a(&V4, V4.host, Body::Udp(1)).bytes(),
                 ifindex: VETH_A.ifindex,
                 ingress_ifindex: 0,
                 mark,

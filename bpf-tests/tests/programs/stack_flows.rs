@@ -1,6 +1,6 @@
 //! Flows that the stack carries, where service NAT may have translated them: both directions take it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use bpf_tests::packet::{Body, Frame, Piece, other};
 use bpf_tests::testrun::{Programs, REDIRECT};
@@ -115,6 +115,51 @@ fn from_elsewhere(net: &Net) -> Vec<Case> {
     cases
 }
 
+/// The host's own connections to pod A whose source netfilter changes, to whatever address: the answers
+/// go up, unmarked.
+fn from_the_host_with_another_source(net: &Net) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let link_local: IpAddr = if net.a.is_ipv4() {
+        [169, 254, 7, 127].into()
+    } else {
+        Ipv6Addr::new(
+            0xfd16, 0x9254, 0x7127, 0x1337, 0xffff, 0xffff, 0xffff, 0xffff,
+        )
+        .into()
+    };
+    let [_, loopback, reserved] = unroutable(net);
+    let sources = [
+        link_local,
+        net.outside,
+        net.peer,
+        net.b,
+        net.free,
+        loopback,
+        reserved,
+    ];
+    for (port, source) in (5000..).zip(sources) {
+        for (asks, answers) in KINDS {
+            let is_echo = matches!(asks, Body::Echo { .. });
+            let served = if is_echo { 0 } else { 8080 };
+            let what = format!("{asks:?} of the host as {source}");
+            let question = to_a(net, source, asks).ports(port, served).tcp(SYN, 1);
+            let answer = from_a(net, source, answers)
+                .ports(served, port)
+                .tcp(SYN | ACK, 1);
+            let noted = into_a(net, &what, &question, ENI_0, Verdict::Noted);
+            cases.push(noted.of_host());
+            // Nobody has an address in a block of ours that is no pod's, whatever is noted.
+            let expect = if source == net.free {
+                Expect::Drop(DropReason::NoEndpoint)
+            } else {
+                Expect::Stack(Verdict::StackFlow, OTHERS)
+            };
+            cases.push(of_pod(net, &what, &answer, expect));
+        }
+    }
+    cases
+}
+
 /// Pod B has asked pod A through a service, and asks it again from the same port, but itself: only what
 /// begins a flow takes the stack for that, and only where the port is the same.
 fn on_used_ports(net: &Net) -> Vec<Case> {
@@ -203,9 +248,14 @@ fn not_noted(net: &Net) -> Vec<Case> {
     exceptional.input.mark = OTHERS | exception();
     exceptional.expect = Expect::Stack(Verdict::ToPod, OTHERS | exception());
     cases.push(exceptional);
-    let mut own = passes("of the host itself", &question).of_host();
-    own.expect = Expect::Stack(Verdict::FromHost, OTHERS);
-    cases.push(own);
+    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 5).into();
+    for source in [net.host, net.snat[0], net.snat[1], link_local] {
+        if source.is_ipv4() == net.a.is_ipv4() {
+            let mut own = passes("of the host itself", &from(source, UDP)).of_host();
+            own.expect = Expect::Stack(Verdict::FromHost, OTHERS);
+            cases.push(own);
+        }
+    }
     let another = question.clone().to(net.b, 8080);
     cases.push(passes("another pod's", &another));
     cases.push(passes("a host's", &question.clone().to(net.host, 8080)));
@@ -524,6 +574,7 @@ pub(crate) fn tables() -> Vec<Table> {
     };
     vec![
         on(from_elsewhere),
+        on(from_the_host_with_another_source),
         on(on_used_ports),
         on(by_the_primary),
         on(without_a_device),

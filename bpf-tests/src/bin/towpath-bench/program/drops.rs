@@ -5,7 +5,7 @@ use bpf_tests::packet::{Body, Frame, Piece, other};
 use bpf_tests::testrun::DROP;
 use bpf_tests::testrun::scene::{
     Device, ENI_1, Net, POD_A, POD_C, V4, V6, VETH_A, VETH_C, fill, from_a, gateways,
-    know_gateways, received, sent,
+    know_gateways, received, sent, unroutable,
 };
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
 use datapath_common::counter::Program;
@@ -95,11 +95,6 @@ fn paths(net: &Net) -> Vec<Path> {
             &from_a(net, net.free, UDP.1),
             DropReason::NoEndpoint,
         ),
-        sends(
-            VETH_A,
-            &from_a(net, net.unroutable[1], UDP.1),
-            DropReason::UnroutableDestination,
-        ),
         sends(VETH_C, &of_c, DropReason::EniNotReady),
         sends(VETH_A, &to_outside(Body::Protocol(47)), DropReason::NoPorts),
         sends(
@@ -117,11 +112,6 @@ fn paths(net: &Net) -> Vec<Path> {
             ENI_1,
             &received(ENI_1, net.peer, net.b, UDP.1),
             DropReason::WrongEni,
-        ),
-        comes(
-            ENI_1,
-            &received(ENI_1, net.unroutable[1], net.a, UDP.1),
-            DropReason::UnroutableSource,
         ),
         comes(
             ENI_1,
@@ -155,7 +145,29 @@ fn paths(net: &Net) -> Vec<Path> {
         let reason = DropReason::MalformedHeader;
         paths.push(dropped(program, device, &family, broken, reason));
     }
+    paths.extend(nowhere(net, &family));
     paths
+}
+
+/// Packets to and from an address that no network routes.
+fn nowhere(net: &Net, family: &str) -> [Path; 2] {
+    let [_, address, _] = unroutable(net);
+    [
+        dropped(
+            Program::FromEndpoint,
+            VETH_A,
+            family,
+            from_a(net, address, UDP.1).bytes(),
+            DropReason::UnroutableDestination,
+        ),
+        dropped(
+            Program::FromNetwork,
+            ENI_1,
+            family,
+            received(ENI_1, address, net.a, UDP.1).bytes(),
+            DropReason::UnroutableSource,
+        ),
+    ]
 }
 
 /// What is no IP packet.
