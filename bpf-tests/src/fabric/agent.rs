@@ -22,6 +22,9 @@ pub const BINARY_VARIABLE: &str = "TOWPATH_BIN";
 pub const FAULT_VARIABLE: &str = "TOWPATH_FAULT";
 /// How the agent is built for the tests.
 const BUILD: &str = "build it with `cargo build -p towpath --features fault-points`";
+/// Logged when it has a fault point, before anything else, and when it runs.
+const ARMED: &str = "kill itself at a fault point";
+const RUNS: &str = "agent runs";
 /// How long the agent may take to become ready: on a busy machine, an emulated Linux 5.10 verifies
 /// its programs for a minute.
 pub const START: Duration = Duration::from_mins(3);
@@ -209,7 +212,7 @@ impl Agent {
     /// When it cannot be started.
     pub fn start(&mut self, node: &Netns, environment: &[(&str, &str)]) -> Result<()> {
         self.kill()?;
-        let armed_before = self.armed();
+        let (armed_before, ran_before) = (self.logged(ARMED), self.logged(RUNS));
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -227,19 +230,24 @@ impl Agent {
         let child = child.with_context(|| format!("cannot start {}", self.binary.display()))?;
         self.child = Some(child);
         if environment.iter().any(|(name, _)| *name == FAULT_VARIABLE) {
+            // It notes its fault point before anything else.
             let armed = || {
-                check(self.armed() > armed_before, || {
-                    format!("{} has no fault points: {BUILD}", self.binary.display())
-                })
+                let armed = self.logged(ARMED) > armed_before;
+                let runs = self.logged(RUNS) > ran_before;
+                check(armed || runs, || self.log())?;
+                Ok(armed)
             };
-            eventually(START, "the agent notes its fault point", armed)?;
+            let (armed, _) = eventually(START, "the agent notes its fault point", armed)?;
+            check(armed, || {
+                format!("{} has no fault points: {BUILD}", self.binary.display())
+            })?;
         }
         Ok(())
     }
 
-    /// How often an agent has noted that it will die of a fault point.
-    fn armed(&self) -> usize {
-        self.log().matches("kill itself at a fault point").count()
+    /// How often a text is in the log.
+    fn logged(&self, text: &str) -> usize {
+        self.log().matches(text).count()
     }
 
     /// The agent's process, if it was started.

@@ -310,6 +310,50 @@ fn a_full_disk_leaks_nothing() {
     fabric.finish().unwrap();
 }
 
+/// A disk that becomes read-only, as one with errors does, is not the end of anything.
+#[test]
+fn a_read_only_disk_refuses_by_name_and_heals() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    fabric.agent.kill().unwrap();
+    let disk = Disk::mount(&fabric.agent.state_dir());
+    fabric.start_agent().unwrap();
+    let (mut first, mut second) = (Guest::new(&fabric, "first"), Guest::new(&fabric, "second"));
+    first.add(&fabric, &json!({}));
+    for is_started_anew in [false, true] {
+        disk.protect();
+        if is_started_anew {
+            fabric.agent.kill().unwrap();
+            fabric.start_agent().unwrap();
+        }
+        let request = second.request(&json!({}));
+        let refused = fabric.agent.request("PUT", "/v1/endpoints", Some(&request));
+        let (status, refused) = refused.unwrap();
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert_eq!(
+            (status, &refused["error"]["code"]),
+            (503, &json!("state-not-written")),
+            "{refused}"
+        );
+        assert!(message.contains("Read-only file system"), "{message}");
+        let refused = fabric.agent.request("DELETE", &first.path(), None);
+        let (status, refused) = refused.unwrap();
+        let message = refused["error"]["message"].to_string();
+        assert!(status == 503 && message.contains("Read-only"), "{refused}");
+        first.talks(&fabric);
+        assert!(fabric.agent.is_running());
+
+        disk.release();
+        second.add(&fabric, &json!({}));
+        second.talks(&fabric);
+        second.delete(&fabric);
+    }
+    first.delete(&fabric);
+    assert_eq!(count(&listed(&fabric)["leases"]), 0);
+    fabric.agent.kill().unwrap();
+    drop(disk);
+    fabric.finish().unwrap();
+}
+
 /// A small disk in a folder's place.
 struct Disk(PathBuf);
 
@@ -330,6 +374,20 @@ impl Disk {
     fn fill(&self) {
         let full = std::fs::write(self.0.join("fill"), vec![0; 1 << 20]).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::StorageFull);
+    }
+
+    /// Has it be read-only: by a mount over it, because the agent has a file open for writing.
+    fn protect(&self) {
+        let mount = |words: &[&str]| {
+            let mut mount = Command::new("mount");
+            command::run(mount.args(words).arg(&self.0)).unwrap();
+        };
+        mount(&["--bind", &self.0.display().to_string()]);
+        mount(&["-o", "remount,bind,ro"]);
+    }
+
+    fn release(&self) {
+        command::run(Command::new("umount").arg("-l").arg(&self.0)).unwrap();
     }
 
     fn free(&self) {

@@ -1,9 +1,11 @@
 //! One agent a network namespace, whatever its folders.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use anyhow::{Result, ensure};
 use bpf_tests::fabric::traffic::Stream;
@@ -73,19 +75,22 @@ fn become_nobody() -> Result<()> {
     Ok(())
 }
 
+/// Has nobody take a name of the lock.
+fn squat(fabric: &Fabric, number: usize) -> UnixListener {
+    let name = format!("towpath-agent-{number}");
+    let taken = fabric.node.enter(|| {
+        become_nobody()?;
+        Ok(UnixListener::bind_addr(&SocketAddr::from_abstract_name(
+            name,
+        )?)?)
+    });
+    taken.unwrap()
+}
+
 #[test]
 fn somebody_without_privileges_stops_nobody() {
     let mut fabric = Fabric::create(&Spec::default()).unwrap();
-    let squat = |number: usize| {
-        let name = format!("towpath-agent-{number}");
-        fabric.node.enter(|| {
-            become_nobody()?;
-            Ok(UnixListener::bind_addr(&SocketAddr::from_abstract_name(
-                name,
-            )?)?)
-        })
-    };
-    let _some = [squat(0).unwrap(), squat(1).unwrap()];
+    let some = [squat(&fabric, 0), squat(&fabric, 1)];
     fabric.start_agent().unwrap();
     let pod = fabric.add_pod(1, 0).unwrap();
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
@@ -96,5 +101,80 @@ fn somebody_without_privileges_stops_nobody() {
         said.contains("another agent is running") && said.contains(&id),
         "{said}"
     );
+
+    // All of them: nobody is kept from starting, and the state folder still has one agent.
+    fabric.agent.stop().unwrap();
+    let all: Vec<_> = (2..8).map(|number| squat(&fabric, number)).collect();
+    fabric.start_agent().unwrap();
+    carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
+    let log = fabric.agent.log();
+    assert!(log.contains("every name of the agent's lock"), "{log}");
+    let second = fabric.agent.cli(&fabric.node, &["run"]).unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another agent is running"), "{said}");
+    drop((some, all));
+    fabric.finish().unwrap();
+}
+
+/// Python that takes the lock's first name, says so, and keeps it.
+const SQUATTER: &str = "
+import socket, sys
+lock = socket.socket(socket.AF_UNIX)
+lock.bind(chr(0) + 'towpath-agent-0')
+lock.listen()
+print('listens', flush=True)
+sys.stdin.read()
+";
+
+/// A process that has the lock's first name until it is dropped.
+struct Squatter(Child);
+
+impl Squatter {
+    fn start(fabric: &Fabric, words: &str) -> Self {
+        let mut words = words.split_whitespace();
+        let mut command = fabric.node.command(words.next().unwrap());
+        command
+            .args(words)
+            .args(["/usr/bin/python3", "-c", SQUATTER]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let said = child.stdout.take().unwrap();
+        BufReader::new(said).read_line(&mut line).unwrap();
+        assert_eq!(line, "listens\n");
+        Self(child)
+    }
+}
+
+impl Drop for Squatter {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().ok();
+    }
+}
+
+/// Everybody may be root of a user namespace, and has all capabilities there.
+#[test]
+fn root_of_a_user_namespace_stops_nobody_and_root_of_the_hosts_does() {
+    let mut fabric = Fabric::create(&Spec::default()).unwrap();
+    for words in [
+        "unshare --user --map-root-user",
+        "setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user",
+    ] {
+        let squatter = Squatter::start(&fabric, words);
+        fabric.start_agent().unwrap();
+        fabric.agent.stop().unwrap();
+        drop(squatter);
+    }
+    let squatter = Squatter::start(&fabric, "env");
+    let said = fabric.agent.cli(&fabric.node, &["run"]).unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let id = squatter.0.id().to_string();
+    assert!(
+        said.contains("another agent is running") && said.contains(&id),
+        "{said}"
+    );
+    drop(squatter);
+    fabric.start_agent().unwrap();
     fabric.finish().unwrap();
 }

@@ -20,6 +20,34 @@ fn orphans(fabric: &Fabric) -> usize {
     list.filter(|one| one["orphaned"] == true).count()
 }
 
+/// A runtime that checks an orphan hears what is so, and what is not.
+#[test]
+fn the_check_of_an_orphan_is_true() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(1, 0).unwrap();
+    fabric.agent.stop().unwrap();
+    fs::remove_dir_all(fabric.agent.state_dir()).unwrap();
+    fabric.start_agent().unwrap();
+    assert_eq!(orphans(&fabric), 1);
+    let path = pod.path();
+    let answer = get(&fabric, &path);
+    assert_eq!(answer["problems"], json!([]), "{answer}");
+    assert_eq!(
+        answer["attachment"]["owner"]["interface"], "eth0",
+        "{answer}"
+    );
+    let address = pod.address(Family::V4);
+    let line = format!("addr del {address}/32 dev eth0");
+    pod.netns.ip(&line).unwrap();
+    let told = get(&fabric, &path)["problems"].to_string();
+    let expected = format!("the pod's eth0 does not have {address}");
+    assert!(told.contains(&expected), "{told}");
+    let unknown = path.replace("eth0", "eth1");
+    let answer = fabric.agent.request("GET", &unknown, None).unwrap();
+    assert_eq!(answer.0, 404, "{answer:?}");
+    fabric.finish().unwrap();
+}
+
 #[test]
 fn pods_outlive_the_state_folder() {
     let mut fabric = Fabric::ready(&Spec::default()).unwrap();

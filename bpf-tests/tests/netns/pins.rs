@@ -147,7 +147,13 @@ fn reasons(fabric: &Fabric) -> String {
 
 #[test]
 fn pins_that_cannot_be_made_hold_back_no_repair() {
-    let (fabric, [one, two]) = scene(json!({"datapath": {"attach": "tcx"}}));
+    let settings = json!({"datapath": {"attach": "tcx"}, "http": {"address": "127.0.0.1:9971"}});
+    let (fabric, [one, two]) = scene(settings);
+    let health = || {
+        let line = "curl -sS --fail --max-time 20 http://127.0.0.1:9971/healthz";
+        fabric.node.run(line).unwrap()
+    };
+    assert_eq!(health(), "ok\n");
     let mut idle = Idle::open(&fabric, [&one, &two]);
     let root = fabric.pin_root();
     mount_at(&root, "tmpfs");
@@ -155,6 +161,11 @@ fn pins_that_cannot_be_made_hold_back_no_repair() {
         let reasons = reasons(&fabric);
         check(reasons.contains("is not on a BPF filesystem"), || reasons)
     });
+    let said = health();
+    assert!(
+        said.starts_with("ok\n") && said.contains("maps are not pinned"),
+        "{said}"
+    );
     let device = two.host_device();
     let forwarding = format!("ipv4/conf/{device}/send_redirects");
     fabric.node.ip(&format!("link set {device} down")).unwrap();
@@ -176,5 +187,6 @@ fn pins_that_cannot_be_made_hold_back_no_repair() {
         nothing_differs(&fabric)
     });
     idle.hear("with pins again");
+    assert_eq!(health(), "ok\n");
     fabric.finish().unwrap();
 }

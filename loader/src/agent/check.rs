@@ -5,6 +5,7 @@ use super::admission;
 use super::kernel::Host;
 use crate::api::types::EndpointCheck;
 use crate::api::{ApiError, ErrorCode};
+use crate::intent::Endpoint;
 use crate::kernel::Scope;
 use crate::plan::plan;
 use crate::types::{EndpointId, Owner};
@@ -17,9 +18,12 @@ impl<K: Host> Actor<K> {
     ) -> Result<EndpointCheck, ApiError> {
         let id = EndpointId::of(owner);
         let endpoint = self.intent.endpoints.get(&id);
-        let endpoint = endpoint
-            .filter(|endpoint| endpoint.owner == *owner)
-            .cloned();
+        let endpoint = endpoint.filter(|endpoint| endpoint.owner == *owner || endpoint.is_orphan());
+        // The runtime knows of an orphan what its lost record said.
+        let endpoint = endpoint.map(|endpoint| Endpoint {
+            owner: owner.clone(),
+            ..endpoint.clone()
+        });
         let endpoint = endpoint.ok_or_else(|| {
             let message = format!("{owner} has no endpoint");
             ApiError::new(ErrorCode::UnknownEndpoint, message)

@@ -85,6 +85,11 @@ impl<K: Host> Actor<K> {
                 self.numbering.take_cards(cards);
                 self.take_node();
             }
+            Command::Alive(reply) => {
+                let unpinned = self.reconciler.kernel().unpinned();
+                let unpinned = unpinned.map(str::to_owned);
+                reply.send(Ok(unpinned.into_iter().collect())).ok();
+            }
             Command::Ready(reply) => drop(reply.send(self.ready())),
             Command::Endpoints(reply) => drop(reply.send(Ok(self.endpoints()))),
             Command::Enis(reply) => drop(reply.send(Ok(self.enis()))),

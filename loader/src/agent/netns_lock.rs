@@ -6,6 +6,7 @@
 //! listens at one, so a name that somebody without privileges has is left out: there are several,
 //! and an agent takes all that it can get.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -144,6 +145,11 @@ fn holder(name: &str) -> Result<Holder> {
             "process {pid}, without CAP_NET_ADMIN"
         )));
     }
+    if is_root_elsewhere(pid) {
+        return Ok(Holder::Stranger(format!(
+            "process {pid}, which is root of another user namespace alone"
+        )));
+    }
     let stream = UnixStream::from(stream);
     let said = stream
         .set_nonblocking(false)
@@ -172,6 +178,14 @@ fn connect_to(name: &str) -> Result<OwnedFd> {
         Ok(()) => Ok(stream),
         Err(error) => bail!("nobody answers at @{name}: {error}"),
     }
+}
+
+/// True if a process is known to have its capabilities in another user namespace, where they are
+/// everybody's to have.
+fn is_root_elsewhere(pid: i32) -> bool {
+    let namespace = |of: &dyn Display| fs::read_link(format!("/proc/{of}/ns/user")).ok();
+    let (its, own) = (namespace(&pid), namespace(&"self"));
+    its.zip(own).is_some_and(|(its, own)| its != own)
 }
 
 /// True if a process of root may be an agent; also one that cannot be looked at.

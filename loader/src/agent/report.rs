@@ -17,6 +17,8 @@ use crate::api::types::{
     Status, SysctlStatus,
 };
 use crate::api::{ApiError, ErrorCode};
+use crate::bpf::Path;
+use crate::config::PathMode;
 use crate::intent::{Eni, OtherEni};
 use crate::netlink::{self, Others};
 use crate::reconcile::RepairWar;
@@ -119,6 +121,7 @@ impl<K: Host> Actor<K> {
             BTreeSet::new()
         });
         let missing_features = kernel.missing_features();
+        let kernel_path = kernel.datapath_settings().path;
         let others = kernel.others(&devices).await.unwrap_or_else(|error| {
             known("rules and routes of others", error);
             Others::default()
@@ -168,6 +171,10 @@ impl<K: Host> Actor<K> {
                 .collect(),
             endpoint_notes,
             datapath: DatapathStatus {
+                path: match kernel_path {
+                    Path::Direct | Path::ServiceNat => PathMode::Direct,
+                    Path::Stack => PathMode::Stack,
+                },
                 features,
                 missing_features,
                 foreign_programs,

@@ -38,6 +38,8 @@ pub enum Command {
     PodGone(PodRef),
     /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
     Cards(BTreeMap<MacAddr, u32>),
+    /// What of the agent's life needs a look, which no restart of it would mend: pins that are missing.
+    Alive(Reply<Vec<String>>),
     /// True if the node takes pods, as far as addresses are left.
     Ready(Reply<()>),
     /// The endpoints.

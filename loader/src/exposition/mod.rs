@@ -123,18 +123,23 @@ async fn listen(listener: TcpListener, router: Router) {
     }
 }
 
-/// Whether the agent answers.
+/// Answers whether the agent lives. What a restart would not mend fails no probe, and is named.
 async fn health(State(context): State<Context>) -> Response {
-    if is_alive(&context.agent, LIFE).await {
-        "ok\n".into_response()
-    } else {
-        refusal(&format!("no answer within {LIFE:?}"))
+    match life(&context.agent, LIFE).await {
+        Some(remarks) => {
+            let lines = remarks.into_iter().map(|remark| format!("{remark}\n"));
+            let lines: String = lines.collect();
+            format!("ok\n{lines}").into_response()
+        }
+        None => refusal(&format!("no answer within {LIFE:?}")),
     }
 }
 
-async fn is_alive(agent: &Handle, limit: Duration) -> bool {
-    // What it answers is for readiness.
-    timeout(limit, agent.ask(Command::Ready)).await.is_ok()
+/// What needs a look of an agent that answers in time; `None` of one that does not.
+async fn life(agent: &Handle, limit: Duration) -> Option<Vec<String>> {
+    let answer = timeout(limit, agent.ask(Command::Alive)).await.ok()?;
+    // One that is stopping need not be killed.
+    Some(answer.unwrap_or_default())
 }
 
 /// True if the node takes pods, as far as addresses are left, and why not.
@@ -174,10 +179,9 @@ mod tests {
         let limit = Duration::from_millis(50);
         let (agent, commands) = Handle::new(Handle::PATIENCE);
         // Its commands pile up.
-        assert!(!is_alive(&agent, limit).await);
-        // One that is stopping need not be killed.
+        assert_eq!(life(&agent, limit).await, None);
         drop(commands);
-        assert!(is_alive(&agent, limit).await);
+        assert_eq!(life(&agent, limit).await, Some(Vec::new()));
     }
 
     /// Callers who send nothing, or a part of a head, hold up nobody.
@@ -191,8 +195,8 @@ mod tests {
         let (agent, mut commands) = Handle::new(Handle::PATIENCE);
         let answers = async {
             while let Some(command) = commands.recv().await {
-                if let Command::Ready(reply) = command {
-                    reply.send(Ok(())).unwrap();
+                if let Command::Alive(reply) = command {
+                    reply.send(Ok(Vec::new())).unwrap();
                 }
             }
         };

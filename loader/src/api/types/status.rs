@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{AllocationStatus, ClusterStatus, EniStatus, Health, NatStatus};
 use crate::bpf::{ForeignProgram, MissingFeature};
-use crate::config::ServiceNat;
+use crate::config::{PathMode, ServiceNat};
 use crate::object::ObjectKind;
 use crate::reconcile::RepairWar;
 use crate::traces::Trace;
@@ -92,6 +92,9 @@ pub struct DocumentStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DatapathStatus {
+    /// The way that pod traffic takes (`datapath.path`).
+    #[serde(default)]
+    pub path: PathMode,
     /// What the kernel was found to have, by name.
     pub features: BTreeMap<String, Value>,
     /// What it lacks of what we use, and what follows from that.

@@ -12,7 +12,7 @@ use crate::api::types::{
 };
 use crate::bpf::{ForeignProgram, Position};
 use crate::cli::table::{Paint, Table, Tone, one_line};
-use crate::config::ServiceNat;
+use crate::config::{PathMode, ServiceNat};
 use crate::traces::Trace;
 
 /// The state of the whole.
@@ -81,6 +81,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     for (tone, text) in addresses::lines(allocation) {
         line(tone, &text);
     }
+    line(Tone::Plain, path_line(datapath.path));
     line(Tone::Plain, &nat::summary(translation));
     for (tone, text) in service_nat_lines(service_nat) {
         line(tone, &text);
@@ -119,6 +120,13 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         }
     }
     out
+}
+
+fn path_line(path: PathMode) -> &'static str {
+    match path {
+        PathMode::Direct => "Path: direct (past the host's stack)",
+        PathMode::Stack => "Path: stack (through the host's stack, both ways)",
+    }
 }
 
 /// Programs of others on our hooks.
@@ -303,6 +311,7 @@ mod tests {
             endpoints_not_ready: BTreeMap::from([("a/eth0".into(), "no device".into())]),
             endpoint_notes: BTreeMap::from([("b/eth0".into(), "an ingress qdisc".into())]),
             datapath: DatapathStatus {
+                path: PathMode::Stack,
                 features: BTreeMap::from([
                     ("tcx".into(), false.into()),
                     ("kernel".into(), "6.18".into()),
@@ -372,6 +381,7 @@ Endpoints: 2 of 3 ready
   a/eth0: no device
   b/eth0: an ingress qdisc
 IPAM mode: disabled: addresses are given with each request
+Path: stack (through the host's stack, both ways)
 Translated flows: none
 Service NAT: its flows are not looked for (nothing seen of it)
 Repairs: 3 (1 route, 2 rule)
