@@ -21,15 +21,17 @@ pub(super) fn loose(view: &View<'_>) -> Plan {
     }
 }
 
-/// EC2 deletes ENIs that the operator created with the instance.
+/// EC2 deletes ENIs that the operator created with the instance. The agent gets to know an ENI
+/// first, because pods wait for that.
 pub(super) fn mark(view: &View<'_>) -> Plan {
     if !view.node.rules.delete_on_termination {
         return Plan::Nothing;
     }
+    let published = &view.node.published;
     let ours = view
         .counted
         .iter()
-        .filter(|eni| eni.is_attached() && view.is_ours(eni));
+        .filter(|eni| eni.is_attached() && view.is_ours(eni) && published.contains(&eni.id));
     let mut unmarked = ours.filter_map(|eni| {
         let attachment = eni.attachment.as_ref()?;
         (!attachment.delete_on_termination).then(|| Step::Mark {

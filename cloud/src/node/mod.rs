@@ -14,7 +14,7 @@ mod settle;
 mod step;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipam::Time;
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ use crate::groups::{Groups, Wish};
 use crate::place::Pressure;
 use crate::subnet::{Location, Subnets};
 use crate::want::{Demand, Watermarks};
-use crate::{InstanceId, Inventory, Learned, Limits, Pauses, Tags};
+use crate::{EniId, InstanceId, Inventory, Learned, Limits, Pauses, Tags};
 
 /// A node, from its `CiliumNode` and its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Node {
     pub demand: Demand,
     /// The bounds of its addresses.
     pub marks: Watermarks,
+    /// ENIs in its status: its agent knows them.
+    pub published: BTreeSet<EniId>,
     /// Pods on it that wait for an address.
     pub pending: u32,
 }

@@ -56,6 +56,9 @@ pub fn next(node: &Node, progress: &Progress, world: &World<'_>) -> Next {
         Ok(given) => given,
         Err(condition) => return Next::stuck(condition),
     };
+    let fresh = Progress::default();
+    let is_about_it = progress.instance == node.instance;
+    let progress = if is_about_it { progress } else { &fresh };
     let view = View::new(node, progress, world, given);
     let early = unread(&view).or_else(|| unanswered(&view));
     let mut next = early.or_else(|| gone(&view)).unwrap_or_else(|| plan(&view));

@@ -7,14 +7,16 @@ use ipam::Time;
 use ipnet::IpNet;
 
 use super::{Condition, Reason, Step};
-use crate::{Action, Class, Failure};
+use crate::{Action, Class, Failure, InstanceId};
 
-/// Device indices that are tried for one ENI.
-pub(super) const INDEX_TRIES: usize = 5;
+/// Tries of a device index before a wait.
+pub(super) const INDEX_TRIES: u32 = 5;
 
 /// A node's progress.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
+    /// The instance that the rest is about.
+    pub(super) instance: Option<InstanceId>,
     /// The call under way.
     pub(super) in_flight: Option<Step>,
     /// A call without an answer.
@@ -23,6 +25,8 @@ pub struct Progress {
     pub(super) relist: Option<Time>,
     /// Indices that EC2 found taken.
     pub(super) taken_indices: BTreeSet<u16>,
+    /// Tries since the last wait.
+    pub(super) index_tries: u32,
     /// Tokens that are used up.
     pub(super) salt: u32,
     /// EC2 has no such instance.
@@ -90,6 +94,16 @@ impl Progress {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.in_flight.is_some()
+    }
+
+    /// The progress of a node that has another instance now is worth nothing.
+    pub(super) fn turn_to(&mut self, instance: Option<&InstanceId>) {
+        if self.instance.as_ref() != instance {
+            *self = Self {
+                instance: instance.cloned(),
+                ..Self::default()
+            };
+        }
     }
 
     /// Has a call wait.

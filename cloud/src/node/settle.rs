@@ -7,7 +7,7 @@ use ipam::Time;
 use ipnet::IpNet;
 
 use super::progress::{INDEX_TRIES, Unanswered};
-use super::{Facts, Memory, Progress, Step};
+use super::{Facts, Memory, Node, Progress, Step};
 use crate::inventory::{Change, SETTLES};
 use crate::{Action, AttachState, Attachment, AttachmentId, Class, Eni, EniId, Failure, Kind};
 
@@ -41,7 +41,8 @@ pub struct Context<'a> {
 }
 
 /// A step is about to be sent. The node gets no other one before [`settle`].
-pub fn begin(step: &Step, progress: &mut Progress, memory: &mut Memory) {
+pub fn begin(step: &Step, node: &Node, progress: &mut Progress, memory: &mut Memory) {
+    progress.turn_to(node.instance.as_ref());
     if let Some((subnet, addresses)) = step.taking() {
         memory.pressure.begin(subnet, addresses);
     }
@@ -83,6 +84,7 @@ fn succeed(step: &Step, outcome: &Outcome, progress: &mut Progress, context: &mu
             Outcome::Attached(id),
         ) => {
             progress.taken_indices.clear();
+            progress.index_tries = 0;
             let attachment = Attachment {
                 id: id.clone(),
                 instance: Some(instance.clone()),
@@ -139,7 +141,14 @@ fn fail(step: Step, failure: &Failure, progress: &mut Progress, context: &mut Co
         Class::Denied | Class::Quota | Class::Credentials => {
             context.memory.pauses.refuse(failure, now);
         }
-        Class::NotNow | Class::Invalid => progress.delay(failure, now),
+        Class::NotNow => {
+            progress.delay(failure, now);
+            // An ENI that cannot be deleted is held: a read by id shows by what.
+            if let Step::Delete { eni } = &step {
+                context.memory.inventory.doubt(eni, now);
+            }
+        }
+        Class::Invalid => progress.delay(failure, now),
     }
 }
 
@@ -239,7 +248,9 @@ fn try_next_index(step: Step, failure: &Failure, progress: &mut Progress, now: T
     if let Step::Attach { index, .. } = step {
         progress.taken_indices.insert(index);
     }
-    if progress.taken_indices.len() >= INDEX_TRIES {
+    progress.index_tries += 1;
+    if progress.index_tries >= INDEX_TRIES {
+        progress.index_tries = 0;
         progress.taken_indices.clear();
         progress.delay(failure, now);
     }

@@ -103,8 +103,11 @@ impl<'a> View<'a> {
         if self.attached() >= adapters {
             return None;
         }
-        let mut indices = self.node.rules.first_index..self.limits.adapters;
-        indices.find(|it| !self.taken.contains(it) && !self.progress.taken_indices.contains(it))
+        let indices = self.node.rules.first_index..self.limits.adapters;
+        let mut free = indices.filter(|it| !self.taken.contains(it));
+        let refused = &self.progress.taken_indices;
+        let untried = free.clone().find(|it| !refused.contains(it));
+        untried.or_else(|| free.next())
     }
 
     /// Reports if pods can have no address, as the device of no ENI with addresses is there.

@@ -361,6 +361,63 @@ fn a_taken_index_is_passed_over_at_most_five_times() {
 }
 
 #[test]
+fn an_eni_whose_indices_are_all_refused_is_kept() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    refuse(&mut bed, Action::Attach, "InvalidParameterValue", 7);
+    bed.run(60);
+    assert_eq!(
+        (bed.count(Action::Create), bed.count(Action::Delete)),
+        (1, 0)
+    );
+    assert_eq!(bed.available("one"), 8);
+}
+
+#[test]
+fn a_node_that_has_another_instance_now_starts_over() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    bed.planned = Some((0, super::bed::Fault::Unsent));
+    bed.run(1);
+    let mut replaced = node("two", "m5.large");
+    replaced.rules.first_index = 1;
+    bed.ec2.terminate("i-one");
+    bed.add("one", replaced);
+    bed.settle();
+    assert_eq!((bed.available("one"), bed.count(Action::Create)), (8, 1));
+    let owners = bed.ec2.enis.values().filter_map(|eni| eni.instance());
+    assert!(owners.into_iter().all(|it| it.as_str() == "i-two"));
+}
+
+#[test]
+fn an_eni_is_marked_only_after_its_agent_can_know_it() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    bed.publishes = false;
+    bed.settle();
+    assert_eq!((bed.available("one"), bed.count(Action::Modify)), (8, 0));
+    bed.publishes = true;
+    bed.settle();
+    assert_eq!(bed.count(Action::Modify), 1);
+}
+
+#[test]
+fn an_eni_that_is_held_after_all_is_looked_at_by_id() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    bed.settle();
+    let eni = bed.ec2.enis.keys().last().unwrap().clone();
+    let real = bed.ec2.enis[&eni].clone();
+    bed.ec2.detach(&eni);
+    bed.read(cloud::inventory::Scope::All);
+    bed.ec2.enis.insert(eni.clone(), real);
+    bed.one().marks.pre = 0;
+    bed.run(2);
+    assert_eq!(bed.count(Action::Delete), 1);
+    assert!(bed.memory.inventory.get(&eni).unwrap().is_attached());
+}
+
+#[test]
 fn a_token_that_another_call_used_leads_to_a_listing_and_a_new_token() {
     let mut bed = Bed::with(node("one", "m5.large"));
     bed.one().rules.first_index = 1;

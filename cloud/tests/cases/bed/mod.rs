@@ -59,6 +59,8 @@ pub(crate) struct Bed {
     pub(crate) planned: Option<(usize, Fault)>,
     /// Reads lag by up to so many seconds.
     pub(crate) lag: u64,
+    /// The operator's writes reach the API server.
+    pub(crate) publishes: bool,
     pub(crate) budgets: Budgets,
     queue: Queue<String>,
     late: Vec<(Time, Step)>,
@@ -89,6 +91,7 @@ pub(crate) fn node(name: &str, instance_type: &str) -> Node {
             pre: 8,
             ..Watermarks::default()
         },
+        published: BTreeSet::new(),
         pending: 0,
     }
 }
@@ -128,6 +131,7 @@ impl Bed {
             faults: 0,
             planned: None,
             lag: 0,
+            publishes: true,
             budgets: unlimited(),
             queue: Queue::default(),
             late: Vec::new(),
@@ -264,6 +268,7 @@ impl Bed {
         self.read_what_is_due();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in names {
+            self.publish(&name);
             let mut next = self.next(&name);
             // Loose ENIs, then the instance's.
             for _ in 0..2 {
@@ -279,6 +284,16 @@ impl Bed {
             if let Some(step) = self.next(&entry.key).step {
                 self.carry_out(&entry.key, &step);
             }
+        }
+    }
+
+    /// Writes a node's status.
+    fn publish(&mut self, name: &str) {
+        let node = self.nodes.get_mut(name).unwrap();
+        if let Some(instance) = node.instance.as_ref().filter(|_| self.publishes) {
+            let enis = self.memory.inventory.of_instance(instance);
+            let attached = enis.filter(|eni| eni.is_attached());
+            node.published = attached.map(|eni| eni.id.clone()).collect();
         }
     }
 
@@ -319,7 +334,7 @@ impl Bed {
 
     fn carry_out(&mut self, name: &str, step: &Step) {
         let progress = self.progress.entry(name.to_owned()).or_default();
-        begin(step, progress, &mut self.memory);
+        begin(step, &self.nodes[name], progress, &mut self.memory);
         let fault = self.fault();
         self.calls += 1;
         let lost = || Outcome::Failed(Failure::unanswered(step.action(), "no reply within 5 s"));
