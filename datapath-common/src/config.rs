@@ -30,8 +30,10 @@ pub const INBOUND_PER_ENDPOINT: &str = "INBOUND_PER_ENDPOINT";
 pub const FLOWS_OF_HOST: &str = "FLOWS_OF_HOST";
 /// Entries of the flow cache for each CPU: a power of two, or 0 for none (`u32`).
 pub const CACHE_ENTRIES: &str = "CACHE_ENTRIES";
-/// Our ports: four [`PortSlice`] as `u32`, those behind the last one 0.
+/// The ports that flows get: four [`PortSlice`] as `u32`, those behind the last one 0.
 pub const PORT_SLICES: &str = "PORT_SLICES";
+/// The ports that flows may have, also those of earlier programs: as [`PORT_SLICES`].
+pub const KNOWN_SLICES: &str = "KNOWN_SLICES";
 
 /// Ports that translation may use: whole blocks of [`crate::abi::PORTS_PER_BLOCK`].
 ///

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use datapath_common::abi::{AddressEntry, EndpointAddress};
-use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::PoolPolicy;
 use ipnet::IpNet;
@@ -14,7 +13,7 @@ use crate::intent::{
     About, ClusterServices, Endpoint, Eni, Family, Intent, Node, Settings, StaticAddress,
 };
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
-use crate::masquerade::{MasqueradeSettings, Policy};
+use crate::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::numbers;
 use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
@@ -108,7 +107,7 @@ pub(crate) fn intent() -> Intent {
             default_pool: crate::masquerade::DEFAULT_POOL.to_owned(),
             plain_is_native: false,
             service_nat: false,
-            ports: [PortSlice::NONE; PortSlice::MAX],
+            ports: NO_SLICES,
         },
         policy: Policy::default(),
     }
@@ -158,6 +157,7 @@ pub(crate) fn plug(observed: &mut Observed, link: Link) {
         (Family::V4, "arp_ignore", "0"),
         (Family::V4, "arp_announce", "0"),
         (Family::V4, "send_redirects", "1"),
+        (Family::V4, "forwarding", "0"),
         (Family::V6, "accept_ra", "1"),
         (Family::V6, "addr_gen_mode", "1"),
     ] {

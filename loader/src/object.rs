@@ -5,7 +5,6 @@ mod text;
 
 use std::net::IpAddr;
 
-use datapath_common::config::PortSlice;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +12,7 @@ use crate::intent::Family;
 use crate::kernel::{
     Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl,
 };
+use crate::masquerade::SharedPorts;
 use crate::types::EndpointId;
 
 /// One thing that should be so in the kernel.
@@ -21,7 +21,7 @@ pub enum Object {
     /// A sysctl has a value.
     Sysctl(Sysctl, &'static str),
     /// The host's automatic ports keep off these, whatever else they keep off.
-    ReservedPorts([PortSlice; PortSlice::MAX]),
+    ReservedPorts(SharedPorts),
     /// A device has an MTU, in bytes.
     Mtu {
         /// The device.

@@ -21,7 +21,6 @@ use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
 use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
-use crate::masquerade::PortList;
 use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, intact_device, recognise};
 use crate::types::EndpointId;
@@ -143,10 +142,12 @@ impl<'a> Here<'a> {
         let here = self.observed;
         match object {
             Object::Sysctl(sysctl, value) => here.sysctls.get(sysctl).is_some_and(|v| v == value),
-            Object::ReservedPorts(slices) => {
-                let wanted = PortList::of_slices(slices);
-                let reserved = here.reserved_ports.as_ref();
-                reserved.is_some_and(|reserved| reserved.contains(&wanted))
+            Object::ReservedPorts(ports) => {
+                let wanted = ports.reserved();
+                let host = here.host_ports.as_ref();
+                host.is_some_and(|host| {
+                    host.reserved.contains(&wanted) && wanted.contains(&host.ours)
+                })
             }
             Object::Mtu { ifindex, mtu } => here.links.get(ifindex).is_some_and(|l| l.mtu == *mtu),
             Object::Up(ifindex) => here.links.get(ifindex).is_some_and(|l| l.up),
@@ -191,7 +192,7 @@ fn unexpected<'o>(
 fn addition(object: &Object, intent: &Intent) -> Option<StepKind> {
     Some(match *object {
         Object::Sysctl(sysctl, value) => StepKind::SetSysctl(sysctl, value),
-        Object::ReservedPorts(slices) => StepKind::ReservePorts(slices),
+        Object::ReservedPorts(ports) => StepKind::ReservePorts(ports),
         Object::Mtu { ifindex, mtu } => StepKind::SetMtu { ifindex, mtu },
         Object::Up(ifindex) => StepKind::SetUp(ifindex),
         Object::Device(id) => {

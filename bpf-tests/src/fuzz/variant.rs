@@ -5,6 +5,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use towpath::bpf::{DatapathSettings, Path};
+use towpath::masquerade::NO_SLICES;
 use towpath::nat::Lookups;
 
 use crate::model::world::{Marks, Metadata, Settings};
@@ -133,7 +134,7 @@ impl Variant {
     /// # Errors
     /// When a variant is not what a setting may be.
     pub fn settings(&self) -> Result<DatapathSettings> {
-        let mut slices = [PortSlice::NONE; PortSlice::MAX];
+        let mut slices = NO_SLICES;
         for (slice, (first, last)) in slices.iter_mut().zip(self.ports) {
             *slice = PortSlice::new(*first, *last).context("a port slice")?;
         }
@@ -146,6 +147,7 @@ impl Variant {
             path: self.path,
             stack: self.stack,
             slices,
+            earlier: NO_SLICES,
             flows_v4: self.capacity,
             flows_v6: self.capacity,
             inbound: self.inbound,

@@ -33,6 +33,7 @@ mod fixtures;
 mod flows;
 mod foreign_pids;
 mod gateways;
+mod host_ports;
 mod host_source;
 mod ingress_qdisc;
 mod internet_mtu;

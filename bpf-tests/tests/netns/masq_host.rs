@@ -16,7 +16,13 @@ const PORT: u16 = FIRST_PORT + 1000;
 const MANY: u16 = 200;
 
 /// Two clients from the same port to the same server: who is first keeps the port, both work.
-fn both(first: Place, second: Place, server: &Echo, address: std::net::IpAddr, port: u16) {
+pub(crate) fn both(
+    first: Place,
+    second: Place,
+    server: &Echo,
+    address: std::net::IpAddr,
+    port: u16,
+) {
     let to = server.address();
     let mut tcp = [first, second].map(|from| Session::open(from, port, to).unwrap());
     // A socket of the host keeps its port from pods as soon as it is bound.

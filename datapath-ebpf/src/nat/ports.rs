@@ -10,16 +10,20 @@ use datapath_common::ports::Ports;
 #[unsafe(no_mangle)]
 static PORT_SLICES: Global<[u32; PortSlice::MAX]> = Global::new(Ports::DEFAULT.to_words());
 
+#[unsafe(no_mangle)]
+static KNOWN_SLICES: Global<[u32; PortSlice::MAX]> = Global::new(Ports::DEFAULT.to_words());
+
 #[inline(always)]
 fn all() -> Ports {
     Ports::from_words(PORT_SLICES.load())
 }
 
-/// Whether a port, as it lies in a packet, is one of ours.
+/// Whether a port, as it lies in a packet, may be one of a flow.
 #[inline(always)]
 pub(crate) fn in_range(port: u16) -> bool {
     let port = u16::from_be(port);
-    all().contains(port.wrapping_add(u16::from(fault::has(Fault::LastPort))))
+    let known = Ports::from_words(KNOWN_SLICES.load());
+    known.contains(port.wrapping_add(u16::from(fault::has(Fault::LastPort))))
 }
 
 /// The port that a flow gets if it is free, as it lies in a packet.

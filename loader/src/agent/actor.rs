@@ -254,6 +254,11 @@ impl<K: Host> Actor<K> {
             self.intent.settings.service_nat = keeps_notes;
             let routes = PodRoutes::of(&self.intent);
             self.reconciler.kernel_mut().set_pod_routes(routes);
+            let ports = self.reconciler.kernel_mut().translation_ports();
+            if ports != self.intent.settings.ports {
+                seen = None;
+            }
+            self.intent.settings.ports = ports;
             let pass = self.reconciler.pass_from(&self.intent, seen).await;
             self.work.count(pass.applied, pass.failures.len());
             if pass.applied > 0 {

@@ -10,6 +10,7 @@ use datapath_common::abi;
 use serde::Serialize;
 
 use super::allocation;
+use super::earlier_ports;
 use super::identity;
 use super::lock::{Lock, PinsLock};
 use super::netns_lock::NetnsLock;
@@ -95,6 +96,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     removed.objects.extend(allocation::remove_ledger(state)?);
     identity::remove(state, root)?;
     numbering::remove(state)?;
+    earlier_ports::remove(state)?;
     node::remove_kept(state)?;
     Ok(removed)
 }

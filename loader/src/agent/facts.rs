@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::kernel::{Address, Link, Observed};
+use crate::masquerade::HostPorts;
 use crate::types::EndpointId;
 
 /// Addresses and the names of the devices that have them.
@@ -24,6 +25,8 @@ pub(super) struct Facts {
     pub(super) hidden: Holders,
     /// What makes the packets of endpoints' devices take the host's stack, if anything.
     pub(super) via_stack: BTreeMap<u32, Option<String>>,
+    /// The host's automatic ports.
+    pub(super) ports: Option<HostPorts>,
 }
 
 impl Facts {
@@ -34,6 +37,7 @@ impl Facts {
         let mut facts = Self {
             links,
             via_stack: observed.via_stack.clone(),
+            ports: observed.host_ports.clone(),
             ..Self::default()
         };
         facts.take_addresses(&observed.addresses);

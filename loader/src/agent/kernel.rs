@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use futures_util::StreamExt as _;
@@ -17,6 +18,7 @@ use super::facts::Facts;
 use super::lock::PinsLock;
 use super::pod_routes::Followed;
 use super::policy::PolicyWatch;
+use super::ports::TranslationPorts;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use crate::api::types::ServiceNatStatus;
@@ -25,6 +27,7 @@ use crate::faults::{self, Point};
 use crate::gateways;
 use crate::intent::Endpoint;
 use crate::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::nat;
 use crate::netlink::{Netlink, Others};
 use crate::object::Object;
 use crate::pod_routes::PodRoutes;
@@ -69,6 +72,12 @@ pub(super) trait Host: Kernel {
         endpoints: &BTreeMap<EndpointId, Endpoint>,
     ) -> impl Future<Output = bool> + Send;
 
+    /// The ports of translation; looks for reasons to take others.
+    fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX];
+
+    /// What the host and translation lack for they have ports in common.
+    fn port_problem(&self) -> Option<String>;
+
     /// Says that a pass left nothing to do.
     fn settled(&mut self);
 
@@ -99,6 +108,8 @@ pub(super) struct HostKernel {
     netlink: Netlink,
     datapath: Datapath,
     reservation: Reservation,
+    ports: TranslationPorts,
+    nat: nat::Handle,
     watch: PolicyWatch,
     service_nat: ServiceNat,
     hidden: BTreeSet<EndpointId>,
@@ -120,7 +131,7 @@ impl HostKernel {
     pub(super) fn new(
         netlink: Netlink,
         datapath: Datapath,
-        reservation: Reservation,
+        (reservation, ports, nat): (Reservation, TranslationPorts, nat::Handle),
         watch: PolicyWatch,
         service_nat: ServiceNat,
         (pins, identity): (PinsLock, PathBuf),
@@ -132,6 +143,8 @@ impl HostKernel {
             netlink,
             datapath,
             reservation,
+            ports,
+            nat,
             watch,
             service_nat,
             hidden: BTreeSet::new(),
@@ -190,6 +203,7 @@ impl Kernel for HostKernel {
             .observe(&mut observed)
             .await
             .context("read the network configuration")?;
+        observed.host_ports = self.reservation.host_ports();
         self.datapath
             .observe(&mut observed)
             .context("read the datapath")?;
@@ -240,7 +254,7 @@ impl Kernel for HostKernel {
             | StepKind::DeleteMapEntry(_)
             | StepKind::Attach(_)
             | StepKind::Detach(_) => self.datapath.apply(&step.kind)?,
-            StepKind::ReservePorts(slices) => self.reservation.reserve(slices)?,
+            StepKind::ReservePorts(ports) => self.reservation.reserve(&ports.reserved())?,
             StepKind::SetSysctl(..)
             | StepKind::SetMtu { .. }
             | StepKind::SetUp(_)
@@ -333,7 +347,19 @@ impl Host for HostKernel {
         has_more
     }
 
+    fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX] {
+        let Some(host) = self.facts.as_ref().and_then(|facts| facts.ports.as_ref()) else {
+            return self.ports.slices();
+        };
+        self.ports.look(host, &mut self.datapath, &self.nat)
+    }
+
+    fn port_problem(&self) -> Option<String> {
+        self.ports.problem(self.facts.as_ref()?.ports.as_ref()?)
+    }
+
     fn settled(&mut self) {
+        self.ports.settled(&self.nat);
         self.service_nat.settled();
     }
 

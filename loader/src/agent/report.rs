@@ -313,6 +313,7 @@ impl<K: Host> Actor<K> {
         let flows = self.nat.report().error;
         problems
             .extend(flows.map(|error| format!("translated flows are not looked after: {error}")));
+        problems.extend(self.reconciler.kernel().port_problem());
         problems.extend(self.record_problems());
         problems.extend(self.addresses.unanswered().iter().map(ToString::to_string));
         let faults = self.addresses.faults();
@@ -385,6 +386,10 @@ fn sysctl((name, effective): (String, String)) -> SysctlStatus {
         (Some("rp_filter"), "1") => {
             Some("strict: what comes by an ENI that is not the way back is dropped")
         }
+        (Some("forwarding"), "0") => Some(
+            "the device takes router advertisements as a host's does; it is not changed, for IPv6 is \
+             forwarded by net.ipv6.conf.all.forwarding",
+        ),
         (Some("fwmark_reflect"), "1") => {
             Some("what the kernel answers by itself takes the ENI of what it answers")
         }

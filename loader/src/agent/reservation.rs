@@ -8,10 +8,9 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use datapath_common::config::PortSlice;
 use serde::{Deserialize, Serialize};
 
-use crate::masquerade::PortList;
+use crate::masquerade::{HostPorts, PortList};
 use crate::netlink;
 
 /// Name of the record in the state folder.
@@ -21,6 +20,7 @@ const NAME: &str = "reserved-ports.json";
 #[derive(Debug)]
 pub(super) struct Reservation {
     path: PathBuf,
+    record: Record,
 }
 
 /// What stands in the record; port lists as the kernel writes them.
@@ -35,34 +35,45 @@ struct Record {
 
 impl Reservation {
     pub(super) fn new(state: &Path) -> Self {
+        let path = state.join(NAME);
         Self {
-            path: state.join(NAME),
+            record: read(&path),
+            path,
         }
     }
 
-    /// Adds ports to the kernel's list.
+    /// The host's automatic ports; none where the kernel does not tell.
+    pub(super) fn host_ports(&self) -> Option<HostPorts> {
+        let reserved = netlink::reserved_ports()?;
+        Some(HostPorts {
+            automatic: netlink::automatic_ports()?,
+            ours: withdrawable(&reserved, &self.record),
+            reserved,
+        })
+    }
+
+    /// Has the kernel's list hold these, and no others that we added.
     ///
     /// # Errors
     /// When the list cannot be read or written, or the record not written.
-    pub(super) fn reserve(&self, slices: &[PortSlice]) -> Result<()> {
-        let wanted = PortList::of_slices(slices);
-        let record = reserve(&list()?, &self.read(), &wanted);
+    pub(super) fn reserve(&mut self, wanted: &PortList) -> Result<()> {
+        let record = reserve(&list()?, &self.record, wanted);
         // First the record: ports that we added and do not know of would stay for ever.
         self.write(&record)
             .with_context(|| format!("write {}", self.path.display()))?;
-        netlink::write_reserved_ports(&record.written)
+        self.record = record;
+        netlink::write_reserved_ports(&self.record.written)
     }
 
     /// Takes out what an agent with other settings added.
     ///
     /// # Errors
     /// As [`Self::reserve`].
-    pub(super) fn drop_stale(&self, slices: &[PortSlice]) -> Result<()> {
-        let wanted = PortList::of_slices(slices);
-        if self.read().added.minus(&wanted).is_empty() {
+    pub(super) fn drop_stale(&mut self, wanted: &PortList) -> Result<()> {
+        if wanted.contains(&self.record.added) {
             return Ok(());
         }
-        self.reserve(slices)
+        self.reserve(wanted)
     }
 
     /// Takes out what we added, in words; none when there is nothing of ours.
@@ -70,7 +81,7 @@ impl Reservation {
     /// # Errors
     /// As [`Self::reserve`].
     pub(super) fn withdraw(&self) -> Result<Option<String>> {
-        let ours = withdrawable(&list()?, &self.read());
+        let ours = withdrawable(&list()?, &self.record);
         if !ours.is_empty() {
             netlink::write_reserved_ports(&list()?.minus(&ours))?;
         }
@@ -82,23 +93,6 @@ impl Reservation {
         }
     }
 
-    /// The record; an empty one where there is none, or none that can be read: then nothing is
-    /// taken out that may be another's.
-    fn read(&self) -> Record {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Record::default(),
-            Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "a record cannot be read");
-                return Record::default();
-            }
-        };
-        serde_json::from_str(&text).unwrap_or_else(|error| {
-            tracing::warn!(path = %self.path.display(), %error, "a record cannot be read");
-            Record::default()
-        })
-    }
-
     fn write(&self, record: &Record) -> Result<()> {
         let folder = self.path.parent().context("no folder")?;
         fs::create_dir_all(folder)?;
@@ -108,6 +102,23 @@ impl Reservation {
         file.persist(&self.path)?;
         Ok(())
     }
+}
+
+/// The record; an empty one where there is none, or none that can be read: then nothing is taken
+/// out that may be another's.
+fn read(path: &Path) -> Record {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Record::default(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a record cannot be read");
+            return Record::default();
+        }
+    };
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "a record cannot be read");
+        Record::default()
+    })
 }
 
 fn list() -> Result<PortList> {
@@ -200,14 +211,14 @@ mod tests {
     fn the_record_outlives_the_agent() {
         let folder = tempfile::tempdir().unwrap();
         let reservation = Reservation::new(folder.path());
-        assert_eq!(reservation.read(), Record::default());
+        assert_eq!(reservation.record, Record::default());
         let record = Record {
             added: list("1-5"),
             written: list("1-7"),
         };
         reservation.write(&record).unwrap();
-        assert_eq!(reservation.read(), record);
+        assert_eq!(Reservation::new(folder.path()).record, record);
         fs::write(folder.path().join(NAME), "{").unwrap();
-        assert_eq!(reservation.read(), Record::default());
+        assert_eq!(Reservation::new(folder.path()).record, Record::default());
     }
 }

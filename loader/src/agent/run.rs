@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use datapath_common::ports::Ports;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -22,6 +21,7 @@ use super::numbering::Numbering;
 use super::other_cni;
 use super::pending::Pending;
 use super::policy::PolicyWatch;
+use super::ports::TranslationPorts;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use super::sources::Sources;
@@ -68,7 +68,10 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let boot = boot_id()?;
     let numbering = Numbering::open(state, &boot);
     let kept = Kept::new(state, &boot);
-    let mut told = config.datapath_settings();
+    let mut reservation = Reservation::new(state);
+    let ports = TranslationPorts::open(config, state, &boot, &reservation);
+    settings.ports = ports.slices();
+    let mut told = ports.told(config);
     let mut service_nat = service_nat(config, &mut told);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
@@ -80,15 +83,12 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         .context("take the maps of translation")?;
     service_nat.start(notes);
     let nat = nat::Handle::new(Arc::new(switch))?;
-    renew_flows(&tables, told.ports());
+    renew_flows(&tables, &told);
     let lifetimes = config.nat.lifetimes.lifetimes();
     let limits = nat::Limits::of(&told);
     let tracker = Box::new(KernelTracker::default());
     let _sweeper = nat::start(tables, lifetimes, limits, tracker, nat.clone())?;
-    let reservation = Reservation::new(state);
-    if let Err(error) = reservation.drop_stale(&settings.ports) {
-        tracing::warn!("ports stay reserved that are not needed any more: {error:#}");
-    }
+    ports.give_back(&mut reservation);
     let (handle, commands) = Handle::new(Handle::PATIENCE);
     let Sources {
         document,
@@ -106,11 +106,12 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         (commands, kept),
     );
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
+    let ports = (reservation, ports, nat.clone());
 
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let mut actor = Actor::new(
-        HostKernel::new(netlink, datapath, reservation, watch, service_nat, pins),
+        HostKernel::new(netlink, datapath, ports, watch, service_nat, pins),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,
@@ -187,8 +188,8 @@ fn locks(
 }
 
 /// Takes over the flows of earlier programs.
-fn renew_flows(tables: &impl nat::Tables, ports: Ports) {
-    match nat::renew(tables, ports) {
+fn renew_flows(tables: &impl nat::Tables, told: &bpf::DatapathSettings) {
+    match nat::renew(tables, told.ports(), told.known_ports()) {
         Ok(nat::Renewed { lost, .. }) if lost > 0 => tracing::warn!(
             lost,
             "flows have ports that are none of ours any more: their connections break"

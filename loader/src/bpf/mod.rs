@@ -36,6 +36,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use aya::include_bytes_aligned;
+use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
@@ -293,6 +294,30 @@ impl Datapath {
         self.upkeep.keep(pins)?;
         // Programs without notes never look at the map: what they hold may be another one.
         object::make_room_for_notes(pins, room)?;
+        self.reload(settings)
+    }
+
+    /// Loads programs that give flows these ports, and look for flows at the earlier ones as well; as
+    /// [`Self::keep_notes`].
+    ///
+    /// # Errors
+    /// As [`Self::keep_notes`].
+    pub fn take_ports(
+        &mut self,
+        slices: [PortSlice; PortSlice::MAX],
+        earlier: [PortSlice; PortSlice::MAX],
+    ) -> Result<()> {
+        self.upkeep.keep(self.attachments.pins())?;
+        self.reload(DatapathSettings {
+            slices,
+            earlier,
+            ..self.settings.clone()
+        })
+    }
+
+    /// Loads programs by these settings with the maps that are pinned.
+    fn reload(&mut self, settings: DatapathSettings) -> Result<()> {
+        let pins = self.attachments.pins();
         let mut ebpf = object::load(OBJECT, pins, &settings)?;
         let programs = object::Programs::load(&mut ebpf)?;
         let stack = stack::Stack::new(&ebpf, programs.reaper()?)?;

@@ -8,6 +8,7 @@ use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
 
 use crate::intent::Family;
+use crate::masquerade::{NO_SLICES, PortList, cover};
 
 /// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
 /// come to hold.
@@ -41,6 +42,8 @@ pub struct DatapathSettings {
     pub path: Path,
     /// The ports of translation; [`PortSlice::NONE`] behind the last one.
     pub slices: [PortSlice; PortSlice::MAX],
+    /// Ports that flows of earlier programs may have.
+    pub earlier: [PortSlice; PortSlice::MAX],
     /// Most translated IPv4 flows.
     pub flows_v4: u32,
     /// Most translated IPv6 flows.
@@ -73,6 +76,13 @@ impl DatapathSettings {
     #[must_use]
     pub fn ports(&self) -> Ports {
         Ports::from_words(self.slices.map(PortSlice::to_word))
+    }
+
+    /// All ports at which flows are looked for.
+    #[must_use]
+    pub fn known_ports(&self) -> Ports {
+        let all = PortList::of_slices(&self.slices).union(&PortList::of_slices(&self.earlier));
+        Ports::from_words(cover(&all).map(PortSlice::to_word))
     }
 
     /// True if a family is masqueraded.
@@ -130,6 +140,7 @@ impl Default for DatapathSettings {
             metadata: MetadataPolicy::default(),
             path: Path::default(),
             slices: [PortSlice::DEFAULT, none, none, none],
+            earlier: NO_SLICES,
             flows_v4: abi::DEFAULT_FLOWS_V4,
             flows_v6: abi::DEFAULT_FLOWS_V6,
             inbound: abi::DEFAULT_INBOUND,
@@ -147,6 +158,7 @@ impl Default for DatapathSettings {
 pub struct Globals {
     words: [(&'static str, u32); 14],
     slices: [u32; PortSlice::MAX],
+    known: [u32; PortSlice::MAX],
     capacities: [(&'static str, u32); 7],
 }
 
@@ -177,6 +189,7 @@ impl Globals {
                 (config::CACHE_ENTRIES, settings.cache()),
             ],
             slices: settings.slices.map(PortSlice::to_word),
+            known: settings.known_ports().to_words(),
             capacities: settings.capacities(),
         }
     }
@@ -187,6 +200,7 @@ impl Globals {
             loader.override_global(name, word, true);
         }
         loader.override_global(config::PORT_SLICES, &self.slices, true);
+        loader.override_global(config::KNOWN_SLICES, &self.known, true);
         for (name, capacity) in &self.capacities {
             loader.map_max_entries(name, *capacity);
         }

@@ -139,7 +139,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "nat.ports",
-        "Ports of translated flows, kept from the host's own: 1 to 4 ranges of whole 512s from 1024 on. Each port of a range is good for one flow to a destination.",
+        "Ports of translated flows, kept from the host's own: 1 to 4 ranges of whole 512s from 1024 on; null: 24576 from 32768 on that the host can do without. Each port is good for one flow to a destination.",
     ),
     (
         "nat.flows.ipv4",

@@ -41,6 +41,7 @@ pub use crate::bpf::AttachMode;
 use crate::bpf::{BpfOptions, DatapathSettings, Path};
 use crate::document::{self, FileError, ReadError, nullable};
 use crate::intent::{ClusterServices, Settings};
+use crate::masquerade::NO_SLICES;
 
 /// The agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,7 +206,8 @@ impl Config {
                 (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => Path::Direct,
             },
             stack: DEFAULT_STACK,
-            slices: self.nat.ports.slices(),
+            slices: self.nat.slices(),
+            earlier: NO_SLICES,
             flows_v4: flows.ipv4.get(),
             flows_v6: flows.ipv6.get(),
             inbound: flows.inbound.get(),
@@ -248,7 +250,7 @@ impl Config {
             plain_is_native: self.plain_pools.native,
             // The agent tells with every pass.
             service_nat: false,
-            ports: self.nat.ports.slices(),
+            ports: self.nat.slices(),
         }
     }
 }

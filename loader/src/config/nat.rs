@@ -16,8 +16,8 @@ use crate::nat::Lifetimes;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NatSection {
-    /// The ports that translated flows get.
-    pub ports: Ports,
+    /// The ports that translated flows get; none: those that the host can do without.
+    pub ports: Option<Ports>,
     /// How many flows there is room for.
     #[serde(deserialize_with = "crate::document::nullable")]
     pub flows: FlowsSection,
@@ -102,6 +102,16 @@ impl Default for LifetimesSection {
             sctp: lifetime(sctp),
             closed_under_pressure: Pressed(closed_under_pressure.as_secs()),
         }
+    }
+}
+
+impl NatSection {
+    /// The ports that are set, or those of a host whose automatic ports nobody changed.
+    #[must_use]
+    pub fn slices(&self) -> [PortSlice; PortSlice::MAX] {
+        let none = PortSlice::NONE;
+        let usual = [PortSlice::DEFAULT, none, none, none];
+        self.ports.as_ref().map_or(usual, Ports::slices)
     }
 }
 
@@ -229,13 +239,6 @@ const BLOCK: u16 = {
     assert!(abi::PORTS_PER_BLOCK == 512);
     512
 };
-
-impl Default for Ports {
-    fn default() -> Self {
-        let none = PortSlice::NONE;
-        Self([PortSlice::DEFAULT, none, none, none])
-    }
-}
 
 impl fmt::Display for Ports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

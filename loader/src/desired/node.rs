@@ -11,6 +11,7 @@ use super::eni;
 use super::translation::Exits;
 use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sysctl, SysctlScope};
+use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
 use crate::object::Object;
 use crate::types::EniNumber;
@@ -63,11 +64,13 @@ fn add_sysctls(builder: &mut Builder<'_>) {
 }
 
 /// The host's automatic ports keep off those of translation, so that only few of its own packets
-/// need a look at them.
+/// need a look at them; but never off so many that the host lacks ports. Without translation there
+/// is nothing to keep off.
 fn add_reserved_ports(builder: &mut Builder<'_>) {
-    let ports = builder.intent.settings.ports;
-    let is_some = ports.iter().any(|slice| slice.blocks() > 0);
-    if is_some && builder.observed.reserved_ports.is_some() {
+    let settings = &builder.intent.settings;
+    let is_some = settings.masquerade.is_on_at_all() && settings.ports != NO_SLICES;
+    if let Some(host) = builder.observed.host_ports.as_ref().filter(|_| is_some) {
+        let ports = SharedPorts::new(settings.ports, &host.usable());
         builder.put(Scope::Node, Object::ReservedPorts(ports));
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use datapath_common::counter::Program;
 
-use crate::masquerade::PortList;
+use crate::masquerade::HostPorts;
 use crate::types::EndpointId;
 
 use super::{
@@ -42,8 +42,8 @@ pub struct Observed {
     pub resolved: BTreeMap<(u32, IpAddr), Resolved>,
     /// The sysctls that we set, where they exist.
     pub sysctls: BTreeMap<Sysctl, String>,
-    /// The ports that the host's automatic ports keep off; none where the kernel does not tell.
-    pub reserved_ports: Option<PortList>,
+    /// The host's automatic ports; none where the kernel does not tell.
+    pub host_ports: Option<HostPorts>,
     /// Every entry of the datapath's maps.
     pub maps: BTreeMap<MapKey, MapEntry>,
     /// Every attachment of ours; a hook without an entry has none.
@@ -67,7 +67,7 @@ impl Observed {
             neighbours,
             resolved,
             sysctls,
-            reserved_ports: _,
+            host_ports: _,
             maps,
             attachments,
             unpinned,

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use datapath_common::config::PortSlice;
-
 use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
+use crate::masquerade::SharedPorts;
 use crate::types::{EndpointId, EniNumber};
 
 /// What a step serves. A step that fails holds back only what rests on it in its own scope.
@@ -71,8 +70,8 @@ pub enum StepKind {
     Attach(Hook),
     /// Take our program off.
     Detach(Hook),
-    /// Add ports to those that the host's automatic ports keep off.
-    ReservePorts([PortSlice; PortSlice::MAX]),
+    /// Have the host's automatic ports keep off these, and off no others for our sake.
+    ReservePorts(SharedPorts),
 }
 
 /// A change and what it serves.

@@ -3,6 +3,7 @@
 
 mod agent_file;
 mod duration;
+mod host_ports;
 mod judge;
 mod live;
 mod pool;
@@ -12,6 +13,7 @@ mod tuple;
 mod view;
 
 pub use self::agent_file::{AgentCidrs, AgentFiles, MASQUERADE_DEFAULTS};
+pub use self::host_ports::{HostPorts, NO_SLICES, SharedPorts, choose, cover};
 pub use self::judge::Judge;
 pub use self::live::{Asked, Explanation, Live, Onward, Step, Verdict, class_names};
 pub(crate) use self::pool::DEFAULT_POOL;

@@ -56,6 +56,12 @@ pub struct MasqueradeSettings {
 }
 
 impl MasqueradeSettings {
+    /// Whether any family is masqueraded.
+    #[must_use]
+    pub fn is_on_at_all(&self) -> bool {
+        self.ipv4 || self.ipv6
+    }
+
     /// Whether a family is masqueraded.
     #[must_use]
     pub fn is_on(&self, family: Family) -> bool {

@@ -7,7 +7,7 @@ use super::Object;
 use crate::bpf::direction;
 use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Rule, Selector, Sysctl, SysctlScope};
-use crate::masquerade::{PortList, class_names};
+use crate::masquerade::class_names;
 
 impl Object {
     /// The object as a line of text; devices by name where they are among `links`.
@@ -16,10 +16,9 @@ impl Object {
         let dev = |ifindex| Device { ifindex, links };
         match *self {
             Self::Sysctl(sysctl, value) => format!("{} = {value}", sysctl_name(sysctl, links)),
-            Self::ReservedPorts(slices) => format!(
-                "net.ipv4.ip_local_reserved_ports has {}",
-                PortList::of_slices(&slices)
-            ),
+            Self::ReservedPorts(ports) => {
+                format!("net.ipv4.ip_local_reserved_ports has {}", ports.reserved())
+            }
             Self::Mtu { ifindex, mtu } => format!("link {} mtu {mtu}", dev(ifindex)),
             Self::Up(ifindex) => format!("link {} up", dev(ifindex)),
             Self::Device(id) => format!("link {} type veth", id.device()),

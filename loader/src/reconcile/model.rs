@@ -11,7 +11,6 @@ use crate::kernel::{
     Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Observed, Route, Step,
     StepKind, SysctlScope,
 };
-use crate::masquerade::PortList;
 use crate::numbers;
 use crate::object::Object;
 use crate::recognise::{finished_device, intact_device};
@@ -156,11 +155,21 @@ impl ModelKernel {
                     bail!("no such sysctl: {sysctl:?}");
                 };
                 *old = (*value).to_owned();
+                // As the kernel does: the sysctl of the whole sets that of each device.
+                if sysctl.name == "ip_forward" {
+                    let each = self.state.sysctls.iter_mut();
+                    let each = each.filter(|(other, _)| {
+                        other.family == Family::V4 && other.name == "forwarding"
+                    });
+                    each.for_each(|(_, old)| (*value).clone_into(old));
+                }
             }
-            StepKind::ReservePorts(slices) => {
-                let ports = PortList::of_slices(slices);
-                let reserved = self.state.reserved_ports.take().unwrap_or_default();
-                self.state.reserved_ports = Some(reserved.union(&ports));
+            StepKind::ReservePorts(ports) => {
+                let wanted = ports.reserved();
+                let host = self.state.host_ports.get_or_insert_default();
+                let others = host.others();
+                host.reserved = others.union(&wanted);
+                host.ours = wanted.minus(&others);
             }
             StepKind::SetMtu { ifindex, mtu } => self.link(*ifindex)?.mtu = *mtu,
             StepKind::SetUp(ifindex) => self.link(*ifindex)?.up = true,

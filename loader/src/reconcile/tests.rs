@@ -8,7 +8,7 @@ use super::model::ModelKernel;
 use super::*;
 use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Selector, StepKind};
-use crate::masquerade::PortList;
+use crate::masquerade::HostPorts;
 use crate::numbers;
 use crate::object::{Object, ObjectKind};
 use crate::recognise::is_fence;
@@ -172,7 +172,7 @@ fn undo_all(state: &mut Observed) {
         .rules
         .retain(|rule| rule.priority == numbers::RULE_ENI);
     state.sysctls.values_mut().for_each(String::clear);
-    state.reserved_ports = Some(PortList::default());
+    state.host_ports = Some(HostPorts::default());
     for link in state.links.values_mut().filter(|link| link.ifindex > ETH0) {
         link.up = false;
         link.mtu = 1400;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use towpath::bpf::{AttachMode, DatapathSettings};
-use towpath::config::{Config, LogLevel, Source};
+use towpath::config::{Config, LogLevel, Ports, Source};
 use towpath::masquerade::ExternalPolicy;
 use towpath::nat::Lifetimes;
 
@@ -234,7 +234,7 @@ fn assert_translation(config: &Config) {
     assert_eq!(masquerade.metadata, MetadataPolicy::Block);
     assert_eq!(masquerade.pools.as_deref(), Some(Path::new("/pools")));
     assert_eq!(masquerade.agent.as_deref(), Some(Path::new("/masq")));
-    assert_eq!(settings.ports, config.nat.ports.slices());
+    assert_eq!(settings.ports, config.nat.slices());
     let datapath = config.datapath_settings();
     assert!(!datapath.masquerade_v4 && datapath.masquerade_v6);
     assert_eq!(datapath.metadata, MetadataPolicy::Block);
@@ -243,7 +243,7 @@ fn assert_translation(config: &Config) {
     let others = (datapath.inbound_per_endpoint, datapath.flows_of_host);
     assert_eq!(others, (200, 300));
     assert_eq!(datapath.path, towpath::bpf::Path::Stack);
-    let ranges: Vec<_> = config.nat.ports.ranges().collect();
+    let ranges: Vec<_> = config.nat.ports.iter().flat_map(Ports::ranges).collect();
     assert_eq!(ranges, [(1024, 2047), (32768, 65535)]);
     let lifetimes = config.nat.lifetimes.lifetimes();
     assert_eq!(

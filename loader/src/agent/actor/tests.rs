@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::fixture;
 use crate::intent::Endpoint;
 use crate::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use crate::masquerade::NO_SLICES;
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
 
@@ -95,6 +97,14 @@ impl Host for ModelHost {
 
     async fn follow_pod_routes(&mut self, _endpoints: &BTreeMap<EndpointId, Endpoint>) -> bool {
         false
+    }
+
+    fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX] {
+        NO_SLICES
+    }
+
+    fn port_problem(&self) -> Option<String> {
+        None
     }
 
     fn settled(&mut self) {}

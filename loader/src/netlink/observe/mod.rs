@@ -38,7 +38,6 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
         .context("read the neighbours")?;
     observed.links = links;
     observed.sysctls = sysctls;
-    observed.reserved_ports = sysctl::reserved_ports();
     observed.addresses = addresses;
     observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
