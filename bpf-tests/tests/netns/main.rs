@@ -32,6 +32,7 @@ mod felix;
 mod fixtures;
 mod flows;
 mod foreign_pids;
+mod forwarding;
 mod gateways;
 mod host_ports;
 mod host_source;

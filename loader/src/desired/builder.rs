@@ -72,6 +72,28 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Has the kernel forward what a device receives: service NAT and the stack's path need it.
+    ///
+    /// Where the host does not forward at all, turning that on turns it on for each device, and only
+    /// what is off after that is another's doing. IPv6 has one switch for all devices; each
+    /// device's own is about router advertisements.
+    pub(super) fn forwards(&mut self, scope: Scope, ifindex: u32) {
+        let whole = Sysctl {
+            family: Family::V4,
+            scope: SysctlScope::Family,
+            name: "ip_forward",
+        };
+        if self
+            .observed
+            .sysctls
+            .get(&whole)
+            .is_some_and(|value| value == "1")
+        {
+            let of = SysctlScope::Device(ifindex);
+            self.sysctl(scope, Family::V4, of, "forwarding", "1");
+        }
+    }
+
     pub(super) fn rule(
         &mut self,
         scope: Scope,

@@ -198,6 +198,7 @@ impl OneEndpoint<'_> {
         let scope = Scope::Endpoint(self.id);
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");
+        builder.forwards(scope, ifindex);
         builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
         if self.endpoint.addresses.iter().any(IpAddr::is_ipv6) {
             builder.sysctl(scope, Family::V6, of, "disable_ipv6", "0");

@@ -173,4 +173,5 @@ pub(super) fn add_sysctls(builder: &mut Builder<'_>, scope: Scope, device: &Link
     ] {
         builder.sysctl(scope, Family::V4, of, name, value);
     }
+    builder.forwards(scope, device.ifindex);
 }

@@ -85,7 +85,8 @@ pub(super) fn read_node() -> BTreeMap<Sysctl, String> {
 
 /// The sysctls that change how packets of ours are routed, for the status: their names as
 /// `sysctl` has them, and their values. For each device the effective `rp_filter` follows, which
-/// is the maximum of the device's and `all`. Missing ones are left out.
+/// is the maximum of the device's and `all`; and IPv6 `forwarding` where it is off. Missing ones are
+/// left out.
 #[must_use]
 pub fn routing_sysctls(devices: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -110,6 +111,11 @@ pub fn routing_sysctls(devices: &[&str]) -> Vec<(String, String)> {
         // Each is one digit, so the order of the texts is that of the numbers.
         let effective = own.map(|own| all.clone().map_or(own.clone(), |all| own.max(all)));
         push(format!("net.ipv4.conf.{device}.rp_filter"), effective);
+        let v6 = read(&path(Family::V6, Some(device), "forwarding"));
+        push(
+            format!("net.ipv6.conf.{device}.forwarding"),
+            v6.filter(|value| value == "0"),
+        );
     }
     found
 }

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use datapath_common::counter::Program;
 
 use super::Planned;
+use crate::intent::Family;
 use crate::kernel::{
     Action, Address, Attachment, Hook, MapEntry, NextHop, Observed, Route, Rule, Selector,
     SysctlScope,
@@ -32,7 +33,7 @@ fn addition(object: &Object, failed: &Object, observed: &Observed) -> bool {
     match (object, failed) {
         // The host would lose its default route, or take another one from a secondary ENI.
         (Object::Sysctl(sysctl, _), Object::Sysctl(other, _)) => {
-            sysctl.name == "forwarding" && other.name == "accept_ra"
+            sysctl.family == Family::V6 && sysctl.name == "forwarding" && other.name == "accept_ra"
         }
         (Object::Up(ifindex), Object::Sysctl(sysctl, _)) => {
             sysctl.name == "accept_ra" && sysctl.scope == SysctlScope::Device(*ifindex)

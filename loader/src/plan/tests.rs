@@ -41,7 +41,7 @@ fn additions_come_in_the_order_in_which_they_rest_on_each_other() {
     let pod_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && matches!(r.next_hop, NextHop::Device(_)));
     let block_route = |s: &StepKind| matches!(s, AddRoute(r) if r.table == numbers::TABLE_PODS && r.next_hop == NextHop::Unreachable);
     let accept_ra = |s: &StepKind| matches!(s, SetSysctl(s, "2") if s.name == "accept_ra" && s.scope == SysctlScope::Device(ETH0));
-    let forwarding = |s: &StepKind| matches!(s, SetSysctl(s, _) if s.name == "forwarding");
+    let forwarding = |s: &StepKind| matches!(s, SetSysctl(s, _) if s.family == Family::V6 && s.name == "forwarding");
     let own = |s: &StepKind| matches!(s, AddRule(r) if matches!(r.selector, Selector::Source(_)));
     let entry = |s: &StepKind| matches!(s, PutMapEntry(MapEntry::Address(_, e)) if e.is_endpoint());
     let host_entry =

@@ -223,6 +223,7 @@ fn device_sysctls(message: &LinkMessage) -> Vec<(Sysctl, String)> {
                         push(Family::V4, "arp_ignore", conf.arp_ignore);
                         push(Family::V4, "arp_announce", conf.arp_announce);
                         push(Family::V4, "send_redirects", conf.send_redirects);
+                        push(Family::V4, "forwarding", conf.forwarding);
                     }
                 }
             }
