@@ -1,4 +1,14 @@
 //! A cloud's network interfaces as values. No I/O, no clock, no Kubernetes types.
+//!
+//! * [`inventory`]: the ENIs that EC2 has, as far as reads and answers show.
+//! * [`want`]: the addresses that a node wants. [`place`], [`subnet`], [`groups`]: where they can
+//!   come from.
+//! * [`node`]: the next call for a node, and what is learned from its answer.
+//! * [`budget`]: how many calls are made, and which of those that wait is next.
+//! * [`sweep`]: ENIs that nothing holds any more.
+//!
+//! State is EC2's alone. All that this library remembers can be lost at any moment, and the next
+//! operator adopts, finishes or deletes what it finds.
 
 mod action;
 mod block;

@@ -18,6 +18,8 @@ pub(super) struct Known {
     read: Eni,
     /// The beginning of that read.
     read_at: Time,
+    /// The beginning of the last read by id that showed the ENI.
+    by_id_at: Option<Time>,
     /// The read with what is expected on top.
     pub(super) shown: Eni,
     expected: Vec<Expectation>,
@@ -48,6 +50,7 @@ impl Known {
             shown: eni.clone(),
             read: eni,
             read_at: begun,
+            by_id_at: None,
             expected: Vec::new(),
             sightings: BTreeMap::new(),
             missed: None,
@@ -76,10 +79,13 @@ impl Known {
         }
     }
 
-    /// Takes in a read that has the ENI. A read that is older than the last one says nothing.
-    pub(super) fn seen(&mut self, eni: &Eni, begun: Time) {
-        if begun < self.read_at {
+    /// Takes in a read that has the ENI. A read that can be older than the last one says nothing.
+    pub(super) fn seen(&mut self, eni: &Eni, begun: Time, by_id: bool) {
+        if self.outranks(begun, by_id) {
             return;
+        }
+        if by_id {
+            self.by_id_at = Some(begun);
         }
         self.expected.retain(|it| !it.is_settled(begun, Some(eni)));
         self.read = eni.clone();
@@ -110,7 +116,7 @@ impl Known {
     /// Takes in a read that lacks the ENI. Returns true when the ENI goes: the operator deleted it
     /// and the read is late enough, or reads have lacked it for long and now one by id does, too.
     pub(super) fn lacked(&mut self, begun: Time, by_id: bool) -> bool {
-        if begun < self.read_at {
+        if self.outranks(begun, by_id) {
             return false;
         }
         if let Some(deleted) = self.deletion() {
@@ -128,6 +134,24 @@ impl Known {
         missed.last = missed.last.max(begun);
         missed.by_id |= by_id;
         was_doubted && by_id
+    }
+
+    /// Reports if a read shows less than is known already. Reads with filters lag far more than those
+    /// by id.
+    fn outranks(&self, begun: Time, by_id: bool) -> bool {
+        let by_id_at = self.by_id_at.filter(|_| !by_id);
+        begun < self.read_at || by_id_at.is_some_and(|at| begun.since(at) < SETTLES)
+    }
+
+    /// The beginning of the last read by id that showed the ENI.
+    pub(super) fn by_id_at(&self) -> Option<Time> {
+        self.by_id_at
+    }
+
+    /// Reports if the ENI is on its way to or from its instance.
+    pub(super) fn is_moving(&self) -> bool {
+        let attachment = self.shown.attachment.as_ref();
+        attachment.is_some_and(|it| it.state != AttachState::Attached)
     }
 
     /// The beginning of the last read that showed the ENI.
@@ -169,16 +193,14 @@ impl Known {
         self.sightings.get(block).is_some_and(Sighting::is_settled)
     }
 
-    /// Reports if a read by id is due: it shows an ENI that went elsewhere, and withdraws one that
-    /// other reads have lacked for long.
+    /// Reports if a read by id is due: it lags little, it shows an ENI that went elsewhere, and it
+    /// withdraws one that other reads have lacked for long.
     pub(super) fn wants_a_read_by_id(&self) -> bool {
-        self.is_doubted() || self.missed.is_some_and(|it| !it.by_id)
+        self.is_moving() || self.is_doubted() || self.missed.is_some_and(|it| !it.by_id)
     }
 
     /// Reports if another read could say something new.
     pub(super) fn wants_a_read(&self, now: Time) -> bool {
-        let attachment = self.shown.attachment.as_ref();
-        let moves = attachment.is_some_and(|it| it.state != AttachState::Attached);
         let missed = self.missed.is_some_and(|it| now.since(it.first) >= SETTLES);
         let missed = missed || self.wants_a_read_by_id();
         let expected = self
@@ -186,7 +208,10 @@ impl Known {
             .iter()
             .any(|it| now.since(it.since) >= SETTLES);
         let mut unsettled = self.sightings.values().filter(|it| !it.is_settled());
-        moves || missed || expected || unsettled.any(|it| now.since(it.first) >= CONFIRMS)
+        self.is_moving()
+            || missed
+            || expected
+            || unsettled.any(|it| now.since(it.first) >= CONFIRMS)
     }
 }
 

@@ -99,6 +99,12 @@ impl Inventory {
         self.known.get(id).map(Known::read_at)
     }
 
+    /// The beginning of the last read by id that showed an ENI.
+    #[must_use]
+    pub fn read_by_id(&self, id: &EniId) -> Option<Time> {
+        self.known.get(id)?.by_id_at()
+    }
+
     /// Reports if EC2 answered a call about the ENI so lately that reads need not show it.
     #[must_use]
     pub fn is_fresh(&self, id: &EniId, now: Time) -> bool {

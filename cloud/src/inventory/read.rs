@@ -57,7 +57,7 @@ impl Inventory {
         let mut present = BTreeSet::new();
         for eni in &read.enis {
             present.insert(&eni.id);
-            self.merge_present(eni, read.begun, &mut merged);
+            self.merge_present(eni, read, &mut merged);
         }
         for id in self.missing(&read.scope, &present) {
             self.merge_missing(&id, read, &mut merged);
@@ -66,14 +66,14 @@ impl Inventory {
         merged
     }
 
-    fn merge_present(&mut self, eni: &Eni, begun: Time, merged: &mut Merged) {
+    fn merge_present(&mut self, eni: &Eni, read: &Read, merged: &mut Merged) {
         let known = self.known.get(&eni.id);
         let before = known
             .filter(|it| !it.is_deleted())
             .map(|it| it.shown.clone());
         let known = self.known.entry(eni.id.clone());
-        let known = known.or_insert_with(|| Known::new(eni.clone(), begun));
-        known.seen(eni, begun);
+        let known = known.or_insert_with(|| Known::new(eni.clone(), read.begun));
+        known.seen(eni, read.begun, matches!(read.scope, Scope::Ids(_)));
         let after = (!known.is_deleted()).then_some(&known.shown);
         let new_owner = after.and_then(|eni| owner(&self.cluster, eni));
         let old_owner = before.as_ref().and_then(|eni| owner(&self.cluster, eni));

@@ -110,6 +110,21 @@ fn one_read_that_shows_the_eni_takes_all_doubt_away() {
 }
 
 #[test]
+fn a_read_by_id_outranks_filtered_reads_for_half_a_minute() {
+    let (loose, attached) = (ours("eni-1", "i-1"), attached("eni-1", "i-1", 1));
+    let mut inventory = inventory(&[&loose]);
+    inventory.merge(&by_id(10, "eni-1", &[&attached]));
+    for begun in [11, 39] {
+        inventory.merge(&read(begun, Scope::All, &[&loose]));
+        assert!(inventory.get(&loose.id).unwrap().is_attached(), "{begun}");
+    }
+    inventory.merge(&read(39, Scope::All, &[]));
+    assert_eq!(inventory.due(at(39)), Due::default());
+    inventory.merge(&read(40, Scope::All, &[&loose]));
+    assert!(inventory.get(&loose.id).unwrap().is_loose());
+}
+
+#[test]
 fn a_read_of_another_scope_does_not_miss_the_eni() {
     let eni = attached("eni-1", "i-1", 1);
     let mut inventory = inventory(&[&eni]);

@@ -140,11 +140,8 @@ fn unanswered(view: &View<'_>) -> Option<Next> {
     }
     let detail = format!("{} had no answer", lost.step.action());
     let condition = Condition::new(Reason::Unanswered, detail).until(lost.reads_from);
-    let scope = match &lost.step {
-        Step::Attach { eni, .. } => Scope::Ids([eni.clone()].into()),
-        _ => of_instance(view),
-    };
-    Some(Next::reading(scope, condition))
+    let ids = lost.step.eni().cloned().into_iter().collect();
+    Some(Next::reading(Scope::Ids(ids), condition))
 }
 
 /// Reports if reads show whether the call took effect.
@@ -153,11 +150,11 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     let Some(eni) = lost.step.eni().and_then(|id| inventory.get(id)) else {
         return true;
     };
-    let (shows, read) = if matches!(lost.step, Step::Attach { .. }) {
-        (eni.attachment.is_some(), inventory.read_at(&eni.id))
-    } else {
-        (eni.blocks != lost.before, inventory.read_of(view.instance))
+    let shows = match lost.step {
+        Step::Attach { .. } => eni.attachment.is_some(),
+        _ => eni.blocks != lost.before,
     };
+    let read = inventory.read_by_id(&eni.id);
     shows || read.is_some_and(|begun| begun >= lost.reads_from)
 }
 

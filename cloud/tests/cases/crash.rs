@@ -1,5 +1,9 @@
 //! Calls that are lost, late or doubled, and operators that die between any two of them.
 
+use std::time::Duration;
+
+use cloud::Action;
+
 use super::bed::{Bed, Fault, node};
 
 /// A bed in which two nodes bring up two ENIs each, by all kinds of calls.
@@ -79,6 +83,66 @@ fn every_fault_at_every_call_heals() {
             }
         }
     }
+}
+
+#[test]
+fn a_new_operator_finds_the_eni_that_a_dead_one_created_long_ago() {
+    let mut bed = bed(1);
+    bed.lag = 0;
+    bed.nodes.remove("two");
+    bed.planned = Some((0, Fault::KilledAfter));
+    bed.run(1);
+    // The token is another one by now.
+    bed.ec2.advance(bed.ec2.now.after(Duration::from_mins(15)));
+    bed.restart();
+    bed.run(4);
+    assert_eq!(
+        bed.count(Action::Create),
+        1 + 1,
+        "the second ENI of the node"
+    );
+    assert!(bed.loose().is_empty());
+}
+
+#[test]
+fn a_call_without_an_answer_is_not_made_twice() {
+    for (number, action) in [
+        (0, Action::Create),
+        (1, Action::Attach),
+        (3, Action::Assign),
+    ] {
+        for seed in 0..seeds(10) {
+            let mut node = node("one", "test.large");
+            node.rules.first_index = 1;
+            node.marks.pre = 2;
+            let mut bed = Bed::with(node);
+            bed.random = super::bed::Random::new(seed);
+            bed.lag = 30;
+            bed.planned = Some((number, Fault::AnswerLost));
+            bed.run(5);
+            bed.set_used(2);
+            bed.run(100);
+            assert_eq!(bed.available("one"), 4, "{action}, seed {seed}");
+            let calls = bed.count(action);
+            // The token makes a repeated creation harmless.
+            let most = 1 + usize::from(action == Action::Create);
+            assert!(calls <= most, "{action}: {calls} calls, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_token_of_a_deleted_eni_is_not_used_again() {
+    let mut bed = Bed::with(node("one", "m5.large"));
+    bed.one().rules.first_index = 1;
+    bed.ec2.instances.values_mut().next().unwrap().is_running = false;
+    bed.run(5);
+    bed.one().marks.pre = 0;
+    bed.run(70);
+    assert_eq!((bed.count(Action::Delete), bed.loose().len()), (1, 0));
+    bed.one().marks.pre = 8;
+    bed.run(70);
+    assert_eq!((bed.count(Action::Create), bed.loose().len()), (2, 1));
 }
 
 #[test]

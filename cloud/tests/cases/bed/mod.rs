@@ -417,10 +417,13 @@ impl Bed {
         loose.map(|eni| eni.id.clone()).collect()
     }
 
-    /// Blocks that the operator would publish have one owner, and EC2 has them there.
+    /// Blocks that the operator would publish for its nodes have one owner, and EC2 has them there.
     pub(crate) fn assert_published_blocks_are_true(&self) {
         let mut owners: BTreeMap<IpNet, EniId> = BTreeMap::new();
-        for eni in self.memory.inventory.enis().filter(|eni| eni.is_attached()) {
+        let instances = self.nodes.values().filter_map(|it| it.instance.as_ref());
+        let inventory = &self.memory.inventory;
+        let enis = instances.flat_map(|instance| inventory.of_instance(instance));
+        for eni in enis.filter(|eni| eni.is_attached()) {
             for block in self.memory.inventory.settled_blocks(&eni.id) {
                 let owner = owners.insert(block, eni.id.clone());
                 assert_eq!(owner, None, "{block} has two owners");
