@@ -182,15 +182,18 @@ mod tests {
         let none = |_: &EndpointId| false;
         let all = find(&whole, none, BTreeSet::new());
         assert_eq!(all.len(), 3);
-        for (maps, routes) in [(true, false), (false, true), (true, true)] {
-            let mut part = whole.clone();
-            if maps {
-                part.maps.clear();
+        for source in ["maps", "routes", "neighbours"] {
+            let mut alone = whole.clone();
+            if source != "maps" {
+                alone.maps.clear();
             }
-            if routes {
-                part.routes.clear();
+            if source != "routes" {
+                alone.routes.clear();
             }
-            assert_eq!(find(&part, none, BTreeSet::new()), all, "{maps} {routes}");
+            if source != "neighbours" {
+                alone.neighbours.clear();
+            }
+            assert_eq!(find(&alone, none, BTreeSet::new()), all, "{source}");
         }
         let known = |one: &EndpointId| *one == id("a");
         let others = find(&whole, known, ["10.0.2.66".parse().unwrap()].into());

@@ -268,7 +268,8 @@ mod tests {
         let began = Instant::now();
         let told = told(services(&server.client), 3).await;
         assert_eq!(told, ["Absent", "Absent", "a"]);
-        assert!(began.elapsed() >= 2 * BRIEF);
+        let took = began.elapsed();
+        assert!(took >= 2 * BRIEF && took < 10 * BRIEF, "{took:?}");
         assert!(
             LOOK_FOR < Duration::from_mins(1),
             "and as often in a cluster"

@@ -13,14 +13,13 @@ use towpath_cni::config::{IPAM_PLUGIN, PLUGIN};
 use super::conflist::PORTMAP;
 use super::files::Folder;
 use super::list::{self, MARKER};
+use super::pace::Pace;
 use super::{CONFLIST, Install, PATIENCE, Report, install_wanted};
-
-/// How often the files are looked at.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Installs the plugin as soon as the agent is ready, and again whenever a file is not as it was
 /// left. A list of an earlier boot, which has the runtime call the network ready before the agent is,
-/// goes first. Entries that others add to the list stay. It never ends by itself.
+/// goes first. Entries that others add to the list stay. Where another program undoes what was put right
+/// again and again, it is put right less and less often. It never ends by itself.
 ///
 /// # Errors
 /// When there is nothing to install, or that list cannot be removed.
@@ -30,7 +29,9 @@ pub async fn keep(what: &Install) -> Result<Infallible> {
     let mut left = None;
     let mut damaged = None;
     let mut log = Log::default();
+    let mut pace = Pace::default();
     loop {
+        let mut has_written = false;
         let seen = Files::look(what);
         // A list that is half written will be whole at the next look.
         let is_new_damage = list::is_damaged(&list) && damaged.as_ref() != Some(&seen);
@@ -43,10 +44,13 @@ pub async fn keep(what: &Install) -> Result<Infallible> {
             });
             // What others write after this look differs from it, and is looked at again.
             let is_right = |report: &Report| report.changed.is_empty();
+            has_written = outcome.as_ref().is_ok_and(|report| !is_right(report));
             left = outcome.as_ref().is_ok_and(is_right).then_some(seen);
             log.tell(outcome);
         }
-        tokio::time::sleep(INTERVAL).await;
+        let wait = pace.looked(has_written);
+        log.fight(pace.slowed());
+        tokio::time::sleep(wait).await;
     }
 }
 
@@ -73,9 +77,23 @@ struct Log {
     error: String,
     notes: Vec<String>,
     others: BTreeSet<String>,
+    is_fought: bool,
 }
 
 impl Log {
+    /// Says once that another program fights, and that it has ended.
+    fn fight(&mut self, slowed: Option<Duration>) {
+        if slowed.is_some() && !self.is_fought {
+            tracing::warn!(
+                "another program keeps changing {CONFLIST} or the plugin: ours is put right less and \
+                 less often, at least once a minute; find out which program writes there"
+            );
+        } else if slowed.is_none() && self.is_fought {
+            tracing::info!("{CONFLIST} and the plugin stay as they are again");
+        }
+        self.is_fought = slowed.is_some();
+    }
+
     /// Logs what was done, and once what stands in the way and who else is in the list.
     fn tell(&mut self, outcome: Result<Report>) {
         match outcome {

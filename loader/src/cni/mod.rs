@@ -6,6 +6,7 @@ mod files;
 mod keep;
 mod list;
 mod merge;
+mod pace;
 
 use std::path::{Path, PathBuf};
 use std::thread;

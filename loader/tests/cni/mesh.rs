@@ -150,6 +150,30 @@ fn a_mesh_that_comes_later_stays_in_the_list_without_a_war() {
     assert_eq!(log.matches("stays: istio-cni").count(), 1, "{log}");
 }
 
+#[test]
+fn a_program_that_takes_our_entry_away_each_time_is_fought_less_and_less() {
+    let node = Node::new();
+    let _asked = node.agent(0, "");
+    let keeper = keeper(&node);
+    let log = || fs::read_to_string(node.path("log")).unwrap();
+    let told = |text: &str| log().matches(text).count();
+    // Each time, and for longer than all prompt repairs take.
+    soon("the fight is told", || {
+        if has(&node, &["towpath-cni"])() {
+            edit(&node, Vec::clear);
+        }
+        told("another program keeps changing") == 1
+    });
+    let ours = told("installed");
+    stays("no war", || {
+        if has(&node, &["towpath-cni"])() {
+            edit(&node, Vec::clear);
+        }
+        told("installed") <= ours + 1
+    });
+    keeper.stop();
+}
+
 /// A pod that starts before the mesh looks again would be without it.
 #[test]
 fn a_mesh_that_was_there_before_the_boot_is_in_the_list_from_the_start() {
