@@ -3,6 +3,7 @@
 mod folders;
 mod fragments;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Followed<T> {
     pub value: Option<Arc<T>>,
     /// Why the files as they are now are not used, if so. The last good content stays in force.
     pub error: Option<String>,
+    /// True if the error is about what was read, and not about whoever is to give it.
+    pub is_refused: bool,
     /// How often `value` has changed; 0 of one that an earlier agent kept.
     pub generation: u64,
 }
@@ -38,6 +41,7 @@ impl<T> Clone for Followed<T> {
         Self {
             value: self.value.clone(),
             error: self.error.clone(),
+            is_refused: self.is_refused,
             generation: self.generation,
         }
     }
@@ -48,6 +52,7 @@ impl<T> Default for Followed<T> {
         Self {
             value: None,
             error: None,
+            is_refused: false,
             generation: 0,
         }
     }
@@ -62,6 +67,11 @@ impl<T> Followed<T> {
         }
     }
 
+    /// Why what was read last is not used.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.error.as_deref().filter(|_| self.is_refused)
+    }
+
     /// True if the value is one that an earlier agent kept: the source has given none yet.
     pub(crate) fn is_kept(&self) -> bool {
         self.value.is_some() && self.generation == 0
@@ -69,19 +79,28 @@ impl<T> Followed<T> {
 }
 
 impl<T: PartialEq> Followed<T> {
+    /// Takes note of why there is nothing newer; whether what is known changed.
+    pub(crate) fn fail(&mut self, reason: String, name: &str, place: impl fmt::Display) -> bool {
+        let changed = self.take(Err(reason), name, place);
+        self.is_refused = false;
+        changed
+    }
+
     /// Takes what was read, or why it is not used; whether what is known changed. `name` is what it is
     /// called in the log, `place` where it stands.
     pub(crate) fn take(
         &mut self,
         parsed: Result<T, String>,
         name: &str,
-        place: impl std::fmt::Display,
+        place: impl fmt::Display,
     ) -> bool {
         let Self {
             value,
             error,
             generation,
+            is_refused,
         } = self;
+        *is_refused = parsed.is_err();
         match parsed {
             Ok(new) => {
                 let cleared = error.take().is_some();

@@ -14,20 +14,23 @@ pub enum RefusedKind {
     Address,
     /// A prefix of an ENI, or a block of a pool.
     Block,
-    /// A pool's document or object, or a field of it.
+    /// A field of a pool's document or object.
     Pool,
     /// An annotation.
     Annotation,
+    /// A whole document, object or file.
+    Document,
 }
 
 impl RefusedKind {
     /// Each of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Eni,
         Self::Address,
         Self::Block,
         Self::Pool,
         Self::Annotation,
+        Self::Document,
     ];
 
     /// Its name, as metrics have it.
@@ -39,6 +42,7 @@ impl RefusedKind {
             Self::Block => "block",
             Self::Pool => "pool",
             Self::Annotation => "annotation",
+            Self::Document => "document",
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use bpf_tests::fabric::document::NODE_NAME;
+use bpf_tests::fabric::document::{NODE_NAME, document};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::Kubectl;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NODE, SOON};
+
+/// Where the agent of a test shows its metrics.
+const METRICS: &str = "127.0.0.1:9985";
 
 /// Waits for the only event of a namespace to be as it should be.
 fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> Value {
@@ -215,5 +218,49 @@ fn refused_entries_are_told_of_on_the_node() {
             (&json!("Node"), &json!(NODE_NAME))
         );
     }
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn an_object_that_is_refused_whole_is_told_of_on_the_node() {
+    let mut cluster = Cluster::prepare(false).unwrap();
+    let settings = json!({
+        "kubernetes": {"create-node": false},
+        "metrics": {"address": METRICS}
+    });
+    cluster.fabric.agent.configure(&settings).unwrap();
+    let admin = cluster.server.admin();
+    let nodes = NODE.rsplit_once('/').unwrap().0;
+    let object = document(&cluster.fabric.enis);
+    admin.post(nodes, &object).unwrap().expect(201).unwrap();
+    cluster = cluster.made_ready().unwrap();
+    let counted = |count: u32| {
+        let url = format!("http://{METRICS}/metrics");
+        let text = cluster.fabric.node.run(&format!("curl -s {url}"))?;
+        let line = format!("towpath_refused_entries{{kind=\"document\"}} {count}");
+        check(text.lines().any(|one| one == line), || text.clone())
+    };
+    eventually(SOON, "nothing is refused", || counted(0)).unwrap();
+    let other = json!({"spec": {"instance-id": "i-0bad"}});
+    let admin = cluster.server.admin();
+    admin.merge(NODE, &other).unwrap().expect(200).unwrap();
+    let kubectl = Kubectl::new(&cluster.server, &cluster.fabric.node, cluster.folder()).unwrap();
+    let look = || {
+        let shown = kubectl.succeed(&["describe", "node", NODE_NAME])?;
+        let events = shown.split("Events:").nth(1).unwrap_or_default();
+        let parts = ["RefusedEntry", "node document: CiliumNode", "i-0bad"];
+        check(parts.iter().all(|part| events.contains(part)), || {
+            shown.clone()
+        })
+    };
+    eventually(SOON, "it has an event on the Node", look).unwrap();
+    eventually(SOON, "it is counted", || counted(1)).unwrap();
+    // Pods go on with the last good one.
+    cluster.namespace("plain", &json!({})).unwrap();
+    let pod = cluster.pod("plain", "one", &json!({})).unwrap();
+    pod.add(&cluster.fabric);
+    let own = json!({"spec": {"instance-id": "i-0fab000000000001"}});
+    admin.merge(NODE, &own).unwrap().expect(200).unwrap();
+    eventually(SOON, "it is good again", || counted(0)).unwrap();
     cluster.fabric.finish().unwrap();
 }

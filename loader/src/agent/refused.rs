@@ -4,19 +4,42 @@ use std::collections::BTreeMap;
 
 use super::actor::Actor;
 use super::kernel::Host;
+use crate::follow::Followed;
 use crate::node::Problem;
 use crate::refused::{Refused, RefusedKind};
 
 impl<K: Host> Actor<K> {
     /// Entries that are not used, each with the reason.
     pub(super) fn refused(&self) -> Vec<Refused> {
+        let documents = self.refused_documents().into_iter();
         let of_node = self.intent.node.refused.iter().map(of_node);
         let pools = self.intent.policy.pools.iter();
         let of_pools = pools.flat_map(|pools| pools.refused()).cloned();
-        let all = of_node.chain(of_pools);
+        let all = documents.chain(of_node).chain(of_pools);
         all.chain(self.addresses.pools_refused().cloned())
             .chain(self.remarks.refused())
             .collect()
+    }
+
+    /// Documents and files of which nothing is used as they are now.
+    fn refused_documents(&self) -> Vec<Refused> {
+        let (pools, agent) = (self.files.pools(), self.files.agent());
+        let pools = pools.as_ref().and_then(Followed::refused);
+        let agent = agent.as_ref().and_then(Followed::refused);
+        let all = [
+            ("node document", self.source.refused()),
+            ("pools", pools),
+            ("ip-masq-agent", agent),
+        ];
+        let all = all.into_iter();
+        all.filter_map(|(entry, reason)| {
+            Some(Refused {
+                kind: RefusedKind::Document,
+                entry: entry.to_owned(),
+                reason: reason?.to_owned(),
+            })
+        })
+        .collect()
     }
 }
 

@@ -199,13 +199,10 @@ impl NodeTask {
             Err(_) => false,
         };
         let is_new = self.source.send_if_modified(|source| {
-            let parsed = match parsed {
-                Ok(_) if !in_force => Err(format!(
-                    "CiliumNode {}: status.eni.enis has no ENI any more",
-                    self.name
-                )),
-                other => other,
-            };
+            if parsed.is_ok() && !in_force {
+                let reason = format!("{}: status.eni.enis has no ENI any more", self.place());
+                return source.fail(reason, "CiliumNode", &self.name);
+            }
             source.take(parsed, "CiliumNode", &self.name)
         });
         if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
@@ -251,9 +248,8 @@ impl NodeTask {
 
     /// Says why there is nothing newer.
     fn fail(&mut self, error: &str) {
-        self.source.send_if_modified(|source| {
-            source.take(Err(error.to_owned()), "CiliumNode", &self.name)
-        });
+        self.source
+            .send_if_modified(|source| source.fail(error.to_owned(), "CiliumNode", &self.name));
     }
 
     /// Begins to read the object, or to make it.

@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
             Ok(text) => text,
             Err(error) => {
                 self.refuse(file.display().to_string(), error.clone());
-                return self.keep_those_of(file);
+                return self.keep(file, |_| true);
             }
         };
         let documents = document::read_all::<Value>(text);
@@ -230,12 +230,15 @@ impl<'a> Reader<'a> {
                             self.put(item, file, number);
                         }
                     }
-                    other => self.refuse(place, object::refused("items", other, "a list of pools")),
+                    other => {
+                        self.refuse(place, object::refused("items", other, "a list of pools"));
+                        self.keep(file, |_| true);
+                    }
                 },
                 Ok(pool) => self.put(&pool, file, number),
                 Err(error) => {
                     self.refuse(place, error.to_string());
-                    self.keep_those_of(file);
+                    self.keep(file, |_| true);
                 }
             }
         }
@@ -243,7 +246,7 @@ impl<'a> Reader<'a> {
 
     fn refuse(&mut self, entry: String, reason: String) {
         let refused = Refused {
-            kind: RefusedKind::Pool,
+            kind: RefusedKind::Document,
             entry,
             reason,
         };
@@ -255,30 +258,48 @@ impl<'a> Reader<'a> {
         let place = || format!("{}: document {number}", file.display());
         let name = match object::name(object) {
             Ok(name) => name,
-            Err(error) => return self.refuse(place(), error),
+            Err(error) => {
+                self.refuse(place(), error);
+                // What it is of may be all that can be read of it.
+                let named = object.pointer("/metadata/name").and_then(Value::as_str);
+                return self.keep(file, |name| named.is_none_or(|named| named == name));
+            }
         };
+        let last = self.last.and_then(|last| last.by_name.get(name));
         if let Some(first) = self.pools.by_name.get(name).filter(|first| !first.is_old) {
-            let reason = format!(
-                "metadata.name: {name:?} is refused; allowed: a name that no other document has; \
-                 {} has it",
-                first.place()
-            );
-            return self.refuse(place(), reason);
+            // A file that comes takes no pool away from the one that has had it.
+            let was_here = last.is_some_and(|last| last.file == file && first.file != file);
+            let here = format!("{}, document {number}", file.display());
+            let reason = |has: &str| {
+                format!(
+                    "metadata.name: {name:?} is refused; allowed: a name that no other document \
+                     has; {has} has it"
+                )
+            };
+            if !was_here {
+                let reason = reason(&first.place());
+                return self.refuse(place(), reason);
+            }
+            let at = format!("{}: document {}", first.file.display(), first.number);
+            self.refuse(at, reason(&here));
         }
-        let Read {
-            skip,
-            families,
-            binding,
-            refused,
-        } = object::read(name, object);
-        self.pools.refused.extend(refused);
+        let mut read = object::read(name, object);
+        self.pools.refused.append(&mut read.refused);
         if object["spec"].is_null() {
             let note = format!("pool {name}: spec: missing, so that it has CIDRs of no family");
             self.pools.notes.push(note);
         }
-        let last = self.last.and_then(|last| last.by_name.get(name));
-        let last = last.filter(|_| binding.is_err());
-        let essence = object::essence(name, object, last.map(|last| &last.essence));
+        let essence = object::essence(name, object, &read, last.map(|last| &last.essence));
+        let Read {
+            skip,
+            mut families,
+            unreadable,
+            binding,
+            refused: _,
+        } = read;
+        let skip = skip.unwrap_or_else(|()| last.is_some_and(|last| last.skip));
+        let before = last.into_iter().flat_map(|last| &last.pool.families);
+        families.extend(before.filter(|family| unreadable.contains(family)));
         let binding = binding.unwrap_or_else(|()| match last {
             Some(last) => last.pool.binding.clone(),
             None => Some(Binding::nothing()),
@@ -294,10 +315,12 @@ impl<'a> Reader<'a> {
         self.pools.by_name.insert(name.to_owned(), document);
     }
 
-    /// Has pools of a file that cannot be read as a whole stay as they were, unless they are elsewhere.
-    fn keep_those_of(&mut self, file: &Path) {
+    /// Has pools of a file of which a document cannot be read stay as they were, unless they are
+    /// elsewhere.
+    fn keep(&mut self, file: &Path, is_kept: impl Fn(&str) -> bool) {
         let last = self.last.into_iter().flat_map(|last| &last.by_name);
-        for (name, document) in last.filter(|(_, document)| document.file == file) {
+        let of_file = last.filter(|(_, document)| document.file == file);
+        for (name, document) in of_file.filter(|(name, _)| is_kept(name)) {
             let document = Document {
                 is_old: true,
                 ..document.clone()

@@ -244,6 +244,7 @@ impl Machine {
 fn give_document(actor: &mut Actor<ModelHost>) {
     let node = Arc::new(fixture::intent().node);
     let (_sender, mut receiver) = watch::channel(NodeSource {
+        is_refused: false,
         value: Some(node),
         error: None,
         generation: 1,

@@ -70,6 +70,11 @@ async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
     let mut anew = object("b", 7);
     anew["status"] = json!({});
     task.miss();
+    assert_eq!(
+        source.borrow().refused(),
+        None,
+        "a missing one is not refused"
+    );
     assert!(current.borrow().is_none());
     assert!(
         source
@@ -84,6 +89,13 @@ async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
     assert!(!in_force());
     task.take(object("b", 8));
     assert!(in_force() && source.borrow().error.is_none());
+    let mut bad = object("b", 9);
+    bad["status"]["eni"]["enis"] = json!(7);
+    task.take(bad);
+    let refused = source.borrow().refused().map(str::to_owned).unwrap();
+    assert!(refused.contains("status.eni.enis"), "{refused}");
+    task.fail("the server is away");
+    assert_eq!(source.borrow().refused(), None);
 }
 
 #[tokio::test]

@@ -21,8 +21,11 @@ const BINDING: &str = "an annotation that binds the pool to ENIs cannot be read"
 /// What is read of a pool.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub(super) skip: bool,
+    /// Whether its addresses keep their source; an error where that cannot be told.
+    pub(super) skip: Result<bool, ()>,
     pub(super) families: BTreeSet<Family>,
+    /// Families of which it cannot be told.
+    pub(super) unreadable: BTreeSet<Family>,
     /// The ENIs that it is bound to; an error where that cannot be told.
     pub(super) binding: Result<Option<Binding>, ()>,
     /// Fields that are not used.
@@ -53,28 +56,37 @@ pub(super) fn read(name: &str, object: &Value) -> Read {
         refused: Vec::new(),
     };
     let annotations = annotations(object, &mut problems);
+    let (families, unreadable) = families(object, &mut problems);
     Read {
         skip: skips(annotations.as_ref(), &mut problems),
         binding: binding(annotations.as_ref(), &mut problems),
-        families: families(object, &mut problems),
+        families,
+        unreadable,
         refused: problems.refused,
     }
 }
 
-/// What of a document is used, as a document. Where its binding cannot be read, that of `last` counts.
-pub(super) fn essence(name: &str, object: &Value, last: Option<&Value>) -> Value {
+/// What of a document is used, as a document. What cannot be read of it is as `last` has it.
+pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Value>) -> Value {
     let annotations = |object: &Value, is_taken: &dyn Fn(&str) -> bool| -> Map<String, Value> {
         let all = object.pointer("/metadata/annotations");
         let all = all.and_then(Value::as_object).into_iter().flatten();
         let taken = all.filter(|(key, _)| is_taken(key));
         taken.map(|(k, v)| (k.clone(), v.clone())).collect()
     };
+    let or_last = |is_read: bool| last.filter(|_| !is_read).unwrap_or(object);
     let is_binding = |key: &str| key.starts_with(OURS) && key != RESTRICT;
-    let mut ours = annotations(object, &|key| key == SKIP || key == RESTRICT);
-    ours.extend(annotations(last.unwrap_or(object), &is_binding));
-    let spec = ["ipv4", "ipv6", "podSelector", "namespaceSelector"];
-    let spec = spec.into_iter().filter_map(|key| {
-        let field = object.get("spec")?.get(key)?;
+    let mut ours = annotations(object, &|key| key == RESTRICT);
+    ours.extend(annotations(or_last(read.skip.is_ok()), &|key| key == SKIP));
+    ours.extend(annotations(or_last(read.binding.is_ok()), &is_binding));
+    let spec = [
+        ("ipv4", !read.unreadable.contains(&Family::V4)),
+        ("ipv6", !read.unreadable.contains(&Family::V6)),
+        ("podSelector", true),
+        ("namespaceSelector", true),
+    ];
+    let spec = spec.into_iter().filter_map(|(key, is_read)| {
+        let field = or_last(is_read).get("spec")?.get(key)?;
         Some((key.to_owned(), field.clone()))
     });
     let spec: Map<String, Value> = spec.collect();
@@ -118,18 +130,22 @@ fn annotations<'a>(object: &'a Value, problems: &mut Problems<'_>) -> Option<Map
     None
 }
 
-fn skips(annotations: Option<&Map<String, Value>>, problems: &mut Problems<'_>) -> bool {
-    match annotations.and_then(|all| all.get(SKIP)) {
-        None | Some(Value::Null) => false,
-        Some(Value::String(text)) if text == "true" => true,
-        Some(Value::String(text)) if text == "false" => false,
+fn skips(
+    annotations: Option<&Map<String, Value>>,
+    problems: &mut Problems<'_>,
+) -> Result<bool, ()> {
+    match annotations.ok_or(())?.get(SKIP) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::String(text)) if text == "true" => Ok(true),
+        Some(Value::String(text)) if text == "false" => Ok(false),
         Some(other) => {
             let reason = format!(
-                "metadata.annotations.{SKIP}: {} does not skip masquerade; only \"true\" does",
+                "metadata.annotations.{SKIP}: {} does not skip masquerade; only \"true\" does. What \
+                 the pool said before stays in force",
                 shown(other)
             );
             problems.add(RefusedKind::Annotation, reason);
-            false
+            Err(())
         }
     }
 }
@@ -162,17 +178,18 @@ fn binding(
     })
 }
 
-/// The families that the pool has CIDRs of.
-fn families(object: &Value, problems: &mut Problems<'_>) -> BTreeSet<Family> {
+/// The families that the pool has CIDRs of, and those of which it cannot be told.
+fn families(object: &Value, problems: &mut Problems<'_>) -> (BTreeSet<Family>, BTreeSet<Family>) {
+    let mut families = BTreeSet::new();
+    let mut unreadable = BTreeSet::new();
     let spec = match object.get("spec") {
-        None | Some(Value::Null) => return BTreeSet::new(),
+        None | Some(Value::Null) => return (families, unreadable),
         Some(spec) => spec,
     };
     if !spec.is_object() {
         problems.field("spec", spec, "an object with ipv4 or ipv6");
-        return BTreeSet::new();
+        return (families, Family::ALL.into());
     }
-    let mut families = BTreeSet::new();
     for (key, family, longest) in [("ipv4", Family::V4, 32), ("ipv6", Family::V6, 128)] {
         let path = format!("spec.{key}");
         match spec.get(key) {
@@ -182,10 +199,13 @@ fn families(object: &Value, problems: &mut Problems<'_>) -> BTreeSet<Family> {
                 check_cidrs(&path, of_family, family, problems);
                 check_mask(&path, of_family, longest, problems);
             }
-            Some(other) => problems.field(&path, other, "an object with cidrs and maskSize"),
+            Some(other) => {
+                unreadable.insert(family);
+                problems.field(&path, other, "an object with cidrs and maskSize");
+            }
         }
     }
-    families
+    (families, unreadable)
 }
 
 fn check_cidrs(path: &str, of_family: &Value, family: Family, problems: &mut Problems<'_>) {

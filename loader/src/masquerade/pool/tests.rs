@@ -1,5 +1,6 @@
 //! Which documents are taken, and what follows for their pools.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ipam::Family;
@@ -330,4 +331,109 @@ fn pools_are_read_from_what_was_kept_of_them() {
     assert_eq!(kept.for_allocation(), pools.for_allocation());
     assert!(kept.by_name["a"].skip && !kept.by_name["b"].skip);
     assert_eq!(kept.text(), pools.text());
+}
+
+/// A document of pool red with these annotations and this specification.
+fn red(annotations: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: cilium.io/v2alpha1\nkind: CiliumPodIPPool\nmetadata:\n  name: red\n  \
+         annotations: {annotations}\nspec: {spec}\n"
+    )
+}
+
+#[test]
+fn what_becomes_unreadable_of_a_plain_pool_stays_as_it_was() {
+    const SPEC: &str = "{ipv4: {cidrs: [10.9.0.0/16], maskSize: 28}, ipv6: {cidrs: [fd09::/64]}}";
+    let skips = skip("'true'");
+    let good = red(&skips, SPEC);
+    let blue = pool("blue", "{}");
+    let before = parse(&[&good, &blue]).unwrap();
+    for (what, text, kind) in [
+        (
+            "a CIDR",
+            red(&skips, &SPEC.replace("10.9.0.0/16", "10.9.0/16")),
+            RefusedKind::Pool,
+        ),
+        (
+            "a list",
+            red(&skips, &SPEC.replace("[10.9.0.0/16]", "[10.9.0.0/16, x]")),
+            RefusedKind::Pool,
+        ),
+        (
+            "a family",
+            red(&skips, "{ipv4: 10.9.0.0/16, ipv6: {cidrs: [fd09::/64]}}"),
+            RefusedKind::Pool,
+        ),
+        ("the specification", red(&skips, "none"), RefusedKind::Pool),
+        (
+            "an annotation",
+            red(&skip("'ture'"), SPEC),
+            RefusedKind::Annotation,
+        ),
+        ("a type", red(&skip("1"), SPEC), RefusedKind::Annotation),
+        ("all annotations", red("[x]", SPEC), RefusedKind::Annotation),
+        (
+            "the kind",
+            good.replace("PodIPPool", "PodIPPol"),
+            RefusedKind::Document,
+        ),
+        (
+            "the version",
+            good.replace("v2alpha1", "v3"),
+            RefusedKind::Document,
+        ),
+        (
+            "the name",
+            good.replace("name: red", "name: [red]"),
+            RefusedKind::Document,
+        ),
+        (
+            "the syntax",
+            good.replace("spec: {", "spec: {{"),
+            RefusedKind::Document,
+        ),
+    ] {
+        let after = parse_after(&[&text, &blue], Some(&before)).unwrap();
+        let kinds: BTreeSet<_> = after.refused().iter().map(|one| one.kind).collect();
+        assert_eq!(kinds, [kind].into(), "{what}: {:?}", after.refused());
+        let again = parse_after(&[&text, &blue], Some(&after)).unwrap();
+        let kept = Pools::read(Path::new("/kept"), &after.text(), None).unwrap();
+        for pools in [&after, &again, &kept] {
+            assert_eq!(pools.for_allocation(), before.for_allocation(), "{what}");
+            assert!(
+                pools.by_name["red"].skip && !pools.by_name["blue"].skip,
+                "{what}"
+            );
+        }
+        // Once it is good again, it counts; also where it says something else.
+        let other = red(&skip("'false'"), "{ipv6: {cidrs: [fd09::/64]}}");
+        let mended = parse_after(&[&other, &blue], Some(&after)).unwrap();
+        assert_eq!(mended.refused(), []);
+        assert!(!mended.by_name["red"].skip, "{what}");
+        assert_eq!(mended.by_name["red"].pool.families, [Family::V6].into());
+    }
+    let gone = parse_after(&[&blue], Some(&before)).unwrap();
+    assert!(
+        !gone.has("red"),
+        "a document that is taken away is no unreadable one"
+    );
+}
+
+#[test]
+fn a_document_that_comes_takes_no_pool_from_the_one_that_has_it() {
+    let (theirs, ours) = (pool("a", "{}"), pool("a", &skip("'true'")));
+    let before = parse(&["", &ours]).unwrap();
+    let after = parse_after(&[&theirs, &ours], Some(&before)).unwrap();
+    assert!(after.by_name["a"].skip);
+    let [problem] = refused(&after).try_into().unwrap();
+    let expected = "/pools/0.yaml: document 1: metadata.name: \"a\" is refused";
+    assert!(problem.starts_with(expected), "{problem}");
+    assert!(
+        problem.ends_with("/pools/1.yaml, document 1 has it"),
+        "{problem}"
+    );
+    let again = parse_after(&[&theirs, &ours], Some(&after)).unwrap();
+    assert!(again.by_name["a"].skip);
+    let moved = parse_after(&[&theirs, ""], Some(&after)).unwrap();
+    assert!(!moved.by_name["a"].skip && moved.refused().is_empty());
 }

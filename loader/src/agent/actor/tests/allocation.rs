@@ -455,6 +455,7 @@ async fn an_eni_that_goes_leaves_orphans_and_nobody_gets_them() {
     let mut node = fixture::intent().node;
     node.enis.remove(&number);
     let (_sender, mut receiver) = watch::channel(NodeSource {
+        is_refused: false,
         value: Some(Arc::new(node)),
         error: None,
         generation: 2,

@@ -16,6 +16,7 @@ pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut No
     let mut node = fixture::intent().node;
     change(&mut node);
     let (_sender, mut receiver) = watch::channel(NodeSource {
+        is_refused: false,
         value: Some(Arc::new(node)),
         error: None,
         generation: actor.source.generation + 1,

@@ -14,6 +14,7 @@ fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
     change(&mut node);
     let generation = actor.source.generation + 1;
     let (_sender, mut receiver) = watch::channel(NodeSource {
+        is_refused: false,
         value: Some(Arc::new(node)),
         error: None,
         generation,

@@ -4,6 +4,7 @@ use datapath_common::mark::MarkLayout;
 
 use super::*;
 use crate::node::{self, Kept};
+use crate::refused::RefusedKind;
 
 const DOCUMENT: &str = "
 apiVersion: cilium.io/v2
@@ -86,4 +87,27 @@ async fn a_document_of_another_boot_or_a_corrupt_one_is_not_in_force() {
     fs::write(machine.state.path().join("node.json"), "{\"boot\":").unwrap();
     let actor = machine.follow("kind: [", "this").await;
     assert_eq!(actor.ready().unwrap_err().code, ErrorCode::NotReady);
+}
+
+#[tokio::test]
+async fn a_document_that_is_refused_whole_is_counted_and_named() {
+    let mut machine = Machine::new();
+    let of_kind = |actor: &Actor<ModelHost>| {
+        let refused = actor.refused().into_iter();
+        let mut whole = refused.filter(|one| one.kind == RefusedKind::Document);
+        let first = whole.next().map(|one| one.to_string());
+        (first, whole.count())
+    };
+    let actor = machine.follow(DOCUMENT, "this").await;
+    assert_eq!(of_kind(&actor), (None, 0));
+    machine.kill(actor);
+    for text in ["kind: [", "kind: CiliumPod", "\u{0}", ""] {
+        let actor = machine.follow(text, "this").await;
+        let (told, others) = of_kind(&actor);
+        let told = told.unwrap();
+        assert!(told.starts_with("node document: "), "{told}");
+        assert!(told.contains("document.yaml"), "{told}");
+        assert_eq!(others, 0);
+        machine.kill(actor);
+    }
 }
