@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ipam::Family;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Selector;
@@ -20,7 +20,7 @@ const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 const POD_NAME: &str = "io.kubernetes.pod.name";
 
 /// What is known of a pod, or of a namespace, whose own namespace is empty then.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metadata {
     /// Its namespace.

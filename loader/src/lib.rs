@@ -27,6 +27,7 @@ pub mod follow;
 mod gateways;
 pub mod instance;
 pub mod intent;
+mod kept;
 pub mod kernel;
 pub mod masquerade;
 pub mod nat;

@@ -231,7 +231,8 @@ fn an_object_that_is_refused_whole_is_told_of_on_the_node() {
     cluster.fabric.agent.configure(&settings).unwrap();
     let admin = cluster.server.admin();
     let nodes = NODE.rsplit_once('/').unwrap().0;
-    let object = document(&cluster.fabric.enis);
+    let mut object = document(&cluster.fabric.enis);
+    object["spec"]["instance-id"] = json!("i-0fab000000000001");
     admin.post(nodes, &object).unwrap().expect(201).unwrap();
     cluster = cluster.made_ready().unwrap();
     let counted = |count: u32| {

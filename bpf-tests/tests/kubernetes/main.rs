@@ -21,6 +21,7 @@ mod lists;
 mod load;
 mod manifests;
 mod operator;
+mod outage;
 mod plain;
 mod privileges;
 mod replaced;

@@ -20,9 +20,9 @@ use super::run::ENDPOINTS;
 use crate::bpf::{self, Datapath};
 use crate::cni;
 use crate::config::Config;
+use crate::kept;
 use crate::kernel::{Observed, StepKind};
 use crate::netlink::Netlink;
-use crate::node;
 use crate::object::Object;
 use crate::recognise::{Owned, is_fence, recognise};
 
@@ -97,7 +97,7 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     identity::remove(state, root)?;
     numbering::remove(state)?;
     earlier_ports::remove(state)?;
-    node::remove_kept(state)?;
+    kept::remove(state)?;
     Ok(removed)
 }
 

@@ -15,9 +15,11 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::client::{self, Connection};
+use super::keeper::Keeper;
 use super::{cause, objects, retry};
 use crate::api::{Command, Handle};
 use crate::intent::PodRef;
+use crate::kept::{Kept, Subject};
 
 /// The annotations that are kept begin so.
 const OURS: &str = "ipam.cilium.io/";
@@ -28,12 +30,21 @@ const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.
 type Key = (String, String);
 type Known = Arc<Mutex<HashMap<Key, Metadata>>>;
 
+/// Objects of a kind.
+#[derive(Clone, Debug, Default)]
+struct Objects {
+    /// Those that are followed.
+    known: Known,
+    /// Those that an earlier agent kept, until the server has told all.
+    kept: Known,
+}
+
 /// Pods and namespaces.
 #[derive(Clone)]
 pub(super) struct Metadatas {
     client: Client,
-    pods: Known,
-    namespaces: Known,
+    pods: Objects,
+    namespaces: Objects,
     /// Pods came, changed or went.
     changed: Arc<Notify>,
 }
@@ -59,7 +70,7 @@ pub(super) enum Unknown {
 
 impl Metadatas {
     /// Begins to follow both.
-    pub(super) fn follow(connection: &Connection, node: &str, agent: &Handle) -> Self {
+    pub(super) fn follow(connection: &Connection, node: &str, agent: &Handle, kept: &Kept) -> Self {
         let client = &connection.client;
         let pods = objects::metadata(client, "Pod", "pods");
         let on_node = connection
@@ -74,10 +85,12 @@ impl Metadatas {
             pods: follow(
                 follow_all(pods, on_node),
                 Some((Arc::clone(&changed), agent.clone())),
+                Keeper::new(kept.of(Subject::Pods), format!("pods of {node}")),
             ),
             namespaces: follow(
                 connection.lists.follow(namespaces, connection.watching()),
                 None,
+                Keeper::new(kept.of(Subject::Namespaces), "namespaces".to_owned()),
             ),
             changed,
         }
@@ -86,12 +99,9 @@ impl Metadatas {
     /// What is known without being followed.
     #[cfg(test)]
     pub(super) fn fixed(client: Client, pods: &[Metadata], namespaces: &[Metadata]) -> Self {
-        let known = |all: &[Metadata]| -> Known {
-            let keyed = all.iter().map(|one| {
-                let key = (one.namespace.clone(), one.name.clone());
-                (key, one.clone())
-            });
-            Arc::new(Mutex::new(keyed.collect()))
+        let known = |all: &[Metadata]| Objects {
+            known: keyed(all.to_vec()),
+            kept: Known::default(),
         };
         Self {
             client,
@@ -104,7 +114,7 @@ impl Metadatas {
     /// A pod of this node, if it is followed.
     pub(super) fn known(&self, pod: &PodRef) -> Option<Metadata> {
         let key = (pod.namespace.clone(), pod.name.clone());
-        known(&self.pods, &key).filter(|known| is_of(known, pod))
+        known(&self.pods.known, &key).filter(|known| is_of(known, pod))
     }
 
     /// Waits until pods came, changed or went. Only one task may wait.
@@ -112,29 +122,58 @@ impl Metadatas {
         self.changed.notified().await;
     }
 
-    /// A pod and its namespace. What is not followed yet is asked for.
+    /// A pod and its namespace. What is not followed yet is asked for; where nobody answers, what an
+    /// earlier agent kept counts.
     pub(super) async fn of(&self, pod: &PodRef) -> Result<(Metadata, Metadata), Unknown> {
-        let of_pod = if let Some(known) = self.known(pod) {
-            known
-        } else {
-            let api = objects::pods_of(&self.client, &pod.namespace);
-            let asked = ask(&api, &pod.name, &format!("pod {pod}")).await?;
-            if !is_of(&asked, pod) {
-                // The one that the runtime means is gone.
-                return Err(Unknown::Missing(format!("this pod {pod}")));
-            }
-            asked
+        let (of_pod, is_away) = match self.known(pod) {
+            Some(known) => (known, false),
+            None => self.ask_pod(pod).await?,
         };
         let key = (String::new(), pod.namespace.clone());
-        let of_namespace = if let Some(known) = known(&self.namespaces, &key) {
-            known
-        } else {
-            let api = objects::metadata(&self.client, "Namespace", "namespaces");
-            let what = format!("namespace {}", pod.namespace);
-            ask(&api, &pod.namespace, &what).await?
-        };
-        Ok((of_pod, of_namespace))
+        if let Some(known) = known(&self.namespaces.known, &key) {
+            return Ok((of_pod, known));
+        }
+        let kept = known(&self.namespaces.kept, &key);
+        if let Some(kept) = kept.clone().filter(|_| is_away) {
+            return Ok((of_pod, kept));
+        }
+        let api = objects::metadata(&self.client, "Namespace", "namespaces");
+        let what = format!("namespace {}", pod.namespace);
+        let asked = ask(&api, &pod.namespace, &what).await;
+        Ok((of_pod, or_kept(asked, kept)?.0))
     }
+
+    /// A pod that is not followed; true if nobody answers, and the kept one counts.
+    async fn ask_pod(&self, pod: &PodRef) -> Result<(Metadata, bool), Unknown> {
+        let api = objects::pods_of(&self.client, &pod.namespace);
+        let asked = ask(&api, &pod.name, &format!("pod {pod}")).await;
+        let key = (pod.namespace.clone(), pod.name.clone());
+        let kept = known(&self.pods.kept, &key).filter(|kept| is_of(kept, pod));
+        let (found, is_away) = or_kept(asked, kept)?;
+        if !is_of(&found, pod) {
+            // The one that the runtime means is gone.
+            return Err(Unknown::Missing(format!("this pod {pod}")));
+        }
+        Ok((found, is_away))
+    }
+}
+
+/// What the server says, or else what was kept; true in that case.
+fn or_kept(
+    asked: Result<Metadata, Unknown>,
+    kept: Option<Metadata>,
+) -> Result<(Metadata, bool), Unknown> {
+    match (asked, kept) {
+        (Ok(asked), _) => Ok((asked, false)),
+        (Err(Unknown::Unreachable { .. }), Some(kept)) => Ok((kept, true)),
+        (Err(error), _) => Err(error),
+    }
+}
+
+fn keyed(all: Vec<Metadata>) -> Known {
+    let key = |one: &Metadata| (one.namespace.clone(), one.name.clone());
+    let all = all.into_iter().map(|one| (key(&one), one));
+    Arc::new(Mutex::new(all.collect()))
 }
 
 /// Whether it is of the pod that the runtime means, and not of another one of that name.
@@ -196,18 +235,38 @@ fn known(all: &Known, key: &Key) -> Option<Metadata> {
 fn follow(
     events: impl Stream<Item = watcher::Result<Event<PartialObjectMeta>>> + Send + 'static,
     told: Option<(Arc<Notify>, Handle)>,
-) -> Known {
-    let all = Known::default();
-    let sink = Arc::downgrade(&all);
+    mut keeper: Keeper,
+) -> Objects {
+    let objects = Objects {
+        known: Known::default(),
+        kept: keyed(keeper.read()),
+    };
+    let sink = Arc::downgrade(&objects.known);
+    let kept = Arc::clone(&objects.kept);
     let events = events.default_backoff();
     tokio::spawn(async move {
         let mut events = std::pin::pin!(events);
         let mut listed = HashMap::new();
-        while let Some(event) = events.next().await {
-            let Some(all) = sink.upgrade() else { return };
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = keeper.due() => {
+                    let Some(all) = sink.upgrade() else { return };
+                    keeper.write(&all).await;
+                    continue;
+                }
+            };
+            let (Some(event), Some(all)) = (event, sink.upgrade()) else {
+                return;
+            };
             match event {
                 Ok(event) => {
-                    let gone = take(&all, &mut listed, event);
+                    let is_whole = matches!(event, Event::InitDone);
+                    let Taken { gone, is_new } = take(&all, &mut listed, event);
+                    if is_whole {
+                        kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    }
+                    keeper.take_note(is_whole, is_new);
                     if let Some((changed, agent)) = &told {
                         changed.notify_one();
                         for pod in gone.iter().flat_map(names) {
@@ -224,15 +283,23 @@ fn follow(
             }
         }
     });
-    all
+    objects
 }
 
-/// Takes an event; those that are no more, or have been replaced by others of their names.
+/// What comes of an event.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Those that are no more, or have been replaced by others of their names.
+    gone: Vec<Metadata>,
+    /// True if what is known is not what it was.
+    is_new: bool,
+}
+
 fn take(
     all: &Known,
     listed: &mut HashMap<Key, Metadata>,
     event: Event<PartialObjectMeta>,
-) -> Vec<Metadata> {
+) -> Taken {
     let entry = |object: PartialObjectMeta| {
         let kept = kept(object.metadata);
         ((kept.namespace.clone(), kept.name.clone()), kept)
@@ -243,28 +310,32 @@ fn take(
         Event::InitApply(object) => listed.extend([entry(object)]),
         Event::InitDone => {
             let before = std::mem::replace(&mut *all, std::mem::take(listed));
+            let is_new = *all != before;
             let is_gone = |(key, one): &(Key, Metadata)| {
                 all.get(key).is_none_or(|known| known.uid != one.uid)
             };
-            return before
-                .into_iter()
-                .filter(is_gone)
-                .map(|(_, one)| one)
-                .collect();
+            let gone = before.into_iter().filter(is_gone);
+            let gone = gone.map(|(_, one)| one).collect();
+            return Taken { gone, is_new };
         }
         Event::Apply(object) => {
             let (key, new) = entry(object);
             let uid = new.uid.clone();
+            let is_new = all.get(&key) != Some(&new);
             let before = all.insert(key, new);
-            return before.into_iter().filter(|one| one.uid != uid).collect();
+            let gone = before.into_iter().filter(|one| one.uid != uid).collect();
+            return Taken { gone, is_new };
         }
         Event::Delete(object) => {
             let (key, deleted) = entry(object);
-            let known = all.remove(&key).filter(|one| one.uid != deleted.uid);
-            return known.into_iter().chain([deleted]).collect();
+            let known = all.remove(&key);
+            let is_new = known.is_some();
+            let known = known.filter(|one| one.uid != deleted.uid);
+            let gone = known.into_iter().chain([deleted]).collect();
+            return Taken { gone, is_new };
         }
     }
-    Vec::new()
+    Taken::default()
 }
 
 #[cfg(test)]
@@ -308,7 +379,7 @@ mod tests {
         };
         let (all, mut listed) = (Known::default(), HashMap::new());
         let mut gone = |event| {
-            let gone = take(&all, &mut listed, event);
+            let gone = take(&all, &mut listed, event).gone;
             let names = gone.iter().flat_map(names).filter_map(|pod| pod.uid);
             names.collect::<Vec<_>>()
         };
@@ -321,6 +392,44 @@ mod tests {
         assert_eq!(gone(Event::Init), none);
         assert_eq!(gone(Event::InitApply(object("b", "b-2"))), none);
         assert_eq!(gone(Event::InitDone), ["c", "hash-c"], "in between");
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_counts_where_nobody_answers_and_for_the_pod_that_is_meant() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let one = |namespace: &str, name: &str| Metadata {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: format!("u-{name}"),
+            ..Metadata::default()
+        };
+        let mut all = Metadatas::fixed(Client::try_from(config).unwrap(), &[], &[]);
+        all.pods.kept = keyed(vec![one("shop", "web")]);
+        let pod = |name: &str, uid: &str| PodRef {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: Some(uid.to_owned()),
+        };
+        let web = pod("web", "u-web");
+        let told = all.of(&web).await.unwrap_err().to_string();
+        assert!(told.contains("namespace shop is not known"), "{told}");
+        all.namespaces.kept = keyed(vec![one("", "shop")]);
+        let (of_pod, of_namespace) = all.of(&web).await.unwrap();
+        assert_eq!(
+            (of_pod.uid.as_str(), of_namespace.uid.as_str()),
+            ("u-web", "u-shop")
+        );
+        for other in [pod("web", "u-next"), pod("other", "u-other")] {
+            let told = all.of(&other).await.unwrap_err().to_string();
+            assert!(told.contains("does not answer"), "{told}");
+        }
+        // What is followed counts more.
+        let newer = Metadata {
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            ..one("shop", "web")
+        };
+        all.pods.known = keyed(vec![newer.clone()]);
+        assert_eq!(all.of(&web).await.unwrap().0, newer);
     }
 
     #[test]

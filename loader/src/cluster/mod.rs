@@ -17,6 +17,7 @@ mod follow;
 mod gate;
 mod identity;
 mod instance;
+mod keeper;
 mod lists;
 mod metadata;
 mod no_proxy;
@@ -60,6 +61,7 @@ use crate::api::Handle;
 use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
 use crate::document::read_file;
 use crate::follow::Followed;
+use crate::kept::Subject;
 use crate::masquerade::Pools;
 use crate::node::{Kept, NodeSource};
 
@@ -169,7 +171,7 @@ impl Cluster {
             creation,
         );
         let task = task.of_instance(identity::look(section.metadata_endpoint));
-        tokio::spawn(task.keeping(kept).run(from_writer));
+        tokio::spawn(task.keeping(kept.clone()).run(from_writer));
         let writer = Writer {
             nodes: objects::nodes(&connection.client),
             name: name.clone(),
@@ -181,8 +183,9 @@ impl Cluster {
         };
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(None);
-        let pools = pools::follow(&connection, candidates, remarks.clone());
-        let metadatas = Metadatas::follow(&connection, &name, agent);
+        let kept_pools = kept.of(Subject::Pools);
+        let pools = pools::follow(&connection, candidates, remarks.clone(), kept_pools);
+        let metadatas = Metadatas::follow(&connection, &name, agent, &kept);
         let events = Events::start(&connection.client, &name);
         tokio::spawn(refusals::run(name.clone(), agent.clone(), events.clone()));
         let condition = Condition {

@@ -98,9 +98,10 @@ impl NodeTask {
 
     /// Has the last good object outlive the agent: the kept one is in force until the server gives one.
     pub(super) fn keeping(mut self, kept: Kept) -> Self {
-        let object = kept.read(&self.place());
-        let object = object.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let node = object.and_then(|object| self.parse(&object).ok());
+        let node = kept.read_as(&self.place(), |text| {
+            let object = serde_json::from_str::<Value>(text)?;
+            Ok::<_, anyhow::Error>(self.parse(&object)?)
+        });
         self.source.send_replace(Followed::kept(node));
         self.kept = Some(kept);
         self

@@ -1,28 +1,32 @@
 //! The `CiliumPodIPPool` objects, handed on like the documents' files.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kubernetes::choice::Candidates;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::client::Connection;
+use super::client::{Connection, PATIENCE};
 use super::follow::{self, Key, Resource, Trouble};
 use super::remarks::POOLS_TOPIC;
 use super::{POOLS_PLACE, Remarks, objects};
 use crate::follow::Followed;
+use crate::kept::Kept;
 use crate::masquerade::Pools;
 
 /// How long removals are held back. Before the resource itself goes, the API server removes its objects.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Follows the pools: those for policy and allocation, and those that pods are chosen for.
+/// Follows the pools: those for policy and allocation, and those that pods are chosen for. The kept
+/// ones are in force where the server does not answer after the agent's start.
 pub(super) fn follow(
     connection: &Connection,
     candidates: watch::Sender<Option<Arc<Candidates>>>,
     remarks: Remarks,
+    kept: Kept,
 ) -> watch::Receiver<Followed<Pools>> {
     let (sender, receiver) = watch::channel(Followed::default());
     let pools = Resource {
@@ -32,32 +36,120 @@ pub(super) fn follow(
         absent: follow::LOOK_FOR,
         settle: SETTLE,
     };
-    let mut are_served = false;
-    tokio::spawn(pools.follow(with_type, move |told| {
-        let parsed = match told {
+    let task = Arc::new(Mutex::new(Task::new(sender, candidates, remarks, kept)));
+    let waiting = Arc::downgrade(&task);
+    tokio::spawn(async move {
+        sleep(PATIENCE).await;
+        if let Some(task) = waiting.upgrade() {
+            locked(&task).fail("the API server has not answered yet".to_owned());
+        }
+    });
+    tokio::spawn(pools.follow(with_type, move |told| locked(&task).take(told)));
+    receiver
+}
+
+fn locked(task: &Mutex<Task>) -> MutexGuard<'_, Task> {
+    // Who panicked with the lock has left nothing half done.
+    task.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The pools as they are known.
+struct Task {
+    sender: watch::Sender<Followed<Pools>>,
+    candidates: watch::Sender<Option<Arc<Candidates>>>,
+    remarks: Remarks,
+    place: Kept,
+    /// Those that an earlier agent kept, until the server has given some.
+    kept: Option<Arc<Pools>>,
+    is_served: bool,
+}
+
+impl Task {
+    fn new(
+        sender: watch::Sender<Followed<Pools>>,
+        candidates: watch::Sender<Option<Arc<Candidates>>>,
+        remarks: Remarks,
+        place: Kept,
+    ) -> Self {
+        let read = |text: &str| Pools::read(POOLS_PLACE.as_ref(), text, None);
+        Self {
+            kept: place.read_as(POOLS_PLACE, read).map(Arc::new),
+            sender,
+            candidates,
+            remarks,
+            place,
+            is_served: false,
+        }
+    }
+
+    /// Takes news; whether anybody listens.
+    fn take(&mut self, told: Result<&BTreeMap<Key, Value>, Trouble>) -> bool {
+        match told {
             Ok(all) => {
-                are_served = true;
-                let read = Candidates::read(all.values());
-                remarks.set(POOLS_TOPIC, read.problems());
-                candidates.send_replace(Some(Arc::new(read)));
-                parse(all, sender.borrow().value.as_deref())
+                self.is_served = true;
+                self.choose_from(all.values());
+                let last = self.sender.borrow().value.clone();
+                let last = last.or_else(|| self.kept.take());
+                self.read(parse(all, last.as_deref()));
             }
-            Err(Trouble::Absent) if are_served => {
-                Err(format!("the API server has no {POOLS_PLACE} any more"))
+            Err(Trouble::Absent) if self.is_served => {
+                self.fail(format!("the API server has no {POOLS_PLACE} any more"));
             }
             Err(Trouble::Absent) => {
-                candidates.send_replace(Some(Arc::default()));
-                Ok(Pools::absent(format!(
+                self.candidates.send_replace(Some(Arc::default()));
+                self.read(Ok(Pools::absent(format!(
                     "the API server has no {POOLS_PLACE}, which is looked for again: no pool has an \
                      object"
-                )))
+                ))));
             }
-            Err(Trouble::Failed(error)) => Err(format!("the pools are not followed: {error}")),
-        };
-        sender.send_if_modified(|pools| pools.take(parsed, "pools", POOLS_PLACE));
-        !sender.is_closed()
-    }));
-    receiver
+            Err(Trouble::Failed(error)) => {
+                self.fail(format!("the pools are not followed: {error}"));
+            }
+        }
+        !self.sender.is_closed()
+    }
+
+    fn choose_from<'a>(&self, objects: impl IntoIterator<Item = &'a Value>) {
+        let read = Candidates::read(objects);
+        self.remarks.set(POOLS_TOPIC, read.problems());
+        self.candidates.send_replace(Some(Arc::new(read)));
+    }
+
+    /// Takes what was read of the server's answer, and keeps it for a later agent.
+    fn read(&mut self, parsed: Result<Pools, String>) {
+        let is_good = parsed.is_ok();
+        self.kept = None;
+        let take = |pools: &mut Followed<Pools>| pools.take(parsed, "pools", POOLS_PLACE);
+        let is_new = self.sender.send_if_modified(take);
+        if let Some(pools) = self
+            .sender
+            .borrow()
+            .value
+            .as_ref()
+            .filter(|_| is_new && is_good)
+        {
+            self.place.write(POOLS_PLACE, &pools.text());
+        }
+    }
+
+    /// Takes note of why there is nothing newer. Where nothing was read yet, the kept ones are in force.
+    fn fail(&mut self, reason: String) {
+        let is_known = self.sender.borrow().value.is_some();
+        let kept = self.kept.take().filter(|_| !is_known);
+        if let Some(kept) = &kept {
+            self.choose_from(kept.documents());
+        }
+        self.sender.send_if_modified(|pools| {
+            let begins = kept.is_some();
+            pools.value = kept.or_else(|| pools.value.take());
+            let reason = if pools.is_kept() {
+                format!("{reason}; the pools kept from before the restart are in force")
+            } else {
+                reason
+            };
+            pools.fail(reason, "pools", POOLS_PLACE) || begins
+        });
+    }
 }
 
 fn parse(all: &BTreeMap<Key, Value>, last: Option<&Pools>) -> Result<Pools, String> {
@@ -72,4 +164,123 @@ fn with_type(object: &Value) -> Value {
     object["apiVersion"] = json!("cilium.io/v2alpha1");
     object["kind"] = json!("CiliumPodIPPool");
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept::Subject;
+
+    struct Agent {
+        task: Task,
+        pools: watch::Receiver<Followed<Pools>>,
+        candidates: watch::Receiver<Option<Arc<Candidates>>>,
+    }
+
+    fn agent(state: &std::path::Path, boot: &str) -> Agent {
+        let (sender, pools) = watch::channel(Followed::default());
+        let (choose, candidates) = watch::channel(None);
+        let kept = Kept::new(state, boot).of(Subject::Pools);
+        Agent {
+            task: Task::new(sender, choose, Remarks::default(), kept),
+            pools,
+            candidates,
+        }
+    }
+
+    impl Agent {
+        fn names(&self) -> Option<Vec<String>> {
+            let pools = self.pools.borrow().value.clone()?;
+            let candidates = self.candidates.borrow().clone().unwrap();
+            let names: Vec<_> = pools.names().map(str::to_owned).collect();
+            assert!(names.iter().all(|name| candidates.has(name)), "{names:?}");
+            Some(names)
+        }
+
+        fn is_away(&mut self) {
+            assert!(self.task.take(Err(Trouble::Failed("away".to_owned()))));
+        }
+
+        fn lists(&mut self, names: &[&str]) {
+            let all = names.iter().map(|&name| {
+                let object = with_type(&json!({
+                    "metadata": {"name": name, "annotations": {
+                        "ipam.cilium.io/skip-masquerade": "true",
+                        "ipam.towpath.dev/restrict": "selectors"
+                    }},
+                    "spec": {
+                        "ipv4": {"cidrs": ["10.9.0.0/16"], "maskSize": 28},
+                        "podSelector": {"matchLabels": {"app": name}}
+                    }
+                }));
+                ((String::new(), name.to_owned()), object)
+            });
+            assert!(self.task.take(Ok(&all.collect())));
+        }
+    }
+
+    #[test]
+    fn pools_outlive_the_agent_where_the_server_is_away_and_none_comes_back() {
+        let state = tempfile::tempdir().unwrap();
+        let mut first = agent(state.path(), "this");
+        first.is_away();
+        assert_eq!(first.names(), None, "nothing was kept yet");
+        first.lists(&["blue", "red"]);
+        let known = first.candidates.borrow().clone().unwrap();
+
+        let mut second = agent(state.path(), "this");
+        assert_eq!(second.names(), None, "the server may answer");
+        second.is_away();
+        assert_eq!(second.names().unwrap(), ["blue", "red"]);
+        assert_eq!(second.candidates.borrow().clone().unwrap(), known);
+        let error = second.pools.borrow().error.clone().unwrap();
+        assert!(
+            error.contains("away") && error.contains("kept from before"),
+            "{error}"
+        );
+        let policy = |agent: &Agent| {
+            agent
+                .pools
+                .borrow()
+                .value
+                .as_ref()
+                .unwrap()
+                .for_allocation()
+        };
+        assert_eq!(policy(&second), policy(&first));
+        second.lists(&["blue"]);
+        assert_eq!(second.names().unwrap(), ["blue"]);
+        assert_eq!(second.pools.borrow().error, None);
+        second.is_away();
+        assert_eq!(second.names().unwrap(), ["blue"]);
+
+        let mut third = agent(state.path(), "this");
+        third.is_away();
+        assert_eq!(
+            third.names().unwrap(),
+            ["blue"],
+            "the other one was deleted"
+        );
+        let mut fourth = agent(state.path(), "this");
+        fourth.lists(&["green"]);
+        fourth.is_away();
+        assert_eq!(fourth.names().unwrap(), ["green"]);
+    }
+
+    #[test]
+    fn of_another_boot_or_damaged_they_are_not_used() {
+        let state = tempfile::tempdir().unwrap();
+        agent(state.path(), "this").lists(&["blue"]);
+        let mut other = agent(state.path(), "other");
+        other.is_away();
+        assert_eq!(other.names(), None);
+        let path = state.path().join("pools.json");
+        let good = std::fs::read_to_string(&path).unwrap();
+        for bad in [&good[..good.len() / 2], &good.replace("List", "Lost"), ""] {
+            std::fs::write(&path, bad).unwrap();
+            let mut damaged = agent(state.path(), "this");
+            damaged.is_away();
+            assert_eq!(damaged.names(), None, "{bad}");
+        }
+    }
 }

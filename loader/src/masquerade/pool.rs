@@ -80,11 +80,14 @@ impl Pools {
     }
 
     /// The pools as one text that [`Self::read`] reads.
-    #[cfg(test)]
     pub(crate) fn text(&self) -> String {
-        let all = self.by_name.values();
-        let items: Vec<_> = all.map(|document| &document.essence).collect();
+        let items: Vec<_> = self.documents().collect();
         serde_json::json!({"kind": "List", "items": items}).to_string()
+    }
+
+    /// What is used of each pool's document.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &Value> {
+        self.by_name.values().map(|document| &document.essence)
     }
 
     /// What a user may wonder about.

@@ -2,7 +2,6 @@
 
 mod check;
 mod document;
-mod kept;
 mod placement;
 mod problem;
 mod raw;
@@ -11,13 +10,12 @@ mod watch;
 
 use datapath_common::mark::MarkLayout;
 
-pub use self::kept::Kept;
-pub(crate) use self::kept::remove as remove_kept;
 pub(crate) use self::placement::Around;
 pub use self::problem::{DocumentError, Problem};
 pub(crate) use self::watch::look;
 pub use self::watch::{NodeSource, watch, watch_kept};
 use crate::intent::Node;
+pub use crate::kept::Kept;
 use crate::numbers::ENI_MAX;
 
 /// Reads a node document. A text that begins with a brace is JSON, any other one YAML,

@@ -66,8 +66,10 @@ impl Source for NodeDocument {
     }
 
     fn kept(&self, path: &Path) -> Option<Node> {
-        let text = self.kept.as_ref()?.read(&path.display().to_string())?;
-        super::parse(&text, self.mark).ok()
+        let kept = self.kept.as_ref()?;
+        kept.read_as(&path.display().to_string(), |text| {
+            super::parse(text, self.mark)
+        })
     }
 
     fn keep(&self, path: &Path, content: &Self::Content) {

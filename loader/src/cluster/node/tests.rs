@@ -168,7 +168,7 @@ async fn a_document_of_another_instance_is_refused_whenever_that_becomes_known()
                 .unwrap()
                 .contains("another machine's")
         );
-        node::remove_kept(state.path()).unwrap();
+        crate::kept::remove(state.path()).unwrap();
     }
 }
 

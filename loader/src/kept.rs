@@ -1,5 +1,6 @@
-//! The last good document, kept on disk: it outlives the agent, within one boot.
+//! What was learned last, kept on disk: it outlives the agent, within one boot.
 
+use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,12 +8,36 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// Name of the record in the state folder.
-const NAME: &str = "node.json";
+/// What is kept: a record in the state folder each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The node document.
+    Node,
+    /// The pools' objects.
+    Pools,
+    /// Labels and annotations of the node's pods.
+    Pods,
+    /// Those of all namespaces.
+    Namespaces,
+}
 
-/// The place where the last good document is kept.
+impl Subject {
+    const ALL: [Self; 4] = [Self::Node, Self::Pools, Self::Pods, Self::Namespaces];
+
+    fn path(self, state: &Path) -> PathBuf {
+        state.join(match self {
+            Self::Node => "node.json",
+            Self::Pools => "pools.json",
+            Self::Pods => "pods.json",
+            Self::Namespaces => "namespaces.json",
+        })
+    }
+}
+
+/// The place where something is kept.
 #[derive(Clone, Debug)]
 pub struct Kept {
+    state: PathBuf,
     path: PathBuf,
     boot: String,
 }
@@ -30,20 +55,44 @@ struct Record {
 }
 
 impl Kept {
-    /// A place in the state folder, for the boot with this id.
+    /// The place of the node document in the state folder, for the boot with this id.
     #[must_use]
     pub fn new(state: &Path, boot: &str) -> Self {
         Self {
-            path: state.join(NAME),
+            state: state.to_owned(),
+            path: Subject::Node.path(state),
             boot: boot.to_owned(),
         }
+    }
+
+    /// The place of something else.
+    pub(crate) fn of(&self, subject: Subject) -> Self {
+        Self {
+            path: subject.path(&self.state),
+            ..self.clone()
+        }
+    }
+
+    /// What an agent of this boot kept of the source, by what is made of the text. One that cannot be
+    /// read is as good as none, and is told.
+    pub(crate) fn read_as<T, E: fmt::Display>(
+        &self,
+        source: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let parsed = parse(&self.read(source)?);
+        let told = |error: &E| {
+            let path = self.path.display();
+            tracing::warn!("what an earlier agent kept is not used: {path}: document: {error}");
+        };
+        parsed.inspect_err(told).ok()
     }
 
     /// The document that an agent of this boot kept of the source. One that cannot be read is as good
     /// as none.
     pub(crate) fn read(&self, source: &str) -> Option<String> {
         let record = self.record().unwrap_or_else(|error| {
-            tracing::warn!("the document of an earlier agent is not used: {error:#}");
+            tracing::warn!("what an earlier agent kept is not used: {error:#}");
             None
         })?;
         let is_ours = record.boot == self.boot && record.source == source;
@@ -67,7 +116,7 @@ impl Kept {
             document: document.to_owned(),
         };
         if let Err(error) = self.replace(&record) {
-            tracing::warn!("a restart may not know the node document: {error:#}");
+            tracing::warn!("a restart may not know what is known now: {error:#}");
         }
     }
 
@@ -84,18 +133,20 @@ impl Kept {
     }
 }
 
-/// Removes the record from the state folder.
+/// Removes the records from the state folder.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// When one cannot be removed.
 pub(crate) fn remove(state: &Path) -> Result<()> {
-    let path = state.join(NAME);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", path.display()))
+    for path in Subject::ALL.map(|subject| subject.path(state)) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove {}", path.display()));
+            }
+            Ok(()) | Err(_) => {}
         }
-        Ok(()) | Err(_) => Ok(()),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -114,8 +165,14 @@ mod tests {
             Kept::new(state.path(), "other").read("CiliumNode one"),
             None
         );
+        // Each subject has a record of its own.
+        let pools = kept.of(Subject::Pools);
+        assert_eq!(pools.read("CiliumNode one"), None);
+        pools.write("CiliumNode one", "pools");
+        assert_eq!(kept.read("CiliumNode one").unwrap(), "a \"text\"\n");
         remove(state.path()).unwrap();
         assert_eq!(kept.read("CiliumNode one"), None);
+        assert_eq!(pools.read("CiliumNode one"), None);
         remove(state.path()).unwrap();
     }
 
@@ -124,10 +181,14 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let kept = Kept::new(state.path(), "this");
         for content in [&b""[..], b"{\"boot\":\"this\"", b"\xff\x00", b"[]"] {
-            fs::write(state.path().join(NAME), content).unwrap();
+            fs::write(&kept.path, content).unwrap();
             assert_eq!(kept.read("one"), None);
             kept.write("one", "good");
             assert_eq!(kept.read("one").as_deref(), Some("good"));
+            let number = |text: &str| text.parse::<u8>();
+            assert_eq!(kept.read_as("one", number), None, "nor one of another form");
+            kept.write("one", "7");
+            assert_eq!(kept.read_as("one", number), Some(7));
         }
     }
 }
