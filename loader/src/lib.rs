@@ -43,4 +43,5 @@ pub mod refused;
 pub mod service_nat;
 pub mod traces;
 pub mod types;
+mod untracked;
 pub mod view;

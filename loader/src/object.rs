@@ -98,6 +98,8 @@ pub enum ObjectKind {
     MapEntry,
     /// A program at a hook.
     Attachment,
+    /// The nftables table for exceptions of the direct path.
+    NetfilterTable,
 }
 
 impl Object {

@@ -93,4 +93,5 @@ mod support;
 mod ttl;
 mod two_nodes;
 mod two_nodes_check;
+mod untracked;
 mod via_stack;

@@ -25,6 +25,7 @@ use crate::kernel::{Observed, StepKind};
 use crate::netlink::Netlink;
 use crate::object::Object;
 use crate::recognise::{Owned, is_fence, recognise};
+use crate::untracked;
 
 /// What a clean-up removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -89,6 +90,13 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     removed
         .objects
         .extend(pins.pins.iter().map(|pin| format!("pin {pin}")));
+    match untracked::remove() {
+        Ok(true) => removed
+            .objects
+            .push("nftables table inet towpath".to_owned()),
+        Ok(false) => {}
+        Err(error) => removed.failures.push(format!("{error:#}")),
+    }
     removed.objects.extend(Reservation::new(state).withdraw()?);
     removed
         .objects

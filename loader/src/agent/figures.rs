@@ -6,15 +6,17 @@ use super::refused;
 use crate::api::ApiError;
 use crate::api::types::Figures;
 use crate::cluster;
+use crate::object::ObjectKind;
+use crate::reconcile::Repairs;
 use crate::view::Readiness;
 
 impl<K: Host> Actor<K> {
     /// What is counted, as far as that is known without a look at the kernel's configuration.
     pub(super) fn figures(&mut self) -> Result<Figures, ApiError> {
+        let repairs = self.repairs().by_kind.into_iter();
         let view = &self.pass.view;
         let endpoints = view.endpoints.values().map(|view| &view.readiness);
         let enis = view.enis.values().map(|view| &view.readiness);
-        let repairs = self.reconciler.repairs().by_kind.into_iter();
         Ok(Figures {
             is_ready: self.ready().is_ok(),
             uptime_seconds: self.started.elapsed().as_secs(),
@@ -29,6 +31,17 @@ impl<K: Host> Actor<K> {
             requests: cluster::requests(),
             responses: cluster::responses(),
         })
+    }
+
+    /// What others undid and we put back: objects of the plan, and the nftables table.
+    pub(super) fn repairs(&mut self) -> Repairs {
+        let mut repairs = self.reconciler.repairs();
+        let tables = self.reconciler.kernel().untracked().repairs();
+        if tables > 0 {
+            repairs.total += tables;
+            repairs.by_kind.insert(ObjectKind::NetfilterTable, tables);
+        }
+        repairs
     }
 }
 

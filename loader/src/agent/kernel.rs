@@ -32,6 +32,7 @@ use crate::netlink::{Netlink, Others};
 use crate::object::Object;
 use crate::pod_routes::PodRoutes;
 use crate::types::EndpointId;
+use crate::untracked::Untracked;
 
 /// A kernel that also answers what only people ask.
 pub(super) trait Host: Kernel {
@@ -101,6 +102,9 @@ pub(super) trait Host: Kernel {
 
     /// Why maps of ours are not pinned; `None` where they are.
     fn unpinned(&self) -> Option<&str>;
+
+    /// The table that keeps exceptions of the direct path from being dropped.
+    fn untracked(&self) -> &Untracked;
 }
 
 /// The kernel of the node.
@@ -112,6 +116,7 @@ pub(super) struct HostKernel {
     nat: nat::Handle,
     watch: PolicyWatch,
     service_nat: ServiceNat,
+    untracked: Untracked,
     hidden: BTreeSet<EndpointId>,
     /// The pods whose routes follow what is asked for.
     followed: Followed,
@@ -133,7 +138,7 @@ impl HostKernel {
         datapath: Datapath,
         (reservation, ports, nat): (Reservation, TranslationPorts, nat::Handle),
         watch: PolicyWatch,
-        service_nat: ServiceNat,
+        (service_nat, untracked): (ServiceNat, Untracked),
         (pins, identity): (PinsLock, PathBuf),
     ) -> Self {
         Self {
@@ -147,6 +152,7 @@ impl HostKernel {
             nat,
             watch,
             service_nat,
+            untracked,
             hidden: BTreeSet::new(),
             followed: Followed::default(),
             facts: None,
@@ -198,6 +204,7 @@ impl Kernel for HostKernel {
         }
         self.facts = None;
         self.keep_pins();
+        self.untracked.keep();
         let mut observed = Observed::default();
         self.netlink
             .observe(&mut observed)
@@ -387,6 +394,10 @@ impl Host for HostKernel {
 
     fn unpinned(&self) -> Option<&str> {
         self.unpinned.as_deref()
+    }
+
+    fn untracked(&self) -> &Untracked {
+        &self.untracked
     }
 
     async fn others(&mut self, devices: &BTreeSet<u32>) -> Result<Others> {

@@ -95,7 +95,9 @@ impl<K: Host> Actor<K> {
             format!("a restart would orphan endpoints, their records are gone: {error}")
         }));
         problems.extend(self.store.unsynced().map(str::to_owned));
-        problems.extend(self.reconciler.kernel().unpinned().map(str::to_owned));
+        let kernel = self.reconciler.kernel();
+        problems.extend(kernel.unpinned().map(str::to_owned));
+        problems.extend(kernel.untracked().problem().map(str::to_owned));
         problems.extend(self.corrupt.values().map(|path| {
             format!(
                 "an endpoint's record cannot be read, so its device is left alone: {}",

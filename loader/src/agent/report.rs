@@ -22,6 +22,7 @@ use crate::config::PathMode;
 use crate::intent::{Eni, OtherEni};
 use crate::netlink::{self, Others};
 use crate::reconcile::RepairWar;
+use crate::untracked;
 use crate::view::{EndpointView, EniView, Readiness};
 
 /// How many refused fields health tells of; `document.refused` has the others.
@@ -133,7 +134,7 @@ impl<K: Host> Actor<K> {
             .collect();
         let sysctls = netlink::routing_sysctls(&devices).into_iter();
         let endpoints = self.endpoints();
-        let repairs = self.reconciler.repairs();
+        let repairs = self.repairs();
         let mut problems = self.problems(&enis, &endpoints, &repairs.wars);
         let endpoint_notes = self.endpoint_notes(&displaced);
         let unchecked = self.displaced_endpoints(&displaced);
@@ -223,7 +224,8 @@ impl<K: Host> Actor<K> {
             let what = facts?.via_stack.get(&ifindex)?.as_ref()?;
             Some(format!(
                 "its packets take the host's stack, for {device} has {what}, which would miss what \
-                 goes past it"
+                 goes past it{}",
+                untracked::on_change_of_way()
             ))
         };
         let endpoints = self.pass.view.endpoints.values();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::actor::Actor;
@@ -36,6 +36,7 @@ use crate::nat;
 use crate::netlink::Netlink;
 use crate::node::Kept;
 use crate::service_nat::KernelTracker;
+use crate::untracked::Untracked;
 
 /// Folder of the endpoint records in the state folder.
 pub(super) const ENDPOINTS: &str = "endpoints";
@@ -108,10 +109,18 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let watch = PolicyWatch::new(nat.clone(), settings.masquerade.clone());
     let ports = (reservation, ports, nat.clone());
 
+    let untracked = Untracked::new(settings.mark.exception());
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let mut actor = Actor::new(
-        HostKernel::new(netlink, datapath, ports, watch, service_nat, pins),
+        HostKernel::new(
+            netlink,
+            datapath,
+            ports,
+            watch,
+            (service_nat, untracked),
+            pins,
+        ),
         settings,
         config.endpoint.mtu.map(crate::config::Mtu::get),
         document,
@@ -123,33 +132,35 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     actor.warnings = checked.warnings;
     actor.signals = signals;
 
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let (stop, mut stopped) = watch::channel(false);
     let actor = actor.run(commands, source, files, outlooks, async move {
         // An error means that the sender is gone, which is a reason to stop too.
         stopped.wait_for(|stop| *stop).await.ok();
     });
-    let told = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping; what is set up stays");
-        stop.send_replace(true);
-        tokio::time::sleep(GRACE).await;
-        tracing::warn!("a pass did not end within {GRACE:?}");
-    };
     memory::give_back();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "agent runs");
     tokio::select! {
         () = actor => {}
         () = exposition.serve(handle.clone()) => {}
         () = server.serve(handle) => {}
-        () = told => {}
+        () = stop_at([terminate, interrupt], stop) => {}
     }
     server.finish(FAREWELL).await;
     Ok(())
+}
+
+/// Has the agent stop at one of two signals, and waits a little for the end of its pass.
+async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+    tracing::info!("stopping; what is set up stays");
+    stop.send_replace(true);
+    tokio::time::sleep(GRACE).await;
+    tracing::warn!("a pass did not end within {GRACE:?}");
 }
 
 /// Service NAT as the settings have it, and what the programs are to do for it.

@@ -5,7 +5,8 @@ use std::io;
 use std::ops::ControlFlow;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
-use netlink_packet_netfilter::NetfilterMessage;
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProtoFamily};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use rtnetlink::sys::{Socket as Inner, SocketAddr, protocols::NETLINK_NETFILTER};
@@ -16,6 +17,10 @@ use super::socket::{Content, DATAGRAM, DUMP_ATTEMPTS, KERNEL, messages, piece, r
 /// How long the kernel may take for the next part of an answer. It needs microseconds; a thread
 /// that waits for ever for an answer that got lost would do nothing any more.
 const PATIENCE_SECONDS: i64 = 10;
+
+/// The subsystem of nfnetlink that a batch is for (`NFNL_SUBSYS_NFTABLES` in
+/// include/uapi/linux/netfilter/nfnetlink.h).
+const NFTABLES: u16 = 10;
 
 /// A blocking nfnetlink socket with one request under way at a time.
 pub(crate) struct Socket {
@@ -57,6 +62,65 @@ impl Socket {
     pub(crate) fn get(&mut self, message: NetfilterMessage) -> Result<(), RequestError> {
         let mut ignore = |_: NetfilterMessage| ControlFlow::Continue(());
         self.exchange(message, NLM_F_ACK, &mut ignore).map(|_| ())
+    }
+
+    /// Asks for one object, and shows it.
+    pub(crate) fn get_shown(
+        &mut self,
+        message: NetfilterMessage,
+        show: &mut dyn FnMut(NetfilterMessage),
+    ) -> Result<(), RequestError> {
+        let mut show = |message| {
+            show(message);
+            ControlFlow::Continue(())
+        };
+        self.exchange(message, NLM_F_ACK, &mut show).map(|_| ())
+    }
+
+    /// Has nftables carry out all of these, each with its flags, or none of them.
+    pub(crate) fn transact(
+        &mut self,
+        all: Vec<(NetfilterMessage, u16)>,
+    ) -> Result<(), RequestError> {
+        let edge = |message| {
+            let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, NFTABLES);
+            NetfilterMessage::new(header, message)
+        };
+        let first = self.sequence.wrapping_add(1);
+        let mut last = first;
+        let mut bytes = request(edge(ControlMessage::BatchBegin), 0, first);
+        for (message, flags) in all {
+            last = last.wrapping_add(1);
+            bytes.extend(request(message, flags | NLM_F_ACK, last));
+        }
+        bytes.extend(request(
+            edge(ControlMessage::BatchEnd),
+            0,
+            last.wrapping_add(1),
+        ));
+        self.sequence = last.wrapping_add(1);
+        if !self.is_at_rest {
+            self.inner = connect()?;
+        }
+        // Of a refused batch more may come than is read.
+        self.is_at_rest = false;
+        self.inner.send_to(&bytes, &SocketAddr::new(KERNEL, 0), 0)?;
+        loop {
+            self.receive()?;
+            for bytes in messages(&self.datagram) {
+                for sequence in first..=last {
+                    let piece = piece::<NetfilterMessage>(bytes, sequence);
+                    let Some(Content::End(end)) = piece.map(|piece| piece.content) else {
+                        continue;
+                    };
+                    end?;
+                    if sequence == last {
+                        self.is_at_rest = true;
+                        return Ok(());
+                    }
+                }
+            }
+        }
     }
 
     /// Reads a whole table, or up to where `show` breaks off. A table that changed meanwhile is

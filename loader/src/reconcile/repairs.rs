@@ -153,6 +153,7 @@ fn hint(kind: ObjectKind) -> &'static str {
             "udev, a network manager, or a container runtime"
         }
         ObjectKind::MapEntry => "a second agent, or bpftool",
+        ObjectKind::NetfilterTable => "a firewall manager that flushes the whole ruleset",
     }
 }
 

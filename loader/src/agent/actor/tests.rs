@@ -25,6 +25,7 @@ use crate::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step
 use crate::masquerade::NO_SLICES;
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
+use crate::untracked::Untracked;
 
 mod allocation;
 mod demand;
@@ -44,6 +45,7 @@ struct ModelHost {
     hidden: BTreeSet<EndpointId>,
     facts: Option<Facts>,
     displaced: BTreeSet<u32>,
+    untracked: Untracked,
 }
 
 impl Kernel for ModelHost {
@@ -141,6 +143,10 @@ impl Host for ModelHost {
         None
     }
 
+    fn untracked(&self) -> &Untracked {
+        &self.untracked
+    }
+
     fn displaced(&self) -> Result<BTreeSet<u32>> {
         Ok(self.displaced.clone())
     }
@@ -187,6 +193,7 @@ impl Machine {
         let kernel = ModelHost {
             model: self.kernel.take().unwrap(),
             hidden: BTreeSet::new(),
+            untracked: Untracked::new(0),
             facts: None,
             displaced: BTreeSet::new(),
         };

@@ -46,6 +46,7 @@ pub(super) fn kind(kind: ObjectKind) -> &'static str {
         ObjectKind::Neighbour => "neighbour",
         ObjectKind::MapEntry => "map-entry",
         ObjectKind::Attachment => "attachment",
+        ObjectKind::NetfilterTable => "netfilter-table",
     }
 }
 
