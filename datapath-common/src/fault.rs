@@ -157,4 +157,6 @@ faults! {
     UnroutableDelivered,
     /// What the host sends with a source of netfilter's is not noted.
     HostUnnoted,
+    /// What the stack is to decide on goes past it to the metadata service.
+    MetadataPassed,
 }

@@ -16,11 +16,14 @@ pub enum MetadataPolicy {
     Own = 1,
     /// Dropped.
     Block = 2,
+    /// Up to the host's stack, whose rules may give them another destination or drop them; what it
+    /// sends on goes as with [`Self::Primary`].
+    Stack = 3,
 }
 
 impl MetadataPolicy {
     /// Every policy.
-    pub const ALL: [Self; 3] = [Self::Primary, Self::Own, Self::Block];
+    pub const ALL: [Self; 4] = [Self::Primary, Self::Own, Self::Block, Self::Stack];
 }
 
 /// What the pool of a pod's address says of masquerade.
@@ -214,7 +217,9 @@ pub const fn rule(question: &Question) -> Ruling {
     let class = question.destination;
     if class.contains(DestinationClass::METADATA) {
         match question.metadata {
-            MetadataPolicy::Primary => return Ruling::Translated(Exit::Primary),
+            MetadataPolicy::Primary | MetadataPolicy::Stack => {
+                return Ruling::Translated(Exit::Primary);
+            }
             MetadataPolicy::Own if question.pool.is_always() => {
                 return Ruling::Translated(Exit::Primary);
             }

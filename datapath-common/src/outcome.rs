@@ -90,7 +90,7 @@ outcomes! {
         /// Translated on its way out: the stack sends a pod's packet by the ENI whose address it
         /// carries now.
         CarriedTranslated = 21, "carried-translated";
-        /// Handed to the stack, which all pod traffic takes.
+        /// Handed to the stack, which all traffic of this pod takes, or to the metadata service.
         Stack = 22, "stack";
         /// Translated back and handed to the stack, which all pod traffic takes.
         StackReturned = 23, "stack-returned";

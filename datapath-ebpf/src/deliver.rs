@@ -3,9 +3,10 @@
 //! Past the host's stack nobody else lowers the TTL, fragments, or answers with ICMP: the first
 //! is done here, and packets that need the others are found here.
 
-use datapath_common::abi::AddressEntry;
+use datapath_common::abi::{AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, protocol};
+use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::cache;
@@ -62,6 +63,14 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
 #[inline(always)]
 pub(crate) fn is_via_stack(endpoint: &AddressEntry) -> bool {
     settings::takes_stack() || (endpoint.is_via_stack() && !fault::has(Fault::ShapingIgnored))
+}
+
+/// Whether what pods send to a destination takes the host's stack, because it is the metadata service.
+#[inline(always)]
+pub(crate) fn is_metadata_via_stack(class: DestinationClass) -> bool {
+    matches!(settings::metadata_policy(), MetadataPolicy::Stack)
+        && class.contains(DestinationClass::METADATA)
+        && !fault::has(Fault::MetadataPassed)
 }
 
 /// How a packet that is for a pod came.

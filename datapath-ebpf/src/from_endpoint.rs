@@ -98,7 +98,7 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
         return unroutable(packet, source);
     }
     let eni = maps::eni(source.eni()).ok_or(DropReason::EniNotReady)?;
-    if deliver::is_via_stack(source) {
+    if deliver::is_via_stack(source) || deliver::is_metadata_via_stack(class) {
         return Ok(to_stack(packet, mark, Verdict::Stack));
     }
     match deliver::exception(packet, ip, eni.mtu())? {

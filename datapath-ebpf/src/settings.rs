@@ -46,9 +46,11 @@ pub(crate) fn masquerades_v6() -> bool {
 pub(crate) fn metadata_policy() -> MetadataPolicy {
     const OWN: u32 = MetadataPolicy::Own as u32;
     const BLOCK: u32 = MetadataPolicy::Block as u32;
+    const STACK: u32 = MetadataPolicy::Stack as u32;
     match METADATA_POLICY.load() {
         OWN => MetadataPolicy::Own,
         BLOCK => MetadataPolicy::Block,
+        STACK => MetadataPolicy::Stack,
         _ => MetadataPolicy::Primary,
     }
 }

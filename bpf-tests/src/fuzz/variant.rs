@@ -89,7 +89,7 @@ impl Variant {
         },
         Self {
             masquerade_v6: true,
-            metadata: MetadataPolicy::Primary,
+            metadata: MetadataPolicy::Stack,
             path: Path::ServiceNat,
             stack: 24,
             ports: &[(40960, 65535)],
@@ -172,6 +172,7 @@ impl Variant {
                 MetadataPolicy::Primary => Metadata::Primary,
                 MetadataPolicy::Own => Metadata::Own,
                 MetadataPolicy::Block => Metadata::Block,
+                MetadataPolicy::Stack => Metadata::Stack,
             },
             flows_per_endpoint: self.flows_per_endpoint.into(),
             inbound_per_endpoint: self.inbound_per_endpoint.into(),

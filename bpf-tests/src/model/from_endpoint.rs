@@ -6,7 +6,7 @@ use super::egress::Origin;
 use super::parse::{ICMPV6, Ip};
 use super::stack::{Path, Sender};
 use super::wire::{byte, number16};
-use super::world::{Address, Pod};
+use super::world::{Address, Metadata, Pod};
 use super::{Decided, Done, Passage, Way, is_group, is_link_local};
 
 impl Passage<'_> {
@@ -69,7 +69,8 @@ impl Passage<'_> {
         if classes.unroutable {
             return self.unroutable(&ip, &source);
         }
-        if self.takes_stack(&source) {
+        let is_metadata = classes.metadata && self.world.settings.metadata == Metadata::Stack;
+        if self.takes_stack(&source) || is_metadata {
             self.eni(source.eni)?;
             return Ok(self.hand_up(owner, Verdict::Stack));
         }

@@ -35,7 +35,7 @@ pub fn policy(world: &World, pod: IpAddr, remote: IpAddr) -> Policy {
         return match world.settings.metadata {
             Metadata::Block => Policy::Block,
             Metadata::Own if !is_hidden => Policy::Keep,
-            Metadata::Own | Metadata::Primary => translate(PRIMARY, is_hidden),
+            Metadata::Own | Metadata::Primary | Metadata::Stack => translate(PRIMARY, is_hidden),
         };
     }
     let Some(entry) = entry else {
@@ -66,7 +66,7 @@ fn translate(eni: u8, is_hidden: bool) -> Policy {
 pub fn is_translated(world: &World, remote: IpAddr) -> bool {
     let classes = world.classes(remote);
     if classes.metadata {
-        return world.settings.metadata == Metadata::Primary;
+        return matches!(world.settings.metadata, Metadata::Primary | Metadata::Stack);
     }
     !classes.exempt && world.settings.masquerades(remote)
 }

@@ -124,6 +124,8 @@ pub enum Metadata {
     Own,
     /// Dropped.
     Block,
+    /// To the stack; by the primary ENI from there.
+    Stack,
 }
 
 /// Bits of the packet mark.

@@ -52,6 +52,7 @@ mod masq_host;
 mod masq_inbound;
 mod masq_ipv6_only;
 mod masq_metadata;
+mod masq_metadata_stack;
 mod masq_mtu;
 mod masq_mtu_udp;
 mod masq_netfilter;

@@ -6,7 +6,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use towpath::bpf::DatapathSettings;
+use towpath::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table};
 use crate::leaving::{Leaves, of_a};
@@ -202,6 +202,38 @@ fn metadata(policy: MetadataPolicy, leaves: Leaves) -> Table {
     }
 }
 
+/// What goes to the metadata service by the stack: as to the primary's, once the stack sends it on.
+fn metadata_by_the_stack() -> Table {
+    let mut cases = Vec::new();
+    for net in [V4, V6] {
+        for body in [Body::Tcp(0), Body::Udp(100)] {
+            let frame = from_a(&net, net.metadata, body).ports(50_000, 80);
+            let name = format!("{} {body:?} to the metadata service", net.family);
+            let up = Expect::Stack(Verdict::Stack, marked(1));
+            for _again in 0..3 {
+                let name = name.clone();
+                let bytes = frame.bytes();
+                cases.push(Case::new(
+                    Program::FromEndpoint,
+                    name,
+                    VETH_A,
+                    bytes,
+                    up.clone(),
+                ));
+            }
+        }
+    }
+    Table {
+        settings: DatapathSettings {
+            metadata: MetadataPolicy::Stack,
+            path: Path::ServiceNat,
+            ..settings()
+        },
+        prepare: |_| {},
+        cases,
+    }
+}
+
 /// An ENI without translation addresses, and packets of a pod whose ENI is not ready.
 fn no_address() -> Table {
     let mut cases = Vec::new();
@@ -261,6 +293,7 @@ pub(crate) fn tables() -> Vec<Table> {
         metadata(MetadataPolicy::Primary, Leaves::Translated(0, 50_000)),
         metadata(MetadataPolicy::Own, Leaves::As(Verdict::Eni)),
         metadata(MetadataPolicy::Block, blocked),
+        metadata_by_the_stack(),
         no_address(),
         off(),
     ]

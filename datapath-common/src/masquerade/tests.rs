@@ -65,7 +65,7 @@ fn words(question: &Question) -> [&'static str; 6] {
         },
         match question.metadata {
             _ if !has(DestinationClass::METADATA) => "-",
-            MetadataPolicy::Primary => "primary",
+            MetadataPolicy::Primary | MetadataPolicy::Stack => "primary",
             MetadataPolicy::Own => "own",
             MetadataPolicy::Block => "block",
         },
@@ -157,7 +157,7 @@ fn every_question_has_the_tables_answer() {
         .collect();
     let mut used = std::vec![0; rows.len()];
     let questions = questions();
-    assert_eq!(questions.len(), 3 * 128 * 5 * 3 * 6);
+    assert_eq!(questions.len(), 3 * 128 * 5 * 4 * 6);
     for question in &questions {
         let words = words(question);
         let fits = |row: &[&str]| {

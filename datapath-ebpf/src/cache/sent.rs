@@ -174,7 +174,7 @@ fn decide(work: Parts) -> Option<u32> {
         ));
     }
     let class = maps::destination(&destination);
-    if class.intersects(NOT_LEAVING) {
+    if class.intersects(NOT_LEAVING) || deliver::is_metadata_via_stack(class) {
         return None;
     }
     let owner = maps::eni(pod.eni())?;

@@ -166,7 +166,7 @@ async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
 /// Service NAT as the settings have it, and what the programs are to do for it.
 fn service_nat(config: &Config, told: &mut bpf::DatapathSettings) -> ServiceNat {
     let service_nat = ServiceNat::new(
-        config.services.nat,
+        config.service_nat(),
         told.path,
         config.knows_services(),
         conntrack::timeouts().max,

@@ -119,7 +119,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "masquerade.metadata",
-        "Pods' packets to the instance metadata service: primary (by it, with its address), own (by the owner ENI, untranslated), or block.",
+        "Pods' packets to the instance metadata service: primary (by it, with its address), own (by the owner ENI, untranslated), block, or stack (the host's rules decide).",
     ),
     (
         "masquerade.only-default-pool",

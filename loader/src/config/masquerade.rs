@@ -98,6 +98,8 @@ pub enum Metadata {
     Own,
     /// Dropped.
     Block,
+    /// Up to the host's stack, whose rules decide.
+    Stack,
 }
 
 impl From<Metadata> for MetadataPolicy {
@@ -106,6 +108,7 @@ impl From<Metadata> for MetadataPolicy {
             Metadata::Primary => Self::Primary,
             Metadata::Own => Self::Own,
             Metadata::Block => Self::Block,
+            Metadata::Stack => Self::Stack,
         }
     }
 }

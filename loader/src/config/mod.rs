@@ -193,13 +193,23 @@ impl Config {
         }
     }
 
+    /// Whether flows are noted that the host's stack carries. Rules about the metadata service see
+    /// nothing of the answers otherwise.
+    #[must_use]
+    pub fn service_nat(&self) -> ServiceNat {
+        match self.masquerade.metadata {
+            Metadata::Stack => ServiceNat::On,
+            Metadata::Primary | Metadata::Own | Metadata::Block => self.services.nat,
+        }
+    }
+
     /// What the programs are told, and how large their maps are.
     #[must_use]
     pub fn datapath_settings(&self) -> DatapathSettings {
         let flows = &self.nat.flows;
         DatapathSettings {
             mark: self.datapath.mark_mask.layout(),
-            path: match (self.datapath.path, self.services.nat) {
+            path: match (self.datapath.path, self.service_nat()) {
                 (PathMode::Stack, _any) => Path::Stack,
                 (PathMode::Direct, ServiceNat::On) => Path::ServiceNat,
                 // What is looked for, the agent looks for.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
+use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::DropReason;
 use ipnet::IpNet;
 
@@ -136,7 +137,8 @@ impl Live<'_> {
                 .destination(asked.destination)
                 .map_or(DestinationClass::NONE, |(_, class)| class),
         };
-        let Some(why) = self.detour(&[pod]) else {
+        let detour = self.detour(&[pod]);
+        let Some(why) = detour.or_else(|| self.metadata_detour(leaving.class)) else {
             return self.leave(&leaving, Origin::Pod, told).map(Some);
         };
         told.detour(why);
@@ -153,6 +155,13 @@ impl Live<'_> {
         } else {
             None
         }
+    }
+
+    /// Why packets to a destination go through the host's stack, if it is the metadata service.
+    fn metadata_detour(&self, class: DestinationClass) -> Option<&'static str> {
+        let goes_up = self.settings.metadata == MetadataPolicy::Stack
+            && class.contains(DestinationClass::METADATA);
+        goes_up.then_some("masquerade.metadata is stack: the rules of the host decide")
     }
 
     /// What ends on this node, whatever the policy.

@@ -79,5 +79,6 @@ pub fn metadata_name(policy: MetadataPolicy) -> &'static str {
         MetadataPolicy::Primary => "primary",
         MetadataPolicy::Own => "own",
         MetadataPolicy::Block => "block",
+        MetadataPolicy::Stack => "stack",
     }
 }

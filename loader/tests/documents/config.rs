@@ -495,7 +495,7 @@ fn what_masquerade_does_not_take_is_named() {
         ),
         (
             "metadata: no",
-            "masquerade.metadata: unknown variant `no`, expected one of `primary`, `own`, `block`",
+            "masquerade.metadata: unknown variant `no`, expected one of `primary`, `own`, `block`, `stack`",
         ),
         (
             "native-routing-cidrs: [10.0.0.1/8]",

@@ -21,7 +21,8 @@ pub struct MasqueradeStatus {
     pub ipv6: bool,
     /// By which ENI masqueraded packets leave.
     pub external: ExternalPolicy,
-    /// What becomes of packets to the instance metadata service: `primary`, `own` or `block`.
+    /// What becomes of packets to the instance metadata service: `primary`, `own`,
+    /// `block` or `stack`.
     pub metadata: String,
     /// Whether only the pool `default` is masqueraded.
     pub only_default_pool: bool,

@@ -302,6 +302,20 @@ fn settings_change_the_answer() {
     let blocked = why(&intent, "169.254.169.254");
     assert_eq!(blocked.why, "metadata-blocked");
     assert_eq!(blocked.verdict, Verdict::Dropped);
+    intent.settings.masquerade.metadata = MetadataPolicy::Stack;
+    let by_stack = why(&intent, "169.254.169.254");
+    assert_eq!(by_stack.verdict, Verdict::Stack);
+    let onward = by_stack.then.unwrap();
+    assert_eq!(
+        (onward.why.as_str(), onward.eni),
+        ("translated", Some(EniNumber::PRIMARY))
+    );
+    assert!(
+        by_stack
+            .steps
+            .iter()
+            .any(|step| step.answer.contains("metadata is stack"))
+    );
     intent.settings.masquerade.metadata = MetadataPolicy::Own;
     assert_eq!(why(&intent, "169.254.169.254").why, "exempt-link-local");
     intent.settings.masquerade.external = super::super::ExternalPolicy::PrimaryEni;
