@@ -133,7 +133,8 @@ mod tests {
             let address = |n: u8| IpAddr::from([10, 0, 0, n]);
             let nets: Vec<IpNet> =
                 prefixes.iter().map(|n| IpNet::new_assert(address(n * 16), PREFIX_V4)).collect();
-            let got = blocks(Some(address(own)), nets.clone(), addresses.iter().map(|n| address(*n)));
+            let singles = addresses.iter().map(|n| address(*n));
+            let got = blocks(Some(address(own)), nets.clone(), singles);
             for n in 0..=u8::MAX {
                 let covering = got.iter().filter(|block| block.contains(&address(n))).count();
                 let in_prefix = nets.iter().any(|net| net.contains(&address(n)));

@@ -79,13 +79,13 @@ pub struct Attachment {
     pub index: u16,
     /// The network card.
     pub card: u16,
-    /// How far it is.
+    /// Its progress.
     pub state: AttachState,
     /// EC2 deletes the ENI with the instance.
     pub delete_on_termination: bool,
 }
 
-/// How far an attachment is.
+/// The progress of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachState {
     /// The device is not there yet.

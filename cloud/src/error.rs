@@ -89,7 +89,7 @@ impl Failure {
     }
 }
 
-/// Classes a refusal. The text counts for `InvalidParameterValue` alone, which EC2 uses for too much.
+/// Classes a refusal. The text counts for `InvalidParameterValue` alone, a code of many uses.
 fn class(action: Action, status: u16, code: &str, message: &str) -> Class {
     if let Some(class) = by_code(code) {
         return class;

@@ -18,7 +18,7 @@ pub struct Group {
 /// Security groups by their id.
 pub type Groups = BTreeMap<GroupId, Group>;
 
-/// The groups that a node asks for, from `spec.eni`.
+/// The groups that a node wishes, from `spec.eni`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// `security-groups`.
@@ -85,7 +85,7 @@ impl Wish {
     }
 }
 
-/// What is wrong with an ENI's groups.
+/// A fault of an ENI's groups.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
     /// They are not the chosen ones.
@@ -110,8 +110,8 @@ pub enum Finding {
     },
 }
 
-/// Looks for drift, and for ENIs that load balancer controllers cannot use. `cluster` is the name in
-/// the tag `kubernetes.io/cluster/<name>`.
+/// Looks for drift, and for ENIs that load balancer controllers cannot use. `cluster` is the name
+/// in the tag `kubernetes.io/cluster/<name>`.
 #[must_use]
 pub fn findings<'a>(
     enis: impl IntoIterator<Item = &'a Eni>,

@@ -7,7 +7,7 @@ use ipam::{Family, Time};
 
 use crate::{EniId, InstanceId};
 
-/// How long a limit holds that was learned from a refusal.
+/// The life of a limit that was learned from a refusal.
 pub const LEARNED_FOR: Duration = Duration::from_hours(1);
 
 /// An instance type as `DescribeInstanceTypes` shows it.
@@ -29,7 +29,7 @@ pub struct TypeInfo {
     pub bare_metal: bool,
 }
 
-/// What an instance can have.
+/// The most that an instance can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// ENIs of network card 0.

@@ -7,9 +7,9 @@ use ipam::Time;
 
 use crate::{Action, Class, Failure};
 
-/// How long a denied call is left alone, and creations beyond the account's quota.
+/// The pause of a denied call, and of creations beyond the account's quota.
 const REFUSED: Duration = Duration::from_mins(5);
-/// How long all calls wait after credentials were refused, at first.
+/// The first pause of all calls after credentials were refused.
 const CREDENTIALS: Duration = Duration::from_secs(10);
 
 /// Calls that no node makes for a while.

@@ -7,10 +7,10 @@ use sha1::{Digest as _, Sha1};
 
 use crate::{EniId, InstanceId};
 
-/// How long a token stays the same, in seconds.
+/// The life of a token, in seconds.
 const BUCKET: i64 = 600;
 
-/// What a token is made of. The parameters of the call are no part of it: two leaders that see one
+/// The parts of a token. The parameters of the call are no part of it: two leaders that see one
 /// state create one ENI, whatever demand each of them saw.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed<'a> {

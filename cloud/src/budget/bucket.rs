@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipam::Time;
 
-/// How a bucket is filled.
+/// The size of a bucket and its filling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Calls that a full bucket holds.
@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_window_has_more_than_burst_and_rate(gaps in prop::collection::vec(0_u64..900, 1..80)) {
+        fn no_window_has_more_than_the_rate(gaps in prop::collection::vec(0_u64..900, 1..80)) {
             let (mut now, mut taken) = (0, Vec::new());
             let mut bucket = Bucket::new(RATE, Time::default());
             for gap in gaps {

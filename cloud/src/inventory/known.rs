@@ -136,8 +136,8 @@ impl Known {
         was_doubted && by_id
     }
 
-    /// Reports if a read shows less than is known already. Reads with filters lag far more than those
-    /// by id.
+    /// Reports if a read shows less than is known already. Reads with filters lag far more than
+    /// those by id.
     fn outranks(&self, begun: Time, by_id: bool) -> bool {
         let by_id_at = self.by_id_at.filter(|_| !by_id);
         begun < self.read_at || by_id_at.is_some_and(|at| begun.since(at) < SETTLES)
@@ -164,7 +164,7 @@ impl Known {
         self.expected.iter().any(|it| it.outlasts(now))
     }
 
-    /// Has the next read by id decide.
+    /// Lets the next read by id decide.
     pub(super) fn doubt(&mut self, now: Time) {
         let last = now.max(Time::default().after(SETTLES));
         self.missed = Some(Missed {

@@ -71,7 +71,7 @@ impl Inventory {
         ids.filter_map(|id| self.get(id))
     }
 
-    /// The blocks of an ENI that can be published: EC2 answered with them, or two reads showed them.
+    /// The blocks of an ENI that can be published: EC2 answered with them or two reads showed them.
     /// A late call of a dead operator can still take back what a single read shows.
     pub fn settled_blocks(&self, id: &EniId) -> impl Iterator<Item = IpNet> {
         let known = self.known.get(id).filter(|it| !it.is_deleted());

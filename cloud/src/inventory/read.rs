@@ -32,7 +32,7 @@ pub struct Read {
     pub enis: Vec<Eni>,
 }
 
-/// What a read changed.
+/// The changes by a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Instances whose ENIs are not as they were.
@@ -41,7 +41,7 @@ pub struct Merged {
     pub withdrawn: Vec<EniId>,
 }
 
-/// What is to be read again.
+/// ENIs and instances to read again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Due {
     /// Instances whose ENIs are to be read.
@@ -137,7 +137,7 @@ impl Inventory {
         }
     }
 
-    /// What is to be read again now: something is moving, an answer is old enough to be checked, or
+    /// ENIs and instances to read now: something is moving, an answer is due for a check, or
     /// an ENI was missed.
     #[must_use]
     pub fn due(&self, now: Time) -> Due {
@@ -158,7 +158,7 @@ impl Inventory {
         due
     }
 
-    /// Forgets when an instance's ENIs were read. The ENIs stay until reads show that they are gone.
+    /// Forgets the time of an instance's reads. The ENIs stay until reads show that they are gone.
     pub fn forget(&mut self, instance: &InstanceId) {
         self.read.remove(instance);
     }

@@ -9,7 +9,7 @@ use crate::place::{PlaceError, Places};
 use crate::subnet::Subnet;
 use crate::{Kind, Seed, tags};
 
-/// What a part of the plan comes to.
+/// The result of a part of the plan.
 #[derive(Debug)]
 pub(super) enum Plan {
     /// There is nothing to do.

@@ -42,7 +42,7 @@ pub struct Node {
     pub location: Option<Location>,
     /// `ipam.cilium.io/ignore`: the operator leaves it alone.
     pub is_ignored: bool,
-    /// How its ENIs are used.
+    /// The rules for its ENIs.
     pub rules: EniRules,
     /// The security groups of its ENIs.
     pub groups: Wish,
@@ -56,7 +56,7 @@ pub struct Node {
     pub pending: u32,
 }
 
-/// How a node's ENIs are used, from `spec.eni`.
+/// The rules for a node's ENIs, from `spec.eni`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EniRules {
     /// `first-interface-index`: ENIs below it are left alone.
@@ -71,7 +71,7 @@ pub struct EniRules {
     pub delete_on_termination: bool,
 }
 
-/// What is read and changes seldom.
+/// Facts that are read and change seldom.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// Limits by instance type.
@@ -86,7 +86,7 @@ pub struct Facts {
     pub epoch: Time,
 }
 
-/// What the operator learns as it goes. All of it can be lost.
+/// Things that the operator learns as it goes. All of them can be lost.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// The ENIs.
@@ -122,9 +122,9 @@ impl Memory {
 /// All that a node's next step follows from, beside the node.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
-    /// What is read.
+    /// The facts that are read.
     pub facts: &'a Facts,
-    /// What was learned.
+    /// The memory of what was learned.
     pub memory: &'a Memory,
     /// The operator's own clock, which is never set.
     pub now: Time,

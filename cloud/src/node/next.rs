@@ -11,12 +11,12 @@ use crate::inventory::{SETTLES, Scope};
 use crate::subnet::Location;
 use crate::{InstanceId, Limits};
 
-/// What is to be done for a node.
+/// The things to do for a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// The next call.
     pub step: Option<Step>,
-    /// How much that call is needed.
+    /// The need for that call.
     pub need: Option<Need>,
     /// The read that has to come before a call.
     pub read: Option<Scope>,
@@ -66,7 +66,7 @@ pub fn next(node: &Node, progress: &Progress, world: &World<'_>) -> Next {
     next
 }
 
-/// How much a step is needed.
+/// The need for a step.
 fn need(view: &View<'_>, step: &Step) -> Need {
     match step {
         Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } => Need::Order,
@@ -158,8 +158,8 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     shows || read.is_some_and(|begun| begun >= lost.reads_from)
 }
 
-/// An instance that EC2 does not know gets nothing until a read shows an ENI of it. What was created
-/// for it is deleted.
+/// An instance that EC2 does not know gets nothing until a read shows an ENI of it. Loose ENIs that
+/// were created for it are deleted.
 fn gone(view: &View<'_>) -> Option<Next> {
     let gone = view.progress.gone.as_ref()?;
     let inventory = &view.world.memory.inventory;

@@ -106,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// Has a call wait.
+    /// Lets a call wait.
     pub(super) fn delay(&mut self, failure: &Failure, now: Time) {
         let wait = Wait::after(self.waits.get(&failure.action), failure, now);
         self.waits.insert(failure.action, wait);

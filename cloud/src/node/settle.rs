@@ -29,12 +29,12 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// What a step changes beside its node.
+/// Everything that a step changes beside its node.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// What is read.
+    /// The facts that are read.
     pub facts: &'a Facts,
-    /// What is learned.
+    /// The memory that learns.
     pub memory: &'a mut Memory,
     /// The operator's own clock.
     pub now: Time,

@@ -53,7 +53,7 @@ pub enum Step {
 pub struct Blocks {
     /// The kind.
     pub kind: Kind,
-    /// How many.
+    /// Their number.
     pub count: u32,
 }
 

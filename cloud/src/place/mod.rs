@@ -13,7 +13,7 @@ pub const FULL_FOR: Duration = Duration::from_mins(15);
 /// A full subnet is tried again when so many addresses more are free.
 pub const FREED: u32 = 16;
 
-/// What is known of the room in subnets beside their count of free addresses.
+/// Knowledge about the room in subnets beside their count of free addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Pressure {
     in_flight: BTreeMap<SubnetId, u32>,

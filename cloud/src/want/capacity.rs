@@ -3,7 +3,7 @@
 use crate::Limits;
 use crate::block::PREFIX_SIZE;
 
-/// How an instance's ENIs are used.
+/// The use of an instance's ENIs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// The first index whose ENI gives addresses.

@@ -1,6 +1,6 @@
 //! The double read: which generation of agent is on a node, and what it uses.
 
-/// What a node's document says about its demand.
+/// The demand in a node's document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// `spec.ipam.pools.requested` of the pool `default`, if it is there.

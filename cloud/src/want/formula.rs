@@ -39,7 +39,7 @@ pub fn needed(available: u32, used: u32, marks: &Watermarks) -> u32 {
     u32::try_from(needed.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Addresses beyond what the watermarks ask for.
+/// Addresses beyond the watermarks.
 #[must_use]
 pub fn excess(available: u32, used: u32, marks: &Watermarks) -> u32 {
     let (available, used, pre) = (i64::from(available), i64::from(used), i64::from(marks.pre));

@@ -16,7 +16,7 @@ use crate::block::PREFIX_SIZE;
 pub struct Want {
     /// Addresses that are missing.
     pub needed: u32,
-    /// Addresses to bring in one go: `needed`, those above the watermark and those for waiting pods.
+    /// Addresses to bring in one go: `needed`, those above the watermark, those for waiting pods.
     pub bring: u32,
     /// Addresses until `max-allocate` is reached; `None` where the node has no such bound.
     pub room: Option<u32>,

@@ -15,7 +15,7 @@ use cloud::{
 use ipam::{Family, Time};
 use ipnet::{IpNet, Ipv4Net};
 
-/// How long reads can lag.
+/// The longest lag of reads.
 const HISTORY: Duration = Duration::from_secs(30);
 
 type Enis = BTreeMap<EniId, Eni>;

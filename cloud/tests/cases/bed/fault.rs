@@ -1,6 +1,6 @@
 //! Faults of calls, and the numbers that choose them.
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The operator dies before it sends the call.

@@ -297,7 +297,7 @@ impl Bed {
         }
     }
 
-    /// Has a node's step wait for its budget.
+    /// Lets a node's step wait for its budget.
     fn wait(&mut self, name: &str, next: &Next) {
         match (&next.step, next.need) {
             (Some(step), Some(need)) => self.queue.push(Entry {
