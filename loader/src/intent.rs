@@ -441,8 +441,14 @@ impl Intent {
     /// blocks another pool's, whose policy then holds.
     #[must_use]
     pub fn policy_of<'a>(&'a self, endpoint: &'a Endpoint, address: IpAddr) -> &'a str {
-        self.given_by(endpoint, address)
-            .filter(|pool| *pool != DEFAULT_POOL)
+        self.policy_by(self.given_by(endpoint, address), address)
+    }
+
+    /// The pool by whose masquerade policy an address leaves that a pool gave: see
+    /// [`policy_of`](Self::policy_of).
+    #[must_use]
+    pub fn policy_by<'a>(&'a self, pool: Option<&'a str>, address: IpAddr) -> &'a str {
+        pool.filter(|pool| *pool != DEFAULT_POOL)
             .unwrap_or_else(|| self.node.pool_of(address))
     }
 }

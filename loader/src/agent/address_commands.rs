@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::actor::Actor;
-use super::allocation::{Addresses, refusal};
+use super::allocation::Addresses;
 use super::kernel::Host;
 use crate::allocation::{conflicts, eni_ref};
 use crate::api::types::{self, AllocationStatus, Leased, LeasedAddress, PoolStatus};
@@ -50,7 +50,7 @@ impl<K: Host> Actor<K> {
         self.update_addresses();
         let had = self.addresses.held_by(owner);
         let given = self.addresses.allocate(owner, addresses, ask);
-        let given = given.map_err(|error| refusal(&error))?;
+        let given = given.map_err(|error| self.addresses.refusal(&error))?;
         if self.addresses.held_by(owner) != had {
             self.addresses.is_without_endpoint(owner, ask);
             if !self.addresses.save() {
@@ -109,17 +109,13 @@ impl<K: Host> Actor<K> {
     }
 
     pub(super) fn list_addresses(&self) -> types::Addresses {
-        let endpoints = self.intent.endpoints.values();
-        let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
-        self.addresses.list(&by_owner, &self.nat)
+        self.addresses.list(&self.intent, &self.nat)
     }
 
     /// How allocation is.
     pub(super) fn allocation_status(&self) -> AllocationStatus {
-        let endpoints = self.intent.endpoints.values();
-        let by_owner: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         let bad = self.pending.bad();
-        let mut status = self.addresses.status(&by_owner, &self.nat, bad);
+        let mut status = self.addresses.status(&self.intent, &self.nat, bad);
         if status.enabled {
             status.problems.extend(conflicts(&self.intent.node));
             status.problems.extend(self.other_policies());

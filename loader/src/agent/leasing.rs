@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::actor::Actor;
-use super::allocation::{Surroundings, refusal};
+use super::allocation::Surroundings;
 use super::commands::Admitted;
 use super::kernel::Host;
 use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
@@ -60,7 +60,7 @@ impl<K: Host> Actor<K> {
         self.check_enabled()?;
         let EndpointRequest { owner, ask, .. } = &request;
         let given = self.addresses.allocate(owner, &BTreeSet::new(), ask);
-        let given = given.map_err(|error| refusal(&error))?;
+        let given = given.map_err(|error| self.addresses.refusal(&error))?;
         request.addresses = given.iter().map(|given| given.lease.address).collect();
         Ok(request)
     }
@@ -84,14 +84,14 @@ impl<K: Host> Actor<K> {
         let owner = endpoint.owner.clone();
         if self.addresses.is_enabled() {
             let given = self.addresses.allocate(&owner, &endpoint.addresses, ask);
-            given.map_err(|error| refusal(&error))?;
+            given.map_err(|error| self.addresses.refusal(&error))?;
             endpoint.about.leases = self.addresses.held_by(&owner);
             for lease in &mut endpoint.about.leases {
                 lease.claim = ipam::Claim::Claimed;
             }
         } else {
             let adopted = self.addresses.adopt(&owner, &endpoint.addresses);
-            adopted.map_err(|error| refusal(&error))?;
+            adopted.map_err(|error| self.addresses.refusal(&error))?;
         }
         faults::reach(Point::EndpointAddLeased);
         let admitted = self.record(endpoint)?;

@@ -200,7 +200,8 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "ipam.families",
-        "Families that a pod gets an address of when its request names none: [ipv4], [ipv6] or [ipv4, ipv6].",
+        "Families that a pod gets an address of when its request names none: [ipv4], [ipv6] or [ipv4, ipv6]. \
+         A node without IPv4 needs [ipv6].",
     ),
     (
         "ipam.default-pool",

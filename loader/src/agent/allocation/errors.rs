@@ -1,11 +1,43 @@
 //! What the allocator refuses, as the socket says it.
 
-use ipam::AllocateError;
+use ipam::{AllocateError, Family};
 
+use super::Addresses;
 use crate::api::{ApiError, ErrorCode};
 
-/// The answer for what the allocator refuses.
-pub(in crate::agent) fn refusal(error: &AllocateError) -> ApiError {
+impl Addresses {
+    /// The answer for what the allocator refuses.
+    pub(in crate::agent) fn refusal(&self, error: &AllocateError) -> ApiError {
+        let refusal = refusal(error);
+        match self.other_family(error) {
+            Some(other) => {
+                let message = format!(
+                    "{}; this node has only {other} addresses: if that is to stay so, ask for these by \
+                     `families` of the request or the CNI configuration, or by the agent's ipam.families",
+                    refusal.message
+                );
+                ApiError { message, ..refusal }
+            }
+            None => refusal,
+        }
+    }
+
+    /// The only family that the node has addresses of, where another one was asked for in vain.
+    fn other_family(&self, error: &AllocateError) -> Option<Family> {
+        let (AllocateError::NoFamily { family, .. }
+        | AllocateError::UnknownPool { family, .. }
+        | AllocateError::Exhausted { family, .. }) = error
+        else {
+            return None;
+        };
+        let blocks = self.manager.allocator().blocks();
+        let mut of_family = blocks.iter().map(|block| Family::of_net(block.cidr));
+        let other = of_family.next()?;
+        (other != *family && of_family.all(|of| of == other)).then_some(other)
+    }
+}
+
+fn refusal(error: &AllocateError) -> ApiError {
     let (code, field) = match error {
         AllocateError::Restoring { .. } | AllocateError::PolicyUnknown { .. } => {
             (ErrorCode::NotReady, None)

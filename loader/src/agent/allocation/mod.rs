@@ -40,7 +40,6 @@ use kubernetes::unanswered::Unanswered;
 use tokio::time::Instant;
 
 pub(super) use self::clock::boot_id;
-pub(super) use self::errors::refusal;
 use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::waiting::{KERNEL, PublicAddress};

@@ -13,7 +13,7 @@ use crate::api::types::{
     UnansweredStatus,
 };
 use crate::config::{Config, IpamMode};
-use crate::intent::Endpoint;
+use crate::intent::Intent;
 use crate::nat;
 use crate::refused::Refused;
 
@@ -24,14 +24,12 @@ impl Addresses {
     }
 
     /// Who has what.
-    pub(in crate::agent) fn list(
-        &self,
-        endpoints: &BTreeMap<&Owner, &Endpoint>,
-        nat: &nat::Handle,
-    ) -> types::Addresses {
+    pub(in crate::agent) fn list(&self, intent: &Intent, nat: &nat::Handle) -> types::Addresses {
         if !self.section.enabled {
             return types::Addresses::default();
         }
+        let endpoints = intent.endpoints.values();
+        let endpoints: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         let allocator = self.manager.allocator();
         let orphans: Vec<_> = allocator.orphans().map(|lease| lease.address).collect();
         let lease = |lease: &Lease| {
@@ -42,6 +40,11 @@ impl Addresses {
                 address: lease.address,
                 owner: lease.owner.clone(),
                 pool: lease.pool.clone(),
+                policy: Some(
+                    intent
+                        .policy_by(lease.pool.as_deref(), lease.address)
+                        .to_owned(),
+                ),
                 block: lease.block,
                 state: match (endpoint, lease.claim) {
                     (Some(endpoint), _) if endpoint.is_orphan() => LeaseState::Orphaned,
@@ -120,7 +123,7 @@ impl Addresses {
     /// How allocation is.
     pub(in crate::agent) fn status(
         &self,
-        endpoints: &BTreeMap<&Owner, &Endpoint>,
+        intent: &Intent,
         nat: &nat::Handle,
         bad_deletes: &[std::path::PathBuf],
     ) -> AllocationStatus {
@@ -132,7 +135,7 @@ impl Addresses {
         for pool in &mut pools {
             pool.blocks.clear();
         }
-        let mut leases = self.list(endpoints, nat).leases;
+        let mut leases = self.list(intent, nat).leases;
         leases.retain(|lease| lease.orphan);
         let refused = self.changes.problems.iter().filter(|p| is_refusal(p));
         let refused = refused.map(ToString::to_string);

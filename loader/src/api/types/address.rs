@@ -103,6 +103,9 @@ pub struct LeaseStatus {
     /// The pool that it was given from; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
+    /// The pool by whose masquerade policy it leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// The block that it was given from.
     pub block: IpNet,
     /// What its owner does with it.

@@ -48,7 +48,7 @@ pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {
 
 /// Who has which address.
 pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
-    let mut table = Table::new(["ADDRESS", "POOL", "STATE", "OWNER", "POD", "NOTE"]);
+    let mut table = Table::new(["ADDRESS", "POOL", "POLICY", "STATE", "OWNER", "POD", "NOTE"]);
     for lease in &addresses.leases {
         let tone = if lease.orphan { Tone::Bad } else { Tone::Plain };
         table.row(
@@ -56,6 +56,7 @@ pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
             [
                 lease.address.to_string(),
                 pool_name(lease.pool.as_deref()),
+                pool_name(lease.policy.as_deref()),
                 state(lease).to_owned(),
                 lease.owner.to_string(),
                 lease
@@ -73,6 +74,7 @@ pub(in crate::cli) fn addresses(addresses: &Addresses, paint: Paint) -> String {
             [
                 cooling.address.to_string(),
                 pool_name(cooling.pool.as_deref()),
+                String::new(),
                 "cooling".to_owned(),
                 String::new(),
                 String::new(),
@@ -184,6 +186,7 @@ mod tests {
                 interface: "eth0".into(),
             },
             pool: None,
+            policy: Some("direct".into()),
             block: "10.0.1.16/28".parse().unwrap(),
             state: LeaseState::Endpoint,
             orphan: true,
@@ -241,6 +244,11 @@ mod tests {
             cooling: vec![cooling],
         };
         let text = addresses(&list, Paint(false));
-        assert!(text.contains("until its flows are gone"), "{text}");
+        assert_eq!(
+            text,
+            "ADDRESS    POOL  POLICY  STATE     OWNER   POD  NOTE\n\
+             10.0.1.20  ?     direct  endpoint  a/eth0  -    block 10.0.1.16/28 is gone: nobody delivers it\n\
+             10.0.1.21  blue  -       cooling   -       -    until its flows are gone\n"
+        );
     }
 }

@@ -120,6 +120,9 @@ async fn who_gave_an_address_and_whose_policy_it_has_are_told_apart() {
     });
     actor.run_pass().await;
     assert_eq!(names(&actor), ("default".to_owned(), "direct".to_owned()));
+    let leased = actor.list_addresses().leases.remove(0);
+    assert_eq!(leased.pool.as_deref(), Some("default"));
+    assert_eq!(leased.policy.as_deref(), Some("direct"));
     let again = add(&mut actor, wanted("x", ask(&[]))).await.unwrap();
     let again = &again.addresses[0];
     assert_eq!(again.pool.as_deref(), Some("default"));
@@ -127,6 +130,27 @@ async fn who_gave_an_address_and_whose_policy_it_has_are_told_apart() {
     let problems = actor.status().await.allocation.problems.join("\n");
     let told = format!("{address} of pool default: the masquerade policy is that of pool direct");
     assert!(problems.contains(&told), "{problems}");
+}
+
+/// The default of `ipam.families` fits no node of IPv6 alone, and the refusal leads to it.
+#[tokio::test]
+async fn a_node_with_one_family_names_it_where_the_other_one_is_asked_for() {
+    for (there, asked) in [(Family::V6, Family::V4), (Family::V4, Family::V6)] {
+        let mut machine = Machine::new();
+        let mut actor = machine.start().await;
+        document(&mut actor, |node| {
+            for eni in node.enis.values_mut() {
+                eni.blocks.retain(|block| Family::of_net(*block) == there);
+            }
+        });
+        actor.run_pass().await;
+        let error = give(&mut actor, wanted("x", ask(&[asked]))).await;
+        let message = error.unwrap_err().message;
+        let told = format!("this node has only {there} addresses");
+        assert!(message.contains(&told), "{message}");
+        assert!(message.contains("ipam.families"), "{message}");
+        give(&mut actor, wanted("x", ask(&[there]))).await.unwrap();
+    }
 }
 
 #[tokio::test]
