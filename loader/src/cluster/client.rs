@@ -1,6 +1,7 @@
 //! The connection to the API server.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,7 +14,7 @@ use tower::util::{AndThenLayer, MapErrLayer, MapRequestLayer, MapResponseLayer};
 
 use super::lists::{self, Lists};
 use super::proxy::{self, Proxy};
-use super::{cause, retry_after, traffic, tunnel};
+use super::{cause, refused, retry_after, traffic, tunnel};
 use crate::config::{AbsolutePath, KubernetesSection};
 
 /// How long a connection may take to come about.
@@ -83,11 +84,14 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
-    let url = server.clone();
+    let (url, refusing) = (server.clone(), Arc::<str>::from(server.as_str()));
     let builder = tunnel::builder(config, proxy);
     let builder = builder.context("the connection to the API server cannot be made")?;
     let builder = builder
         .with_layer(&AndThenLayer::new(retry_after::told))
+        .with_layer(&AndThenLayer::new(move |answer| {
+            refused::named(Arc::clone(&refusing), answer)
+        }))
         .with_layer(&MapRequestLayer::new(traffic::request))
         .with_layer(&MapRequestLayer::new(lists::newest))
         .with_layer(&MapResponseLayer::new(traffic::response))

@@ -27,6 +27,7 @@ mod policies;
 mod pools;
 mod proxy;
 mod refusals;
+mod refused;
 mod remarks;
 mod retry;
 mod retry_after;

@@ -6,12 +6,13 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Bytes};
 use hyper::header::{CONTENT_LENGTH, RETRY_AFTER};
+use hyper::http::response::Parts;
 use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use tower::BoxError;
 
 /// What is handed on.
-type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+pub(super) type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Hands an answer on, with the seconds that its header has.
 ///
@@ -22,7 +23,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let (mut head, body) = answer.into_parts();
+    let (head, body) = answer.into_parts();
     let Some(seconds) = seconds(head.status, &head.headers) else {
         return Ok(Response::from_parts(
             head,
@@ -30,11 +31,20 @@ where
         ));
     };
     let body = body.collect().await.map_err(Into::into)?.to_bytes();
-    let body = status(head.status, &body, seconds);
+    let mut status = status(head.status, &body);
+    if !status["details"].is_object() {
+        status["details"] = json!({});
+    }
+    status["details"]["retryAfterSeconds"] = seconds.into();
+    Ok(with_body(head, &status))
+}
+
+/// An answer with another body than it came with.
+pub(super) fn with_body(mut head: Parts, body: &Value) -> Answer {
     // The body has another length now.
     head.headers.remove(CONTENT_LENGTH);
-    let body = Full::from(body).map_err(|never| match never {});
-    Ok(Response::from_parts(head, body.boxed_unsync()))
+    let body = Full::from(body.to_string()).map_err(|never| match never {});
+    Response::from_parts(head, body.boxed_unsync())
 }
 
 /// The seconds that a refusal asks for. A date is not understood: no API server sends one.
@@ -45,20 +55,15 @@ fn seconds(status: StatusCode, headers: &HeaderMap) -> Option<u32> {
     value.to_str().ok()?.trim().parse().ok()
 }
 
-/// The body of a refusal, with the seconds; one that is no `Status` becomes one.
-fn status(code: StatusCode, body: &[u8], seconds: u32) -> String {
+/// The body of a refusal; one that is no `Status` becomes one.
+pub(super) fn status(code: StatusCode, body: &[u8]) -> Value {
     let there = serde_json::from_slice(body).ok().filter(Value::is_object);
-    let mut status = there.unwrap_or_else(|| {
+    there.unwrap_or_else(|| {
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "code": code.as_u16(), "message": String::from_utf8_lossy(body),
         })
-    });
-    if !status["details"].is_object() {
-        status["details"] = json!({});
-    }
-    status["details"]["retryAfterSeconds"] = seconds.into();
-    status.to_string()
+    })
 }
 
 #[cfg(test)]
