@@ -65,6 +65,11 @@ pub struct Eni {
     former: Vec<IpAddr>,
 }
 
+/// A subnet by its number.
+fn subnet_of(number: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(10, 0, number, 0), 24)
+}
+
 impl Eni {
     /// An ENI in the subnet of its own number.
     #[must_use]
@@ -100,7 +105,7 @@ impl Eni {
             mac: MacAddr([0x06, 0x7e, 0, 0, node, number]),
             blocks: blocks(share, subnet, addressing),
             id: format!("eni-0fab{key:013x}"),
-            subnet: Ipv4Net::new_assert(Ipv4Addr::new(10, 0, subnet, 0), 24),
+            subnet: subnet_of(subnet),
             own_v4: Some(Ipv4Addr::new(10, 0, subnet, share.own())),
             own_v6: (number == 0).then(|| own_v6(subnet, share.own())),
             former: Vec::new(),
@@ -170,6 +175,7 @@ impl Eni {
     }
 
     /// The ENIs of the first node by its document, by number. The primary's IPv6 address is the node's.
+    /// A secondary one without IPv4 has no address of its own: documents do not say it.
     #[must_use]
     pub fn of_node(node: &intent::Node) -> Vec<Self> {
         let node_v6 = node.address(Family::V6).and_then(|address| match address {
@@ -177,18 +183,16 @@ impl Eni {
             IpAddr::V6(v6) => Some(v6),
         });
         let enis = node.enis.values();
-        enis.filter_map(|eni| {
-            Some(Self {
-                number: eni.number.0,
-                key: key(0, eni.number.0),
-                mac: eni.mac,
-                blocks: eni.blocks.iter().copied().collect(),
-                id: eni.id.clone(),
-                subnet: eni.subnet?,
-                own_v4: Some(eni.primary_address?),
-                own_v6: node_v6.filter(|_| eni.number.0 == 0),
-                former: Vec::new(),
-            })
+        enis.map(|eni| Self {
+            number: eni.number.0,
+            key: key(0, eni.number.0),
+            mac: eni.mac,
+            blocks: eni.blocks.iter().copied().collect(),
+            id: eni.id.clone(),
+            subnet: eni.subnet.unwrap_or_else(|| subnet_of(eni.number.0)),
+            own_v4: eni.primary_address,
+            own_v6: node_v6.filter(|_| eni.number.0 == 0),
+            former: Vec::new(),
         })
         .collect()
     }

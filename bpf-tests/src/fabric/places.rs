@@ -18,7 +18,16 @@ impl Fabric {
     /// # Errors
     /// When the ENI has no such addresses.
     pub fn make_pod(&mut self, eni: u8, index: usize) -> Result<Arc<Pod>> {
-        let address = |family| -> Result<Option<IpAddr>> {
+        self.make_pod_across([eni, eni], index)
+    }
+
+    /// Makes a pod's namespace with the n-th address of an ENI for IPv4 and of one for IPv6; the agent
+    /// is not told.
+    ///
+    /// # Errors
+    /// When an ENI has no such address.
+    pub fn make_pod_across(&mut self, [v4, v6]: [u8; 2], index: usize) -> Result<Arc<Pod>> {
+        let address = |eni, family| -> Result<Option<IpAddr>> {
             let owner = self.eni(eni)?;
             if owner.own_address(Family::V4).is_none() && family == Family::V4 {
                 return Ok(None);
@@ -27,7 +36,7 @@ impl Fabric {
             let missing = || format!("ENI {eni} has no address number {index}");
             address.with_context(missing).map(Some)
         };
-        let addresses = [address(Family::V4)?, address(Family::V6)?];
+        let addresses = [address(v4, Family::V4)?, address(v6, Family::V6)?];
         self.make_pod_with(addresses)
     }
 

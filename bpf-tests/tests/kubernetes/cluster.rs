@@ -53,7 +53,12 @@ impl Cluster {
 
     /// The same, with a proxy before the API server, or without; the agent is not started.
     pub(crate) fn prepare(is_behind_proxy: bool) -> Result<Self> {
-        let fabric = Fabric::create(&Spec::default())?;
+        Self::prepare_on(&Spec::default(), is_behind_proxy)
+    }
+
+    /// The same on a node of another kind.
+    pub(crate) fn prepare_on(spec: &Spec, is_behind_proxy: bool) -> Result<Self> {
+        let fabric = Fabric::create(spec)?;
         let folder = tempfile::tempdir()?;
         let server = ApiServer::start(&fabric.node, folder.path())?;
         server.make_crds()?;
@@ -61,7 +66,10 @@ impl Cluster {
             let path = format!("kubernetes/base/{manifest}.yaml");
             server.apply(&read_manifest(&path)?)?;
         }
-        let primary = fabric.eni(0)?.own_address(Family::V4);
+        let eni = fabric.eni(0)?;
+        let primary = Family::ALL
+            .into_iter()
+            .find_map(|family| eni.own_address(family));
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": NODE_NAME, "labels": {"zone": "a"}},
@@ -191,6 +199,7 @@ impl Cluster {
             pod: json!({
                 "namespace": namespace, "name": name, "uid": made["metadata"]["uid"]
             }),
+            families: Some(vec![Family::V4]),
         })
     }
 
@@ -220,18 +229,30 @@ impl Cluster {
 pub(crate) struct Guest {
     netns: Netns,
     pod: Value,
+    /// The families that its request names, if it does.
+    families: Option<Vec<Family>>,
 }
 
 impl Guest {
+    /// The same with what the agent's settings give to a request that names no family.
+    pub(crate) fn of_any_family(self) -> Self {
+        Self {
+            families: None,
+            ..self
+        }
+    }
+
     /// Adds it: the status and the answer.
     pub(crate) fn try_add(&self, fabric: &Fabric) -> (u16, Value) {
-        let request = json!({
+        let mut request = json!({
             "owner": {"container-id": self.netns.name(), "interface": "eth0"},
             "netns": self.netns.path(),
-            "families": ["ipv4"],
             "network": "towpath",
             "pod": self.pod,
         });
+        if let Some(families) = &self.families {
+            request["families"] = json!(families);
+        }
         fabric
             .agent
             .request("PUT", "/v1/endpoints", Some(&request))

@@ -38,6 +38,7 @@ mod host_ports;
 mod host_source;
 mod ingress_qdisc;
 mod internet_mtu;
+mod ipv6_only;
 mod kills;
 mod manager_networkd;
 mod manager_nm;

@@ -1,8 +1,8 @@
 //! Subnets without IPv4: ENIs and pods that have IPv6 alone.
 
-use bpf_tests::fabric::Spec;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
+use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
 use towpath::intent::Family;
 
@@ -63,4 +63,56 @@ fn an_eni_without_ipv4_serves_beside_one_that_has_both() {
     within(CHANGE, "nothing differs", || nothing_differs(&fabric));
     assert!(fabric.leaks().unwrap().is_empty());
     fabric.finish().unwrap();
+}
+
+#[test]
+fn a_primary_eni_without_ipv4_serves_beside_one_that_has_both() {
+    let spec = Spec {
+        v6_only: vec![0],
+        ..Spec::with_world(json!({}))
+    };
+    let (fabric, pods) = scene_of(&spec);
+    for (pod, eni) in pods.iter().zip([0, 1]) {
+        let address = snat(&fabric, eni, V6);
+        seen_as(&fabric, pod.at(V6), Site::Internet, address, eni);
+    }
+    let [one, two] = [&pods[0], &pods[1]];
+    // No address of the primary ENI is there to take: IPv4 leaves by the ENI that has one.
+    let address = snat(&fabric, 1, Family::V4);
+    seen_as(&fabric, two.at(Family::V4), Site::Internet, address, 1);
+    for protocol in Protocol::ALL {
+        carry(one.at(V6), two.at(V6), protocol, &fabric, &[]);
+        carry(fabric.peer(V6), one.at(V6), protocol, &fabric, &[0]);
+        for family in Family::ALL {
+            carry(fabric.peer(family), two.at(family), protocol, &fabric, &[1]);
+        }
+    }
+    within(CHANGE, "nothing differs", || nothing_differs(&fabric));
+    assert!(fabric.leaks().unwrap().is_empty());
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_pod_has_each_family_on_an_eni_of_its_own() {
+    for (v6_only, [v4, v6]) in [(vec![], [0, 1]), (vec![1], [0, 1]), (vec![0], [1, 0])] {
+        let spec = Spec {
+            v6_only,
+            ..Spec::with_world(json!({}))
+        };
+        let mut fabric = Fabric::ready(&spec).unwrap();
+        let pod = fabric.make_pod_across([v4, v6], 0).unwrap();
+        fabric.add_endpoint(&pod).unwrap();
+        for (family, eni) in [(Family::V4, v4), (V6, v6)] {
+            let address = snat(&fabric, eni, family);
+            seen_as(&fabric, pod.at(family), Site::Internet, address, eni);
+            for protocol in Protocol::ALL {
+                let peer = fabric.peer(family);
+                carry(pod.at(family), peer, protocol, &fabric, &[eni]);
+                carry(peer, pod.at(family), protocol, &fabric, &[eni]);
+            }
+        }
+        within(CHANGE, "nothing differs", || nothing_differs(&fabric));
+        assert!(fabric.leaks().unwrap().is_empty());
+        fabric.finish().unwrap();
+    }
 }
