@@ -17,7 +17,7 @@ const NAT: &str = "nat";
 
 /// What the kernel said to the question for chains.
 pub(super) enum Asked {
-    /// A chain that does NAT before routing, in words.
+    /// A chain that does NAT, in words.
     Found(String),
     /// There is none.
     None,
@@ -25,7 +25,7 @@ pub(super) enum Asked {
     NoNfTables,
 }
 
-/// Looks for a chain that can change where a packet goes; stops at the first one.
+/// Looks for a chain that can change addresses; stops at the first one.
 pub(super) fn first_nat_chain() -> Result<Asked, RequestError> {
     let mut socket = match Socket::open() {
         Ok(socket) => socket,
@@ -55,8 +55,8 @@ pub(super) fn first_nat_chain() -> Result<Asked, RequestError> {
     }
 }
 
-/// A chain in words, where it does NAT before routing: of type nat, at the hook before routing or
-/// the one for what the host sends.
+/// A chain in words, where it does NAT, at any hook: what comes back to an address that a chain behind
+/// routing has put in knows its way in the host's stack alone.
 pub(super) fn describe(message: &NetfilterMessage) -> Option<String> {
     let NetfilterMessageInner::NfTables(NfTablesMessage::NewChain(chain)) = &message.inner else {
         return None;
@@ -81,7 +81,9 @@ pub(super) fn describe(message: &NetfilterMessage) -> Option<String> {
 fn hook_name(hook: &Hook) -> Option<&'static str> {
     match hook {
         Hook::Number(HookNumber::Inet(InetHookNumber::PreRouting)) => Some("prerouting"),
+        Hook::Number(HookNumber::Inet(InetHookNumber::LocalIn)) => Some("input"),
         Hook::Number(HookNumber::Inet(InetHookNumber::LocalOut)) => Some("output"),
+        Hook::Number(HookNumber::Inet(InetHookNumber::PostRouting)) => Some("postrouting"),
         _ => None,
     }
 }

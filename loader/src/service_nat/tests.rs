@@ -22,7 +22,7 @@ fn described(message: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn a_chain_of_nat_before_routing_is_named() {
+fn a_chain_of_nat_is_named() {
     assert_eq!(
         described(&bytes(PREROUTING)).unwrap(),
         "nftables chain ip nat PREROUTING (type nat, hook prerouting)"
@@ -36,8 +36,11 @@ fn hook_and_type_have_to_fit() {
         message[index] = value;
         described(&message)
     };
-    assert!(with(HOOK, 3).unwrap().ends_with("(type nat, hook output)"));
-    for hook in [1, 2, 4, 5, 255] {
+    for (hook, name) in [(1, "input"), (3, "output"), (4, "postrouting")] {
+        let end = format!("(type nat, hook {name})");
+        assert!(with(HOOK, hook).unwrap().ends_with(&end), "hook {hook}");
+    }
+    for hook in [2, 5, 255] {
         assert_eq!(with(HOOK, hook), None, "hook {hook}");
     }
     assert_eq!(with(TYPE, b'N'), None);
