@@ -87,6 +87,12 @@ impl Eni {
         self.primary_address.map(IpAddr::V4)
     }
 
+    /// True if it has anything of IPv4: an ENI of a subnet of IPv6 alone has not.
+    #[must_use]
+    pub fn has_ipv4(&self) -> bool {
+        self.primary_address.is_some() || self.blocks.iter().any(|block| block.addr().is_ipv4())
+    }
+
     /// Number of the ENI's routing table.
     #[must_use]
     pub fn table(&self) -> u32 {

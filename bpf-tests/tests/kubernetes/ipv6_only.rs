@@ -49,7 +49,8 @@ fn a_node_without_ipv4_asks_for_ipv6_and_gives_it() {
     }
     cluster.namespace("plain", &json!({})).unwrap();
     let pod = cluster.pod("plain", "one", &json!({})).unwrap();
-    let (address, _) = pod.of_any_family().add(&cluster.fabric);
+    let pod = pod.of_any_family();
+    let (address, _) = pod.add(&cluster.fabric);
     assert!(address.contains(':'), "{address}");
     asks(9);
     cluster.fabric.agent.ask("GET", "/v1/ready", None).unwrap();

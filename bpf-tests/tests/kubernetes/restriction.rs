@@ -24,14 +24,14 @@ impl Cluster {
     }
 
     /// How many pools the metric says are refused.
-    fn refused_pools(&self) -> anyhow::Result<u64> {
+    fn refused_annotations(&self) -> anyhow::Result<u64> {
         let text = self
             .fabric
             .node
             .run(&format!("curl -sS http://{METRICS}/metrics"))?;
         let value = text
             .lines()
-            .find_map(|line| line.strip_prefix("towpath_refused_entries{kind=\"pool\"} "));
+            .find_map(|line| line.strip_prefix("towpath_refused_entries{kind=\"annotation\"} "));
         Ok(value.unwrap_or_default().parse()?)
     }
 }
@@ -64,10 +64,10 @@ fn a_pod_that_a_pool_does_not_admit_is_refused_by_name_and_only_bad_ones_are_cou
         eventually(SOON, "the pod is refused by name", is_refused).unwrap();
     }
     // Both restrictions are good: a refused pod is no refused entry.
-    assert_eq!(cluster.refused_pools().unwrap(), 0);
+    assert_eq!(cluster.refused_annotations().unwrap(), 0);
     cluster.pool("odd", "nobody-knows", &Value::Null);
     let is_counted = || {
-        let count = cluster.refused_pools()?;
+        let count = cluster.refused_annotations()?;
         check(count == 1, || count.to_string())
     };
     eventually(SOON, "the restriction is counted", is_counted).unwrap();

@@ -8,6 +8,7 @@ use super::kernel::Host;
 use crate::api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
 use crate::api::{ApiError, ErrorCode, Reply};
 use crate::follow::Followed;
+use crate::intent::Eni;
 use crate::masquerade::{Asked, DEFAULT_POOL, Live, PortList, Tuple, metadata_name};
 use crate::netlink;
 
@@ -48,8 +49,11 @@ impl<K: Host> Actor<K> {
             }
         }
         for eni in &self.pass.view.masquerade.enis {
-            // IPv6 is off, and without addresses, on most ENIs.
-            if let Some(reason) = &eni.ipv4.no_address {
+            // IPv6 is off, and without addresses, on most ENIs; some are in subnets without IPv4.
+            let entry = self.intent.node.enis.get(&eni.number);
+            if entry.is_none_or(Eni::has_ipv4)
+                && let Some(reason) = &eni.ipv4.no_address
+            {
                 notes.push(format!(
                     "ENI {} has no IPv4 address to translate to: {reason}",
                     eni.number
