@@ -8,6 +8,7 @@ use crate::artifacts::Metadata;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
+    ("ec2-fake", &[]),
     ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
     ("towpath-ipam", &[]),

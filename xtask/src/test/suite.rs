@@ -35,6 +35,7 @@ pub(crate) enum Suite {
 const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-build", "lib", "*", Suite::Unit),
     ("datapath-common", "lib", "*", Suite::Unit),
+    ("ec2-fake", "lib", "*", Suite::Unit),
     ("towpath-cloud", "lib", "*", Suite::Unit),
     ("towpath-cloud", "test", "*", Suite::Unit),
     ("towpath-cni", "lib", "*", Suite::Unit),

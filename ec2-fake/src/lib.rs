@@ -1,0 +1,36 @@
+//! EC2's network interfaces, played.
+//!
+//! [`Cloud`] is a machine: state and time become answers, and effects that the caller carries out.
+//! It has no clock and does no I/O, so a simulation runs it in virtual time.
+
+mod answer;
+mod call;
+mod cloud;
+mod error;
+mod family;
+mod fault;
+#[cfg(test)]
+mod fixture;
+mod iam;
+mod limits;
+mod settings;
+mod space;
+mod throttle;
+pub mod world;
+
+pub use self::answer::{Answer, Item, Page};
+pub use self::call::{
+    Assign, Associate, Attach, Call, Change, Create, Describe, Filter, Modify, Request, What,
+};
+pub use self::cloud::{
+    AttachState, Attachment, Cloud, Effect, Elastic, Eni, Instance, InstanceState, Logged, Public,
+    Reply, Subnet,
+};
+pub use self::error::{Failure, Result};
+pub use self::family::Family;
+pub use self::fault::{Delivery, Fault, FaultKind};
+pub use self::iam::{Policy, PolicyError};
+pub use self::limits::Limits;
+pub use self::settings::{Settings, Span};
+pub use self::space::Ask;
+pub use self::throttle::Rate;
