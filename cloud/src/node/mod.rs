@@ -1,7 +1,7 @@
 //! One node: what it is, what is known around it, and its next call of EC2.
 //!
-//! [`next`] is a pure function of a [`Node`], its [`Progress`] and the [`World`]. Whoever carries
-//! out a step calls [`begin`] before and [`settle`] after. A crash in between loses the progress
+//! [`next()`] is a pure function of a [`Node`], its [`Progress`] and the [`World`]. Whoever carries
+//! out a step calls [`begin`] before and [`settle()`] after. A crash in between loses the progress
 //! alone: the next operator sees what EC2 has, and adopts, finishes or deletes it.
 
 mod condition;
