@@ -188,6 +188,7 @@ fn the_effective_rp_filter_is_the_larger_one() {
                 ("net.ipv6.fwmark_reflect", "0"),
                 ("net.ipv4.tcp_fwmark_accept", "0"),
                 ("net.ipv4.conf.eni1.rp_filter", effective),
+                ("net.ipv6.conf.eni1.forwarding", "0"),
             ];
             assert_eq!(shown, expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
         }
@@ -206,7 +207,7 @@ fn a_device_with_ipv6_off_has_no_ipv6_trouble() {
             .keys()
             .filter(|k| k.scope == SysctlScope::Device(ifindex));
         let families: Vec<_> = of_device.map(|k| k.family).collect();
-        assert_eq!(families, [Family::V4; 4]);
+        assert_eq!(families, [Family::V4; 5]);
     });
 }
 

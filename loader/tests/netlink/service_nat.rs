@@ -30,23 +30,23 @@ fn chains_of_nftables_count_by_their_type_and_hook() {
             "services",
             "filtering { type filter hook prerouting priority 0 ; }",
             "routing { type route hook output priority 0 ; }",
-            "outbound { type nat hook postrouting priority srcnat ; }",
-            "inbound { type nat hook input priority 100 ; }",
         ] {
             nft(&format!("add chain ip kube-proxy {chain}"));
             assert_eq!(seen(&mut detector), None, "{chain}");
         }
-        nft("add rule ip kube-proxy outbound masquerade");
-        assert_eq!(seen(&mut detector), None);
-        nft(
-            "add chain ip kube-proxy nat-prerouting { type nat hook prerouting priority dstnat ; }",
-        );
-        assert_eq!(
-            seen(&mut detector).as_deref(),
-            Some("nftables chain ip kube-proxy nat-prerouting (type nat, hook prerouting)")
-        );
-        nft("delete chain ip kube-proxy nat-prerouting");
-        assert_eq!(seen(&mut detector), None);
+        for (hook, priority) in [
+            ("prerouting", "dstnat"),
+            ("input", "100"),
+            ("postrouting", "srcnat"),
+        ] {
+            let chain = format!("{{ type nat hook {hook} priority {priority} ; }}");
+            nft(&format!("add chain ip kube-proxy nat-{hook} {chain}"));
+            let expected =
+                format!("nftables chain ip kube-proxy nat-{hook} (type nat, hook {hook})");
+            assert_eq!(seen(&mut detector), Some(expected));
+            nft(&format!("delete chain ip kube-proxy nat-{hook}"));
+            assert_eq!(seen(&mut detector), None);
+        }
         for family in ["ip6", "inet"] {
             nft(&format!("add table {family} proxy"));
             nft(&format!(
@@ -70,10 +70,15 @@ fn the_newer_iptables_counts_by_its_chains() {
             let mut detector = Detector::default();
             run(&format!("{program} -t nat -L -n"));
             assert_eq!(seen(&mut detector), None, "only looked at");
-            run(&format!("{program} -t nat -A POSTROUTING -j MASQUERADE"));
-            assert_eq!(seen(&mut detector), None, "masquerade alone");
             run(&format!("{program} -A FORWARD -j ACCEPT"));
             assert_eq!(seen(&mut detector), None, "no NAT");
+            run(&format!("{program} -t nat -A POSTROUTING -j MASQUERADE"));
+            let expected =
+                format!("nftables chain {family} nat POSTROUTING (type nat, hook postrouting)");
+            assert_eq!(seen(&mut detector), Some(expected), "masquerade alone");
+            for removal in ["-F POSTROUTING", "-X POSTROUTING"] {
+                run(&format!("{program} -t nat {removal}"));
+            }
             let rule = format!("-p tcp --dport 80 -j DNAT --to-destination {address}");
             run(&format!("{program} -t nat -A PREROUTING {rule}"));
             let expected =
