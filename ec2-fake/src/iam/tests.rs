@@ -150,6 +150,36 @@ fn each_statement_of_the_shipped_policy_is_needed() {
     }
 }
 
+/// The kinds of resources that a call is judged on, in order.
+fn kinds(cloud: &Cloud, call: &Call) -> Vec<String> {
+    let questions = cloud.questions(call).into_iter();
+    let kind = |resource: String| {
+        let last = resource.rsplit(':').next().unwrap_or_default().to_owned();
+        last.split('/').next().unwrap_or_default().to_owned()
+    };
+    questions.map(|question| kind(question.resource)).collect()
+}
+
+#[test]
+fn a_call_is_judged_on_every_resource_that_aws_names() {
+    let mut cloud = cloud(shipped(), "aws");
+    for call in calls(&mut cloud) {
+        let expected: &[&str] = match &call {
+            Call::Describe(_) => &["*"],
+            Call::Create(_) => &[
+                "network-interface",
+                "subnet",
+                "security-group",
+                "network-interface",
+            ],
+            Call::Attach(_) | Call::Detach(_) => &["network-interface", "instance"],
+            Call::Modify(_) => &["network-interface", "security-group"],
+            _ => &["network-interface"],
+        };
+        assert_eq!(kinds(&cloud, &call), expected, "{}", call.action());
+    }
+}
+
 #[test]
 fn other_partitions_have_other_arns() {
     let trials = trials(&mut cloud(shipped(), "aws-cn"));
