@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
+use sha1::{Digest as _, Sha1};
 
 /// What is kept: a record in the state folder each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,35 @@ pub struct Kept {
     state: PathBuf,
     path: PathBuf,
     boot: String,
+    server: Option<Server>,
+}
+
+/// An API server, as far as it is known without an answer of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Server {
+    url: String,
+    /// SHA-1 of each root certificate that the server is trusted by, in hexadecimal digits.
+    roots: Vec<String>,
+}
+
+impl Server {
+    /// The server at this URL, trusted by these root certificates (DER).
+    pub(crate) fn new(url: &str, roots: &[Vec<u8>]) -> Self {
+        let digest = |root: &Vec<u8>| format!("{:x}", Sha1::digest(root));
+        Self {
+            url: url.to_owned(),
+            roots: roots.iter().map(digest).collect(),
+        }
+    }
+
+    /// Many clusters have one URL inside of them, so one root has to be shared as well. All of them
+    /// need not be: a rotation adds one before it removes the other.
+    fn is_of_one_cluster_with(&self, other: &Self) -> bool {
+        let is_without = self.roots.is_empty() && other.roots.is_empty();
+        let shares = self.roots.iter().any(|root| other.roots.contains(root));
+        self.url == other.url && (is_without || shares)
+    }
 }
 
 /// The content of the record.
@@ -48,6 +78,9 @@ pub struct Kept {
 struct Record {
     /// The boot that it is of: another boot may be another machine's.
     boot: String,
+    /// The API server that it comes from; null for a file.
+    #[serde(default)]
+    server: Option<Server>,
     /// Name of the source: a file's path, or the object's kind and name.
     source: String,
     /// The document as the source had it.
@@ -62,6 +95,15 @@ impl Kept {
             state: state.to_owned(),
             path: Subject::Node.path(state),
             boot: boot.to_owned(),
+            server: None,
+        }
+    }
+
+    /// The place of records that come from this API server: those of another cluster do not count.
+    pub(crate) fn from_server(self, server: Server) -> Self {
+        Self {
+            server: Some(server),
+            ..self
         }
     }
 
@@ -96,7 +138,19 @@ impl Kept {
             None
         })?;
         let is_ours = record.boot == self.boot && record.source == source;
+        if is_ours && !self.is_of_our_cluster(&record) {
+            let path = self.path.display();
+            tracing::warn!("a record of another cluster is not used: {path}");
+            return None;
+        }
         is_ours.then_some(record.document)
+    }
+
+    fn is_of_our_cluster(&self, record: &Record) -> bool {
+        match (&self.server, &record.server) {
+            (Some(ours), Some(theirs)) => ours.is_of_one_cluster_with(theirs),
+            (ours, theirs) => ours.is_none() && theirs.is_none(),
+        }
     }
 
     fn record(&self) -> Result<Option<Record>> {
@@ -112,6 +166,7 @@ impl Kept {
     pub(crate) fn write(&self, source: &str, document: &str) {
         let record = Record {
             boot: self.boot.clone(),
+            server: self.server.clone(),
             source: source.to_owned(),
             document: document.to_owned(),
         };
@@ -174,6 +229,36 @@ mod tests {
         assert_eq!(kept.read("CiliumNode one"), None);
         assert_eq!(pools.read("CiliumNode one"), None);
         remove(state.path()).unwrap();
+    }
+
+    #[test]
+    fn a_record_is_that_of_its_cluster_alone() {
+        let (old, new, other) = (vec![1], vec![2], vec![3]);
+        let at = |url: &str, roots: &[&Vec<u8>]| {
+            let roots: Vec<_> = roots.iter().map(|root| (*root).clone()).collect();
+            Some(Server::new(url, &roots))
+        };
+        let known = at("https://10.0.0.1/", &[&old]);
+        for (writer, reader, is_used) in [
+            (known.clone(), known.clone(), true),
+            (known.clone(), at("https://10.0.0.1/", &[&old, &new]), true),
+            (known.clone(), at("https://10.0.0.1/", &[&other]), false),
+            (known.clone(), at("https://10.0.0.1/", &[]), false),
+            (known.clone(), at("https://10.0.0.2/", &[&old]), false),
+            (known.clone(), None, false),
+            (None, known, false),
+            (at("https://one/", &[]), at("https://one/", &[]), true),
+            (None, None, true),
+        ] {
+            let state = tempfile::tempdir().unwrap();
+            let kept = |server: &Option<Server>| Kept {
+                server: server.clone(),
+                ..Kept::new(state.path(), "this").of(Subject::Pods)
+            };
+            kept(&writer).write("pods", "all");
+            let read = kept(&reader).read("pods");
+            assert_eq!(read.is_some(), is_used, "{writer:?} {reader:?}");
+        }
     }
 
     #[test]

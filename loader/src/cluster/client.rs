@@ -16,6 +16,7 @@ use super::lists::{self, Lists};
 use super::proxy::{self, Proxy};
 use super::{cause, refused, retry_after, traffic, tunnel};
 use crate::config::{AbsolutePath, KubernetesSection};
+use crate::kept::Server;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// How the objects come that are followed.
     pub(super) lists: Lists,
+    /// The server, for records that are kept of it.
+    pub(super) server: Server,
     /// For how many seconds the server lets a watch live.
     watch: u32,
 }
@@ -37,6 +40,7 @@ impl Connection {
         Self {
             client,
             lists: Lists::default(),
+            server: Server::new("", &[]),
             watch: 240,
         }
     }
@@ -84,6 +88,8 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     // Whoever asks decides when to ask again, and is told how long the server wants it to wait.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
+    let roots = config.root_cert.clone().unwrap_or_default();
+    let known = Server::new(&server, &roots);
     let (url, refusing) = (server.clone(), Arc::<str>::from(server.as_str()));
     let builder = tunnel::builder(config, proxy);
     let builder = builder.context("the connection to the API server cannot be made")?;
@@ -101,6 +107,7 @@ pub(super) async fn connect(section: &KubernetesSection) -> Result<Connection> {
     Ok(Connection {
         client: builder.build(),
         lists: Lists::of(server),
+        server: known,
         // The setting's bounds are narrower.
         watch: u32::try_from(watch.as_secs()).unwrap_or(u32::MAX),
     })
