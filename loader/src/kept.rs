@@ -100,7 +100,7 @@ impl Kept {
     }
 
     /// The place of records that come from this API server: those of another cluster do not count.
-    pub(crate) fn from_server(self, server: Server) -> Self {
+    pub(crate) fn with_server(self, server: Server) -> Self {
         Self {
             server: Some(server),
             ..self

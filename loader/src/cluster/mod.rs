@@ -155,7 +155,7 @@ impl Cluster {
             parameters,
             connection,
         } = prepared;
-        let kept = kept.from_server(connection.server.clone());
+        let kept = kept.with_server(connection.server.clone());
         let section = &config.kubernetes;
         let remarks = Remarks::default();
         let creation = section.create_node.then(|| Creation {
