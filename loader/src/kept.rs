@@ -72,6 +72,16 @@ impl Server {
     }
 }
 
+fn shown(server: Option<&Server>) -> String {
+    let Some(Server { url, roots }) = server else {
+        return "none".to_owned();
+    };
+    match roots.as_slice() {
+        [] => url.clone(),
+        roots => format!("{url} with the roots {}", roots.join(", ")),
+    }
+}
+
 /// The content of the record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -140,7 +150,11 @@ impl Kept {
         let is_ours = record.boot == self.boot && record.source == source;
         if is_ours && !self.is_of_our_cluster(&record) {
             let path = self.path.display();
-            tracing::warn!("a record of another cluster is not used: {path}");
+            tracing::warn!(
+                "a record of another cluster is not used: {path}: server: {}; expected: {}",
+                shown(record.server.as_ref()),
+                shown(self.server.as_ref())
+            );
             return None;
         }
         is_ours.then_some(record.document)

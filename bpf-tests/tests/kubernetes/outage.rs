@@ -78,6 +78,16 @@ fn pods_get_the_pools_that_were_chosen_for_them_before_the_restart() {
     });
     keeps(&cluster, "pods.json", |text| text.contains("of-old"));
     keeps(&cluster, "namespaces.json", |text| text.contains("plain"));
+    let is_of_a_server = |text: &str| {
+        let record: Value = serde_json::from_str(text).unwrap_or_default();
+        let server = &record["server"];
+        let url = server["url"].as_str().unwrap_or_default();
+        let roots = server["roots"].as_array();
+        url.starts_with("https://") && roots.is_some_and(|roots| !roots.is_empty())
+    };
+    for record in ["node.json", "pools.json", "pods.json", "namespaces.json"] {
+        keeps(&cluster, record, is_of_a_server);
+    }
 
     cluster.server.kill();
     cluster.restart().unwrap();
