@@ -144,41 +144,19 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Reads the `CiliumPodIPPool` objects. The selectors of one that cannot be read select nothing.
+    /// Reads the `CiliumPodIPPool` objects. What of one cannot be read stays as it was `last`; selectors
+    /// that never could be read select nothing.
     #[must_use]
-    pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
+    pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>, last: Option<&Self>) -> Self {
         let mut all = Self::default();
         for object in objects {
             let Some(name) = object["metadata"]["name"].as_str() else {
                 continue;
             };
-            let spec = &object["spec"];
-            let of = |key: &str, family| {
-                spec.get(key)
-                    .is_some_and(Value::is_object)
-                    .then_some(family)
-            };
-            let families = [of("ipv4", Family::V4), of("ipv6", Family::V6)];
-            let mut candidate = Candidate {
-                families: families.into_iter().flatten().collect(),
-                ..Candidate::default()
-            };
-            candidate.restriction = restriction(object, |reason| {
-                all.problems.push(format!("pool {name}: {reason}"));
+            let last = last.and_then(|last| last.by_name.get(name));
+            let candidate = Candidate::read(object, last, |reason| {
+                all.problems.push(format!("pool {name}{reason}"));
             });
-            match (
-                selector(spec, "podSelector"),
-                selector(spec, "namespaceSelector"),
-            ) {
-                (Ok(pods), Ok(namespaces)) => {
-                    candidate.pods = pods;
-                    candidate.namespaces = namespaces;
-                }
-                (Err(error), _) | (_, Err(error)) => {
-                    let note = format!("pool {name} selects no pod: {error}");
-                    all.problems.push(note);
-                }
-            }
             all.by_name.insert(name.to_owned(), candidate);
         }
         all
@@ -300,6 +278,37 @@ impl Candidates {
 }
 
 impl Candidate {
+    fn read(object: &Value, last: Option<&Self>, mut note: impl FnMut(String)) -> Self {
+        let spec = &object["spec"];
+        let of = |key: &str, family| {
+            let is_there = spec.get(key).is_some_and(Value::is_object);
+            is_there.then_some(family)
+        };
+        let families = [of("ipv4", Family::V4), of("ipv6", Family::V6)];
+        let families = families.into_iter().flatten().collect();
+        let restriction = restriction(
+            object,
+            last.and_then(|last| last.restriction.as_ref()),
+            &mut note,
+        );
+        let (pods, namespaces) = selectors(object).unwrap_or_else(|error| {
+            if let Some(last) = last {
+                note(format!(
+                    " selects the pods that it selected before: {error}"
+                ));
+                return (last.pods.clone(), last.namespaces.clone());
+            }
+            note(format!(" selects no pod: {error}"));
+            (None, None)
+        });
+        Self {
+            families,
+            pods,
+            namespaces,
+            restriction,
+        }
+    }
+
     /// True if its selectors select a pod.
     fn selects(&self, pod: &Metadata, namespace: &Metadata) -> bool {
         if self.pods.is_none() && self.namespaces.is_none() {
@@ -326,6 +335,19 @@ impl Candidate {
 
 fn named(pod: &Metadata) -> String {
     format!("{}/{}", pod.namespace, pod.name)
+}
+
+/// Checks that the selectors of a pool's object can be read.
+///
+/// # Errors
+/// When one cannot: names the field.
+pub fn check_selectors(object: &Value) -> Result<(), String> {
+    selectors(object).map(drop)
+}
+
+fn selectors(object: &Value) -> Result<(Option<Selector>, Option<Selector>), String> {
+    let of = |key| selector(&object["spec"], key);
+    Ok((of("podSelector")?, of("namespaceSelector")?))
 }
 
 fn selector(spec: &Value, key: &str) -> Result<Option<Selector>, String> {

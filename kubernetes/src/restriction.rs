@@ -31,24 +31,49 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// Reads the restriction of a pool's object. One that cannot be read admits nobody, and is told.
-pub(crate) fn restriction(object: &Value, tell: impl FnOnce(String)) -> Option<Restriction> {
-    let annotations = object.get("metadata")?.get("annotations")?;
-    let value = match annotations {
-        Value::Null => return None,
-        // What it restricts cannot be told.
-        Value::Object(all) => all.get(RESTRICT)?,
-        other => other,
-    };
+/// Reads the restriction of a pool's object. One that cannot be read is told. The `last` one holds on
+/// then, or else nobody is admitted: where there was none, one is wanted.
+pub(crate) fn restriction(
+    object: &Value,
+    last: Option<&Restriction>,
+    tell: impl FnOnce(String),
+) -> Option<Restriction> {
+    let value = annotation(object)?;
     let read = value.as_str().and_then(parse);
     Some(read.unwrap_or_else(|| {
-        tell(format!(
-            "metadata.annotations.{RESTRICT}: {value} is refused, and no pod may have the pool by an \
-             annotation or by selectors; allowed: selectors, or namespaces= and the names of \
-             namespaces with commas between"
-        ));
-        Restriction::Nobody(value.to_string())
+        let allowed = "allowed: selectors, or namespaces= and the names of namespaces with commas \
+                       between";
+        let refused = format!(": metadata.annotations.{RESTRICT}: {value} is refused, and");
+        match last {
+            Some(last) if !matches!(last, Restriction::Nobody(_)) => {
+                tell(format!(
+                    "{refused} the last good one admits {last}; {allowed}"
+                ));
+                last.clone()
+            }
+            Some(_) | None => {
+                tell(format!(
+                    "{refused} no pod may have the pool by an annotation or by selectors; {allowed}"
+                ));
+                Restriction::Nobody(value.to_string())
+            }
+        }
     }))
+}
+
+/// True if the restriction of a pool's object can be read, or if there is none.
+#[must_use]
+pub fn is_good(object: &Value) -> bool {
+    annotation(object).is_none_or(|value| value.as_str().and_then(parse).is_some())
+}
+
+fn annotation(object: &Value) -> Option<&Value> {
+    match object.get("metadata")?.get("annotations")? {
+        Value::Null => None,
+        Value::Object(all) => all.get(RESTRICT),
+        // There may be one in it.
+        other => Some(other),
+    }
 }
 
 fn parse(text: &str) -> Option<Restriction> {
@@ -86,7 +111,7 @@ mod tests {
     fn read(annotations: &Value) -> (Option<Restriction>, Option<String>) {
         let mut told = None;
         let object = json!({"metadata": {"annotations": annotations}});
-        let read = restriction(&object, |reason| told = Some(reason));
+        let read = restriction(&object, None, |reason| told = Some(reason));
         (read, told)
     }
 

@@ -22,39 +22,42 @@ fn candidates() -> Candidates {
     let pool = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
     let cidrs = json!({"cidrs": ["10.20.0.0/16"], "maskSize": 24});
     let labelled = |key: &str| json!({"matchLabels": {"team": key}});
-    Candidates::read(&[
-        pool("plain", json!({"ipv4": cidrs})),
-        pool(
-            "of-pods",
-            json!({"ipv4": cidrs, "podSelector": labelled("blue")}),
-        ),
-        pool(
-            "of-namespaces",
-            json!({"ipv4": cidrs, "namespaceSelector": labelled("red")}),
-        ),
-        pool(
-            "of-both",
-            json!({
-                "ipv4": cidrs, "ipv6": {"cidrs": ["fd00::/104"], "maskSize": 120},
-                "podSelector": labelled("green"), "namespaceSelector": labelled("green")
-            }),
-        ),
-        pool(
-            "of-one",
-            json!({
-                "ipv4": cidrs,
-                "podSelector": {"matchLabels": {
-                    "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-2"
-                }}
-            }),
-        ),
-        pool(
-            "bad",
-            json!({"ipv4": cidrs, "podSelector": {"matchExpressions": [
-                {"key": "a", "operator": "Like"}
-            ]}}),
-        ),
-    ])
+    Candidates::read(
+        &[
+            pool("plain", json!({"ipv4": cidrs})),
+            pool(
+                "of-pods",
+                json!({"ipv4": cidrs, "podSelector": labelled("blue")}),
+            ),
+            pool(
+                "of-namespaces",
+                json!({"ipv4": cidrs, "namespaceSelector": labelled("red")}),
+            ),
+            pool(
+                "of-both",
+                json!({
+                    "ipv4": cidrs, "ipv6": {"cidrs": ["fd00::/104"], "maskSize": 120},
+                    "podSelector": labelled("green"), "namespaceSelector": labelled("green")
+                }),
+            ),
+            pool(
+                "of-one",
+                json!({
+                    "ipv4": cidrs,
+                    "podSelector": {"matchLabels": {
+                        "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web-2"
+                    }}
+                }),
+            ),
+            pool(
+                "bad",
+                json!({"ipv4": cidrs, "podSelector": {"matchExpressions": [
+                    {"key": "a", "operator": "Like"}
+                ]}}),
+            ),
+        ],
+        None,
+    )
 }
 
 fn chosen(family: Family, pod: &Metadata, namespace: &Metadata) -> Result<Choice, ChoiceError> {
@@ -155,10 +158,13 @@ fn two_pools_or_none_where_one_has_to_be_are_told() {
 /// A pool whose selectors select pods of team blue, with a restriction.
 fn restricted(restriction: &str) -> Candidates {
     let selector = json!({"matchLabels": {"team": "blue"}});
-    Candidates::read(&[json!({
-        "metadata": {"name": "blue", "annotations": {RESTRICT: restriction}},
-        "spec": {"ipv4": {"cidrs": ["10.20.0.0/16"]}, "podSelector": selector}
-    })])
+    Candidates::read(
+        &[json!({
+            "metadata": {"name": "blue", "annotations": {RESTRICT: restriction}},
+            "spec": {"ipv4": {"cidrs": ["10.20.0.0/16"]}, "podSelector": selector}
+        })],
+        None,
+    )
 }
 
 #[test]
@@ -229,7 +235,7 @@ fn an_object_that_is_none_hides_no_other_one() {
         json!({"metadata": {"name": "c"}, "spec": {"ipv4": {}, "podSelector": {"matchLabels": 7}}}),
         json!({"metadata": {"name": "d"}, "spec": {"ipv4": {}, "namespaceSelector": []}}),
     ];
-    let all = Candidates::read(bad.iter().chain([&good]));
+    let all = Candidates::read(bad.iter().chain([&good]), None);
     let blue = metadata(&[("team", "blue")], &[]);
     let chosen = all.choose(Family::V4, &blue, &metadata(&[], &[]), "default");
     assert_eq!(chosen.unwrap().pool, "good");
@@ -253,4 +259,53 @@ fn a_selector_that_means_nothing_selects_nothing_and_is_told() {
         "{problem}"
     );
     assert!(all.has("bad") && !all.has("missing"));
+}
+
+#[test]
+fn a_slip_in_a_pool_changes_neither_its_pods_nor_whom_it_admits() {
+    let pool = |restriction: &Value, team: &Value, namespaces: &Value| {
+        json!({
+            "metadata": {"name": "blue", "annotations": {RESTRICT: restriction}},
+            "spec": {
+                "ipv4": {"cidrs": ["10.20.0.0/16"]},
+                "podSelector": {"matchLabels": {"team": team}}, "namespaceSelector": namespaces
+            }
+        })
+    };
+    let (good, none) = (json!("namespaces=shop"), json!(null));
+    let first = pool(&good, &json!("blue"), &none);
+    let before = Candidates::read([&first], None);
+    let mut last = before.clone();
+    for slip in [
+        pool(&good, &json!(7), &none),
+        pool(&good, &json!("red"), &json!([])),
+        pool(&json!("namespaces"), &json!("blue"), &none),
+        pool(&json!(7), &json!([]), &json!("all")),
+    ] {
+        // A second slip finds what the first one has left.
+        last = Candidates::read([&slip], Some(&last));
+        assert_eq!(last.by_name, before.by_name, "{slip}");
+        assert!(!last.problems().is_empty() && before.problems().is_empty());
+        let problem = last.problems().concat();
+        assert!(
+            problem.contains("before") || problem.contains("last good"),
+            "{problem}"
+        );
+    }
+    let wider = pool(&json!("namespaces=shop,other"), &json!("red"), &none);
+    let changed = Candidates::read([&wider], Some(&last));
+    assert_eq!(changed, Candidates::read([&wider], None));
+    assert_ne!(changed.by_name, before.by_name);
+
+    // A first restriction that cannot be read leaves the pool to nobody.
+    let open = json!({"metadata": {"name": "blue"}, "spec": first["spec"]});
+    let open = Candidates::read([&open], None);
+    let closed = Candidates::read(
+        [&pool(&json!("nobody"), &json!("blue"), &none)],
+        Some(&open),
+    );
+    assert!(open.problems().is_empty() && closed.is_restricted("blue"));
+    let blue = metadata(&[("team", "blue")], &[]);
+    let chosen = closed.choose(Family::V4, &blue, &metadata(&[], &[]), "default");
+    assert_eq!(chosen.unwrap().pool, "default");
 }

@@ -110,7 +110,12 @@ impl Task {
     }
 
     fn choose_from<'a>(&self, objects: impl IntoIterator<Item = &'a Value>) {
-        let read = Candidates::read(objects);
+        let last = self.candidates.borrow().clone();
+        let last = last.or_else(|| {
+            let kept = self.kept.as_ref()?;
+            Some(Arc::new(Candidates::read(kept.documents(), None)))
+        });
+        let read = Candidates::read(objects, last.as_deref());
         self.remarks.set(POOLS_TOPIC, read.problems());
         self.candidates.send_replace(Some(Arc::new(read)));
     }
@@ -265,6 +270,53 @@ mod tests {
         fourth.lists(&["green"]);
         fourth.is_away();
         assert_eq!(fourth.names().unwrap(), ["green"]);
+    }
+
+    #[test]
+    fn after_a_slip_in_a_pool_a_restart_finds_the_last_good_selectors_and_restriction() {
+        let state = tempfile::tempdir().unwrap();
+        let all = |selector: &Value, annotations: &Value| {
+            let object = with_type(&json!({
+                "metadata": {"name": "blue", "annotations": annotations},
+                "spec": {
+                    "ipv4": {"cidrs": ["10.9.0.0/16"], "maskSize": 28},
+                    "podSelector": selector
+                }
+            }));
+            BTreeMap::from([((String::new(), "blue".to_owned()), object)])
+        };
+        let restriction = json!({"ipam.towpath.dev/restrict": "namespaces=shop"});
+        let good = all(&json!({"matchLabels": {"app": "blue"}}), &restriction);
+        let slip = all(&json!({"matchLabels": 7}), &json!(7));
+        let pod = |namespace: &str| kubernetes::choice::Metadata {
+            namespace: namespace.to_owned(),
+            labels: [("app".to_owned(), "blue".to_owned())].into(),
+            ..Default::default()
+        };
+        let check = |agent: &Agent, expected: [&str; 2]| {
+            let candidates = agent.candidates.borrow().clone().unwrap();
+            let chosen = ["shop", "other"].map(|namespace| {
+                let none = kubernetes::choice::Metadata::default();
+                let pod = pod(namespace);
+                let chosen = candidates.choose(ipam::Family::V4, &pod, &none, "default");
+                chosen.unwrap().pool
+            });
+            assert_eq!(chosen, expected);
+        };
+        let mut first = agent(state.path(), "this");
+        assert!(first.task.take(Ok(&slip)));
+        check(&first, ["default", "default"]);
+        assert!(first.task.take(Ok(&good)));
+        check(&first, ["blue", "default"]);
+        assert!(first.task.take(Ok(&slip)));
+        check(&first, ["blue", "default"]);
+
+        let mut away = agent(state.path(), "this");
+        away.is_away();
+        check(&away, ["blue", "default"]);
+        let mut second = agent(state.path(), "this");
+        assert!(second.task.take(Ok(&slip)));
+        check(&second, ["blue", "default"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
         },
         "spec": {"ipv4": {"cidrs": ["10.9.0.0/16"], "maskSize": 28}}
     });
-    let (_sender, candidates) = watch::channel(Some(Arc::new(Candidates::read([&red]))));
+    let (_sender, candidates) = watch::channel(Some(Arc::new(Candidates::read([&red], None))));
     let signals = Arc::new(Signals::default());
     let gate = Gate::new(
         Metadatas::fixed(client, &pods, &namespaces),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipam::Family;
 use ipam::node::{Binding, RESTRICT};
 use ipnet::IpNet;
+use kubernetes::{choice, restriction};
 use serde_json::{Map, Value, json};
 
 use crate::refused::{Refused, RefusedKind};
@@ -76,14 +77,20 @@ pub(super) fn essence(name: &str, object: &Value, read: &Read, last: Option<&Val
     };
     let or_last = |is_read: bool| last.filter(|_| !is_read).unwrap_or(object);
     let is_binding = |key: &str| key.starts_with(OURS) && key != RESTRICT;
-    let mut ours = annotations(object, &|key| key == RESTRICT);
+    let is_restriction_good = restriction::is_good(object);
+    let mut ours = annotations(or_last(is_restriction_good), &|key| key == RESTRICT);
+    if !is_restriction_good && ours.is_empty() {
+        // One that never could be read goes on to admit nobody.
+        ours.insert(RESTRICT.to_owned(), Value::Null);
+    }
     ours.extend(annotations(or_last(read.skip.is_ok()), &|key| key == SKIP));
     ours.extend(annotations(or_last(read.binding.is_ok()), &is_binding));
+    let are_selectors_good = choice::check_selectors(object).is_ok();
     let spec = [
         ("ipv4", !read.unreadable.contains(&Family::V4)),
         ("ipv6", !read.unreadable.contains(&Family::V6)),
-        ("podSelector", true),
-        ("namespaceSelector", true),
+        ("podSelector", are_selectors_good),
+        ("namespaceSelector", are_selectors_good),
     ];
     let spec = spec.into_iter().filter_map(|(key, is_read)| {
         let field = or_last(is_read).get("spec")?.get(key)?;
