@@ -49,7 +49,7 @@ pub(super) struct Actor<K> {
     pub(super) numbering: Numbering,
     /// Deletes that the CNI plugin left.
     pub(super) pending: Pending,
-    /// Records that cannot be read. Their devices are left alone.
+    /// Records that cannot be read. Their endpoints are orphans.
     pub(super) corrupt: BTreeMap<EndpointId, PathBuf>,
     /// True if endpoints were looked for whose records are lost.
     pub(super) has_orphans: bool,
@@ -89,7 +89,7 @@ impl<K: Host> Actor<K> {
         nat: nat::Handle,
     ) -> Self {
         let Stored { endpoints, corrupt } = stored;
-        let mut actor = Self {
+        Self {
             reconciler: Reconciler::new(kernel, Instant::now),
             intent: Intent {
                 node: Node::default(),
@@ -120,9 +120,7 @@ impl<K: Host> Actor<K> {
             signals: Arc::default(),
             pacer: Pacer::new(),
             deaf: false,
-        };
-        actor.hide_corrupt();
-        actor
+        }
     }
 
     /// Serves until the commands end or `stop` resolves.
@@ -384,11 +382,6 @@ impl<K: Host> Actor<K> {
             let is_gone = |id: EndpointId| !devices.contains(id.device().as_str());
             self.store.forget_deleted(is_gone);
         }
-    }
-
-    pub(super) fn hide_corrupt(&mut self) {
-        let ids = self.corrupt.keys().copied().collect();
-        self.reconciler.kernel_mut().hide(ids);
     }
 }
 

@@ -44,7 +44,7 @@ impl Admission<'_> {
         let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
         for address in &request.addresses {
             let device = self
-                .device_for(id, *address)
+                .device_for(*address)
                 .map_err(|error| error.at("addresses"))?;
             mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
         }
@@ -86,7 +86,7 @@ impl Admission<'_> {
     }
 
     /// The device by which an address may be used.
-    fn device_for(&self, id: EndpointId, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
+    fn device_for(&self, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
         let refuse = |code, message| Err(ApiError::new(code, message));
         if let Some(holder) = self
             .intent
@@ -97,14 +97,6 @@ impl Admission<'_> {
             return refuse(
                 ErrorCode::AddressInUse,
                 format!("{address} belongs to the endpoint of {}", holder.owner),
-            );
-        }
-        if let Some(device) = self.facts.hidden.get(&address)
-            && *device != id.device()
-        {
-            return refuse(
-                ErrorCode::AddressInUse,
-                format!("{address} belongs to {device}, an endpoint whose record cannot be read"),
             );
         }
         if let Some(device) = self.facts.host.get(&address) {

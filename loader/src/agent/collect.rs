@@ -62,13 +62,17 @@ impl<K: Host> Actor<K> {
         collected
     }
 
-    /// Endpoints without a record of whom a runtime does not know either. Which network one is of is
+    /// Endpoints without a record that can be read, of whom a runtime does not know either. Which network one is of is
     /// not known, so they go where no other is in use.
     fn collect_orphans(&self, network: &str, valid: &BTreeSet<Owner>) -> Collected {
         let valid: BTreeSet<EndpointId> = valid.iter().map(EndpointId::of).collect();
         let endpoints = self.intent.endpoints.iter();
-        let dead = endpoints.filter(|(id, one)| one.is_orphan() && !valid.contains(id));
-        let dead = dead.map(|(_, endpoint)| endpoint.owner.clone());
+        let orphans = endpoints.filter(|(_, one)| one.is_orphan());
+        let orphans = orphans.map(|(id, _)| id);
+        // Of a pod without a device the record alone may be left.
+        let ids: BTreeSet<&EndpointId> = orphans.chain(self.corrupt.keys()).collect();
+        let dead = ids.into_iter().filter(|id| !valid.contains(id));
+        let dead = dead.map(|id| id.unknown_owner());
         let of_owners = self.addresses.owners().values();
         let of_endpoints = self.intent.endpoints.values().map(|one| &one.about);
         let mut networks = of_owners

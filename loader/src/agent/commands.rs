@@ -33,8 +33,6 @@ pub(super) enum Forgotten {
     Nothing,
     /// An endpoint with its addresses.
     Endpoint(EndpointId, BTreeSet<IpAddr>),
-    /// One whose record could not be read.
-    Corrupt,
 }
 
 impl<K: Host> Actor<K> {
@@ -292,11 +290,7 @@ impl<K: Host> Actor<K> {
         put.map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointAddRecorded);
         self.intent.endpoints.insert(id, endpoint.clone());
-        if self.corrupt.remove(&id).is_some() {
-            self.hide_corrupt();
-            // Its device was left out.
-            self.seen = None;
-        }
+        self.corrupt.remove(&id);
         Ok(Admitted {
             endpoint,
             new: true,
@@ -369,21 +363,16 @@ impl<K: Host> Actor<K> {
         self.take_orphans().await;
         let now = self.addresses.announce_release(owners);
         let mut forgotten = Endpoints::new();
-        let mut has_corrupt = false;
         let answers = owners.iter().map(|owner| {
             match self.forget_owner(owner)? {
                 Forgotten::Nothing => {}
                 Forgotten::Endpoint(id, addresses) => drop(forgotten.insert(id, addresses)),
-                Forgotten::Corrupt => has_corrupt = true,
             }
             self.addresses.release(owner, now);
             Ok(())
         });
         let answers = answers.collect();
-        if has_corrupt {
-            // What it had is not known.
-            self.run_pass().await;
-        } else if !forgotten.is_empty() {
+        if !forgotten.is_empty() {
             self.run_endpoints(forgotten).await;
         }
         // Without a cooldown it is over with the last of them in the kernel.
@@ -400,7 +389,10 @@ impl<K: Host> Actor<K> {
                 return Ok(Forgotten::Nothing);
             }
             Some(endpoint) => Forgotten::Endpoint(id, endpoint.addresses.clone()),
-            None if self.corrupt.contains_key(&id) => Forgotten::Corrupt,
+            // The record alone is left of it.
+            None if self.has_orphans && self.corrupt.contains_key(&id) => {
+                Forgotten::Endpoint(id, BTreeSet::new())
+            }
             None if self.has_orphans => return Ok(Forgotten::Nothing),
             None => {
                 let message = "the kernel could not be read; see the log";
@@ -409,9 +401,7 @@ impl<K: Host> Actor<K> {
         };
         self.forget(id).map_err(|error| not_written(&error))?;
         faults::reach(Point::EndpointDelRecorded);
-        if self.corrupt.remove(&id).is_some() {
-            self.hide_corrupt();
-        }
+        self.corrupt.remove(&id);
         Ok(forgotten)
     }
 }

@@ -36,10 +36,6 @@ use crate::untracked::Untracked;
 
 /// A kernel that also answers what only people ask.
 pub(super) trait Host: Kernel {
-    /// Hides these endpoints' devices and all that hangs on them from every observation, so that
-    /// no plan touches them.
-    fn hide(&mut self, endpoints: BTreeSet<EndpointId>);
-
     /// What the last observation showed; `None` when it failed or there was none.
     fn facts(&self) -> Option<&Facts>;
 
@@ -117,7 +113,6 @@ pub(super) struct HostKernel {
     watch: PolicyWatch,
     service_nat: ServiceNat,
     untracked: Untracked,
-    hidden: BTreeSet<EndpointId>,
     /// The pods whose routes follow what is asked for.
     followed: Followed,
     facts: Option<Facts>,
@@ -153,7 +148,6 @@ impl HostKernel {
             watch,
             service_nat,
             untracked,
-            hidden: BTreeSet::new(),
             followed: Followed::default(),
             facts: None,
             in_plan: false,
@@ -215,7 +209,7 @@ impl Kernel for HostKernel {
             .observe(&mut observed)
             .context("read the datapath")?;
         self.tell_gateways(&observed).await;
-        self.facts = Some(Facts::take(&mut observed, &self.hidden));
+        self.facts = Some(Facts::of(&observed));
         Ok(observed)
     }
 
@@ -290,10 +284,6 @@ impl Kernel for HostKernel {
 }
 
 impl Host for HostKernel {
-    fn hide(&mut self, endpoints: BTreeSet<EndpointId>) {
-        self.hidden = endpoints;
-    }
-
     fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
     }

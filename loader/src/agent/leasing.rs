@@ -18,8 +18,6 @@ impl<K: Host> Actor<K> {
             return;
         };
         let on_devices = facts.host.keys().copied();
-        // Of endpoints whose records cannot be read: somebody has them.
-        let hidden = facts.hidden.keys().copied();
         // Of endpoints that could not be made, and not be taken away.
         let lingering = self.pass.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();
@@ -31,13 +29,8 @@ impl<K: Host> Actor<K> {
         self.addresses.update(&Surroundings {
             intent: &self.intent,
             generation: self.source.generation,
-            taken: on_devices
-                .chain(hidden)
-                .chain(lingering)
-                .chain(configured)
-                .collect(),
+            taken: on_devices.chain(lingering).chain(configured).collect(),
             ready: (!enis.is_empty() || self.intent.node.enis.is_empty()).then_some(ready),
-            hidden: &facts.hidden,
             lingering: self.pass.lingering.as_ref(),
             nat: &self.nat,
         });

@@ -1,7 +1,7 @@
 //! Endpoints that are in the kernel and whose records are lost: *orphans*.
 //!
-//! Where the state folder is empty, or lacks a record, a device that was finished has a pod behind
-//! it all the same. It is served as any endpoint, keeps its addresses, and goes when its owner is
+//! Where the state folder is empty, lacks a record or has one that cannot be read, a device that was
+//! finished has a pod behind it all the same. It is served as any endpoint, keeps its addresses, and goes when its owner is
 //! deleted, when the runtime does not know it any more, or with a clean-up. It is looked for once,
 //! before the first pass: from then on the agent itself knows what there is. Nothing of it is
 //! written down, so a record that comes back is the endpoint again.
@@ -34,11 +34,7 @@ impl<K: Host> Actor<K> {
             }
         };
         let endpoints = &self.intent.endpoints;
-        let is_known = |id: &EndpointId| {
-            endpoints.contains_key(id)
-                || self.corrupt.contains_key(id)
-                || self.store.is_deleted(*id)
-        };
+        let is_known = |id: &EndpointId| endpoints.contains_key(id) || self.store.is_deleted(*id);
         let taken = endpoints.values().flat_map(|endpoint| &endpoint.addresses);
         let orphans = find(&observed, is_known, taken.copied().collect());
         let namespaces = match orphans[..] {
@@ -100,7 +96,8 @@ impl<K: Host> Actor<K> {
         problems.extend(kernel.untracked().problem().map(str::to_owned));
         problems.extend(self.corrupt.values().map(|path| {
             format!(
-                "an endpoint's record cannot be read, so its device is left alone: {}",
+                "an endpoint's record cannot be read, so it is served as an orphan, and the record stays \
+                 until its pod is deleted: {}",
                 path.display()
             )
         }));

@@ -39,10 +39,9 @@ mod records;
 mod signals;
 mod waiting;
 
-/// A model kernel that hides endpoints as the real one does.
+/// A model kernel that keeps facts as the real one does.
 struct ModelHost {
     model: ModelKernel,
-    hidden: BTreeSet<EndpointId>,
     facts: Option<Facts>,
     displaced: BTreeSet<u32>,
     untracked: Untracked,
@@ -50,8 +49,8 @@ struct ModelHost {
 
 impl Kernel for ModelHost {
     async fn observe(&mut self) -> Result<Observed> {
-        let mut observed = self.model.observe().await?;
-        self.facts = Some(Facts::take(&mut observed, &self.hidden));
+        let observed = self.model.observe().await?;
+        self.facts = Some(Facts::of(&observed));
         Ok(observed)
     }
 
@@ -71,10 +70,6 @@ impl Kernel for ModelHost {
 }
 
 impl Host for ModelHost {
-    fn hide(&mut self, endpoints: BTreeSet<EndpointId>) {
-        self.hidden = endpoints;
-    }
-
     fn facts(&self) -> Option<&Facts> {
         self.facts.as_ref()
     }
@@ -192,7 +187,6 @@ impl Machine {
     fn boot(&mut self) -> Actor<ModelHost> {
         let kernel = ModelHost {
             model: self.kernel.take().unwrap(),
-            hidden: BTreeSet::new(),
             untracked: Untracked::new(0),
             facts: None,
             displaced: BTreeSet::new(),

@@ -212,12 +212,6 @@ impl Ledger {
         self.folder.put(&name.to_string(), &content, writing)
     }
 
-    /// Whether something of an owner cannot be read.
-    pub(super) fn has_unreadable(&self, id: EndpointId) -> bool {
-        let mut all = self.unreadable.iter();
-        all.any(|name| matches!(name, Name::Lease(of, _) if *of == id))
-    }
-
     /// Has what cannot be read of an owner go with the next write.
     pub(super) fn drop_unreadable(&mut self, id: EndpointId) {
         let (of_owner, others): (BTreeSet<_>, _) = std::mem::take(&mut self.unreadable)

@@ -43,7 +43,6 @@ pub(super) use self::clock::boot_id;
 use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::waiting::{KERNEL, PublicAddress};
-use super::facts::Holders;
 use crate::allocation::{self, SkipsMasquerade};
 use crate::api::Ask;
 use crate::api::types::AllocationMode;
@@ -68,8 +67,6 @@ pub(super) struct Addresses {
     manager: Manager<Pods>,
     /// What is known of owners that have no endpoint.
     owners: BTreeMap<Owner, About>,
-    /// Endpoints whose records cannot be read and that the kernel has.
-    hidden: BTreeSet<EndpointId>,
     /// What was announced last.
     inputs: Option<Inputs>,
     changes: Changes,
@@ -109,8 +106,6 @@ pub(super) struct Surroundings<'a> {
     pub(super) generation: u64,
     /// Addresses that somebody has who asks for none: the host, above all.
     pub(super) taken: BTreeSet<IpAddr>,
-    /// Addresses of endpoints whose records cannot be read, with their devices.
-    pub(super) hidden: &'a Holders,
     /// Addresses of which something is still in the kernel; `None` where that is not known.
     pub(super) lingering: Option<&'a BTreeSet<IpAddr>>,
     /// The ids of the ENIs that are ready; `None` before the first look.
@@ -145,7 +140,6 @@ impl Addresses {
             ledger,
             manager,
             owners: restored.owners,
-            hidden: BTreeSet::new(),
             inputs: None,
             changes: Changes::default(),
             pools_refused: None,
@@ -176,7 +170,6 @@ impl Addresses {
 
     /// Takes note of what has changed: documents, the host's addresses, which ENIs are ready, time.
     pub(super) fn update(&mut self, around: &Surroundings<'_>) {
-        self.hold_hidden(around.hidden);
         if self.section.enabled {
             self.observe(around);
         }

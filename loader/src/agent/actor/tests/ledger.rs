@@ -118,6 +118,13 @@ async fn an_endpoint_whose_record_cannot_be_read_leaves_a_cooldown() {
     let model = &mut actor.reconciler.kernel_mut().model;
     model.unplug(ifindex.unwrap());
     actor.run_pass().await;
+    assert_eq!(
+        cooling(&mut actor).await,
+        given(&deleted),
+        "its owner may live"
+    );
+    let answers = actor.delete(std::slice::from_ref(&vanished.owner)).await;
+    assert!(answers[0].is_ok());
     let both = [given(&deleted), given(&vanished)].concat();
     assert_eq!(cooling(&mut actor).await, both);
     let error = add(&mut actor, explicit("z", &given(&vanished)))
