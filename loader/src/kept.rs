@@ -16,6 +16,8 @@ pub(crate) enum Subject {
     Node,
     /// The pools' objects.
     Pools,
+    /// Documents of pools that were deleted and are in use.
+    RemovedPools,
     /// Labels and annotations of the node's pods.
     Pods,
     /// Those of all namespaces.
@@ -23,12 +25,19 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    const ALL: [Self; 4] = [Self::Node, Self::Pools, Self::Pods, Self::Namespaces];
+    const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Pools,
+        Self::RemovedPools,
+        Self::Pods,
+        Self::Namespaces,
+    ];
 
     fn path(self, state: &Path) -> PathBuf {
         state.join(match self {
             Self::Node => "node.json",
             Self::Pools => "pools.json",
+            Self::RemovedPools => "removed-pools.json",
             Self::Pods => "pods.json",
             Self::Namespaces => "namespaces.json",
         })

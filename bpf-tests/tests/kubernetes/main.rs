@@ -12,6 +12,7 @@ mod arrival;
 mod clock;
 mod cluster;
 mod crd;
+mod deleted_pool;
 mod events;
 mod exhaustion;
 mod faults;

@@ -215,10 +215,23 @@ impl<K: Host> Actor<K> {
     /// Takes what the policy's files and the cluster's services say. A file that is not good leaves the
     /// last good one in force.
     fn take_policy(&mut self) {
-        self.intent.policy = self.files.policy();
+        let used = self.addresses.pools_in_use();
+        self.intent.policy = self.files.policy(&used);
         self.intent.settings.cluster_services = self.files.services();
         self.take_node();
         self.pacer.event(Timer::now());
+    }
+
+    /// Takes the policy again where a pool that was deleted is in use no more.
+    fn drop_unused_pools(&mut self) {
+        let pools = self.intent.policy.pools.iter();
+        let mut removed = pools.flat_map(|pools| pools.removed());
+        let used = self.addresses.pools_in_use();
+        let is_due = removed.any(|name| !used.contains(name));
+        drop(removed);
+        if is_due {
+            self.take_policy();
+        }
     }
 
     /// Looks at the kernel where nobody has.
@@ -281,6 +294,7 @@ impl<K: Host> Actor<K> {
             self.tell_sweeper();
             self.update_addresses();
             self.addresses.save();
+            self.drop_unused_pools();
             self.renumber();
             let endpoints = &self.intent.endpoints;
             has_more = self

@@ -10,7 +10,7 @@ use crate::cluster::{ServicesSource, Unenforced};
 use crate::follow::Followed;
 use crate::intent::ClusterServices;
 use crate::kernel::MapEntry;
-use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
+use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools, UsedPools};
 use crate::nat;
 use crate::object::Object;
 
@@ -21,6 +21,7 @@ pub(super) struct PolicyFiles {
     pools: Option<watch::Receiver<Followed<Pools>>>,
     agent: Option<watch::Receiver<Followed<AgentCidrs>>>,
     cluster: Option<OfCluster>,
+    used: UsedPools,
 }
 
 /// What a cluster tells.
@@ -36,25 +37,27 @@ pub(super) struct OfCluster {
 
 impl PolicyFiles {
     /// Reads the files that the settings name, and follows them.
-    pub(super) fn follow(settings: &MasqueradeSettings) -> Self {
+    pub(super) fn follow(settings: &MasqueradeSettings, used: UsedPools) -> Self {
         let MasqueradeSettings { pools, agent, .. } = settings;
         Self {
             pools: pools.clone().map(masquerade::watch_pools),
             agent: agent.clone().map(masquerade::watch_agent),
             cluster: None,
+            used,
         }
     }
 
     /// The same with the pools of a cluster, and what else it tells.
     pub(super) fn follow_cluster(
         settings: &MasqueradeSettings,
-        pools: watch::Receiver<Followed<Pools>>,
+        (pools, used): (watch::Receiver<Followed<Pools>>, UsedPools),
         cluster: OfCluster,
     ) -> Self {
         Self {
             pools: Some(pools),
             agent: settings.agent.clone().map(masquerade::watch_agent),
             cluster: Some(cluster),
+            used,
         }
     }
 
@@ -64,6 +67,7 @@ impl PolicyFiles {
             pools,
             agent,
             cluster,
+            used: _,
         } = self;
         let services = cluster.as_mut().map(|cluster| &mut cluster.services);
         tokio::select! {
@@ -86,13 +90,12 @@ impl PolicyFiles {
         self.cluster.as_ref()
     }
 
-    /// What they say.
-    pub(super) fn policy(&mut self) -> Policy {
+    /// The policy that is in force, from what they say and the names of the pools that are in use.
+    pub(super) fn policy(&mut self, used: &BTreeSet<String>) -> Policy {
+        let pools = self.pools.as_mut();
+        let pools = pools.and_then(|r| r.borrow_and_update().value.clone());
         Policy {
-            pools: self
-                .pools
-                .as_mut()
-                .and_then(|r| r.borrow_and_update().value.clone()),
+            pools: self.used.in_force(pools, used),
             agent: self
                 .agent
                 .as_mut()

@@ -10,6 +10,7 @@ use crate::api::{Command, Handle};
 use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
 use crate::config::Config;
 use crate::intent::Settings;
+use crate::masquerade::UsedPools;
 use crate::node::{self, Kept, NodeSource};
 
 /// Everything that the actor is told.
@@ -47,7 +48,7 @@ impl Sources {
                 source: cluster.node,
                 files: PolicyFiles::follow_cluster(
                     &settings.masquerade,
-                    cluster.pools,
+                    (cluster.pools, cluster.used_pools),
                     OfCluster {
                         services: cluster.services,
                         unenforced: cluster.unenforced,
@@ -63,9 +64,9 @@ impl Sources {
         let document = config.node.document.as_path().to_owned();
         let (_nobody, outlooks) = mpsc::channel(1);
         Self {
+            files: PolicyFiles::follow(&settings.masquerade, UsedPools::open(&kept, None)),
             source: node::watch_kept(document.clone(), settings.mark, kept),
             document,
-            files: PolicyFiles::follow(&settings.masquerade),
             outlooks,
             signals: Arc::default(),
             commands,

@@ -63,7 +63,7 @@ use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
 use crate::document::read_file;
 use crate::follow::Followed;
 use crate::kept::Subject;
-use crate::masquerade::Pools;
+use crate::masquerade::{Pools, UsedPools};
 use crate::node::{Kept, NodeSource};
 
 /// What names the pool objects where a path is shown.
@@ -96,6 +96,8 @@ pub(crate) struct Cluster {
     pub(crate) document: PathBuf,
     /// The pools.
     pub(crate) pools: watch::Receiver<Followed<Pools>>,
+    /// Pools that were deleted and may be in use.
+    pub(crate) used_pools: UsedPools,
     /// The services' addresses.
     pub(crate) services: watch::Receiver<ServicesSource>,
     /// Network policies that nobody may enforce, where that is looked for.
@@ -185,6 +187,8 @@ impl Cluster {
         };
         tokio::spawn(writer.run());
         let (candidates, candidates_seen) = watch::channel(None);
+        // Read before the first answer of the server replaces the record.
+        let used_pools = UsedPools::open(&kept, Some(POOLS_PLACE));
         let kept_pools = kept.of(Subject::Pools);
         let pools = pools::follow(&connection, candidates, remarks.clone(), kept_pools);
         let metadatas = Metadatas::follow(&connection, &name, agent, &kept);
@@ -226,6 +230,7 @@ impl Cluster {
             node,
             document: PathBuf::from(format!("CiliumNode {name}")),
             pools,
+            used_pools,
             services: services::follow(&connection, config.services.cidrs == ServiceCidrs::Unknown),
             unenforced,
             keeps_off,

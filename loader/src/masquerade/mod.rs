@@ -10,6 +10,7 @@ mod pool;
 mod ports;
 mod settings;
 mod tuple;
+mod used_pools;
 mod view;
 
 pub use self::agent_file::{AgentCidrs, AgentFiles, MASQUERADE_DEFAULTS};
@@ -21,6 +22,7 @@ pub use self::pool::{PoolDocuments, PoolPolicy, Pools};
 pub use self::ports::{BadPorts, PortList};
 pub use self::settings::{ExternalPolicy, MasqueradeSettings, metadata_name};
 pub use self::tuple::{BadTuple, Peer, Protocol, Tuple};
+pub(crate) use self::used_pools::UsedPools;
 pub use self::view::{EniMasquerade, ExemptCidr, FamilyMasquerade, MasqueradeView, PoolView};
 
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 mod object;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ipam::node::Binding;
@@ -35,6 +35,8 @@ struct Document {
     essence: Value,
     /// True if its file cannot be read any more.
     is_old: bool,
+    /// True if it was deleted and stays in force.
+    is_removed: bool,
 }
 
 /// What holds for the addresses of a pool, and why.
@@ -77,6 +79,46 @@ impl Pools {
     #[must_use]
     pub fn refused(&self) -> &[Refused] {
         &self.refused
+    }
+
+    /// These pools, and those of `before` beside them that are in use and have no document any more;
+    /// `None` where there is no such pool.
+    pub(crate) fn with_removed(&self, before: &Self, used: &BTreeSet<String>) -> Option<Self> {
+        let removed = before.by_name.iter();
+        let mut removed = removed
+            .filter(|(name, _)| used.contains(*name) && !self.has(name))
+            .peekable();
+        removed.peek()?;
+        let mut all = self.clone();
+        for (name, document) in removed {
+            all.notes.push(format!(
+                "pool {name}: its document was deleted; it stays in force until no pod has an address \
+                 of the pool"
+            ));
+            let document = Document {
+                is_removed: true,
+                ..document.clone()
+            };
+            all.by_name.insert(name.clone(), document);
+        }
+        Some(all)
+    }
+
+    /// The pools that were deleted and stay in force.
+    pub(crate) fn removed(&self) -> impl Iterator<Item = &str> {
+        let all = self.by_name.iter();
+        all.filter(|(_, document)| document.is_removed)
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// The same as one text that [`Self::read`] reads; `None` where there is none.
+    pub(crate) fn removed_text(&self) -> Option<String> {
+        let all = self.by_name.values();
+        let items: Vec<_> = all
+            .filter(|document| document.is_removed)
+            .map(|document| &document.essence)
+            .collect();
+        (!items.is_empty()).then(|| serde_json::json!({"kind": "List", "items": items}).to_string())
     }
 
     /// The pools as one text that [`Self::read`] reads.
@@ -314,6 +356,7 @@ impl<'a> Reader<'a> {
             number,
             essence,
             is_old: false,
+            is_removed: false,
         };
         self.pools.by_name.insert(name.to_owned(), document);
     }

@@ -306,6 +306,12 @@ impl Addresses {
         cooling.any(|cooling| cooling.address == address)
     }
 
+    /// The names of the pools that addresses in use are of.
+    pub(super) fn pools_in_use(&self) -> BTreeSet<String> {
+        let leases = self.manager.allocator().leases();
+        leases.filter_map(|lease| lease.pool.clone()).collect()
+    }
+
     /// The leases of an owner.
     pub(super) fn held_by(&self, owner: &Owner) -> Vec<Lease> {
         self.manager.allocator().held_by(owner).cloned().collect()
