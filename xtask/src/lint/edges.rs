@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ec2-fake", &[]),
     ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
+    ("towpath-ec2", &["towpath-cloud"]),
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),
     ("datapath-ebpf", &["datapath-common"]),

@@ -42,6 +42,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-cni", "bin", "*", Suite::Unit),
     ("towpath-cni", "test", "process*", Suite::Unit),
     ("towpath-cni", "test", "chain*", Suite::Netns),
+    ("towpath-ec2", "lib", "*", Suite::Unit),
+    ("towpath-ec2", "test", "*", Suite::Unit),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("towpath-kubernetes", "lib", "*", Suite::Unit),

@@ -1,0 +1,38 @@
+//! The calls of EC2 that the operator makes.
+//!
+//! [`Ec2`] is the rim: a step or a page of a read is one call, which is sent once. Budgets and
+//! repetitions are the caller's.
+
+mod check;
+mod meter;
+
+use std::future::Future;
+use std::pin::Pin;
+
+use cloud::Failure;
+use cloud::node::{Outcome, Step};
+use cloud::query::{Page, Query, What};
+
+pub use self::check::{Right, Verdict, check};
+pub use self::meter::{Count, Meter};
+
+/// A call under way.
+pub type Call<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// EC2. Every function makes one call at most, and ends within the time limit of a call.
+pub trait Ec2: Send + Sync {
+    /// Makes the call of a step. A failure without an answer leaves its effect unknown.
+    fn step<'a>(&'a self, step: &'a Step) -> Call<'a, Outcome>;
+
+    /// Reads a page. A query of any number of names is split into pages as EC2 takes them.
+    fn read<'a>(&'a self, query: &'a Query) -> Call<'a, Result<Page, Failure>>;
+
+    /// Has EC2 judge a step without carrying it out.
+    fn try_step<'a>(&'a self, step: &'a Step) -> Call<'a, Verdict>;
+
+    /// Has EC2 judge a read without carrying it out.
+    fn try_read<'a>(&'a self, what: &'a What) -> Call<'a, Verdict>;
+
+    /// The calls that were made.
+    fn meter(&self) -> &Meter;
+}
