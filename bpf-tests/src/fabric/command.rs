@@ -2,8 +2,11 @@
 
 use std::io::{ErrorKind, Write as _};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+
+use super::eventually::eventually;
 
 /// Debian's packages of the tools that are used, for the message when one is missing.
 const PACKAGES: &[(&str, &str)] = &[
@@ -53,6 +56,37 @@ pub fn output(command: &mut Command) -> Result<Output> {
         .map_err(|error| cannot_start(command, error))
 }
 
+/// How long a command may take that has to end by itself.
+const ENDS: Duration = Duration::from_secs(30);
+
+/// Runs a command that is to end by itself, where a fault would have it go on.
+///
+/// # Errors
+/// When it cannot be started, or goes on; then it is killed.
+pub fn ends(command: &mut Command) -> Result<Output> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| cannot_start(command, error))?;
+    let ended = || match child.try_wait()? {
+        Some(_status) => Ok(()),
+        None => bail!("it goes on"),
+    };
+    let is_over = eventually(ENDS, "the command ends", ended);
+    if is_over.is_err() {
+        child.kill()?;
+    }
+    let output = child.wait_with_output()?;
+    let wrote = || {
+        let wrote = String::from_utf8_lossy(&output.stderr);
+        format!("{command:?} wrote: {wrote}")
+    };
+    is_over.with_context(wrote)?;
+    Ok(output)
+}
+
 /// Runs a command with a text on its stdin.
 ///
 /// # Errors
@@ -97,6 +131,16 @@ mod tests {
     fn a_failure_tells_what_the_tool_said() {
         let error = run(Command::new("ip").args(["link", "show", "no-such-dev"])).unwrap_err();
         assert!(error.to_string().contains("no-such-dev"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_ends_says_how() {
+        let mut ended = Command::new("sh");
+        let ended = ends(ended.args(["-c", "echo no >&2; exit 3"])).unwrap();
+        assert_eq!(
+            (ended.status.code(), &ended.stderr[..]),
+            (Some(3), &b"no\n"[..])
+        );
     }
 
     #[test]

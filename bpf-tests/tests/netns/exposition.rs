@@ -1,6 +1,6 @@
 //! Health and metrics by HTTP, as kubelet's probes (curl) and Prometheus (its Python client) read them.
 
-use bpf_tests::fabric::command;
+use bpf_tests::fabric::command::{self, ends};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Netns, Spec};
@@ -153,11 +153,7 @@ fn silent_callers_keep_nobody_out_and_an_address_in_use_is_named() {
     let listener = fabric
         .node
         .enter(|| Ok(std::net::TcpListener::bind(ADDRESS)?));
-    let refused = fabric
-        .agent
-        .command(&fabric.node, &["run"])
-        .output()
-        .unwrap();
+    let refused = ends(&mut fabric.agent.command(&fabric.node, &["run"])).unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         !refused.status.success() && said.contains("http.address"),

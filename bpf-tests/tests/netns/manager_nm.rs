@@ -79,7 +79,9 @@ fn network_manager_on_every_eni_takes_nothing_from_pods_and_is_named() {
     // It takes the address, and its time to give the device another one.
     let away = within_counted(CHANGE * 6, "its link-local address is back", || {
         let shown = fabric.node.run("ip -6 addr show dev ens6 scope link")?;
-        check(shown.contains("fe80"), || manager.log())
+        // While it is tentative the kernel solicits no gateway from it (RFC 4862, 5.4).
+        let is_usable = shown.contains("fe80") && !shown.contains("tentative");
+        check(is_usable, || format!("{shown}{}", manager.log()))
     });
     println!("ens6 had no link-local address for {away:?}");
     takes(&fabric, &pods);

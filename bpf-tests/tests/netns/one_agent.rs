@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use anyhow::{Result, ensure};
+use bpf_tests::fabric::command::ends;
 use bpf_tests::fabric::traffic::Stream;
-use bpf_tests::fabric::{Fabric, Spec, agent, command};
+use bpf_tests::fabric::{Fabric, Spec, agent};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
@@ -30,10 +31,12 @@ fn other_config(fabric: &Fabric) -> PathBuf {
 }
 
 /// Runs the agent's binary with another configuration until it ends; what it says.
-fn run(fabric: &Fabric, config: &Path, words: &[&str]) -> Result<String> {
+fn refused(fabric: &Fabric, config: &Path, words: &[&str]) -> Result<String> {
     let mut towpath = fabric.node.command(&agent::binary()?.display().to_string());
     towpath.arg("--config").arg(config).args(words);
-    command::run(&mut towpath)
+    let ended = ends(&mut towpath)?;
+    ensure!(!ended.status.success(), "{words:?} is not refused");
+    Ok(String::from_utf8_lossy(&ended.stderr).into_owned())
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn a_second_agent_with_folders_of_its_own_is_refused() {
     let state = fabric.agent.state_dir().display().to_string();
     let pins = fabric.pin_root().display().to_string();
     for words in [&["run"][..], &["cleanup", "--yes"]] {
-        let said = format!("{:#}", run(&fabric, &config, words).unwrap_err());
+        let said = refused(&fabric, &config, words).unwrap();
         for part in ["another agent is running", &id, &state, &pins] {
             assert!(said.contains(part), "{part} is not in {said}");
         }
@@ -95,7 +98,7 @@ fn somebody_without_privileges_stops_nobody() {
     let pod = fabric.add_pod(1, 0).unwrap();
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     let config = other_config(&fabric);
-    let said = format!("{:#}", run(&fabric, &config, &["run"]).unwrap_err());
+    let said = refused(&fabric, &config, &["run"]).unwrap();
     let id = fabric.agent.id().unwrap().to_string();
     assert!(
         said.contains("another agent is running") && said.contains(&id),
@@ -109,7 +112,7 @@ fn somebody_without_privileges_stops_nobody() {
     carry_all(&fabric, End::Pod(&pod), PEER, &[1]);
     let log = fabric.agent.log();
     assert!(log.contains("every name of the agent's lock"), "{log}");
-    let second = fabric.agent.cli(&fabric.node, &["run"]).unwrap();
+    let second = ends(&mut fabric.agent.command(&fabric.node, &["run"])).unwrap();
     let said = String::from_utf8_lossy(&second.stderr);
     assert!(said.contains("another agent is running"), "{said}");
     drop((some, all));
@@ -167,7 +170,7 @@ fn root_of_a_user_namespace_stops_nobody_and_root_of_the_hosts_does() {
         drop(squatter);
     }
     let squatter = Squatter::start(&fabric, "env");
-    let said = fabric.agent.cli(&fabric.node, &["run"]).unwrap();
+    let said = ends(&mut fabric.agent.command(&fabric.node, &["run"])).unwrap();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let id = squatter.0.id().to_string();
     assert!(

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use bpf_tests::fabric::command::ends;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Stream;
@@ -136,7 +137,7 @@ fn the_folder_of_other_pins_is_refused() {
     let other = "0123456789abcdef0123456789abcdef";
     fs::write(folder.join("id"), other).unwrap();
     let before = fabric.state().unwrap();
-    let refused = fabric.agent.cli(&fabric.node, &["run"]).unwrap();
+    let refused = ends(&mut fabric.agent.command(&fabric.node, &["run"])).unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success());
     let pins = fabric.pin_root().display().to_string();

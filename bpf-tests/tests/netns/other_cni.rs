@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::process::Output;
 
+use bpf_tests::fabric::command::ends;
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::{Fabric, Spec};
 use serde_json::json;
@@ -10,7 +11,7 @@ use serde_json::json;
 /// What the agent says where it does not start.
 fn refused(fabric: &Fabric) -> String {
     let mut command = fabric.agent.command(&fabric.node, &["run"]);
-    let Output { status, stderr, .. } = command.output().unwrap();
+    let Output { status, stderr, .. } = ends(&mut command).unwrap();
     let said = String::from_utf8_lossy(&stderr).into_owned();
     assert_eq!(status.code(), Some(1), "{said}");
     said
