@@ -127,19 +127,22 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 }
 
 /// Decides on a packet whose source is no address of the endpoint: neighbour discovery and MLD
-/// come from `::` and link-local addresses.
+/// come from `::` and link-local addresses, and between link-local addresses anything may go, such
+/// as a ping of the gateway.
 ///
-/// They go to the stack without a mark. The mark is for a packet that the stack may forward, and
+/// These packets go to the stack without a mark. The mark is for a packet that the stack may forward, and
 /// it forwards none with such a source (`ip6_forward` in `net/ipv6/ip6_output.c`), and the source
 /// does not tell the owner ENI.
 #[inline(always)]
 fn link_local_source(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
     let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();
     if is_link_local && ip.version.is_neighbour_discovery(packet, ip) {
-        Ok(Verdict::NeighbourDiscovery)
-    } else {
-        Err(DropReason::SpoofedSource)
+        return Ok(Verdict::NeighbourDiscovery);
     }
+    if ip.source.is_v6_link_local() && ip.destination.is_v6_link_local() {
+        return Ok(Verdict::LinkLocal);
+    }
+    Err(DropReason::SpoofedSource)
 }
 
 /// Hands a packet to the stack with a mark, by which the stack takes the owner's ENI if it

@@ -89,7 +89,8 @@ impl Passage<'_> {
         Err(DropReason::UnroutableDestination.into())
     }
 
-    /// Neighbour discovery and MLD come from `::` and link-local addresses.
+    /// Neighbour discovery and MLD come from `::` and link-local addresses, and anything goes between
+    /// link-local ones.
     fn without_own_source(&mut self, ip: &Ip) -> Decided {
         let may = ip.version == 6 && (ip.source.is_unspecified() || is_link_local(ip.source));
         let is_discovery = || {
@@ -103,6 +104,8 @@ impl Passage<'_> {
         };
         if may && is_discovery() == Some(true) {
             Ok((Verdict::NeighbourDiscovery, Way::Pass))
+        } else if is_link_local(ip.source) && is_link_local(ip.destination) {
+            Ok((Verdict::LinkLocal, Way::Pass))
         } else {
             Err(DropReason::SpoofedSource.into())
         }

@@ -1,4 +1,4 @@
-//! What pods may send from `::` and from link-local addresses, and IPv6 addresses of a kind.
+//! Packets that pods may send from `::` and from link-local addresses, and IPv6 addresses of a kind.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -18,6 +18,8 @@ const LOOPBACK: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 const GATEWAY: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
 
 const SPOOFED: Expect = Expect::Drop(DropReason::SpoofedSource);
+/// Unmarked, because the stack forwards none of it.
+const ON_LINK: Expect = Expect::Stack(Verdict::LinkLocal, MARK_IN);
 const PASSED: Expect = Expect::Stack(Verdict::NeighbourDiscovery, MARK_IN);
 
 fn case(name: &str, frame: Vec<u8>, expect: Expect) -> Case {
@@ -43,9 +45,17 @@ fn messages() -> Vec<Case> {
         for destination in [V6.multicast, GATEWAY, V6.peer, V6.b] {
             let frame = from(source, destination, Body::Icmpv6(135));
             cases.push(case("a solicitation", frame.bytes(), PASSED));
-            let frame = from(source, destination, Body::Udp(10));
-            cases.push(case("UDP", frame.bytes(), SPOOFED));
+            let is_on_link = source != UNSPECIFIED && destination == GATEWAY;
+            let expect = || if is_on_link { ON_LINK } else { SPOOFED };
+            for (name, body) in [("UDP", Body::Udp(10)), ("a ping", Body::Icmpv6(128))] {
+                let frame = from(source, destination, body);
+                cases.push(case(name, frame.bytes(), expect()));
+            }
         }
+    }
+    for destination in [SITE_LOCAL, LOOPBACK] {
+        let frame = from(LINK_LOCAL, destination, Body::Icmpv6(128));
+        cases.push(case("a ping beyond the link", frame.bytes(), SPOOFED));
     }
     for source in [SITE_LOCAL, LOOPBACK, V6.b, V6.outside] {
         let frame = from(source, V6.multicast, Body::Icmpv6(135));
@@ -125,6 +135,6 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn only_neighbour_discovery_and_mld_come_from_link_local_sources() {
+fn only_what_stays_on_the_link_comes_from_link_local_sources() {
     check_all(&cases());
 }
