@@ -2,9 +2,15 @@
 //!
 //! [`Ec2`] is the rim: a step or a page of a read is one call, which is sent once. Budgets and
 //! repetitions are the caller's.
+//!
+//! The feature `sdk` has the client by the SDK of AWS.
 
 mod check;
+#[cfg(feature = "sdk")]
+mod client;
 mod meter;
+#[cfg(feature = "sdk")]
+mod shape;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +20,8 @@ use cloud::node::{Outcome, Step};
 use cloud::query::{Page, Query, What};
 
 pub use self::check::{Right, Verdict, check};
+#[cfg(feature = "sdk")]
+pub use self::client::{Client, ConnectError, Settings};
 pub use self::meter::{Count, Meter};
 
 /// A call under way.
