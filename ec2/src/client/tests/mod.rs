@@ -1,5 +1,6 @@
 //! The client against a server that plays recorded answers.
 
+mod environment;
 mod listings;
 mod played;
 mod refusals;

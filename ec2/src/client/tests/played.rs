@@ -19,16 +19,29 @@ pub(super) enum Reply {
     Body(u16, String),
     /// The half of a body, after which the connection ends.
     Cut(String),
+    /// A token of the instance's metadata.
+    Token(&'static str),
     /// No answer; the connection stays.
     Silence,
     /// No answer; the connection ends.
     Close,
 }
 
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// Method and target.
+    pub(super) line: String,
+    /// Headers by their name in lower case.
+    pub(super) headers: BTreeMap<String, String>,
+    /// The parameters in the body.
+    pub(super) form: Form,
+}
+
 /// A server, and the requests that it got.
 pub(super) struct Played {
     endpoint: String,
-    requests: Arc<Mutex<Vec<Form>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Reply {
@@ -60,18 +73,23 @@ impl Reply {
 impl Played {
     /// A server that gives these answers, one a request, and then none.
     pub(super) async fn new(replies: Vec<Reply>) -> Self {
+        let replies = Mutex::new(replies.into_iter());
+        Self::routing(move |_| replies.lock().unwrap().next().unwrap_or(Reply::Close)).await
+    }
+
+    /// A server that answers by request.
+    pub(super) async fn routing(
+        answer: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::default();
         let seen = Arc::clone(&requests);
+        let answer = Arc::new(answer);
         tokio::spawn(async move {
-            let replies = Arc::new(Mutex::new(replies.into_iter()));
             while let Ok((stream, _)) = listener.accept().await {
-                let (replies, seen) = (Arc::clone(&replies), Arc::clone(&seen));
-                tokio::spawn(async move {
-                    let next = || replies.lock().unwrap().next().unwrap_or(Reply::Close);
-                    serve(stream, next, &seen).await
-                });
+                let (answer, seen) = (Arc::clone(&answer), Arc::clone(&seen));
+                tokio::spawn(async move { serve(stream, &*answer, &seen).await });
             }
         });
         Self { endpoint, requests }
@@ -87,26 +105,42 @@ impl Played {
         super::client(&self.endpoint, limit)
     }
 
+    /// The server's URL.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
     /// The requests so far.
-    pub(super) fn requests(&self) -> Vec<Form> {
+    pub(super) fn seen(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
+    }
+
+    /// The parameters of the requests so far.
+    pub(super) fn requests(&self) -> Vec<Form> {
+        self.seen().into_iter().map(|it| it.form).collect()
     }
 }
 
 async fn serve(
     mut stream: TcpStream,
-    mut next: impl FnMut() -> Reply,
-    seen: &Mutex<Vec<Form>>,
+    answer: &(impl Fn(&Request) -> Reply + Sync),
+    seen: &Mutex<Vec<Request>>,
 ) -> std::io::Result<()> {
-    while let Some(form) = request(&mut stream).await? {
-        seen.lock().unwrap().push(form);
-        match next() {
+    while let Some(request) = request(&mut stream).await? {
+        let reply = answer(&request);
+        seen.lock().unwrap().push(request);
+        match reply {
             Reply::Body(status, body) => {
-                stream.write_all(&head(status, body.len())).await?;
+                stream.write_all(&head(status, "", body.len())).await?;
                 stream.write_all(body.as_bytes()).await?;
             }
+            Reply::Token(token) => {
+                let lifetime = "x-aws-ec2-metadata-token-ttl-seconds: 21600\r\n";
+                stream.write_all(&head(200, lifetime, token.len())).await?;
+                stream.write_all(token.as_bytes()).await?;
+            }
             Reply::Cut(body) => {
-                stream.write_all(&head(200, body.len())).await?;
+                stream.write_all(&head(200, "", body.len())).await?;
                 let half = body.as_bytes().get(..body.len() / 2).unwrap_or_default();
                 return stream.write_all(half).await;
             }
@@ -117,30 +151,40 @@ async fn serve(
     Ok(())
 }
 
-fn head(status: u16, length: usize) -> Vec<u8> {
+fn head(status: u16, more: &str, length: usize) -> Vec<u8> {
     format!(
-        "HTTP/1.1 {status} Played\r\ncontent-type: text/xml\r\ncontent-length: {length}\r\n\r\n"
+        "HTTP/1.1 {status} Played\r\n{more}content-type: text/xml\r\n\
+         content-length: {length}\r\n\r\n"
     )
     .into_bytes()
 }
 
-async fn request(stream: &mut TcpStream) -> std::io::Result<Option<Form>> {
+async fn request(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
     let mut text = Vec::new();
-    let body = loop {
+    loop {
         if let Some(at) = text.windows(4).position(|it| it == b"\r\n\r\n") {
-            let head = String::from_utf8_lossy(&text[..at]).to_lowercase();
-            let length = head
-                .lines()
-                .find_map(|it| it.strip_prefix("content-length: "));
+            let mut request = head_of(&String::from_utf8_lossy(&text[..at]));
+            let length = request.headers.get("content-length");
             let end = at + 4 + length.map_or(0, |it| it.parse().unwrap());
-            if text.len() >= end {
-                break text[at + 4..end].to_vec();
+            if let Some(body) = text.get(at + 4..end) {
+                request.form = form_urlencoded::parse(body).into_owned().collect();
+                return Ok(Some(request));
             }
         }
         if stream.read_buf(&mut text).await? == 0 {
             return Ok(None);
         }
-    };
-    let form = form_urlencoded::parse(&body).into_owned();
-    Ok(Some(form.collect()))
+    }
+}
+
+fn head_of(text: &str) -> Request {
+    let mut lines = text.lines();
+    let line = lines.next().unwrap_or_default().to_owned();
+    let headers = lines.filter_map(|it| it.split_once(": "));
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+    Request {
+        line,
+        headers: headers.collect(),
+        form: Form::new(),
+    }
 }
