@@ -131,3 +131,26 @@ fn filter(name: &str, values: Vec<String>) -> Filter {
         .set_values(Some(values))
         .build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_a_size_that_ec2_accepts() {
+        let size = |what: &What, size| {
+            let query = Query {
+                what: what.clone(),
+                vpcs: BTreeSet::new(),
+                page: None,
+            };
+            ask(&query, size, false).unwrap().unwrap().size
+        };
+        let types = What::Types(["m5.large".to_owned()].into());
+        for (wanted, of_subnets, of_types) in [(0, 5, 5), (500, 500, 100), (65_535, 1_000, 100)] {
+            assert_eq!(size(&What::Subnets, wanted), of_subnets);
+            assert_eq!(size(&types, wanted), of_types);
+            assert_eq!(size(&What::RouteTables, wanted), of_types);
+        }
+    }
+}

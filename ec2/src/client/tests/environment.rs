@@ -132,6 +132,18 @@ async fn keys_and_region_of_the_environment_and_the_setting_before_it() {
 }
 
 #[tokio::test]
+async fn a_call_is_sent_once_whatever_the_environment_says_about_repetitions() {
+    let busy = Reply::error(503, "RequestLimitExceeded", "slow down");
+    let ok = Reply::ok("DescribeVpcs", "<vpcSet/>");
+    let ec2 = Played::new(vec![busy, ok]).await;
+    let repetitions = [("AWS_MAX_ATTEMPTS", "5"), ("AWS_RETRY_MODE", "standard")];
+    let environment = [&KEYS[..], &repetitions, &[(ENDPOINT, ec2.endpoint())]].concat();
+    let lines = run(1, &environment).await;
+    assert!(lines[0].starts_with("Throttled: "), "{lines:?}");
+    assert_eq!(ec2.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn pod_identity_and_new_credentials_after_those_that_are_not_accepted() {
     let expired = Reply::error(400, "ExpiredToken", "the token is expired");
     let ok = || Reply::ok("DescribeVpcs", "<vpcSet/>");

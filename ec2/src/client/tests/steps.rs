@@ -5,7 +5,7 @@ use cloud::{AttachmentId, Failure, Kind, Tags};
 
 use super::played::{Form, Played, Reply};
 use super::values::{CREATED, created};
-use crate::{Ec2 as _, Verdict};
+use crate::{Ec2 as _, Verdict, check};
 
 fn creation() -> Create {
     Create {
@@ -240,6 +240,35 @@ async fn a_trial_changes_nothing_and_is_judged_by_its_code() {
         requests.iter().all(|it| it["DryRun"] == "true"),
         "{requests:?}"
     );
+}
+
+#[tokio::test]
+async fn a_check_tries_every_read_and_step_and_carries_none_out() {
+    let would = Reply::error(412, "DryRunOperation", "Request would have succeeded");
+    let played = Played::new(vec![would; 10]).await;
+    let steps = [
+        Step::Create(Box::new(creation())),
+        mark(),
+        assignment(Kind::Prefix, 1),
+        Step::Delete {
+            eni: "eni-1".into(),
+        },
+    ];
+    let rights = check(&played.client(), &steps).await;
+    let untried = rights.iter().filter(|it| it.verdict == Verdict::Untried);
+    let untried: Vec<_> = untried.map(|it| it.call).collect();
+    assert_eq!(untried, ["AssignPrivateIpAddresses"]);
+    let allowed = rights.iter().filter(|it| it.verdict == Verdict::Allowed);
+    let allowed: Vec<_> = allowed.map(|it| it.call).collect();
+    let requests = played.requests();
+    let sent: Vec<_> = requests.iter().map(|it| it["Action"].as_str()).collect();
+    assert_eq!(allowed, sent);
+    assert_eq!(sent.len(), 10);
+    assert!(
+        requests.iter().all(|it| it["DryRun"] == "true"),
+        "{requests:?}"
+    );
+    assert!(!requests.iter().any(|it| it.contains_key("Filter.1.Name")));
 }
 
 #[tokio::test]
