@@ -292,6 +292,8 @@ impl Candidate {
             &mut note,
         );
         let (pods, namespaces) = selectors(object).unwrap_or_else(|error| {
+            // One without selectors may be one whose selectors never could be read.
+            let last = last.filter(|last| last.pods.is_some() || last.namespaces.is_some());
             if let Some(last) = last {
                 note(format!(
                     " selects the pods that it selected before: {error}"

@@ -297,6 +297,14 @@ fn a_slip_in_a_pool_changes_neither_its_pods_nor_whom_it_admits() {
     assert_eq!(changed, Candidates::read([&wider], None));
     assert_ne!(changed.by_name, before.by_name);
 
+    // Selectors that never could be read select no pod, however often they are read.
+    let slip = pool(&good, &json!(7), &none);
+    let mut never = Candidates::read([&slip], None);
+    for _ in 0..2 {
+        assert!(never.problems()[0].starts_with("pool blue selects no pod: "));
+        never = Candidates::read([&slip], Some(&never));
+    }
+
     // A first restriction that cannot be read leaves the pool to nobody.
     let open = json!({"metadata": {"name": "blue"}, "spec": first["spec"]});
     let open = Candidates::read([&open], None);
