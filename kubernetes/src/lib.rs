@@ -14,6 +14,7 @@
 //! * [`refusals`]: which refused entries an event is due about.
 //! * [`reports`]: events about objects, and when they are written.
 //! * [`restriction`]: which pods a pool admits.
+//! * [`operation`]: an operator's side of the `CiliumNode`.
 //! * [`services`]: what the service proxy translates.
 
 pub mod arrival;
@@ -22,6 +23,7 @@ pub mod creation;
 pub mod exhaustion;
 pub mod flat;
 pub mod handshake;
+pub mod operation;
 pub mod pace;
 pub mod parameters;
 pub mod policies;

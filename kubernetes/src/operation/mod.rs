@@ -1,0 +1,17 @@
+//! An operator's side of a `CiliumNode`, as values: its reading of the object, and the patches that it
+//! writes. No cloud, no clock, no client.
+//!
+//! * [`node`]: a `CiliumNode`, each field judged by itself.
+//! * [`allocated`]: `spec.ipam.pool` and `spec.ipam.pools.allocated`, for agents of both generations.
+//! * [`status`]: `status.eni.enis` in Cilium's form.
+//! * [`report`]: why a node does not get what it wants.
+//! * [`patch`]: merge patches that leave foreign fields alone and write nothing that is there.
+
+pub mod allocated;
+mod field;
+pub mod node;
+pub mod patch;
+pub mod report;
+pub mod status;
+
+pub use self::field::Problem;

@@ -1,0 +1,117 @@
+//! Merge patches of a `CiliumNode` (RFC 7386). Each holds for one version of the object alone, leaves
+//! foreign fields as they are, and is not made where nothing would change.
+//!
+//! The status is written before the spec: an agent that finds an address in its spec has to find
+//! the ENI of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::allocated::{self, Blocks, Compat};
+use super::node::NodeDocument;
+use super::status::{EniStatus, KEYS, PUBLIC_IP};
+
+/// The patch of the subresource `status` that shows these ENIs and this report; an empty one is none.
+#[must_use]
+pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) -> Option<Value> {
+    let there = &object["status"]["eni"]["enis"];
+    let mut changed = Map::new();
+    for (id, eni) in enis {
+        if let Some(entry) = entry(&there[id], eni) {
+            changed.insert(id.clone(), entry);
+        }
+    }
+    for id in there.as_object().into_iter().flat_map(Map::keys) {
+        if !enis.contains_key(id) {
+            changed.insert(id.clone(), Value::Null);
+        }
+    }
+    let error = &object["status"]["ipam"]["operator-status"]["error"];
+    let mut status = Map::new();
+    if !changed.is_empty() {
+        status.insert("eni".to_owned(), json!({"enis": changed}));
+    }
+    if error.as_str().unwrap_or_default() != report {
+        let error = if report.is_empty() {
+            Value::Null
+        } else {
+            json!(report)
+        };
+        let ipam = json!({"operator-status": {"error": error}});
+        status.insert("ipam".to_owned(), ipam);
+    }
+    of_version(object, "status", &status)
+}
+
+/// The patch of the spec that gives the node these blocks. `pre_allocate` is written where the object
+/// has none.
+#[must_use]
+pub fn spec(
+    object: &Value,
+    blocks: &Blocks,
+    compat: Compat,
+    pre_allocate: Option<u32>,
+) -> Option<Value> {
+    let node = NodeDocument::read(object);
+    let there = &object["spec"]["ipam"];
+    let mut ipam = Map::new();
+    for (key, value) in allocated::fields(&node, object, blocks, compat) {
+        let difference = if key == "pools" {
+            Some(value)
+        } else {
+            difference(&there[&key], &value)
+        };
+        ipam.extend(difference.map(|difference| (key, difference)));
+    }
+    if node.bounds.pre == 0
+        && let Some(pre) = pre_allocate
+    {
+        ipam.insert("pre-allocate".to_owned(), json!(pre));
+    }
+    let mut spec = Map::new();
+    if !ipam.is_empty() {
+        spec.insert("ipam".to_owned(), Value::Object(ipam));
+    }
+    of_version(object, "spec", &spec)
+}
+
+/// The patch of an object's part, good for the version that the object has.
+fn of_version(object: &Value, part: &str, change: &Map<String, Value>) -> Option<Value> {
+    let version = &object["metadata"]["resourceVersion"];
+    (!change.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, part: change}))
+}
+
+/// The change of an ENI's entry; `None` where there is none. Keys that are not ours stay.
+fn entry(there: &Value, eni: &EniStatus) -> Option<Value> {
+    let wanted = eni.entry();
+    let mut change = Map::new();
+    for key in KEYS.into_iter().chain([PUBLIC_IP]) {
+        let wanted = wanted.get(key).unwrap_or(&Value::Null);
+        if let Some(difference) = difference(&there[key], wanted) {
+            change.insert(key.to_owned(), difference);
+        }
+    }
+    (!change.is_empty()).then_some(Value::Object(change))
+}
+
+/// The merge patch that makes one value the other; `None` where it is. Null stands for nothing.
+fn difference(there: &Value, wanted: &Value) -> Option<Value> {
+    if there == wanted {
+        return None;
+    }
+    let (Some(old), Some(new)) = (there.as_object(), wanted.as_object()) else {
+        return Some(wanted.clone());
+    };
+    let mut change = Map::new();
+    for (key, value) in new {
+        let old = old.get(key).unwrap_or(&Value::Null);
+        change.extend(difference(old, value).map(|difference| (key.clone(), difference)));
+    }
+    let removed = old.keys().filter(|key| !new.contains_key(*key));
+    change.extend(removed.map(|key| (key.clone(), Value::Null)));
+    Some(Value::Object(change))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Patches, applied as an API server applies them.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Applies a merge patch (RFC 7386, 2).
+fn apply(object: &mut Value, patch: &Value) {
+    let Some(changes) = patch.as_object() else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let map = object.as_object_mut().unwrap();
+    for (key, change) in changes {
+        if change.is_null() {
+            map.remove(key);
+        } else {
+            apply(map.entry(key.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+fn eni(id: &str, addresses: &[&str]) -> (String, EniStatus) {
+    let status = EniStatus {
+        id: id.to_owned(),
+        number: 1,
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        tags: [("k".to_owned(), "v".to_owned())].into(),
+        ..EniStatus::default()
+    };
+    (id.to_owned(), status)
+}
+
+fn object() -> Value {
+    json!({
+        "metadata": {"name": "node-a", "resourceVersion": "7"},
+        "spec": {"ipam": {"podCIDRs": ["10.4.0.0/24"], "pre-allocate": 3}, "health": {"ipv4": "10.0.0.9"}},
+        "status": {
+            "ipam": {"release-ips": {"10.0.0.5": "released"}},
+            "eni": {"enis": {
+                "eni-1": {"id": "eni-1", "number": 1, "tags": {"old": "x", "k": "v"}, "new-field": 7},
+                "eni-9": {"id": "eni-9"}
+            }}
+        }
+    })
+}
+
+#[test]
+fn the_status_shows_the_enis_and_leaves_foreign_fields() {
+    let mut object = object();
+    let enis = [eni("eni-1", &["10.0.0.5"]), eni("eni-2", &[])].into();
+    let patch = status(&object, &enis, "SubnetFull: x").unwrap();
+    assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
+    assert_eq!(patch["status"]["eni"]["enis"]["eni-9"], Value::Null);
+    assert!(patch.get("spec").is_none());
+    apply(&mut object, &patch);
+    let shown = &object["status"]["eni"]["enis"];
+    let ids: BTreeSet<_> = shown
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(ids, ["eni-1", "eni-2"].into());
+    assert_eq!(shown["eni-1"]["tags"], json!({"k": "v"}));
+    assert_eq!(shown["eni-1"]["new-field"], 7);
+    let ipam = &object["status"]["ipam"];
+    assert_eq!(ipam["operator-status"]["error"], "SubnetFull: x");
+    assert_eq!(ipam["release-ips"]["10.0.0.5"], "released");
+    assert_eq!(
+        status(&object, &enis, "SubnetFull: x"),
+        None,
+        "nothing would change"
+    );
+
+    let patch = status(&object, &enis, "").unwrap();
+    assert!(patch["status"].get("eni").is_none());
+    apply(&mut object, &patch);
+    assert_eq!(status(&object, &enis, ""), None);
+}
+
+#[test]
+fn the_spec_has_the_addresses_and_nothing_is_written_twice() {
+    let mut object = object();
+    let of = |texts: &[&str]| -> Blocks {
+        let block = |text: &&str| (text.parse().unwrap(), "eni-1".to_owned());
+        texts.iter().map(block).collect()
+    };
+    let blocks = of(&["10.0.0.5/32", "10.0.0.64/28"]);
+    let patch = spec(&object, &blocks, Compat::UntilAgent, Some(8)).unwrap();
+    apply(&mut object, &patch);
+    let ipam = object["spec"]["ipam"].clone();
+    assert_eq!(ipam["pool"].as_object().unwrap().len(), 17);
+    assert_eq!(ipam["pre-allocate"], 3, "it is there already");
+    assert_eq!(ipam["podCIDRs"], json!(["10.4.0.0/24"]));
+    assert_eq!(spec(&object, &blocks, Compat::UntilAgent, Some(8)), None);
+
+    // One block goes: its addresses alone are removed.
+    let fewer = of(&["10.0.0.64/28"]);
+    let patch = spec(&object, &fewer, Compat::UntilAgent, None).unwrap();
+    assert_eq!(patch["spec"]["ipam"]["pool"], json!({"10.0.0.5": null}));
+    apply(&mut object, &patch);
+    let allocated = json!([{"pool": "default", "cidrs": ["10.0.0.64/28"]}]);
+    assert_eq!(object["spec"]["ipam"]["pools"]["allocated"], allocated);
+    object["spec"]["ipam"]["pre-allocate"] = json!(null);
+    let patch = spec(&object, &fewer, Compat::UntilAgent, Some(4)).unwrap();
+    assert_eq!(patch["spec"], json!({"ipam": {"pre-allocate": 4}}));
+}

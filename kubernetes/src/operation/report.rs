@@ -1,0 +1,80 @@
+//! `status.ipam.operator-status.error`: why a node does not get what it wants, in one line.
+
+use std::fmt;
+
+/// A kind of reason, for people and for alerts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The document does not say enough yet.
+    NotReady,
+    /// EC2 does not know the instance, or calls it terminated.
+    InstanceGone,
+    /// The instance has as many ENIs and addresses as it can have.
+    AtCapacity,
+    /// No eligible subnet has room.
+    SubnetFull,
+    /// No subnet is eligible.
+    NoSubnet,
+    /// No security group can be chosen.
+    NoSecurityGroup,
+    /// The operator's rights do not suffice.
+    Denied,
+    /// EC2 refuses calls for their number.
+    Throttled,
+    /// A quota of the account is reached.
+    QuotaExceeded,
+    /// The operator has no credentials.
+    Credentials,
+    /// EC2 does not know the instance type.
+    UnknownType,
+    /// No public address has the tags.
+    StaticIpMissing,
+    /// A rule in the document cannot be read.
+    BadDocument,
+    /// A call failed.
+    CallFailed,
+}
+
+/// A report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The kind of reason.
+    pub reason: Reason,
+    /// The reason.
+    pub text: String,
+    /// Since when, as RFC 3339 has it.
+    pub since: String,
+    /// The next try, where there is one.
+    pub next: Option<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}, since {}", self.reason, self.text, self.since)?;
+        match &self.next {
+            Some(next) => write!(f, ", next try {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_one_line() {
+        let mut report = Report {
+            reason: Reason::SubnetFull,
+            text: "subnet-1 has no free prefix".to_owned(),
+            since: "2026-11-26T12:00:00Z".to_owned(),
+            next: Some("2026-11-26T12:15:00Z".to_owned()),
+        };
+        let expected = "SubnetFull: subnet-1 has no free prefix, since 2026-11-26T12:00:00Z, next try \
+                        2026-11-26T12:15:00Z";
+        assert_eq!(report.to_string(), expected);
+        report.next = None;
+        assert!(expected.starts_with(&report.to_string()));
+    }
+}
