@@ -61,4 +61,11 @@ pub struct Cooling {
     pub block: IpNet,
     /// Until when at least.
     pub until: Time,
+    /// When it was released; `None` where an older version wrote it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Time>,
+    /// The cooldown is over: the address is free, and its release alone is remembered. An older
+    /// version passes over this field, so there the address cools down once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
 }

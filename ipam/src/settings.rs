@@ -9,6 +9,11 @@ use crate::{Family, Formula, PreAllocation};
 /// Name of the pool that is meant when none is named.
 pub const DEFAULT_POOL: &str = "default";
 
+/// How long an address is given only where no other one is free, counted from its release. A client
+/// that got no answer goes on for that long: conntrack keeps its flow for 120 seconds (`SYN_SENT`), and
+/// Linux sends a SYN again for 127 (`tcp_syn_retries` is 6).
+pub(crate) const REST: Duration = Duration::from_secs(130);
+
 /// What shapes an [`Allocator`](crate::Allocator).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {

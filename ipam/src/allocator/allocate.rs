@@ -60,7 +60,7 @@ impl Allocator {
                 Err(error) => {
                     for address in new {
                         self.remove_lease(address);
-                        self.freed(address);
+                        self.freed(address, None);
                     }
                     let mut hopeless = requests.iter().filter_map(|r| self.hopeless(r));
                     return Err(hopeless.next().unwrap_or(error));

@@ -3,12 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::Family;
 use crate::block::Block;
+use crate::{Family, Time};
 
-/// What a block is sorted by. Blocks in use come before empty ones, then the fullest first: so empty
-/// ones stay empty and can go, and of those a single address goes before a prefix.
-type Rank = (bool, u32, IpAddr);
+/// What a block is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It has an address that has rested. Blocks in use come before empty ones, then the fullest first:
+    /// so empty ones stay empty and can go, and of those a single address goes before a prefix.
+    Rested(bool, u32, IpAddr),
+    /// All of its free addresses were released a short time ago: by the first of these releases.
+    Fresh(Time, IpAddr),
+}
 
 /// Usable blocks that have free addresses, by pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +27,13 @@ impl Index {
         let pool = block.pool.as_deref()?;
         let free = block.slots.free();
         let serves = block.is_usable() && free > 0;
-        serves.then(|| (pool, (block.held == 0, free, block.start())))
+        serves.then(|| {
+            let rank = match block.slots.fresh_since() {
+                None => Rank::Rested(block.held == 0, free, block.start()),
+                Some(released) => Rank::Fresh(released, block.start()),
+            };
+            (pool, rank)
+        })
     }
 
     pub(super) fn insert(&mut self, block: &Block) {
@@ -43,7 +55,7 @@ impl Index {
     /// Where the block begins that the pool's next address comes from.
     pub(super) fn first(&self, pool: &str, family: Family) -> Option<IpAddr> {
         let ranks = self.by_pool.get(pool)?.get(&family)?;
-        let (_, _, start) = ranks.first()?;
+        let (Rank::Rested(_, _, start) | Rank::Fresh(_, start)) = ranks.first()?;
         Some(*start)
     }
 }

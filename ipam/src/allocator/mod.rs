@@ -50,6 +50,9 @@ pub struct Allocator {
     /// Of the leases those that nobody claimed: time looks at these alone.
     unclaimed: BTreeSet<IpAddr>,
     cooling: BTreeMap<IpAddr, Cooling>,
+    /// Addresses that were released a short time ago and that cool down no more, also those that
+    /// somebody has got since.
+    fresh: BTreeMap<IpAddr, Cooling>,
     /// Who asked in vain.
     waiters: Waiting,
     /// Blocks that were given back and that the node still has.
@@ -71,6 +74,7 @@ impl Allocator {
             by_owner: BTreeMap::new(),
             unclaimed: BTreeSet::new(),
             cooling: BTreeMap::new(),
+            fresh: BTreeMap::new(),
             waiters: Waiting::default(),
             released: BTreeSet::new(),
         }
@@ -91,9 +95,18 @@ impl Allocator {
     pub fn state(&self) -> State {
         State {
             leases: self.leases.values().cloned().collect(),
-            cooling: self.cooling.values().cloned().collect(),
+            cooling: self.resting().cloned().collect(),
             released: self.released.clone(),
         }
+    }
+
+    /// Addresses whose release has to be known after a restart, in order: those that cool down, and
+    /// free ones that were released a short time ago.
+    pub fn resting(&self) -> impl Iterator<Item = &Cooling> {
+        let is_free = |cooling: &&Cooling| !self.leases.contains_key(&cooling.address);
+        let all = self.cooling.values().chain(self.fresh.values());
+        let all: BTreeMap<_, _> = all.filter(is_free).map(|c| (c.address, c)).collect();
+        all.into_values()
     }
 
     /// The settings.

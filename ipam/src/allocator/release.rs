@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Allocator;
+use crate::block::Block;
+use crate::settings::REST;
 use crate::{Claim, Cooling, Lease, NothingHeld, Owner, Pod, Time};
 
 /// What time has done.
@@ -13,6 +15,8 @@ pub struct Advanced {
     pub expired: Vec<Lease>,
     /// Addresses that can be given again.
     pub cooled: Vec<IpAddr>,
+    /// How many addresses are as good as any from now on, because their release is long ago.
+    pub rested: usize,
     /// How many requests were made in vain and count as demand no more.
     pub forgotten: usize,
 }
@@ -55,7 +59,7 @@ impl Allocator {
         let mut leases = Vec::new();
         for address in addresses {
             leases.extend(self.remove_lease(address));
-            self.freed(address);
+            self.freed(address, None);
         }
         leases
     }
@@ -112,9 +116,19 @@ impl Allocator {
             }
         }
         for address in &cooled {
-            self.cooling.remove(address);
-            self.freed(*address);
+            if let Some(cooling) = self.cooling.remove(address) {
+                // Nothing was released later than now. Without its release its rest begins late.
+                let released = cooling.released.unwrap_or(cooling.until).min(now);
+                self.freed(*address, Some(released));
+                let cooling = Cooling {
+                    released: Some(released),
+                    over: true,
+                    ..cooling
+                };
+                self.fresh.insert(*address, cooling);
+            }
         }
+        let rested = self.ripen(now);
         let mut overdue = Vec::new();
         for address in &self.unclaimed {
             if let Some(lease) = self.leases.get_mut(address)
@@ -132,8 +146,27 @@ impl Allocator {
                 .filter_map(|address| self.cool_down(address, now))
                 .collect(),
             cooled,
+            rested,
             forgotten,
         }
+    }
+
+    /// Has addresses be as good as any that have rested; answers how many.
+    fn ripen(&mut self, now: Time) -> usize {
+        let mut ripe = Vec::new();
+        for (address, cooling) in &self.fresh {
+            let released = cooling.released.unwrap_or(now);
+            if released.after(REST) <= now {
+                ripe.push((*address, released));
+            }
+        }
+        for (address, released) in &ripe {
+            self.fresh.remove(address);
+            if let Some(start) = self.block_of(*address).map(Block::start) {
+                self.change(start, |block| block.slots.ripen(*released));
+            }
+        }
+        ripe.len()
     }
 
     /// Takes an address from its owner. It is still not free: its block does not notice.
@@ -144,7 +177,10 @@ impl Allocator {
             pool: lease.pool.clone(),
             block: lease.block,
             until: now.after(self.settings.cooldown),
+            released: Some(now),
+            over: false,
         };
+        self.fresh.remove(&address);
         self.cooling.insert(address, cooling);
         Some(lease)
     }

@@ -85,7 +85,7 @@ impl Allocator {
         let mut allocator = Self::empty(settings);
         allocator.released = state.released;
         for cooling in state.cooling {
-            allocator.cooling.insert(cooling.address, cooling);
+            allocator.resume(cooling, now);
         }
         let mut restored = Restored::default();
         let Some(seen) = seen else {
@@ -122,7 +122,7 @@ impl Allocator {
         }
         for (address, owner) in holders {
             if !allocator.leases.contains_key(&address) {
-                let known = allocator.cooling.remove(&address);
+                let known = allocator.last_known(address);
                 let lease = adopted(address, owner, known, now);
                 restored.adopted.push(lease.clone());
                 allocator.put_lease(lease);
@@ -151,7 +151,7 @@ impl Allocator {
             }
             None => {}
         }
-        let known = self.cooling.remove(&address);
+        let known = self.last_known(address);
         self.put_lease(adopted(address, owner, known, now));
         let block = self.block_of(address);
         if let Some((start, net)) = block.map(|block| (block.start(), block.cidr())) {
@@ -160,6 +160,27 @@ impl Allocator {
             self.settle_one(start);
         }
         Ok(())
+    }
+
+    /// Takes up a release where it was. One that cools down no more rests on.
+    fn resume(&mut self, cooling: Cooling, now: Time) {
+        if !cooling.over {
+            self.cooling.insert(cooling.address, cooling);
+            return;
+        }
+        // Nothing was released later than now.
+        let released = cooling.released.unwrap_or(cooling.until).min(now);
+        let cooling = Cooling {
+            released: Some(released),
+            ..cooling
+        };
+        self.fresh.insert(cooling.address, cooling);
+    }
+
+    /// What is known of an address from its last release, which counts no more.
+    fn last_known(&mut self, address: IpAddr) -> Option<Cooling> {
+        let fresh = self.fresh.remove(&address);
+        self.cooling.remove(&address).or(fresh)
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::{Allocator, Index, overlapping};
+use crate::Time;
 use crate::announcement::{AnnouncedBlock, Announcement, Changes, Problem};
 use crate::block::{Block, Draining, Life, Slots, Source};
 use crate::settings::Barrier;
@@ -112,9 +113,14 @@ impl Allocator {
             slots.resume(&old.slots);
             old_pool.clone_from(&old.pool);
         }
+        let range = net.network()..=net.broadcast();
+        for (address, cooling) in self.fresh.range(range.clone()) {
+            if let Some(released) = cooling.released {
+                slots.resume_rest(*address, released);
+            }
+        }
         let mut held = 0;
         let mut held_pool = None;
-        let range = net.network()..=net.broadcast();
         for lease in self.leases.range_mut(range.clone()).map(|(_, lease)| lease) {
             if lease.pool.is_none() {
                 // Adopted before its block was known.
@@ -166,15 +172,16 @@ impl Allocator {
             || self.cooling.range(range).next().is_some()
     }
 
-    /// Nobody has this address any more, and it does not cool down.
-    pub(super) fn freed(&mut self, address: IpAddr) {
+    /// Nobody has this address any more, and it does not cool down. Its release is given where it was
+    /// used.
+    pub(super) fn freed(&mut self, address: IpAddr, released: Option<Time>) {
         let Some(start) = self.block_of(address).map(Block::start) else {
             return;
         };
         let mut is_over = false;
         self.change(start, |block| {
             block.held = block.held.saturating_sub(1);
-            block.slots.give(address);
+            block.slots.give(address, released);
             is_over = block.held == 0 && !block.is_usable();
         });
         if is_over {

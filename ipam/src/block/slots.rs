@@ -1,11 +1,13 @@
-//! The free addresses of one block, as ranges: an IPv6 block costs no more than a /28.
+//! The free addresses of one block. Those that nobody has had yet are ranges: an IPv6 block costs no
+//! more than a /28.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::rules::{Barred, EdgeRules, Space};
+use crate::Time;
 
 /// Half-open ranges of places, apart from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,11 +78,18 @@ impl Ranges {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     space: Space,
+    /// Free places of which no release is known.
     free: Ranges,
+    /// Free places that were released, the one that has rested longest first.
+    rested: BTreeSet<(Time, u32)>,
+    /// When each place was released last, also while somebody has it.
+    released: BTreeMap<u32, Time>,
+    /// What was released until then has rested.
+    ripe_until: Time,
     /// What can be given at all, whoever has it now.
     allowed: Ranges,
-    /// Where to look for the next address: behind the one that was given last, so that one that
-    /// was just released is the last to be given again.
+    /// Where to look for the next place of which no release is known: behind the one that was given
+    /// last, so that one whose pod could not be set up comes last.
     cursor: u32,
 }
 
@@ -107,6 +116,9 @@ impl Slots {
             space,
             free: allowed.clone(),
             allowed,
+            rested: BTreeSet::new(),
+            released: BTreeMap::new(),
+            ripe_until: Time::default(),
             cursor: 0,
         }
     }
@@ -116,7 +128,21 @@ impl Slots {
     }
 
     pub(crate) fn free(&self) -> u32 {
-        self.free.count
+        // A place is a `u32`, so there are never more of them.
+        let rested = u32::try_from(self.rested.len()).unwrap_or(u32::MAX);
+        self.free.count.saturating_add(rested)
+    }
+
+    /// When the next address was released, where all free ones were released a short time ago.
+    pub(crate) fn fresh_since(&self) -> Option<Time> {
+        let (released, _) = self.rested.first()?;
+        let is_fresh = self.free.count == 0 && *released > self.ripe_until;
+        is_fresh.then_some(*released)
+    }
+
+    /// What was released until then counts as rested from now on.
+    pub(crate) fn ripen(&mut self, until: Time) {
+        self.ripe_until = self.ripe_until.max(until);
     }
 
     /// How many addresses can be given when nobody has one.
@@ -127,6 +153,36 @@ impl Slots {
     /// Goes on where an earlier form of the block was.
     pub(crate) fn resume(&mut self, earlier: &Self) {
         self.cursor = earlier.cursor;
+        self.ripe_until = earlier.ripe_until;
+        for (place, released) in &earlier.released {
+            self.note(*place, *released);
+        }
+    }
+
+    /// Takes note of when an address was released that may be free.
+    pub(crate) fn resume_rest(&mut self, address: IpAddr, released: Time) {
+        if let Some(place) = self.space.place(address) {
+            self.note(place, released);
+        }
+    }
+
+    fn note(&mut self, place: u32, released: Time) {
+        let is_free = self.remove(place);
+        self.released.insert(place, released);
+        if is_free {
+            self.rested.insert((released, place));
+        }
+    }
+
+    /// Has a place be free no more; answers whether it was.
+    fn remove(&mut self, place: u32) -> bool {
+        let released = self.released.get(&place);
+        if released.is_some_and(|released| self.rested.remove(&(*released, place))) {
+            return true;
+        }
+        let before = self.free.count;
+        self.free.remove(place, place + 1);
+        self.free.count < before
     }
 
     /// Why an address can never be given.
@@ -147,9 +203,11 @@ impl Slots {
         })
     }
 
-    /// The free address that is next.
+    /// The free address that is next: the one that has rested longest.
     pub(crate) fn next(&self) -> Option<IpAddr> {
-        let place = self.free.next(self.cursor)?;
+        let new = self.free.next(self.cursor);
+        let rested = || self.rested.first().map(|(_, place)| *place);
+        let place = new.or_else(rested)?;
         Some(self.space.address(place))
     }
 
@@ -164,16 +222,26 @@ impl Slots {
     /// Somebody has this address already; it need not have been free.
     pub(crate) fn hold(&mut self, address: IpAddr) {
         if let Some(place) = self.space.place(address) {
-            self.free.remove(place, place + 1);
+            self.remove(place);
         }
     }
 
-    /// Nobody has this address any more.
-    pub(crate) fn give(&mut self, address: IpAddr) {
+    /// Nobody has this address any more. Where it was not released now it rests since its release
+    /// before.
+    pub(crate) fn give(&mut self, address: IpAddr, released: Option<Time>) {
         if let Some(place) = self.space.place(address)
             && self.allowed.around(place).is_some()
         {
-            self.free.insert(place);
+            self.remove(place);
+            if let Some(released) = released {
+                self.released.insert(place, released);
+            }
+            match self.released.get(&place) {
+                Some(released) => {
+                    self.rested.insert((*released, place));
+                }
+                None => self.free.insert(place),
+            }
         }
     }
 }
@@ -195,7 +263,7 @@ mod tests {
         let mut slots = slots("10.0.0.16/28");
         let first = slots.next().unwrap();
         slots.take(first);
-        slots.give(first);
+        slots.give(first, Some(Time::from_millis(1)));
         let mut order = Vec::new();
         while let Some(address) = slots.next() {
             slots.take(address);
@@ -231,6 +299,32 @@ mod tests {
         assert_eq!(why("10.0.0.15"), Some(Barred::Last));
         assert_eq!(why("10.0.0.5"), Some(Barred::Excluded));
         assert_eq!(why("10.0.0.6"), None);
+    }
+
+    #[test]
+    fn what_has_rested_longest_is_next_whatever_its_place() {
+        let mut slots = slots("10.0.0.0/30");
+        let all: Vec<_> = std::iter::from_fn(|| {
+            let address = slots.next()?;
+            slots.take(address);
+            Some(address)
+        })
+        .collect();
+        for (place, released) in [(2, 10), (0, 20), (3, 30)] {
+            slots.give(all[place], Some(Time::from_millis(released)));
+        }
+        assert_eq!(slots.fresh_since(), Some(Time::from_millis(10)));
+        slots.ripen(Time::from_millis(10));
+        assert_eq!(slots.fresh_since(), None);
+        slots.take(all[2]);
+        assert_eq!(slots.next(), Some(all[0]));
+        // Its new owner never came, so it rests since its release.
+        slots.give(all[2], None);
+        assert_eq!(slots.next(), Some(all[2]));
+        let mut again = Slots::new("10.0.0.0/30".parse().unwrap(), EdgeRules::ALL, []);
+        again.resume(&slots);
+        again.hold(all[1]);
+        assert_eq!((again.free(), again.next()), (3, Some(all[2])));
     }
 
     proptest! {

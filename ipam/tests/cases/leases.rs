@@ -359,3 +359,40 @@ fn several_addresses_are_given_all_or_none() {
     assert!(error.is_err());
     assert_eq!(allocator.leases().count(), 2, "what it had before stays");
 }
+
+/// A client of a service sends its SYN again for 127 seconds, and conntrack leads it to the address.
+#[test]
+fn an_address_released_a_short_time_ago_is_given_for_want_of_others_alone() {
+    let full = on("eni-1", "default", "10.0.0.16/31");
+    let empty = on("eni-1", "default", "10.0.0.32/31");
+    let mut allocator = ready(&[full, empty]);
+    let first = get(&mut allocator, "a", 0).unwrap().address;
+    let second = get(&mut allocator, "b", 0).unwrap().address;
+    allocator.claim(&owner("a")).unwrap();
+    allocator.claim(&owner("b")).unwrap();
+    allocator.release(&owner("b"), at(0));
+    allocator.release(&owner("a"), at(5));
+    pass(&mut allocator, 40);
+    let others = ["c", "d"].map(|name| get(&mut allocator, name, 40).unwrap().address);
+    assert_eq!(others.map(|a| a.to_string()), ["10.0.0.32", "10.0.0.33"]);
+    assert_eq!(get(&mut allocator, "e", 40).unwrap().address, second);
+    assert_eq!(get(&mut allocator, "f", 40).unwrap().address, first);
+}
+
+#[test]
+fn an_address_is_as_good_as_any_130_seconds_after_its_release() {
+    for (seconds, expected) in [(129, "10.0.0.32"), (130, "10.0.0.17")] {
+        let full = on("eni-1", "default", "10.0.0.16/31");
+        let empty = on("eni-1", "default", "10.0.0.32/31");
+        let mut allocator = ready(&[full, empty]);
+        for name in ["a", "b"] {
+            get(&mut allocator, name, 0).unwrap();
+            allocator.claim(&owner(name)).unwrap();
+        }
+        allocator.release(&owner("b"), at(0));
+        pass(&mut allocator, 30);
+        pass(&mut allocator, seconds);
+        let lease = get(&mut allocator, "c", seconds).unwrap();
+        assert_eq!(lease.address.to_string(), expected, "after {seconds} s");
+    }
+}

@@ -246,7 +246,35 @@ fn the_form_of_the_state_is_pinned() {
         r#""claim":"claimed"},{"address":"10.0.0.17","owner":{"container-id":"b","#,
         r#""interface":"eth0"},"pool":"default","block":"10.0.0.16/28","since":1000000,"#,
         r#""claim":{"unclaimed":{"until":1600000}}}],"cooling":[{"address":"10.0.0.18","#,
-        r#""pool":"default","block":"10.0.0.16/28","until":1031000}],"released":[]}"#
+        r#""pool":"default","block":"10.0.0.16/28","until":1031000,"released":1001000}],"#,
+        r#""released":[]}"#
     );
     assert_eq!(serde_json::to_string(&allocator.state()).unwrap(), pinned);
+    let older: State = serde_json::from_str(&pinned.replace(r#","released":1001000"#, "")).unwrap();
+    assert_eq!(older.cooling[0].released, None);
+}
+
+/// What had cooled down before is free at once, and is given in the order of the releases.
+#[test]
+fn what_was_released_a_short_time_ago_is_known_after_a_restart() {
+    let blocks = announce(&[on("eni-1", "default", "10.0.0.16/30")]);
+    let mut allocator = ready(&blocks.blocks);
+    for name in ["a", "b", "c"] {
+        get(&mut allocator, name, 0).unwrap();
+        allocator.claim(&owner(name)).unwrap();
+    }
+    for (name, second) in [("b", 1), ("a", 2), ("c", 3)] {
+        allocator.release(&owner(name), at(second));
+    }
+    pass(&mut allocator, 40);
+    assert_eq!(allocator.cooling().count(), 0);
+    let (mut restarted, _) = restart(&allocator, &[], 41);
+    assert_eq!(restarted.cooling().count(), 0);
+    restarted.observe(blocks);
+    let order = ["d", "e", "f", "g"].map(|name| {
+        let lease = get(&mut restarted, name, 41).unwrap();
+        lease.address.to_string()
+    });
+    let expected = ["10.0.0.19", "10.0.0.17", "10.0.0.16", "10.0.0.18"];
+    assert_eq!(order, expected);
 }

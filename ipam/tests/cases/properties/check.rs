@@ -190,8 +190,16 @@ pub(super) fn may_be_given(run: &Run, request: &Request, lease: &Lease, before: 
                 let held = view.counts.in_use() + view.counts.outside;
                 (held == 0, view.counts.free)
             };
-            let best = usable(before, pool, family).map(rank).min();
-            assert_eq!(Some(rank(view)), best, "not the fullest block: {before:?}");
+            let has_rested = |view: &&BlockView| {
+                let block = announced(run, view);
+                fresh(run, block).count() < free(run, block)
+            };
+            let all = usable(before, pool, family);
+            let best = all.filter(has_rested).map(rank).min();
+            if best.is_some() {
+                assert_eq!(Some(rank(view)), best, "not the fullest block: {before:?}");
+            }
+            has_rested_longest(run, lease, usable(before, pool, family));
         }
     }
 }
@@ -256,4 +264,29 @@ pub(super) fn enough_is_kept(run: &Run) {
             );
         }
     }
+}
+
+/// An address that was released a short time ago is given only where all free ones are like that, and
+/// the one that was released first goes first.
+fn has_rested_longest<'a>(run: &Run, lease: &Lease, of_pool: impl Iterator<Item = &'a BlockView>) {
+    let Some(own) = run.fresh.get(&lease.address) else {
+        return;
+    };
+    for view in of_pool {
+        let block = announced(run, view);
+        let fresh: Vec<_> = fresh(run, block).collect();
+        assert_eq!(fresh.len(), free(run, block), "{view:?} has rested ones");
+        assert!(fresh.iter().all(|until| *until >= own), "{lease:?}");
+    }
+}
+
+/// Of a block's free addresses those that were released a short time ago: until when they cooled down.
+fn fresh<'a>(run: &'a Run, block: &'a AnnouncedBlock) -> impl Iterator<Item = &'a u64> {
+    let is_free = |address: &IpAddr| {
+        let is_held = run.held.contains_key(address) || run.cooling.contains_key(address);
+        block.cidr.contains(address) && !is_held && is_allowed(run, block, *address)
+    };
+    let all = run.fresh.iter();
+    all.filter(move |(address, _)| is_free(address))
+        .map(|(_, until)| until)
 }

@@ -57,6 +57,7 @@ fn random_sequences_reach_everything() {
     let wanted = [
         "given",
         "given again",
+        "given for want of rested ones",
         "both given",
         "both refused",
         "given explicitly",

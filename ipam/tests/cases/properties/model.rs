@@ -28,6 +28,8 @@ pub(super) struct Run {
     pub(super) held: BTreeMap<IpAddr, Held>,
     /// Until when each address cools down.
     pub(super) cooling: BTreeMap<IpAddr, u64>,
+    /// Until when those cooled down that were released a short time ago.
+    pub(super) fresh: BTreeMap<IpAddr, u64>,
     pub(super) announced: Announcement,
     pub(super) ready: BTreeSet<String>,
     now: u64,
@@ -49,6 +51,7 @@ impl Run {
             allocator,
             held: BTreeMap::new(),
             cooling: BTreeMap::new(),
+            fresh: BTreeMap::new(),
             announced: Announcement::default(),
             ready: BTreeSet::new(),
             now: 0,
@@ -197,7 +200,9 @@ impl Run {
             lease.address
         );
         check::may_be_given(self, request, lease, before);
+        let is_fresh = self.fresh.contains_key(&lease.address);
         self.reached.insert(match request.want {
+            Want::Any(_) if is_fresh => "given for want of rested ones",
             Want::Any(_) => "given",
             Want::Address(_) => "given explicitly",
         });
@@ -302,6 +307,7 @@ impl Run {
         assert_eq!(*told, fitting);
         for address in fitting {
             self.held.remove(&address);
+            self.fresh.remove(&address);
             self.cooling.insert(address, self.now + 30);
         }
     }
@@ -326,7 +332,12 @@ impl Run {
         let expected = self.cooling.iter();
         let expected = expected.filter(|(a, until)| due(**until) && is_quiet(**a));
         assert_eq!(cooled, expected.map(|(a, _)| *a).collect());
-        self.cooling.retain(|address, _| !cooled.contains(address));
+        let fresh = self
+            .cooling
+            .extract_if(.., |address, _| cooled.contains(address));
+        self.fresh.extend(fresh);
+        // 130 seconds after the release.
+        self.fresh.retain(|_, until| *until + 100 > now);
         let expired = advanced.expired.iter().map(|lease| lease.address).collect();
         self.cool(&expired, |held| held.until.is_some_and(due));
         for (name, is_so) in [
@@ -444,6 +455,10 @@ impl Run {
         } else {
             BTreeMap::new()
         };
+        // The file knows the release of what is free.
+        let was_held = &self.held;
+        self.fresh
+            .retain(|address, _| file && !was_held.contains_key(address));
         let owners: BTreeSet<&Owner> = seen.iter().map(|endpoint| &endpoint.owner).collect();
         for endpoint in seen {
             for address in &endpoint.addresses {
@@ -476,6 +491,7 @@ impl Run {
             }
         }
         cooling.retain(|address, _| !held.contains_key(address));
+        self.fresh.retain(|address, _| !held.contains_key(address));
         self.held = held;
         self.cooling = cooling;
         // What an address is adopted with from its cooldown is the allocator's to know.

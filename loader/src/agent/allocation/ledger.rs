@@ -127,6 +127,8 @@ impl Ledger {
                         pool: None,
                         block: (*address).into(),
                         until: at_the_latest(now),
+                        released: None,
+                        over: false,
                     });
                     ledger.known.insert(name, None);
                 }
@@ -282,7 +284,10 @@ impl Record {
                     }
                 }
             }
-            Entry::Cooling(cooling) => cooling.until = at_the_latest(now),
+            Entry::Cooling(cooling) => {
+                cooling.until = at_the_latest(now);
+                cooling.released = cooling.released.map(|_| now);
+            }
             Entry::Released(_block) => {}
         }
         entry

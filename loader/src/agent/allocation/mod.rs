@@ -243,6 +243,7 @@ impl Addresses {
             self.owners.remove(&lease.owner);
         }
         self.is_stale |= !advanced.expired.is_empty() || !advanced.cooled.is_empty();
+        self.is_stale |= advanced.rested > 0;
     }
 
     /// Gives an owner what it asks for, all of it or nothing. What it has already it is given again.

@@ -46,8 +46,10 @@ impl Addresses {
             pool: lease.pool.clone(),
             block: lease.block,
             until,
+            released: Some(at),
+            over: false,
         });
-        let cooling = allocator.cooling().cloned().chain(left).map(Entry::Cooling);
+        let cooling = allocator.resting().cloned().chain(left).map(Entry::Cooling);
         let staying = self
             .owners
             .iter()
