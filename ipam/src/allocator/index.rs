@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::block::Block;
 use crate::{Family, Time};
 
-/// What a block is sorted by.
+/// The order of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// It has an address that has rested. Blocks in use come before empty ones, then the fullest first:

@@ -177,7 +177,7 @@ impl Allocator {
         self.fresh.insert(cooling.address, cooling);
     }
 
-    /// What is known of an address from its last release, which counts no more.
+    /// Takes the memory of an address's last release, which counts no more.
     fn last_known(&mut self, address: IpAddr) -> Option<Cooling> {
         let fresh = self.fresh.remove(&address);
         self.cooling.remove(&address).or(fresh)

@@ -9,6 +9,9 @@ use ipnet::IpNet;
 use super::rules::{Barred, EdgeRules, Space};
 use crate::Time;
 
+/// Most free places of a block whose order of release is remembered once they have rested.
+const REMEMBERED: usize = 256;
+
 /// Half-open ranges of places, apart from each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ranges {
@@ -84,7 +87,7 @@ pub(crate) struct Slots {
     rested: BTreeSet<(Time, u32)>,
     /// When each place was released last, also while somebody has it.
     released: BTreeMap<u32, Time>,
-    /// What was released until then has rested.
+    /// Places that were released until then have rested.
     ripe_until: Time,
     /// What can be given at all, whoever has it now.
     allowed: Ranges,
@@ -140,9 +143,19 @@ impl Slots {
         is_fresh.then_some(*released)
     }
 
-    /// What was released until then counts as rested from now on.
+    /// Places that were released until then count as rested from now on. In a large block those that
+    /// have rested longest are as good as places that nobody had yet, so that the memory of releases
+    /// does not grow with each pod that the node ever had.
     pub(crate) fn ripen(&mut self, until: Time) {
         self.ripe_until = self.ripe_until.max(until);
+        while self.rested.len() > REMEMBERED
+            && let Some((released, place)) = self.rested.first().copied()
+            && released <= self.ripe_until
+        {
+            self.rested.remove(&(released, place));
+            self.released.remove(&place);
+            self.free.insert(place);
+        }
     }
 
     /// How many addresses can be given when nobody has one.
@@ -325,6 +338,31 @@ mod tests {
         again.resume(&slots);
         again.hold(all[1]);
         assert_eq!((again.free(), again.next()), (3, Some(all[2])));
+    }
+
+    #[test]
+    fn a_large_block_does_not_remember_each_release() {
+        let mut slots = slots("2001:db8::/80");
+        let (all, held) = (slots.free(), 3);
+        for _ in 0..held {
+            let address = slots.next().unwrap();
+            slots.take(address);
+        }
+        for second in 0..5_000 {
+            let address = slots.next().unwrap();
+            slots.take(address);
+            slots.give(address, Some(Time::from_millis(second)));
+            slots.ripen(Time::from_millis(second.saturating_sub(130)));
+        }
+        assert_eq!(slots.free(), all - held);
+        let remembered = REMEMBERED.max(130) + 1;
+        assert!(slots.rested.len() <= remembered, "{}", slots.rested.len());
+        assert!(
+            slots.released.len() <= remembered,
+            "{}",
+            slots.released.len()
+        );
+        assert!(slots.free.by_start.len() <= remembered);
     }
 
     proptest! {

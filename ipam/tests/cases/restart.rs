@@ -254,7 +254,7 @@ fn the_form_of_the_state_is_pinned() {
     assert_eq!(older.cooling[0].released, None);
 }
 
-/// What had cooled down before is free at once, and is given in the order of the releases.
+/// An address whose cooldown was over is free at once, and is given in the order of the releases.
 #[test]
 fn what_was_released_a_short_time_ago_is_known_after_a_restart() {
     let blocks = announce(&[on("eni-1", "default", "10.0.0.16/30")]);

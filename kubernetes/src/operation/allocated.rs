@@ -26,8 +26,8 @@ pub enum Compat {
     Never,
 }
 
-/// The longest IPv4 prefix, and the only IPv6 length, that the flat pool lists: it has an entry for
-/// each address, and an IPv6 prefix has too many.
+/// The shortest IPv4 prefix that the flat pool lists, which has an entry for each address. Of IPv6 it
+/// lists single addresses alone: a prefix has too many.
 const LISTED_V4: u8 = 24;
 
 /// The fields of `spec.ipam` that say which addresses the node has, as they should be; fields that

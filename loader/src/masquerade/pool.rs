@@ -111,7 +111,7 @@ impl Pools {
             .map(|(name, _)| name.as_str())
     }
 
-    /// The same as one text that [`Self::read`] reads; `None` where there is none.
+    /// Those pools as one text that [`Self::read`] reads; `None` where there is none.
     pub(crate) fn removed_text(&self) -> Option<String> {
         let all = self.by_name.values();
         let items: Vec<_> = all
