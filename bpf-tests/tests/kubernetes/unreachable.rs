@@ -93,7 +93,7 @@ fn a_write_that_is_refused_is_told_with_the_url() {
     let pods = ["blue", "red"].map(|pool| {
         let named = json!({"ipam.cilium.io/ip-pool": pool});
         cluster.namespace(pool, &named).unwrap();
-        (pool, cluster.pod(pool, "one", &json!({})).unwrap())
+        (pool, cluster.pod(pool, pool, &json!({})).unwrap())
     });
     let admin = cluster.server.admin();
     admin.delete(BINDING).unwrap().expect(200).unwrap();
