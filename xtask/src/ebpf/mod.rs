@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
-use crate::test::Counts;
+use crate::test::Results;
 use crate::{process, setup};
 pub(crate) use costs::Costs;
 pub(crate) use measured::Measured;
@@ -105,12 +105,12 @@ pub(crate) fn object() -> Result<(PathBuf, Object)> {
 }
 
 /// Compares what the running kernel says of the programs with the checked-in figures: one test.
-pub(crate) fn check_costs(executables: &[Executable]) -> Counts {
+pub(crate) fn check_costs(executables: &[Executable]) -> Results {
     note("test: the verifier's figures");
     let check = || {
         let (path, object) = object()?;
         let measured = Measured::here(executables, &path)?;
         Costs::checked_in()?.check_elsewhere(&object, &measured)
     };
-    Counts::of("the verifier's figures", check())
+    Results::of("the verifier's figures", check())
 }

@@ -12,7 +12,7 @@ use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::process;
 use crate::setup::{self, Need};
-use crate::test::Counts;
+use crate::test::Results;
 
 /// How far a figure may be off: the code differs a little with each compiler. What got cheaper is
 /// written down, too, so that it cannot be lost again unseen.
@@ -107,10 +107,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Compares what the paths cost with the checked-in figures: one test.
-pub(crate) fn check(executables: &[Executable]) -> Counts {
+pub(crate) fn check(executables: &[Executable]) -> Results {
     note("test: what paths cost");
     let check = || compare(&SHEET.read()?, &count(executables)?);
-    Counts::of("what paths cost", check())
+    Results::of("what paths cost", check())
 }
 
 /// Has every path counted.

@@ -2,8 +2,6 @@
 
 use std::ops::Add;
 
-use anyhow::Result;
-
 /// How many tests passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -19,20 +17,6 @@ impl Counts {
         passed: 0,
         failed: 1,
     };
-
-    /// One test, which is a function of ours and no program; a failure is told.
-    pub(crate) fn of(name: &str, result: Result<()>) -> Self {
-        match result {
-            Ok(()) => Self {
-                passed: 1,
-                failed: 0,
-            },
-            Err(error) => {
-                eprintln!("error: {name}: {error:#}");
-                Self::FAILURE
-            }
-        }
-    }
 
     /// Tests in all.
     pub(crate) fn total(self) -> u64 {

@@ -1,7 +1,9 @@
 //! `test`: builds every test once and runs the suites in order.
 
+mod failures;
 mod fetched;
 mod libtest;
+mod results;
 mod runner;
 mod suite;
 
@@ -15,8 +17,10 @@ use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::setup::Need;
 use crate::{ebpf, image, process, setup, vm};
+pub(crate) use failures::{Failure, Reader};
 use fetched::Fetched;
 pub(crate) use libtest::Counts;
+pub(crate) use results::Results;
 use runner::Runner;
 pub(crate) use suite::Suite;
 
@@ -41,7 +45,7 @@ pub(crate) struct Options {
 /// What became of a suite.
 struct Outcome {
     suite: Suite,
-    counts: Counts,
+    results: Results,
     minutes: f64,
 }
 
@@ -86,6 +90,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.json {
         let outcome = vm::run(&executables)?;
         console::result(&outcome.json()?)?;
+        // Standard output is the array alone.
+        outcome
+            .failures
+            .iter()
+            .for_each(|failure| eprintln!("\n{failure}"));
         return Ok(exit_code(outcome.counts()));
     }
     let outcomes: Vec<_> = suites
@@ -138,14 +147,14 @@ fn run_suite(
     note(&format!("test: suite {suite}"));
     let started = Instant::now();
     let runner = Runner::new(suite, options.full, &options.arguments);
-    let mut counts = match suite {
+    let mut results = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
         Suite::Bpf => {
-            let mut counts = runner.run(executables) + run_debug_log(debug_log, options);
+            let mut results = runner.run(executables) + run_debug_log(debug_log, options);
             if options.arguments.is_empty() {
-                counts = counts + ebpf::check_costs(executables) + ebpf::check_paths(executables);
+                results = results + ebpf::check_costs(executables) + ebpf::check_paths(executables);
             }
-            counts
+            results
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
         Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
@@ -153,60 +162,64 @@ fn run_suite(
         }
         Suite::Vm => run_vm(executables),
     };
-    if counts.total() == 0 {
-        eprintln!("error: suite {suite} ran no test");
-        counts = Counts::FAILURE;
+    if results.counts.total() == 0 {
+        results = Results::failure(&format!("suite {suite}"), "it ran no test");
     }
     Outcome {
         suite,
-        counts,
+        results,
         minutes: minutes(started),
     }
 }
 
 /// Runs the kernel matrix and prints its table.
-fn run_vm(executables: &[Executable]) -> Counts {
+fn run_vm(executables: &[Executable]) -> Results {
     match vm::run(executables) {
         Ok(outcome) => {
             println!("\n{}", outcome.table());
-            outcome.counts()
+            Results {
+                counts: outcome.counts(),
+                failures: outcome.failures,
+            }
         }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            Counts::FAILURE
-        }
+        Err(error) => Results::failure("the kernel matrix", &format!("{error:#}")),
     }
 }
 
 /// Runs what only the program with the feature has.
-fn run_debug_log(executables: &[Executable], options: &Options) -> Counts {
+fn run_debug_log(executables: &[Executable], options: &Options) -> Results {
     let only = ["debug_log::".to_owned()];
-    let counts = Runner::new(Suite::Bpf, options.full, &only).run(executables);
-    if !executables.is_empty() && counts.total() == 0 {
-        eprintln!("error: the feature debug-log has no test");
-        return Counts::FAILURE;
+    let results = Runner::new(Suite::Bpf, options.full, &only).run(executables);
+    if !executables.is_empty() && results.counts.total() == 0 {
+        return Results::failure("the feature debug-log", "it has no test");
     }
-    counts
+    results
 }
 
-/// Prints the table and the last line.
+/// Prints the table, every failure and the last line. A log may be cut to its end: that has each
+/// failed test and its cause.
 fn summarise(outcomes: &[Outcome]) -> ExitCode {
     let rows: Vec<_> = outcomes
         .iter()
         .map(|outcome| {
             vec![
                 outcome.suite.to_string(),
-                outcome.counts.passed.to_string(),
-                outcome.counts.failed.to_string(),
+                outcome.results.counts.passed.to_string(),
+                outcome.results.counts.failed.to_string(),
                 format!("{:.1}", outcome.minutes),
             ]
         })
         .collect();
     let header = ["suite", "passed", "failed", "minutes"];
     println!("\n{}\n", console::table(&header, &rows));
-    let total = outcomes
-        .iter()
-        .fold(Counts::default(), |sum, outcome| sum + outcome.counts);
+    for outcome in outcomes {
+        for failure in &outcome.results.failures {
+            println!("{failure}\n");
+        }
+    }
+    let total = outcomes.iter().fold(Counts::default(), |sum, outcome| {
+        sum + outcome.results.counts
+    });
     println!("{} passed, {} failed", total.passed, total.failed);
     exit_code(total)
 }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::failures::Reader;
 use super::libtest::Counts;
+use super::results::Results;
 use super::suite::Suite;
 use crate::artifacts::Executable;
 use crate::console::note;
@@ -42,7 +44,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs the suite's programs among `executables`.
-    pub(super) fn run(&self, executables: &[Executable]) -> Counts {
+    pub(super) fn run(&self, executables: &[Executable]) -> Results {
         executables
             .iter()
             .filter(|built| built.test)
@@ -63,7 +65,7 @@ impl<'a> Runner<'a> {
                     .args(self.extra_arguments());
                 self.watch(&name, &mut command)
             })
-            .fold(Counts::default(), |sum, counts| sum + counts)
+            .sum()
     }
 
     /// What a suite's test programs get beside the user's arguments: the figures that tests in
@@ -92,7 +94,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs the examples in the documentation.
-    pub(super) fn run_documentation(&self) -> Counts {
+    pub(super) fn run_documentation(&self) -> Results {
         let mut command = process::locked_cargo("test");
         command
             .args(["--quiet", "--workspace", "--doc", "--"])
@@ -101,38 +103,44 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one program, passes on what it prints, and counts.
-    fn watch(&self, name: &str, command: &mut Command) -> Counts {
+    fn watch(&self, name: &str, command: &mut Command) -> Results {
         note(&format!("test: {name}"));
         if self.full {
             command.env("TOWPATH_FULL", "1");
         }
-        self.follow(command).unwrap_or_else(|error| {
-            eprintln!("error: {name}: {error:#}");
-            Counts::FAILURE
-        })
+        let followed = self.follow(name, command);
+        followed.unwrap_or_else(|error| Results::failure(name, &format!("{error:#}")))
     }
 
-    fn follow(&self, command: &mut Command) -> Result<Counts> {
+    fn follow(&self, name: &str, command: &mut Command) -> Result<Results> {
         // A tool in a folder for system programs must be found by tests too.
         let path = env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-        let mut counts = Counts::default();
+        let (mut counts, mut reader) = (Counts::default(), Reader::default());
         let status = follow(command, self.deadline, |line| {
             println!("{line}");
             counts = counts + Counts::parse(line).unwrap_or_default();
+            reader.read(line);
         })?;
-        match status {
-            None => {
-                eprintln!("error: suite {} is out of time: ended", self.suite);
-                counts = counts + Counts::FAILURE;
-            }
+        let program = match status {
+            None => Results::failure(name, &self.out_of_time(reader.unfinished())),
             Some(status) if !status.success() && counts.failed == 0 => {
-                eprintln!("error: ended with {status}");
-                counts = counts + Counts::FAILURE;
+                Results::failure(name, &format!("ended with {status}"))
             }
-            Some(_) => {}
+            Some(_) => Results::default(),
+        };
+        Ok(Results::read(name, counts, reader) + program)
+    }
+
+    fn out_of_time(&self, unfinished: &[String]) -> String {
+        let suite = self.suite;
+        match unfinished {
+            [] => format!("suite {suite} is out of time: ended"),
+            tests => format!(
+                "suite {suite} is out of time: ended; running for over a minute: {}",
+                tests.join(", ")
+            ),
         }
-        Ok(counts)
     }
 }
 
@@ -143,10 +151,10 @@ fn time_limit(full: bool) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, Duration, Instant, Runner, Suite};
+    use super::{Counts, Duration, Instant, Results, Runner, Suite};
     use std::process::Command;
 
-    fn shell(script: &str, limit: Duration) -> Counts {
+    fn shell(script: &str, limit: Duration) -> Results {
         let runner = Runner {
             suite: Suite::Unit,
             full: false,
@@ -161,9 +169,9 @@ mod tests {
     fn adds_up_all_summaries() {
         let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; \
                       echo 'test result: FAILED. 1 passed; 1 failed; 0 ignored'; exit 101";
-        let counts = shell(script, Duration::from_secs(10));
+        let results = shell(script, Duration::from_secs(10));
         assert_eq!(
-            counts,
+            results.counts,
             Counts {
                 passed: 3,
                 failed: 1
@@ -176,9 +184,9 @@ mod tests {
         let script = "printf 'running 1 test\\ntest a ... ok\\n\\nsuccesses:\\n\\n---- a stdout ----\\n\
                       40 kills; 2 failed; 1 passed\\n\\nsuccesses:\\n    a\\n\\n\
                       test result: ok. 1 passed; 0 failed; 0 ignored\\n'";
-        let counts = shell(script, Duration::from_secs(10));
+        let results = shell(script, Duration::from_secs(10));
         assert_eq!(
-            counts,
+            results.counts,
             Counts {
                 passed: 1,
                 failed: 0
@@ -198,11 +206,24 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_test_is_named_with_its_program_and_its_message() {
+        let script = "printf 'test a ... FAILED\\n\\nfailures:\\n\\n---- a stdout ----\\n\
+                      rows\\nthread a panicked at a.rs:1:2:\\nthe cause\\n\\n\\n\
+                      failures:\\n    a\\n\\n\
+                      test result: FAILED. 0 passed; 1 failed; 0 ignored\\n'; exit 101";
+        let results = shell(script, Duration::from_secs(10));
+        assert_eq!(results.counts, Counts::FAILURE);
+        let shown: Vec<_> = results.failures.iter().map(ToString::to_string).collect();
+        let expected = "FAILED a script: a\n    thread a panicked at a.rs:1:2:\n    the cause";
+        assert_eq!(shown, [expected]);
+    }
+
+    #[test]
     fn a_program_that_dies_is_a_failure() {
         let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 9";
-        let counts = shell(script, Duration::from_secs(10));
+        let results = shell(script, Duration::from_secs(10));
         assert_eq!(
-            counts,
+            results.counts,
             Counts {
                 passed: 2,
                 failed: 1
@@ -213,8 +234,13 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended() {
         let started = Instant::now();
-        let counts = shell("exec sleep 60", Duration::from_millis(100));
-        assert_eq!(counts, Counts::FAILURE);
+        let script = "echo 'test a has been running for over 60 seconds'; exec sleep 60";
+        let results = shell(script, Duration::from_secs(1));
+        assert_eq!(results.counts, Counts::FAILURE);
+        let shown: Vec<_> = results.failures.iter().map(ToString::to_string).collect();
+        let expected = "FAILED a script\n    suite unit is out of time: ended; \
+                        running for over a minute: a";
+        assert_eq!(shown, [expected]);
         assert!(started.elapsed() < Duration::from_secs(30));
     }
 }

@@ -11,7 +11,7 @@ use super::image::{Image, Reporter};
 use super::kernel::{Files, Kernel};
 use crate::ebpf::Measured;
 use crate::follow::follow;
-use crate::test::Counts;
+use crate::test::{Counts, Failure, Reader};
 
 /// An emulated processor has nothing to leak, and what kernels do against leaks costs it a quarter
 /// of the time: with every system call it forgets the code that it has translated.
@@ -28,6 +28,8 @@ const TAIL: usize = 60;
 pub(super) struct Console {
     /// Of all programs.
     pub(super) counts: Counts,
+    /// What failed among their tests.
+    pub(super) reader: Reader,
     /// What the kernel says of the programs, once the reporter is done.
     pub(super) measured: Option<Measured>,
     booted: bool,
@@ -100,7 +102,12 @@ impl Console {
         if let Some(counts) = Counts::parse(line) {
             self.counts = self.counts + counts;
         }
-        match line.split_once("towpath-vm: ").map(|(_, word)| word) {
+        let word = line.split_once("towpath-vm: ").map(|(_, word)| word);
+        match word {
+            Some(_) => self.reader.end(),
+            None => self.reader.read(line),
+        }
+        match word {
             Some("done") => self.done = true,
             Some(word) if word.starts_with("booted") => self.booted = true,
             // libtest ends with 101 when tests failed: those are counted already.
@@ -110,7 +117,11 @@ impl Console {
                 // What the reporter could not find out, its status has told.
                 self.measured = serde_json::from_str(report).ok();
             }
-            Some(_) => self.counts = self.counts + Counts::FAILURE,
+            Some(word) => {
+                self.counts = self.counts + Counts::FAILURE;
+                self.reader
+                    .add(Failure::new("a program", &format!("ended with {word}")));
+            }
         }
         if self.tail.len() == TAIL {
             self.tail.pop_front();
@@ -152,6 +163,25 @@ mod tests {
             }
         );
         assert!(console.booted && console.done);
+    }
+
+    #[test]
+    fn a_program_that_dies_within_a_failure_hides_none_of_the_next() {
+        let next = [
+            "failures:",
+            "    b",
+            "test result: FAILED. 0 passed; 1 failed",
+        ];
+        let died = ["failures:", "---- a stdout ----", "panicked at a.rs:1:2:"];
+        let lines = [&died[..], &["towpath-vm: status 139", "failures:"], &next].concat();
+        let failures = console(&lines).reader.finish();
+        let shown: Vec<_> = failures.iter().map(ToString::to_string).collect();
+        let expected = [
+            "FAILED a\n    panicked at a.rs:1:2:",
+            "FAILED a program\n    ended with status 139",
+            "FAILED b\n    no message",
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]

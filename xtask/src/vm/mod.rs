@@ -20,13 +20,12 @@ use crate::artifacts::{self, Executable, Metadata};
 use crate::console::{self, note};
 use crate::ebpf::{self, Costs};
 use crate::setup::{self, Need};
-use crate::test::Counts;
+use crate::test::Results;
 use choice::Program;
 use guest::Console;
 use image::Image;
 use kernel::{KERNELS, Kernel};
 pub(crate) use outcome::Outcome;
-use outcome::Row;
 
 /// Options of `verifier-cost`.
 #[derive(Args)]
@@ -45,36 +44,27 @@ pub(crate) fn run(executables: &[Executable]) -> Result<Outcome> {
     let programs = choice::programs(executables)?;
     let image = Image::new(&programs, executables, &path)?;
     let consoles = boot_all(&image, &programs)?;
-    let rows = KERNELS.iter().zip(consoles).map(|(kernel, console)| {
-        let Some(console) = console else {
-            return Row {
-                kernel: kernel.name.to_owned(),
-                programs_loaded: 0,
-                passed: 0,
-                failed: 1,
-                missing_features: Vec::new(),
-            };
-        };
-        let measured = console.measured.as_ref();
-        let figures = measured
-            .context("the guest told none")
-            .and_then(|measured| match &known {
-                Ok(costs) => costs.check(&object, measured),
-                Err(error) => bail!("{error:#}"),
-            });
-        let what = format!("kernel {}: the verifier's figures", kernel.name);
-        let counts = console.counts + Counts::of(&what, figures);
-        Row {
-            kernel: measured.map_or_else(|| kernel.name.to_owned(), ebpf::Measured::series),
-            programs_loaded: measured.map_or(0, |measured| measured.programs.len()),
-            passed: counts.passed,
-            failed: counts.failed,
-            missing_features: measured
-                .map(|measured| measured.missing_features.clone())
-                .unwrap_or_default(),
+    let mut outcome = Outcome::default();
+    for (kernel, console) in KERNELS.iter().zip(consoles) {
+        match console {
+            Ok(console) => {
+                let figures = console.measured.as_ref().context("the guest told none");
+                let figures = figures.and_then(|measured| match &known {
+                    Ok(costs) => costs.check(&object, measured),
+                    Err(error) => bail!("{error:#}"),
+                });
+                let name = format!("kernel {}", kernel.name);
+                let figures = Results::of(&format!("{name}: the verifier's figures"), figures);
+                let results = Results::read(&name, console.counts, console.reader) + figures;
+                outcome.add(kernel, console.measured.as_ref(), results);
+            }
+            Err(error) => {
+                let results = Results::failure("the kernel matrix", &format!("{error:#}"));
+                outcome.add(kernel, None, results);
+            }
         }
-    });
-    Ok(Outcome(rows.collect()))
+    }
+    Ok(outcome)
 }
 
 /// Runs `verifier-cost`: boots every kernel for the verifier's figures alone.
@@ -88,8 +78,8 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
     let mut costs = Costs::default();
     let mut differences = Vec::new();
     for (kernel, console) in KERNELS.iter().zip(boot_all(&image, &[])?) {
-        let measured = console
-            .and_then(|console| console.measured)
+        let measured = console?
+            .measured
             .with_context(|| format!("kernel {} told nothing", kernel.name))?;
         costs.add(&object, &measured);
         if !options.update {
@@ -112,7 +102,7 @@ pub(crate) fn costs(options: &CostOptions) -> Result<()> {
 
 /// Boots every kernel, as many at a time as there are processors: a guest has one, which spares the
 /// emulator what it takes to keep several in step. Those that have the most to do come first.
-fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Option<Console>>> {
+fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Result<Console>>> {
     let mut open: Vec<usize> = (0..KERNELS.len()).collect();
     open.sort_by_key(|number| KERNELS.get(*number).map(|kernel| kernel.depth));
     let open = Mutex::new(open);
@@ -133,19 +123,16 @@ fn boot_all(image: &Image, programs: &[Program]) -> Result<Vec<Option<Console>>>
         }
     });
     drop(sender);
-    let mut consoles: Vec<_> = KERNELS.iter().map(|_| None).collect();
-    for (number, console) in results {
-        consoles[number] = console;
-    }
-    Ok(consoles)
+    let mut consoles: Vec<_> = results.into_iter().collect();
+    consoles.sort_by_key(|(number, _)| *number);
+    Ok(consoles.into_iter().map(|(_, console)| console).collect())
 }
 
-/// Boots a kernel; what went wrong is told.
-fn boot(kernel: &Kernel, image: &Image, programs: &[Program]) -> Option<Console> {
+/// Boots a kernel.
+fn boot(kernel: &Kernel, image: &Image, programs: &[Program]) -> Result<Console> {
     note(&format!("test: vm: kernel {}", kernel.name));
-    let console = kernel
+    kernel
         .fetch()
         .and_then(|files| guest::run(kernel, &files, image, programs))
-        .with_context(|| format!("kernel {}", kernel.name));
-    console.map_err(|error| eprintln!("error: {error:#}")).ok()
+        .with_context(|| format!("kernel {}", kernel.name))
 }

@@ -3,8 +3,10 @@
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
+use super::kernel::Kernel;
 use crate::console;
-use crate::test::Counts;
+use crate::ebpf::Measured;
+use crate::test::{Counts, Failure, Results};
 
 /// What came of one kernel.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -22,12 +24,31 @@ pub(crate) struct Row {
 }
 
 /// What came of the matrix.
-pub(crate) struct Outcome(pub(super) Vec<Row>);
+#[derive(Default)]
+pub(crate) struct Outcome {
+    rows: Vec<Row>,
+    /// The tests that failed, of all kernels.
+    pub(crate) failures: Vec<Failure>,
+}
 
 impl Outcome {
+    /// Adds what came of a kernel; without `measured` it did not come up, or told nothing.
+    pub(super) fn add(&mut self, kernel: &Kernel, measured: Option<&Measured>, results: Results) {
+        self.rows.push(Row {
+            kernel: measured.map_or_else(|| kernel.name.to_owned(), Measured::series),
+            programs_loaded: measured.map_or(0, |measured| measured.programs.len()),
+            passed: results.counts.passed,
+            failed: results.counts.failed,
+            missing_features: measured
+                .map(|measured| measured.missing_features.clone())
+                .unwrap_or_default(),
+        });
+        self.failures.extend(results.failures);
+    }
+
     /// Tests of all kernels.
     pub(crate) fn counts(&self) -> Counts {
-        let counts = self.0.iter().map(|row| Counts {
+        let counts = self.rows.iter().map(|row| Counts {
             passed: row.passed,
             failed: row.failed,
         });
@@ -43,7 +64,7 @@ impl Outcome {
             "failed",
             "missing features",
         ];
-        let rows = self.0.iter().map(|row| {
+        let rows = self.rows.iter().map(|row| {
             let missing = match row.missing_features.as_slice() {
                 [] => "none".to_owned(),
                 names => names.join(", "),
@@ -61,7 +82,7 @@ impl Outcome {
 
     /// For programs: one array, an object for each kernel.
     pub(crate) fn json(&self) -> Result<String> {
-        serde_json::to_string_pretty(&self.0).context("the results cannot be written as JSON")
+        serde_json::to_string_pretty(&self.rows).context("the results cannot be written as JSON")
     }
 }
 
@@ -77,7 +98,10 @@ mod tests {
             failed,
             missing_features: missing.iter().map(|name| (*name).to_owned()).collect(),
         };
-        Outcome(vec![row("5.10", 1, &["tcx", "jit"]), row("6.18", 0, &[])])
+        Outcome {
+            rows: vec![row("5.10", 1, &["tcx", "jit"]), row("6.18", 0, &[])],
+            failures: Vec::new(),
+        }
     }
 
     #[test]
@@ -89,7 +113,7 @@ kernel  programs loaded  passed  failed  missing features
         assert_eq!(outcome().table(), expected);
         let counts = outcome().counts();
         assert_eq!([counts.passed, counts.failed], [40, 1]);
-        assert_eq!(Outcome(Vec::new()).counts(), Counts::default());
+        assert_eq!(Outcome::default().counts(), Counts::default());
     }
 
     #[test]
