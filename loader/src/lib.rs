@@ -18,7 +18,6 @@ pub mod config;
 mod connections;
 pub mod conntrack;
 pub mod desired;
-pub mod document;
 mod exposition;
 pub mod faults;
 #[cfg(test)]

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result};
 use datapath_common::mark::MarkLayout;
 use serde::{Deserialize, Serialize};
 
-use crate::document::read_file;
 use crate::intent::{Eni, Node};
 use crate::kernel::{Link, MapEntry, MapKey};
 use crate::nat;
@@ -22,6 +21,7 @@ use crate::node::Around;
 use crate::recognise::may_be_eni;
 use crate::types::{EniNumber, MacAddr};
 use crate::view::Readiness;
+use document::read_file;
 
 /// Name of the record in the state folder.
 const NAME: &str = "enis.json";

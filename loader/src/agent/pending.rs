@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::types::Owner;
+use document::read_file;
 
 /// Version of the files.
 const VERSION: u32 = 1;

@@ -14,11 +14,11 @@ use super::durable::{Folder, Writing};
 use super::lock::is_unwritable;
 use crate::api::EndpointRequest;
 use crate::api::types::AddEndpoint;
-use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::{About, Endpoint};
 use crate::numbers;
 use crate::types::{EndpointId, Owner};
+use document::read_file;
 
 /// Version of the records.
 const VERSION: u32 = 2;

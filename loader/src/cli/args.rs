@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use terminal::Output;
 
 use crate::intent::Family;
 use crate::masquerade::{Peer, Protocol};
@@ -167,28 +168,6 @@ Example:
         /// The shell.
         shell: Shell,
     },
-}
-
-/// How to write what was asked for.
-#[derive(Clone, Copy, Debug, Args)]
-pub(super) struct Output {
-    /// As a table for people, or as JSON for programs.
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    pub(super) format: Format,
-}
-
-/// A format of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// Aligned columns.
-    Table,
-    /// JSON, as the socket answers it.
-    Json,
 }
 
 /// What to do about masquerade.

@@ -7,9 +7,8 @@ use anyhow::{Context as _, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{CniCommand, ContentArgs, PlaceArgs};
-use super::output;
-use super::table::one_line;
 use crate::cni::{self, Install, Place, Report};
+use terminal::one_line;
 
 /// Runs one of them; `socket` is the agent's, `state_dir` the plugin's.
 pub(super) async fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) -> Result<()> {
@@ -57,7 +56,7 @@ pub(super) async fn run(command: CniCommand, socket: PathBuf, state_dir: &Path) 
             (cni::uninstall(&place.into(), state_dir)?, output)
         }
     };
-    output::value(output, &report, |report, _paint| text(report))
+    terminal::value(output, &report, |report, _paint| text(report))
 }
 
 impl From<PlaceArgs> for Place {

@@ -7,14 +7,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow};
 use clap::CommandFactory as _;
 use serde_json::json;
+use terminal::Output;
 use tracing_subscriber::EnvFilter;
 
 use super::args::{
-    self, Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand,
-    NatCommand, OwnerArgs,
+    Cli, CniCommand, Command, ConfigCommand, EndpointCommand, FlushArgs, MasqCommand, NatCommand,
+    OwnerArgs,
 };
 use super::failure::{Failure, NOT_READY};
-use super::{cni, output, render};
+use super::{cni, render};
 use crate::agent;
 use crate::api::Client;
 use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
@@ -39,7 +40,7 @@ pub(super) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
-            output::text(&String::from_utf8_lossy(&script))?;
+            terminal::text(&String::from_utf8_lossy(&script))?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Config(ConfigCommand::Check { file, output }) => {
@@ -93,37 +94,37 @@ async fn with_config(
         }
         Command::Status(output) => {
             let status = client.status().await?;
-            output::value(output, &status, render::status)?;
+            terminal::value(output, &status, render::status)?;
             if status.health.state != HealthState::Ready {
                 return Ok(ExitCode::from(NOT_READY));
             }
         }
         Command::Ready => client.ready().await?,
         Command::Endpoints(output) => {
-            output::value(
+            terminal::value(
                 output,
                 client.endpoints().await?.as_slice(),
                 render::endpoints,
             )?;
         }
         Command::Pools(output) => {
-            output::value(output, client.pools().await?.as_slice(), render::pools)?;
+            terminal::value(output, client.pools().await?.as_slice(), render::pools)?;
         }
         Command::Addresses(output) => {
-            output::value(output, &client.addresses().await?, render::addresses)?;
+            terminal::value(output, &client.addresses().await?, render::addresses)?;
         }
         Command::Enis(output) => {
-            output::value(output, client.enis().await?.as_slice(), render::enis)?;
+            terminal::value(output, client.enis().await?.as_slice(), render::enis)?;
         }
         Command::Routes { differing, output } => {
             let mut objects = client.objects().await?;
             objects.retain(|object| !differing || object.state != ObjectState::Present);
-            output::value(output, objects.as_slice(), render::objects)?;
+            terminal::value(output, objects.as_slice(), render::objects)?;
         }
         Command::Masq {
             command: None,
             output,
-        } => output::value(output, &client.masquerade().await?, render::masquerade)?,
+        } => terminal::value(output, &client.masquerade().await?, render::masquerade)?,
         Command::Masq {
             command:
                 Some(MasqCommand::Explain {
@@ -135,12 +136,12 @@ async fn with_config(
             ..
         } => {
             let tuple = Tuple::new(protocol, source, destination).map_err(anyhow::Error::from)?;
-            output::value(output, &client.explain(&tuple).await?, render::explanation)?;
+            terminal::value(output, &client.explain(&tuple).await?, render::explanation)?;
         }
         Command::Metrics { drops, all, output } => {
             let mut metrics = client.metrics().await?;
             metrics.retain(|metric| (metric.drop || !drops) && (metric.packets > 0 || all));
-            output::value(output, metrics.as_slice(), render::metrics)?;
+            terminal::value(output, metrics.as_slice(), render::metrics)?;
         }
         Command::Nat(command) => nat(command, &client).await?,
         Command::Endpoint(command) => endpoint(command, &client).await?,
@@ -150,13 +151,13 @@ async fn with_config(
             output,
         } => {
             let removed = agent::cleanup(&config, &conf_dir, yes).await?;
-            output::value(output, &removed, render::removed)?;
+            terminal::value(output, &removed, render::removed)?;
             if !removed.failures.is_empty() {
                 return Err(anyhow!("{} objects of ours stay", removed.failures.len()).into());
             }
         }
         Command::Config(ConfigCommand::Show(output)) => {
-            output::value(output, config.explain().as_slice(), render::config)?;
+            terminal::value(output, config.explain().as_slice(), render::config)?;
         }
         // Done before the runtime was started.
         Command::Config(ConfigCommand::Check { .. })
@@ -187,11 +188,11 @@ async fn endpoint(command: EndpointCommand, client: &Client) -> Result<(), Failu
                 pod: None,
             };
             let attachment = client.add_endpoint(&request).await?;
-            output::value(output, &attachment, render::attachment)?;
+            terminal::value(output, &attachment, render::attachment)?;
         }
         EndpointCommand::Del { owner, output } => {
             client.delete_endpoint(&owner.into()).await?;
-            output::value(output, &json!({}), |_, _| String::new())?;
+            terminal::value(output, &json!({}), |_, _| String::new())?;
         }
     }
     Ok(())
@@ -212,7 +213,7 @@ async fn nat(command: NatCommand, client: &Client) -> Result<(), Failure> {
                 all: false,
             };
             let flows = client.nat_flows(&filter).await?;
-            output::value(output, &flows, render::nat_flows)?;
+            terminal::value(output, &flows, render::nat_flows)?;
         }
         NatCommand::Flush { which, output } => {
             let FlushArgs { pod, all } = which;
@@ -222,12 +223,12 @@ async fn nat(command: NatCommand, client: &Client) -> Result<(), Failure> {
                 ..FlowFilter::default()
             };
             let flushed = client.nat_flush(&filter).await?;
-            output::value(output, &flushed, |flushed, _paint| {
+            terminal::value(output, &flushed, |flushed, _paint| {
                 render::nat_flushed(*flushed)
             })?;
         }
         NatCommand::Stats(output) => {
-            output::value(output, &client.nat_stats().await?, render::nat_stats)?;
+            terminal::value(output, &client.nat_stats().await?, render::nat_stats)?;
         }
     }
     Ok(())
@@ -247,7 +248,7 @@ impl From<OwnerArgs> for Owner {
 }
 
 /// Says what the agent would say of a configuration before it starts.
-fn check(file: &Path, output: args::Output) -> Result<ExitCode, Failure> {
+fn check(file: &Path, output: Output) -> Result<ExitCode, Failure> {
     let checked = Config::load(Some(file)).map_err(anyhow::Error::from);
     let checked = checked.and_then(|config| runtime()?.block_on(agent::check(&config)));
     let checked = match checked {
@@ -256,7 +257,7 @@ fn check(file: &Path, output: args::Output) -> Result<ExitCode, Failure> {
             let message = format!("{error:#}");
             let bad = json!({"file": file, "good": false, "error": message});
             // The message itself goes to stderr.
-            output::value(output, &bad, |_, _| String::new())?;
+            terminal::value(output, &bad, |_, _| String::new())?;
             return Err(error.into());
         }
     };
@@ -267,7 +268,7 @@ fn check(file: &Path, output: args::Output) -> Result<ExitCode, Failure> {
         format!("{lines}{} is good\n", file.display())
     };
     let good = json!({"file": file, "good": true, "warnings": warnings});
-    output::value(output, &good, table)?;
+    terminal::value(output, &good, table)?;
     Ok(ExitCode::SUCCESS)
 }
 

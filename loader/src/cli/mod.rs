@@ -5,14 +5,13 @@ mod cni;
 mod commands;
 mod duration;
 mod failure;
-mod output;
 mod render;
-mod table;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use terminal::one_line;
 
 /// Runs the command that the process was started with.
 #[must_use]
@@ -20,7 +19,7 @@ pub fn main() -> ExitCode {
     match commands::run(args::Cli::parse()) {
         Ok(code) => code,
         Err(failure) => {
-            let message = table::one_line(&failure.to_string());
+            let message = one_line(&failure.to_string());
             // Where nobody reads it, the exit code still tells.
             writeln!(io::stderr(), "towpath: {message}").ok();
             failure.exit_code()

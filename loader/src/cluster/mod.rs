@@ -60,11 +60,11 @@ pub(crate) use self::traffic::{requests, responses};
 use self::writer::Writer;
 use crate::api::Handle;
 use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
-use crate::document::read_file;
 use crate::follow::Followed;
 use crate::kept::Subject;
 use crate::masquerade::{Pools, UsedPools};
 use crate::node::{Kept, NodeSource};
+use document::read_file;
 
 /// What names the pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";

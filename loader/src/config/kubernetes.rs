@@ -38,10 +38,10 @@ pub struct KubernetesSection {
     /// The CNI configuration file whose sections `eni` and `ipam` count more than these.
     pub cni_configuration: Option<AbsolutePath>,
     /// `spec.eni` of the node's `CiliumNode`.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub eni: EniSection,
     /// `spec.ipam` of it.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub ipam: NodeIpamSection,
 }
 
@@ -131,19 +131,19 @@ pub struct EniSection {
     /// Number of the first ENI whose addresses are for pods.
     pub first_interface_index: u32,
     /// Subnets of new ENIs.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub subnet_ids: Vec<String>,
     /// Tags of their subnets.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub subnet_tags: Tags,
     /// Security groups of new ENIs.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub security_groups: Vec<String>,
     /// Tags of their security groups.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub security_group_tags: Tags,
     /// Tags of ENIs that are left alone.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub exclude_interface_tags: Tags,
     /// Whether ENIs go with the instance.
     pub delete_on_termination: Option<bool>,
@@ -168,7 +168,7 @@ pub struct NodeIpamSection {
     /// How many more are left alone.
     pub max_above_watermark: u32,
     /// Tags of the node's public address.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub static_ip_tags: Tags,
 }
 

@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{AbsolutePath, refused};
-use crate::document::nullable;
 use crate::masquerade::{ExternalPolicy, MasqueradeSettings, is_plain};
+use document::nullable;
 
 /// Section `masquerade`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

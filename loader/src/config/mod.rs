@@ -39,9 +39,9 @@ pub use self::values::{
 };
 pub use crate::bpf::AttachMode;
 use crate::bpf::{BpfOptions, DatapathSettings, Path};
-use crate::document::{self, FileError, ReadError, nullable};
 use crate::intent::{ClusterServices, Settings};
 use crate::masquerade::NO_SLICES;
+use document::{FileError, ReadError, nullable};
 
 /// The agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

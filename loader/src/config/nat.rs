@@ -19,10 +19,10 @@ pub struct NatSection {
     /// The ports that translated flows get; none: those that the host can do without.
     pub ports: Option<Ports>,
     /// How many flows there is room for.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub flows: FlowsSection,
     /// How long a flow may be idle.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub lifetimes: LifetimesSection,
 }
 

@@ -15,10 +15,10 @@ use super::values::{UnicastAddr, refused};
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ServicesSection {
     /// CIDRs of services.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub cidrs: ServiceCidrs,
     /// External and load balancer addresses of services.
-    #[serde(deserialize_with = "crate::document::nullable")]
+    #[serde(deserialize_with = "document::nullable")]
     pub addresses: BTreeSet<UnicastAddr>,
     /// Whether flows are noted that the host's stack carries, so that both directions take it.
     pub nat: ServiceNat,

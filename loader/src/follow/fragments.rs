@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::document::{FileError, read_file};
+use document::{FileError, read_file};
 
 /// One text and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

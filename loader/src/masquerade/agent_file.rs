@@ -10,8 +10,8 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::duration;
-use crate::document::{self, nullable};
 use crate::follow::{self, Fragment, Fragments, Source};
+use document::nullable;
 
 /// What holds where there is no file, or nothing in it: the ranges of RFC 1918 and 6598, and those
 /// that RFC 5735 and its successors reserve. Cilium's list (`pkg/ipmasq/ipmasq.go`), which is the

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use self::object::{Read, SKIP};
 use super::{MasqueradeSettings, Policy};
-use crate::document;
 use crate::follow::{Fragment, Fragments, Source};
 use crate::refused::{Refused, RefusedKind};
 

@@ -15,7 +15,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::problem::Problem;
-use crate::document::nullable;
+use document::nullable;
 
 /// A `CiliumNode` document.
 #[derive(Debug, Default, Deserialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::document::ReadError;
+use document::ReadError;
 
 /// How many problems of one document are told in full.
 const LISTED: usize = 64;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::document::{CiliumNode, Eni, Entry};
 use super::problem::Problem;
 use super::raw::Raw;
-use crate::document::{self, ReadError};
+use document::ReadError;
 
 /// Most fields of one part that are taken out. A part with more has nothing good in it.
 const TAKEN_OUT: usize = 64;

@@ -6,9 +6,9 @@ use datapath_common::mark::MarkLayout;
 use tokio::sync::watch as channel;
 
 use super::Kept;
-use crate::document::read_file;
 use crate::follow::{self, Followed, Source};
 use crate::intent::Node;
+use document::read_file;
 
 /// What is known from the node document's file.
 pub type NodeSource = Followed<Node>;

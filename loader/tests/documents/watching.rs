@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use datapath_common::mark::MarkLayout;
+use document::SIZE_MAX;
 use tempfile::TempDir;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
-use towpath::document::SIZE_MAX;
 use towpath::node::{Kept, NodeSource, watch, watch_kept};
 
 use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML};

@@ -11,9 +11,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ec2-fake", &[]),
     ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
+    ("towpath-document", &[]),
     ("towpath-ec2", &["towpath-cloud"]),
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),
+    (
+        "towpath-operator",
+        &[
+            "towpath-cloud",
+            "towpath-document",
+            "towpath-ec2",
+            "towpath-kubernetes",
+            "towpath-terminal",
+        ],
+    ),
+    ("towpath-terminal", &[]),
     ("datapath-ebpf", &["datapath-common"]),
     (
         "towpath",
@@ -21,8 +33,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "datapath-build",
             "datapath-common",
             "towpath-cni",
+            "towpath-document",
             "towpath-ipam",
             "towpath-kubernetes",
+            "towpath-terminal",
         ],
     ),
     (

@@ -20,10 +20,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::durable::{Folder, Writing};
-use crate::document::read_file;
 use crate::faults::{self, Point};
 use crate::intent::About;
 use crate::types::EndpointId;
+use document::read_file;
 
 /// Name of the folder in the state folder.
 const FOLDER: &str = "addresses";

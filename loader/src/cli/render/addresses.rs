@@ -3,7 +3,7 @@
 use crate::api::types::{
     Addresses, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
 };
-use crate::cli::table::{Paint, Table, Tone};
+use terminal::{Paint, Table, Tone};
 
 /// The pools.
 pub(in crate::cli) fn pools(pools: &[PoolStatus], paint: Paint) -> String {

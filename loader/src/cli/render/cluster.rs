@@ -1,7 +1,7 @@
 //! How the node stands to its cluster, as text.
 
 use crate::api::types::{ClusterStatus, UnenforcedPolicy};
-use crate::cli::table::Tone;
+use terminal::Tone;
 
 /// The lines of it.
 pub(super) fn cluster_lines(status: &ClusterStatus) -> Vec<(Tone, String)> {

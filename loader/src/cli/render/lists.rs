@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::agent::CleanUp;
 use crate::api::types::{Attachment, EndpointStatus, EniStatus, Metric};
-use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::config;
 use crate::object::ObjectKind;
 use crate::view::{ObjectState, OwnedObject, Readiness};
+use terminal::{Paint, Table, Tone, one_line};
 
 fn tone(readiness: &Readiness) -> Tone {
     match readiness {

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use crate::api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward};
-use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::masquerade::Verdict;
 use crate::types::EniNumber;
+use terminal::{Paint, Table, Tone, one_line};
 
 /// What the decision looks at.
 pub(in crate::cli) fn masquerade(status: &MasqueradeStatus, paint: Paint) -> String {

@@ -4,7 +4,7 @@ use crate::api::types::{
     DestinationUse, FlowCount, LastSweep, NatFamily, NatFlow, NatFlows, NatFlushed, NatStats,
     NatStatus,
 };
-use crate::cli::table::{Paint, Table, Tone, one_line};
+use terminal::{Paint, Table, Tone, one_line};
 
 /// The flows.
 pub(in crate::cli) fn nat_flows(list: &NatFlows, paint: Paint) -> String {

@@ -11,9 +11,9 @@ use crate::api::types::{
     SysctlStatus,
 };
 use crate::bpf::{ForeignProgram, Position};
-use crate::cli::table::{Paint, Table, Tone, one_line};
 use crate::config::{PathMode, ServiceNat};
 use crate::traces::Trace;
+use terminal::{Paint, Table, Tone, one_line};
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {

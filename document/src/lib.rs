@@ -1,11 +1,11 @@
-//! Reading a JSON or YAML text into a type, with errors that name the field.
+//! JSON and YAML texts read into types, with errors that name the field.
 
 mod file;
 
 use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Track;
 
-pub(crate) use self::file::read_file;
+pub use self::file::read_file;
 pub use self::file::{FileError, SIZE_MAX};
 
 /// Most opening brackets and braces in a YAML text. The YAML scanner's time grows with the square
@@ -28,7 +28,7 @@ pub struct ReadError {
 ///
 /// # Errors
 /// When the text is neither, or a field's value is not of the field's type.
-pub(crate) fn read<'de, T>(text: &'de str) -> Result<T, ReadError>
+pub fn read<'de, T>(text: &'de str) -> Result<T, ReadError>
 where
     T: Deserialize<'de> + Default,
 {
@@ -40,7 +40,8 @@ where
 }
 
 /// True if a text is taken for JSON.
-pub(crate) fn is_json(text: &str) -> bool {
+#[must_use]
+pub fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn is_json(text: &str) -> bool {
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
+pub fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, ReadError> {
     let mut track = Track::new();
     let mut json = serde_json::Deserializer::from_str(text);
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
@@ -60,7 +61,7 @@ pub(crate) fn read_json<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, R
 ///
 /// # Errors
 /// As [`read`].
-pub(crate) fn read_yaml<'de, T>(text: &'de str) -> Result<T, ReadError>
+pub fn read_yaml<'de, T>(text: &'de str) -> Result<T, ReadError>
 where
     T: Deserialize<'de> + Default,
 {
@@ -88,7 +89,7 @@ impl ReadError {
 /// Reads every document of a text: one in JSON when it begins with a brace, otherwise any number
 /// in YAML. One that is none of the wanted type hides no other one. What stands behind a place that is
 /// no YAML cannot be told apart from it, so that place is the last one.
-pub(crate) fn read_all<'de, T>(text: &'de str) -> Vec<Result<T, ReadError>>
+pub fn read_all<'de, T>(text: &'de str) -> Vec<Result<T, ReadError>>
 where
     T: Deserialize<'de> + Default,
 {
@@ -147,7 +148,10 @@ fn check_brackets(text: &str) -> Result<(), ReadError> {
 }
 
 /// Reads `null` as the type's default, as Kubernetes' own readers do.
-pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+///
+/// # Errors
+/// Those of the type.
+pub fn nullable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,

@@ -1,4 +1,4 @@
-//! Reading a document's file, whatever it turns out to be.
+//! A document's file, opened with care: it may be anything.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use std::string::FromUtf8Error;
 /// requests above 1.5 MiB.
 pub const SIZE_MAX: u64 = 4 << 20;
 
-/// Why a file gives no text.
+/// A file gives no text.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be opened.
@@ -31,7 +31,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether there is no file.
+    /// Returns true if there is no file.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Open(e) if e.kind() == io::ErrorKind::NotFound)
@@ -39,7 +39,10 @@ impl FileError {
 }
 
 /// Reads a file as text.
-pub(crate) fn read_file(path: &Path) -> Result<String, FileError> {
+///
+/// # Errors
+/// When the file cannot be read, is no regular file, is too large, or is not UTF-8.
+pub fn read_file(path: &Path) -> Result<String, FileError> {
     // Without O_NONBLOCK the open of a FIFO would wait for a writer.
     let file = File::options()
         .read(true)

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal as _};
 
 use comfy_table::{ContentArrangement, Table as Grid, presets};
 
-/// How a line is to be taken.
+/// The tone of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub enum Tone {
     /// Nothing special.
     Plain,
     /// A heading.
@@ -20,21 +20,23 @@ pub(super) enum Tone {
     Bad,
 }
 
-/// Whether to use colour.
+/// Colour, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Paint(pub(super) bool);
+pub struct Paint(pub bool);
 
 impl Paint {
     /// Colour on a terminal, unless `NO_COLOR` is set (<https://no-color.org>) or the terminal
     /// has none.
-    pub(super) fn for_stdout() -> Self {
+    #[must_use]
+    pub fn for_stdout() -> Self {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self(io::stdout().is_terminal() && !refused && !dumb)
     }
 
     /// The text in its tone.
-    pub(super) fn text(self, tone: Tone, text: &str) -> String {
+    #[must_use]
+    pub fn text(self, tone: Tone, text: &str) -> String {
         // ECMA-48 section 8.3.117 (SGR).
         let code = match tone {
             Tone::Plain => return text.to_owned(),
@@ -53,14 +55,15 @@ impl Paint {
 
 /// A table that grows row by row.
 #[derive(Debug)]
-pub(super) struct Table {
+pub struct Table {
     grid: Grid,
     tones: Vec<Tone>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub(super) fn new<const N: usize>(header: [&str; N]) -> Self {
+    #[must_use]
+    pub fn new<const N: usize>(header: [&str; N]) -> Self {
         let mut grid = Grid::new();
         grid.load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled)
@@ -75,7 +78,7 @@ impl Table {
     }
 
     /// Adds a row. Empty cells show as `-`; whatever a cell holds, it takes one line.
-    pub(super) fn row<const N: usize>(&mut self, tone: Tone, cells: [String; N]) {
+    pub fn row<const N: usize>(&mut self, tone: Tone, cells: [String; N]) {
         let cells = cells.map(|cell| {
             if cell.is_empty() {
                 "-".to_owned()
@@ -88,7 +91,8 @@ impl Table {
     }
 
     /// The table as text, one line a row.
-    pub(super) fn render(&self, paint: Paint) -> String {
+    #[must_use]
+    pub fn render(&self, paint: Paint) -> String {
         let lines = self.grid.lines();
         lines
             .zip(&self.tones)
@@ -99,7 +103,8 @@ impl Table {
 
 /// The text without line breaks and without control characters, which could come from another
 /// program's name or a file and would be obeyed by the terminal.
-pub(super) fn one_line(text: &str) -> String {
+#[must_use]
+pub fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()

@@ -1,0 +1,96 @@
+//! The shape of the command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+use terminal::Output;
+
+/// Towpath's operator: ENIs and addresses for the nodes of a Kubernetes cluster on EC2.
+#[derive(Debug, Parser)]
+#[command(
+    name = "towpath-operator",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  towpath-operator check                  Ask EC2 for every right that the operator needs
+  towpath-operator cleanup --cluster blue --list
+                                          Show the ENIs that a deleted cluster left
+
+Exit codes:
+  0  done
+  1  failed; one line on standard error has the cause
+  2  wrong command line
+  4  check: a right is missing; cleanup: an ENI is left"
+)]
+pub(super) struct Cli {
+    /// Configuration file. Without one, every setting but cluster-name has its default.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "TOWPATH_OPERATOR_CONFIG"
+    )]
+    pub(super) config: Option<PathBuf>,
+
+    /// The command.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Ask EC2 for every right that the operator needs, without changing anything.
+    ///
+    /// EC2 judges changes by a dry run, on a subnet and on an ENI of the cluster that exist. It has no
+    /// dry run of the calls that assign addresses, so these are shown as untried.
+    Check {
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Delete the ENIs that a cluster left, without an API server.
+    ///
+    /// Only ENIs with the tag ipam.towpath.dev/cluster=NAME that nothing holds are deleted. Run it
+    /// after the cluster and its instances are gone: a working operator has loose ENIs too, for a
+    /// moment.
+    Cleanup {
+        /// Name of the cluster, as in its setting cluster-name.
+        #[arg(long, value_name = "NAME")]
+        cluster: String,
+        /// Only list the ENIs.
+        #[arg(long)]
+        list: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Show, check and explain the settings.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+
+    /// Write shell completions to standard output.
+    #[command(after_help = "\
+Example:
+  towpath-operator completions bash > /etc/bash_completion.d/towpath-operator")]
+    Completions {
+        /// Shell.
+        shell: Shell,
+    },
+}
+
+/// A command about the settings.
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Show every setting with its value, its default and its help.
+    Show(Output),
+    /// Check the configuration file.
+    Check,
+    /// Write a configuration file with every setting and its help.
+    Example,
+    /// Write the JSON schema of the configuration file.
+    Schema,
+}
