@@ -1,11 +1,12 @@
 //! What the agent counts.
 
+use apiserver::traffic;
+
 use super::actor::Actor;
 use super::kernel::Host;
 use super::refused;
 use crate::api::ApiError;
 use crate::api::types::Figures;
-use crate::cluster;
 use crate::object::ObjectKind;
 use crate::reconcile::Repairs;
 use crate::view::Readiness;
@@ -28,8 +29,8 @@ impl<K: Host> Actor<K> {
             nat: self.nat_status(),
             work: self.work,
             repairs: repairs.collect(),
-            requests: cluster::requests(),
-            responses: cluster::responses(),
+            requests: traffic::requests(),
+            responses: traffic::responses(),
         })
     }
 

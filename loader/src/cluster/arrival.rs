@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use apiserver::client::PATIENCE;
+use apiserver::retry::Retry;
+use apiserver::{cause, objects};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -10,9 +13,6 @@ use kubernetes::arrival;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::client::PATIENCE;
-use super::retry::Retry;
-use super::{cause, objects};
 use crate::api::{Command, Handle};
 
 /// How often it is asked whether the agent is ready.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use apiserver::retry::Retry;
 use tokio::time::sleep;
 
-use super::retry::Retry;
 use crate::api::{Command, Handle};
 use crate::instance::{self, Endpoint};
 

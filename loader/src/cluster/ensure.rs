@@ -2,6 +2,8 @@
 //! ours to do.
 
 use anyhow::{Context as _, Result};
+use apiserver::client::in_time;
+use apiserver::objects;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use kubernetes::creation;
@@ -9,9 +11,7 @@ use kubernetes::parameters::Parameters;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::client::in_time;
 use super::instance::Looked;
-use super::objects;
 
 /// What it is made with.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(super) async fn ensure(
     name: String,
     creation: Option<Creation>,
 ) -> Result<Value> {
-    let api = objects::nodes(&client);
+    let api = objects::cilium_nodes(&client);
     let Some(creation) = creation else {
         let there = in_time(api.get(&name)).await.context("read it")?;
         return Ok(objects::value(there)?);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use apiserver::client::PATIENCE;
+use apiserver::retry::Retry;
+use apiserver::{cause, objects};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kubernetes::exhaustion::{self, CONDITION, Exhaustion};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::PATIENCE;
-use super::retry::Retry;
-use super::{cause, objects};
 use crate::api::{Command, Handle};
 
 /// How often it is looked.

@@ -6,12 +6,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use apiserver::events::Events;
 use kubernetes::choice::{Candidates, Choice, ChoiceError};
 use kubernetes::reports::Subject;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::Signals;
-use super::events::Events;
 use super::metadata::Metadatas;
 use crate::allocation;
 use crate::api::types::{Attachment, Leased};

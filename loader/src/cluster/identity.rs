@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use apiserver::retry::Retry;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::retry::Retry;
 use crate::instance::{self, Endpoint};
 
 /// How long documents wait for the first answer.

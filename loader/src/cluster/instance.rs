@@ -1,11 +1,11 @@
 //! What the instance is: asked of its metadata service until that tells it, beside everything else.
 
+use apiserver::retry::Retry;
 use kubernetes::creation::Instance;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::remarks::Remarks;
-use super::retry::Retry;
 use crate::instance::{self, Endpoint, InstanceError};
 
 /// The topic of what there is to tell.

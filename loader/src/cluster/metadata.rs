@@ -4,6 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use apiserver::client::{self, Connection};
+use apiserver::{cause, objects, retry};
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PartialObjectMeta;
@@ -14,9 +16,7 @@ use kubernetes::choice::Metadata;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::client::{self, Connection};
 use super::keeper::Keeper;
-use super::{cause, objects, retry};
 use crate::api::{Command, Handle};
 use crate::intent::PodRef;
 use crate::kept::{Kept, Subject};
@@ -278,7 +278,7 @@ fn follow(
                     let told = cause::chain(&error);
                     tracing::debug!("pods or namespaces are not followed: {told}");
                     // Beside the wait that grows with failures.
-                    sleep(retry::asked(&error).unwrap_or_default()).await;
+                    sleep(retry::requested(&error).unwrap_or_default()).await;
                 }
             }
         }

@@ -8,47 +8,36 @@
 
 mod arrival;
 mod cards;
-mod cause;
-mod client;
 mod ensure;
-mod events;
 mod exhaustion;
-mod follow;
 mod gate;
 mod identity;
 mod instance;
 mod keeper;
-mod lists;
 mod metadata;
-mod no_proxy;
 mod node;
-mod objects;
 mod policies;
 mod pools;
-mod proxy;
 mod refusals;
-mod refused;
 mod remarks;
-mod retry;
-mod retry_after;
 mod services;
-mod traffic;
-mod tunnel;
 mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use apiserver::client::{Access, Connection};
+use apiserver::events::{Events, Reporter};
+use apiserver::objects;
 use datapath_common::mark::MarkLayout;
+use document::read_file;
 use kubernetes::parameters::Parameters;
 use kubernetes::publication::Outlook;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use self::arrival::Arrival;
-use self::client::Connection;
 use self::ensure::Creation;
-use self::events::Events;
 use self::exhaustion::Condition;
 use self::gate::Gate;
 use self::metadata::Metadatas;
@@ -56,15 +45,13 @@ use self::node::NodeTask;
 pub(crate) use self::policies::Unenforced;
 pub(crate) use self::remarks::Remarks;
 pub(crate) use self::services::ServicesSource;
-pub(crate) use self::traffic::{requests, responses};
 use self::writer::Writer;
 use crate::api::Handle;
-use crate::config::{Config, KubernetesSection, PathMode, ServiceCidrs};
+use crate::config::{AbsolutePath, Config, KubernetesSection, PathMode, ServiceCidrs};
 use crate::follow::Followed;
-use crate::kept::Subject;
+use crate::kept::{Server, Subject};
 use crate::masquerade::{Pools, UsedPools};
 use crate::node::{Kept, NodeSource};
-use document::read_file;
 
 /// What names the pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";
@@ -137,7 +124,7 @@ impl Prepared {
         Ok(Self {
             name: section.node_name()?,
             parameters: parameters(section)?,
-            connection: client::connect(section).await?,
+            connection: connect(section).await?,
         })
     }
 }
@@ -157,7 +144,10 @@ impl Cluster {
             parameters,
             connection,
         } = prepared;
-        let kept = kept.with_server(connection.server.clone());
+        let kept = kept.with_server(Server::new(
+            &connection.server.url,
+            &connection.server.roots,
+        ));
         let section = &config.kubernetes;
         let remarks = Remarks::default();
         let creation = section.create_node.then(|| Creation {
@@ -177,7 +167,7 @@ impl Cluster {
         let task = task.of_instance(identity::look(section.metadata_endpoint));
         tokio::spawn(task.keeping(kept.clone()).run(from_writer));
         let writer = Writer {
-            nodes: objects::nodes(&connection.client),
+            nodes: objects::cilium_nodes(&connection.client),
             name: name.clone(),
             current,
             ask,
@@ -192,7 +182,7 @@ impl Cluster {
         let kept_pools = kept.of(Subject::Pools);
         let pools = pools::follow(&connection, candidates, remarks.clone(), kept_pools);
         let metadatas = Metadatas::follow(&connection, &name, agent, &kept);
-        let events = Events::start(&connection.client, &name);
+        let events = Events::start(&connection.client, reporter(&name));
         tokio::spawn(refusals::run(name.clone(), agent.clone(), events.clone()));
         let condition = Condition {
             client: connection.client.clone(),
@@ -239,6 +229,31 @@ impl Cluster {
             signals,
             remarks,
         }
+    }
+}
+
+/// A client with what a kubeconfig says, or else the pod's service account. It does not connect yet.
+///
+/// # Errors
+/// When the kubeconfig cannot be used, or the agent is in no pod.
+async fn connect(section: &KubernetesSection) -> Result<Connection> {
+    let path = section.kubeconfig.as_ref().map(AbsolutePath::as_path);
+    let access = if let Some(path) = path {
+        let place = || format!("kubernetes.kubeconfig: {}", path.display());
+        Access::from_kubeconfig(path).await.with_context(place)?
+    } else {
+        Access::from_service_account().context(
+            "kubernetes.kubeconfig is null, and the agent is in no pod with a service account",
+        )?
+    };
+    access.connect(section.watch_timeout.get())
+}
+
+/// The name under which the agent writes events.
+fn reporter(node: &str) -> Reporter {
+    Reporter {
+        component: "towpath",
+        instance: node.to_owned(),
     }
 }
 

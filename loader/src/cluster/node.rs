@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use apiserver::client::Connection;
+use apiserver::objects;
+use apiserver::retry::{self, Retry};
 use datapath_common::mark::MarkLayout;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -14,11 +17,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::client::Connection;
 use super::ensure::{Creation, ensure};
 use super::identity::Identity;
-use super::objects;
-use super::retry::{self, Retry};
 use crate::config::IpamMode;
 use crate::follow::Followed;
 use crate::intent::{Node, StaticAddress};
@@ -121,7 +121,7 @@ impl NodeTask {
     pub(super) async fn run(mut self, mut written: mpsc::Receiver<Value>) {
         let watching = self.connection.watching();
         let config = watching.fields(&format!("metadata.name={}", self.name));
-        let nodes = objects::nodes(&self.connection.client);
+        let nodes = objects::cilium_nodes(&self.connection.client);
         let events = self
             .connection
             .lists
@@ -137,10 +137,10 @@ impl NodeTask {
                 event = async { sleep_until(calm).await; events.next().await } => match event {
                     Some(Ok(event)) => self.take_event(event),
                     Some(Err(error)) => {
-                        let told = self.connection.lists.told(&error);
+                        let told = self.connection.lists.describe(&error);
                         self.fail(&format!("the CiliumNode is not followed: {told}"));
                         let now = Instant::now();
-                        calm = now + retry::asked(&error).unwrap_or_default();
+                        calm = now + retry::requested(&error).unwrap_or_default();
                         // A watch that goes on says so with the next change only.
                         self.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
                     }
@@ -269,7 +269,7 @@ impl NodeTask {
             }
             Err(error) => {
                 self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
-                let told = self.connection.lists.told(error.as_ref());
+                let told = self.connection.lists.describe(error.as_ref());
                 self.fail(&format!("the CiliumNode cannot be read or made: {told}"));
             }
         }

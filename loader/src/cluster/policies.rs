@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::client::Connection;
+use apiserver::events::Events;
+use apiserver::follow::{self, Key, Resource, Trouble};
+use apiserver::objects;
 use kubernetes::policies::{Policy, Selected, selecting};
 use kubernetes::reports::Subject;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::client::Connection;
-use super::events::Events;
-use super::follow::{self, Key, Resource, Trouble};
+use super::Signals;
 use super::metadata::Metadatas;
-use super::{Signals, objects};
 use crate::api::{Command, Handle};
 
 /// How long changes gather.

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use apiserver::client::{Connection, PATIENCE};
+use apiserver::follow::{self, Key, Resource, Trouble};
+use apiserver::objects;
 use kubernetes::choice::Candidates;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::client::{Connection, PATIENCE};
-use super::follow::{self, Key, Resource, Trouble};
 use super::remarks::POOLS_TOPIC;
-use super::{POOLS_PLACE, Remarks, objects};
+use super::{POOLS_PLACE, Remarks};
 use crate::follow::Followed;
 use crate::kept::Kept;
 use crate::masquerade::Pools;

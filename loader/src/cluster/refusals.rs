@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use apiserver::events::Events;
 use kubernetes::refusals::{Due, Refusals};
 use kubernetes::reports::Subject;
 use tokio::time::{Instant, sleep};
 
-use super::events::Events;
 use crate::api::{Command, Handle};
 
 /// How often it is looked.

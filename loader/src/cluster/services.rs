@@ -6,12 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::client::Connection;
+use apiserver::follow::{self, Resource, Trouble};
+use apiserver::objects;
 use kubernetes::services;
 use tokio::sync::watch;
 
-use super::client::Connection;
-use super::follow::{self, Resource, Trouble};
-use super::objects;
 use crate::intent::ClusterServices;
 
 /// What the cluster tells of its services, and why it tells nothing newer.

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::write::Failure;
+use apiserver::{cause, client, objects};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kubernetes::flat;
@@ -17,8 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::node::Current;
-use super::retry::asked;
-use super::{AskOutlook, Signals, cause, client, objects};
+use super::{AskOutlook, Signals};
 
 /// How long to wait for the actor to have the newest document.
 const BEHIND: Duration = Duration::from_millis(100);
@@ -145,15 +146,12 @@ impl Writer {
 
 /// What an error means for the next try.
 fn outcome(error: &kube::Error) -> Outcome {
-    let kube::Error::Api(status) = error else {
-        return Outcome::Failed;
-    };
-    match status.code {
-        409 => Outcome::Conflict,
-        429 => Outcome::Later(asked(error).unwrap_or_default().max(Pace::URGENT)),
+    match Failure::from(error) {
+        Failure::Conflict => Outcome::Conflict,
+        Failure::Busy(wait) => Outcome::Later(wait.max(Pace::URGENT)),
         // It is gone; that it is will be seen.
-        404 => Outcome::Done,
-        _ => Outcome::Failed,
+        Failure::Absent => Outcome::Done,
+        Failure::Refused | Failure::Unknown => Outcome::Failed,
     }
 }
 

@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("datapath-common", &[]),
     ("datapath-build", &[]),
     ("ec2-fake", &[]),
+    ("towpath-apiserver", &["towpath-kubernetes"]),
     ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
     ("towpath-document", &[]),
@@ -32,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "datapath-build",
             "datapath-common",
+            "towpath-apiserver",
             "towpath-cni",
             "towpath-document",
             "towpath-ipam",

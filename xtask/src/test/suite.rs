@@ -36,6 +36,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-build", "lib", "*", Suite::Unit),
     ("datapath-common", "lib", "*", Suite::Unit),
     ("ec2-fake", "lib", "*", Suite::Unit),
+    ("towpath-apiserver", "lib", "*", Suite::Unit),
     ("towpath-cloud", "lib", "*", Suite::Unit),
     ("towpath-cloud", "test", "*", Suite::Unit),
     ("towpath-cni", "lib", "*", Suite::Unit),

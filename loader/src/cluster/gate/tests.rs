@@ -1,6 +1,7 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use apiserver::events::Occurrence;
 use futures_util::FutureExt as _;
 use kube::{Client, Config};
 use kubernetes::choice::Metadata;
@@ -23,7 +24,7 @@ fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
 /// A gate that knows one pod, of a namespace with an annotation; what it does not know it asks a server
 /// for.
 fn gate(server: &str) -> (Gate, Arc<Signals>) {
-    gate_with_events(server, Events::heard().0)
+    gate_with_events(server, Events::queue().0)
 }
 
 fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
@@ -47,6 +48,24 @@ fn gate_with_events(server: &str, events: Events) -> (Gate, Arc<Signals>) {
         events,
     );
     (gate, signals)
+}
+
+/// A sender of events, and what it sends next.
+fn heard() -> (
+    Events,
+    impl FnMut() -> Option<(Subject, &'static str, String)>,
+) {
+    let (events, mut occurrences) = Events::queue();
+    let next = move || {
+        let Occurrence {
+            subject,
+            reason,
+            message,
+            ..
+        } = occurrences.try_recv().ok()?;
+        Some((subject, reason, message))
+    };
+    (events, next)
 }
 
 fn owner() -> Owner {
@@ -75,7 +94,7 @@ fn request(pod: &str) -> EndpointRequest {
 
 #[tokio::test]
 async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
-    let (events, mut heard) = Events::heard();
+    let (events, mut heard) = heard();
     let (gate, signals) = gate_with_events("http://127.0.0.1:1", events);
     let (sender, commands) = mpsc::channel(1);
     let mut actor = gate.guard(commands);
@@ -108,7 +127,7 @@ async fn a_pod_gets_the_pool_of_its_namespace_and_is_told_why_it_is_empty() {
 
 #[tokio::test]
 async fn what_is_wrong_with_pools_is_told_of_the_pod_and_nothing_else_is() {
-    let (events, mut heard) = Events::heard();
+    let (events, mut heard) = heard();
     let (gate, _) = gate_with_events("http://127.0.0.1:1", events);
     let error = |code| Refusal::from(ApiError::new(code, "why"));
     let ask = request("web").ask;
@@ -189,7 +208,7 @@ async fn an_explicit_pool_or_address_counts_more() {
 
 #[tokio::test]
 async fn a_pool_that_the_request_names_has_to_admit_the_pod() {
-    let (events, mut heard) = Events::heard();
+    let (events, mut heard) = heard();
     let (gate, _) = gate_with_events("http://127.0.0.1:1", events);
     let mut named = request("web");
     named.ask.pools.insert(Family::V4, "red".to_owned());

@@ -1,7 +1,8 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use kube::{Client, Config};
+use apiserver::client::Access;
+use kube::Config;
 use kubernetes::parameters::Parameters;
 use serde_json::json;
 use tokio::time::timeout;
@@ -28,7 +29,9 @@ fn task() -> (
 
 fn client(server: &str) -> Connection {
     let config = Config::new(server.parse().unwrap());
-    Connection::of(Client::try_from(config).unwrap())
+    Access::from(config)
+        .connect(Duration::from_mins(4))
+        .unwrap()
 }
 
 fn object(uid: &str, version: u32) -> Value {

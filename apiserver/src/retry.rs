@@ -6,41 +6,42 @@ use std::time::Duration;
 /// The wait behind the first failure; each further one in a row doubles it.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait of our own choice.
-pub(super) const LONGEST: Duration = Duration::from_mins(1);
+const LONGEST: Duration = Duration::from_mins(1);
 /// The longest that a server is obeyed: the API server asks for seconds, and a number that is a mistake
 /// must not keep the node from its documents.
 const OBEYED: Duration = Duration::from_mins(5);
 
 /// The tries of something that has to work in the end.
 #[derive(Debug, Default)]
-pub(super) struct Retry {
+pub struct Retry {
     failures: u32,
 }
 
 impl Retry {
     /// It has worked.
-    pub(super) fn succeeded(&mut self) {
+    pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
     /// It has not: how long to wait before the next try. A server that says for how long it is busy is
     /// left alone for that long.
-    pub(super) fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
+    pub fn failed(&mut self, error: &(dyn Error + 'static)) -> Duration {
         let own = FIRST * 2u32.pow(self.failures.min(6));
         self.failures = self.failures.saturating_add(1);
-        own.min(LONGEST).max(asked(error).unwrap_or_default())
+        own.min(LONGEST).max(requested(error).unwrap_or_default())
     }
 }
 
 /// For how long a server that is too busy wants to be left alone, where an error, or what stands behind
 /// it, says so.
-pub(super) fn asked(error: &(dyn Error + 'static)) -> Option<Duration> {
+#[must_use]
+pub fn requested(error: &(dyn Error + 'static)) -> Option<Duration> {
     if let Some(kube::Error::Api(status)) = error.downcast_ref::<kube::Error>() {
         let details = status.details.as_ref().filter(|_| status.code == 429)?;
         let seconds = Duration::from_secs(details.retry_after_seconds.into());
         return Some(seconds.min(OBEYED));
     }
-    asked(error.source()?)
+    requested(error.source()?)
 }
 
 #[cfg(test)]
@@ -83,9 +84,9 @@ mod tests {
     fn what_a_server_asks_for_is_found_behind_other_errors() {
         let seven = Some(Duration::from_secs(7));
         let of_watch = watcher::Error::InitialListFailed(refusal(429, 7));
-        assert_eq!(asked(&of_watch), seven);
+        assert_eq!(requested(&of_watch), seven);
         let read = Err::<(), _>(refusal(429, 7)).context("read it");
-        assert_eq!(asked(read.unwrap_err().as_ref()), seven);
-        assert_eq!(asked(&refusal(503, 7)), None);
+        assert_eq!(requested(read.unwrap_err().as_ref()), seven);
+        assert_eq!(requested(&refusal(503, 7)), None);
     }
 }

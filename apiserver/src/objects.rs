@@ -23,13 +23,15 @@ fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource
 }
 
 /// `CiliumNode` objects.
-pub(super) fn nodes(client: &Client) -> Api<DynamicObject> {
+#[must_use]
+pub fn cilium_nodes(client: &Client) -> Api<DynamicObject> {
     let of = resource("cilium.io", "v2", "CiliumNode", "ciliumnodes");
     Api::all_with(client.clone(), &of)
 }
 
 /// `CiliumPodIPPool` objects.
-pub(super) fn pools(client: &Client) -> Api<DynamicObject> {
+#[must_use]
+pub fn pools(client: &Client) -> Api<DynamicObject> {
     let of = resource(
         "cilium.io",
         "v2alpha1",
@@ -40,7 +42,8 @@ pub(super) fn pools(client: &Client) -> Api<DynamicObject> {
 }
 
 /// `ServiceCIDR` objects, in the versions that there are.
-pub(super) fn service_cidrs(client: &Client) -> Vec<Api<DynamicObject>> {
+#[must_use]
+pub fn service_cidrs(client: &Client) -> Vec<Api<DynamicObject>> {
     let of = |version| {
         let group = "networking.k8s.io";
         let of = resource(group, version, "ServiceCIDR", "servicecidrs");
@@ -50,12 +53,14 @@ pub(super) fn service_cidrs(client: &Client) -> Vec<Api<DynamicObject>> {
 }
 
 /// `Service` objects of all namespaces.
-pub(super) fn services(client: &Client) -> Api<DynamicObject> {
+#[must_use]
+pub fn services(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("", "v1", "Service", "services"))
 }
 
 /// `NetworkPolicy` objects of all namespaces.
-pub(super) fn policies(client: &Client) -> Api<DynamicObject> {
+#[must_use]
+pub fn policies(client: &Client) -> Api<DynamicObject> {
     let of = resource(
         "networking.k8s.io",
         "v1",
@@ -66,36 +71,51 @@ pub(super) fn policies(client: &Client) -> Api<DynamicObject> {
 }
 
 /// A namespace's `Event` objects.
-pub(super) fn events(client: &Client, namespace: &str) -> Api<DynamicObject> {
+#[must_use]
+pub fn events(client: &Client, namespace: &str) -> Api<DynamicObject> {
     let of = resource("", "v1", "Event", "events");
     Api::namespaced_with(client.clone(), namespace, &of)
 }
 
+/// A namespace's `Lease` objects.
+#[must_use]
+pub fn leases(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("coordination.k8s.io", "v1", "Lease", "leases");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
 /// `Node` objects.
-pub(super) fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {
+#[must_use]
+pub fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource("", "v1", "Node", "nodes"))
 }
 
 /// The metadata of objects of the core API, of all namespaces.
-pub(super) fn metadata(client: &Client, kind: &str, plural: &str) -> Api<PartialObjectMeta> {
+#[must_use]
+pub fn metadata(client: &Client, kind: &str, plural: &str) -> Api<PartialObjectMeta> {
     Api::all_with(client.clone(), &resource("", "v1", kind, plural))
 }
 
 /// The metadata of a namespace's pods.
-pub(super) fn pods_of(client: &Client, namespace: &str) -> Api<PartialObjectMeta> {
+#[must_use]
+pub fn pods_of(client: &Client, namespace: &str) -> Api<PartialObjectMeta> {
     let of = resource("", "v1", "Pod", "pods");
     Api::namespaced_with(client.clone(), namespace, &of)
 }
 
 /// An object as a value, without who wrote which field: that is most of it, and nobody's business here.
-pub(super) fn value(mut object: DynamicObject) -> serde_json::Result<Value> {
+///
+/// # Errors
+/// When the object cannot be JSON, which one that came as JSON can.
+pub fn value(mut object: DynamicObject) -> serde_json::Result<Value> {
     object.metadata.managed_fields = None;
     serde_json::to_value(object)
 }
 
 /// Whether a version of an object is older than another one of the same object; `false` where that
 /// cannot be told.
-pub(super) fn is_older(object: &Value, than: &Value) -> bool {
+#[must_use]
+pub fn is_older(object: &Value, than: &Value) -> bool {
     let version = |object: &Value| -> Option<u64> {
         let version = object["metadata"]["resourceVersion"].as_str()?;
         version.parse().ok()

@@ -1,4 +1,4 @@
-//! How much the agent asks of the API server.
+//! Requests to the API server, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,12 +23,14 @@ static RESPONSES: Counts<5> = [
 ];
 
 /// Requests by method.
-pub(crate) fn requests() -> Vec<(&'static str, u64)> {
+#[must_use]
+pub fn requests() -> Vec<(&'static str, u64)> {
     read(&REQUESTS)
 }
 
 /// Answers by the class of their status code.
-pub(crate) fn responses() -> Vec<(&'static str, u64)> {
+#[must_use]
+pub fn responses() -> Vec<(&'static str, u64)> {
     read(&RESPONSES)
 }
 

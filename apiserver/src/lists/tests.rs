@@ -144,7 +144,7 @@ async fn every_other_trouble_is_told_and_what_comes_next_is_streamed() {
         let error = events.next().await.unwrap().unwrap_err();
         assert!(matches!(error, Error::WatchStartFailed(_)), "{error}");
         let wait = (code == 429).then_some(7 * SECOND);
-        assert_eq!(retry::asked(&error), wait, "{code}");
+        assert_eq!(retry::requested(&error), wait, "{code}");
         assert_eq!(next(&mut events).await, ["Init", "InitDone"]);
         assert_eq!(server.streams(), [true, true], "{code}");
     }

@@ -1,4 +1,4 @@
-//! The task that writes events about objects of the cluster. Who has something to say waits for nothing.
+//! The task that writes events about objects of the cluster. Reporters never wait.
 //!
 //! They are Events of the core API: every API server and every kubectl takes these, with counts.
 
@@ -16,8 +16,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::client::PATIENCE;
 use super::{cause, objects};
 
-/// Who reports.
-const COMPONENT: &str = "towpath";
 /// How much may wait to be counted; what comes then is not.
 const QUEUE: usize = 256;
 /// Most characters of a message (`NoteLengthLimit` of the newer events' API).
@@ -25,85 +23,95 @@ const MESSAGE_MAX: usize = 1024;
 /// Most characters of an object's name in the event's, which may have 253.
 const NAME_MAX: usize = 230;
 
-struct Said {
-    subject: Subject,
-    reason: &'static str,
-    problem: String,
-    message: String,
+/// Something that has happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The object.
+    pub subject: Subject,
+    /// The event's reason: one word in `CamelCase`.
+    pub reason: &'static str,
+    /// One of several problems that the object may have for this reason; empty where there is one.
+    pub problem: String,
+    /// The text.
+    pub message: String,
 }
 
-/// Where to say that something has happened.
-#[derive(Clone)]
-pub(super) struct Events(mpsc::Sender<Said>);
+/// The program that reports.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// Its name.
+    pub component: &'static str,
+    /// The instance of it: the node that it runs on.
+    pub instance: String,
+}
+
+/// Sender of events. It never waits.
+#[derive(Clone, Debug)]
+pub struct Events(mpsc::Sender<Occurrence>);
 
 impl Events {
-    /// Starts the task. It ends with the last clone of this.
-    pub(super) fn start(client: &Client, node: &str) -> Self {
-        let (sender, said) = mpsc::channel(QUEUE);
+    /// A sender, and the queue that it fills.
+    #[must_use]
+    pub fn queue() -> (Self, mpsc::Receiver<Occurrence>) {
+        let (sender, occurrences) = mpsc::channel(QUEUE);
+        (Self(sender), occurrences)
+    }
+
+    /// Starts the task that writes events. It ends with the last clone of the sender. Must be called
+    /// inside a tokio runtime.
+    #[must_use]
+    pub fn start(client: &Client, reporter: Reporter) -> Self {
+        let (events, occurrences) = Self::queue();
         let task = Task {
             client: client.clone(),
-            node: node.to_owned(),
+            reporter,
             reports: Reports::default(),
             began: Instant::now(),
         };
-        tokio::spawn(task.run(said));
-        Self(sender)
+        tokio::spawn(task.run(occurrences));
+        events
     }
 
-    /// Something has happened to an object.
-    pub(super) fn tell(&self, subject: Subject, reason: &'static str, message: String) {
+    /// Reports what has happened to an object.
+    pub fn tell(&self, subject: Subject, reason: &'static str, message: String) {
         self.tell_problem(subject, reason, String::new(), message);
     }
 
-    /// One of several problems of an object has come up, or lasts.
-    pub(super) fn tell_problem(
+    /// Reports one of several problems of an object, when it comes up and while it lasts.
+    pub fn tell_problem(
         &self,
         subject: Subject,
         reason: &'static str,
         problem: String,
         message: String,
     ) {
-        let said = Said {
+        let occurrence = Occurrence {
             subject,
             reason,
             problem,
             message,
         };
-        if self.0.try_send(said).is_err() {
+        if self.0.try_send(occurrence).is_err() {
             tracing::debug!(reason, "an event is not counted: too many wait");
         }
-    }
-
-    /// One that nobody listens to, with what is told.
-    #[cfg(test)]
-    pub(super) fn heard() -> (
-        Self,
-        impl FnMut() -> Option<(Subject, &'static str, String)>,
-    ) {
-        let (sender, mut said) = mpsc::channel::<Said>(QUEUE);
-        let next = move || {
-            let said = said.try_recv().ok()?;
-            Some((said.subject, said.reason, said.message))
-        };
-        (Self(sender), next)
     }
 }
 
 struct Task {
     client: Client,
-    node: String,
+    reporter: Reporter,
     reports: Reports,
     began: Instant,
 }
 
 impl Task {
-    async fn run(mut self, mut said: mpsc::Receiver<Said>) {
+    async fn run(mut self, mut occurrences: mpsc::Receiver<Occurrence>) {
         loop {
             let due = self.reports.due(self.began.elapsed());
             let due = due.map(|due| self.began + due);
             tokio::select! {
-                next = said.recv() => match next {
-                    Some(Said { subject, reason, problem, message }) => {
+                next = occurrences.recv() => match next {
+                    Some(Occurrence { subject, reason, problem, message }) => {
                         let about = (subject, reason);
                         self.reports
                             .happened(self.began.elapsed(), about, problem, message);
@@ -125,7 +133,7 @@ impl Task {
         let api = objects::events(&self.client, namespace(&report.subject));
         let event = Event {
             report: &report,
-            node: &self.node,
+            reporter: &self.reporter,
             now,
             clock: Timestamp::now(),
         };
@@ -184,7 +192,7 @@ fn is_ending(status: &kube::core::Status) -> bool {
 /// An event as an object.
 struct Event<'a> {
     report: &'a Report,
-    node: &'a str,
+    reporter: &'a Reporter,
     /// Now, on the clock of the report.
     now: Duration,
     /// Now, as people tell it.
@@ -203,7 +211,7 @@ impl Event<'_> {
         } = self.report;
         let mut hash = DefaultHasher::new();
         (&subject.uid, reason, problem, first).hash(&mut hash);
-        (self.node, std::process::id()).hash(&mut hash);
+        (&self.reporter.instance, std::process::id()).hash(&mut hash);
         let name: String = subject.name.chars().take(NAME_MAX).collect();
         // A name that was cut must not end with what none may end with.
         let name = name.trim_end_matches(['-', '.']);
@@ -238,6 +246,10 @@ impl Event<'_> {
             name,
             uid,
         } = &self.report.subject;
+        let Reporter {
+            component,
+            instance,
+        } = self.reporter;
         let mut object = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"namespace": namespace(&self.report.subject), "name": self.name()},
@@ -248,9 +260,9 @@ impl Event<'_> {
             "type": "Warning",
             "reason": self.report.reason,
             "firstTimestamp": self.time(self.report.first),
-            "source": {"component": COMPONENT, "host": self.node},
-            "reportingComponent": COMPONENT,
-            "reportingInstance": self.node,
+            "source": {"component": component, "host": instance},
+            "reportingComponent": component,
+            "reportingInstance": instance,
         });
         if let (Value::Object(object), Value::Object(news)) = (&mut object, self.news()) {
             object.extend(news);
@@ -262,6 +274,13 @@ impl Event<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn reporter() -> Reporter {
+        Reporter {
+            component: "towpath",
+            instance: "node-1".to_owned(),
+        }
+    }
 
     #[test]
     fn an_event_tells_when_it_happened_whatever_the_clock_does() {
@@ -282,7 +301,7 @@ mod tests {
         };
         let event = Event {
             report: &report,
-            node: "node-1",
+            reporter: &reporter(),
             now: Duration::from_secs(100),
             clock: Timestamp::from_millisecond(1_000_000_000_900).unwrap(),
         };
@@ -332,7 +351,7 @@ mod tests {
         };
         let event = Event {
             report: &report,
-            node: "node-1",
+            reporter: &reporter(),
             now: Duration::ZERO,
             clock: Timestamp::from_second(0).unwrap(),
         };

@@ -15,14 +15,14 @@ use super::retry::Retry;
 use super::{client, objects};
 
 /// How soon a resource that the API server does not have is looked for again.
-pub(super) const LOOK_FOR: Duration = Duration::from_secs(30);
+pub const LOOK_FOR: Duration = Duration::from_secs(30);
 
 /// Namespace, empty where there is none, and name.
-pub(super) type Key = (String, String);
+pub type Key = (String, String);
 
 /// Why there is nothing newer than what was told last.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub enum Trouble {
     /// The API server has no such resource, in none of its versions.
     Absent,
     /// It does not answer, or refuses.
@@ -30,23 +30,23 @@ pub(super) enum Trouble {
 }
 
 /// A resource that is followed.
-pub(super) struct Resource {
+pub struct Resource {
     /// Its versions, the newest first: the first that the API server has counts.
-    pub(super) versions: Vec<Api<DynamicObject>>,
+    pub versions: Vec<Api<DynamicObject>>,
     /// How its objects come.
-    pub(super) lists: Lists,
+    pub lists: Lists,
     /// Which of its objects.
-    pub(super) config: watcher::Config,
+    pub config: watcher::Config,
     /// How soon it is looked for again where the API server has none of them.
-    pub(super) absent: Duration,
+    pub absent: Duration,
     /// How long removals of objects are held back. A resource that is removed loses its objects first.
-    pub(super) settle: Duration,
+    pub settle: Duration,
 }
 
 impl Resource {
     /// Follows it, and tells what is kept of its objects whenever that may have changed. Ends when
     /// `tell` says that nobody listens any more.
-    pub(super) async fn follow<T>(
+    pub async fn follow<T>(
         self,
         keep: impl Fn(&Value) -> T,
         mut tell: impl FnMut(Result<&BTreeMap<Key, T>, Trouble>) -> bool,
@@ -85,7 +85,7 @@ impl Resource {
             let (trouble, wait) = if !is_absent(&error) {
                 // A watch that goes on says so with the next change only; a new one lists all.
                 let wait = retry.failed(&error);
-                (Trouble::Failed(self.lists.told(&error)), wait)
+                (Trouble::Failed(self.lists.describe(&error)), wait)
             } else if let Some(next) = versions.next() {
                 version = Some(next);
                 continue;

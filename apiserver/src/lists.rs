@@ -28,7 +28,7 @@ const STREAMED: &str = "sendInitialEvents";
 /// How objects come: one way for everything that a connection follows. A server that does not
 /// stream is found out once.
 #[derive(Clone)]
-pub(super) struct Lists {
+pub struct Lists {
     are_streamed: Arc<AtomicBool>,
     bound: Duration,
     /// The API server's URL.
@@ -54,8 +54,9 @@ impl Lists {
         }
     }
 
-    /// Says what has failed: the whole chain of causes, and the server's URL.
-    pub(super) fn told(&self, error: &(dyn std::error::Error + 'static)) -> String {
+    /// Describes an error: the whole chain of causes, and the server's URL.
+    #[must_use]
+    pub fn describe(&self, error: &(dyn std::error::Error + 'static)) -> String {
         let text = cause::chain(error);
         if self.server.is_empty() || text.contains(&*self.server) {
             return text;
@@ -64,7 +65,7 @@ impl Lists {
     }
 
     /// Follows a resource as [`watcher`] does. A server that does not stream is no error.
-    pub(super) fn follow<K>(
+    pub fn follow<K>(
         &self,
         api: Api<K>,
         config: Config,

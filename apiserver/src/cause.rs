@@ -29,8 +29,9 @@ pub(super) fn unanswered(server: &str, error: &BoxError) -> BoxError {
     })
 }
 
-/// An error with its causes. What stands in the text so far is not said again.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+/// An error with its causes. A cause that the text so far contains is not repeated.
+#[must_use]
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = one(error);
     let mut next = behind(error);
     while let Some(cause) = next {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 type Lines = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
 /// An answer.
-pub(in crate::cluster) enum Answer {
+pub(crate) enum Answer {
     /// A status code, and a body.
     Whole(u16, Value),
     /// A watch's events, after which it stays open.
@@ -28,12 +28,12 @@ pub(in crate::cluster) enum Answer {
 
 impl Answer {
     /// A refusal.
-    pub(in crate::cluster) fn refusal(code: u16, message: &str) -> Self {
+    pub(crate) fn refusal(code: u16, message: &str) -> Self {
         Self::Whole(code, Self::status(code, message))
     }
 
     /// A refusal, as the API server words it.
-    pub(in crate::cluster) fn status(code: u16, message: &str) -> Value {
+    pub(crate) fn status(code: u16, message: &str) -> Value {
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": "", "code": code, "details": {"retryAfterSeconds": 7}
@@ -41,7 +41,7 @@ impl Answer {
     }
 
     /// A list of objects.
-    pub(in crate::cluster) fn list(names: &[&str]) -> Self {
+    pub(crate) fn list(names: &[&str]) -> Self {
         let items: Vec<_> = names.iter().map(|name| object(name)).collect();
         let metadata = json!({"resourceVersion": "5"});
         let list =
@@ -76,12 +76,12 @@ fn object(name: &str) -> Value {
 }
 
 /// An object that a watch brings.
-pub(in crate::cluster) fn added(name: &str) -> Value {
+pub(crate) fn added(name: &str) -> Value {
     json!({"type": "ADDED", "object": object(name)})
 }
 
 /// A watch says that all objects have come.
-pub(in crate::cluster) fn end() -> Value {
+pub(crate) fn end() -> Value {
     let metadata =
         json!({"resourceVersion": "4", "annotations": {"k8s.io/initial-events-end": "true"}});
     let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
@@ -89,14 +89,14 @@ pub(in crate::cluster) fn end() -> Value {
 }
 
 /// The server.
-pub(in crate::cluster) struct Played {
-    pub(in crate::cluster) client: Client,
+pub(crate) struct Played {
+    pub(crate) client: Client,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Played {
     /// One that gives these answers, and then none any more.
-    pub(in crate::cluster) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers: VecDeque<_> = answers.into_iter().collect();
         let answers = Arc::new(Mutex::new(answers));
         let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -118,7 +118,7 @@ impl Played {
     }
 
     /// Requests that it got: `true` stands for a stream.
-    pub(in crate::cluster) fn asked(&self) -> Vec<(String, bool)> {
+    pub(crate) fn asked(&self) -> Vec<(String, bool)> {
         let asked = self.asked.lock().unwrap();
         let asked = asked.iter().map(|uri| {
             let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
@@ -128,7 +128,7 @@ impl Played {
     }
 
     /// Which requests were for streams, in their order.
-    pub(in crate::cluster) fn streams(&self) -> Vec<bool> {
+    pub(crate) fn streams(&self) -> Vec<bool> {
         self.asked().into_iter().map(|(_, is)| is).collect()
     }
 }

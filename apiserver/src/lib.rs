@@ -1,0 +1,25 @@
+//! A client of the Kubernetes API server: what every program of ours that talks to one needs.
+//!
+//! * [`client`]: the connection, by a kubeconfig or a service account, through a proxy or directly.
+//! * [`follow`]: the objects of a resource and their changes, and [`lists`]: how they arrive.
+//! * [`objects`]: where resources are, and objects as JSON.
+//! * [`retry`]: when to ask again.
+//! * [`cause`]: errors as people read them.
+//! * [`events`]: Events about objects of the cluster.
+//! * [`traffic`]: counts of requests.
+//! * [`write`]: failed writes, by what is known of their outcome.
+
+pub mod cause;
+pub mod client;
+pub mod events;
+pub mod follow;
+pub mod lists;
+mod no_proxy;
+pub mod objects;
+mod proxy;
+mod refused;
+pub mod retry;
+mod retry_after;
+pub mod traffic;
+mod tunnel;
+pub mod write;
