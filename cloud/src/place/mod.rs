@@ -80,6 +80,14 @@ impl Pressure {
         self.full.retain(|_, it| now.since(it.since) < FULL_FOR);
     }
 
+    /// Addresses that calls took since the subnet was read, those under way included.
+    #[must_use]
+    pub fn taken(&self, subnet: &SubnetId) -> u32 {
+        let in_flight = self.in_flight.get(subnet).copied().unwrap_or(0);
+        let spent = self.spent.iter().filter(|(id, _, _)| id == subnet);
+        spent.fold(in_flight, |sum, (_, n, _)| sum.saturating_add(*n))
+    }
+
     /// Addresses that a subnet has for a kind of block: none where EC2 refused it lately.
     #[must_use]
     pub fn room(&self, subnet: &Subnet, kind: Kind, now: Time) -> u32 {
@@ -87,12 +95,7 @@ impl Pressure {
             return 0;
         }
         match kind.family() {
-            Family::V4 => {
-                let in_flight = self.in_flight.get(&subnet.id).copied().unwrap_or(0);
-                let spent = self.spent.iter().filter(|(id, _, _)| *id == subnet.id);
-                let taken = spent.fold(in_flight, |sum, (_, n, _)| sum.saturating_add(*n));
-                subnet.free.saturating_sub(taken)
-            }
+            Family::V4 => subnet.free.saturating_sub(self.taken(&subnet.id)),
             // No subnet of IPv6 was ever counted out; EC2 refuses where prefixes are taken.
             Family::V6 => u32::MAX,
         }

@@ -27,12 +27,30 @@ pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) 
             changed.insert(id.clone(), Value::Null);
         }
     }
-    let error = &object["status"]["ipam"]["operator-status"]["error"];
-    let mut status = Map::new();
+    let mut status = reported(object, report);
     if !changed.is_empty() {
         status.insert("eni".to_owned(), json!({"enis": changed}));
     }
-    if error.as_str().unwrap_or_default() != report {
+    of_version(object, "status", &status)
+}
+
+/// The patch of the subresource `status` that shows this report and leaves the ENIs as they are.
+#[must_use]
+pub fn report(object: &Value, report: &str) -> Option<Value> {
+    of_version(object, "status", &reported(object, report))
+}
+
+/// The report that an object has.
+#[must_use]
+pub fn shown_report(object: &Value) -> &str {
+    let error = &object["status"]["ipam"]["operator-status"]["error"];
+    error.as_str().unwrap_or_default()
+}
+
+/// The change of the status that shows a report.
+fn reported(object: &Value, report: &str) -> Map<String, Value> {
+    let mut status = Map::new();
+    if shown_report(object) != report {
         let error = if report.is_empty() {
             Value::Null
         } else {
@@ -41,7 +59,7 @@ pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) 
         let ipam = json!({"operator-status": {"error": error}});
         status.insert("ipam".to_owned(), ipam);
     }
-    of_version(object, "status", &status)
+    status
 }
 
 /// The patch of the spec that gives the node these blocks. `pre_allocate` is written where the object

@@ -10,6 +10,8 @@ pub enum Reason {
     NotReady,
     /// EC2 does not know the instance, or calls it terminated.
     InstanceGone,
+    /// The instance is in a state in which EC2 changes nothing of it.
+    NotRunning,
     /// The instance has as many ENIs and addresses as it can have.
     AtCapacity,
     /// No eligible subnet has room.

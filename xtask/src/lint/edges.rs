@@ -14,6 +14,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("towpath-cni", &[]),
     ("towpath-document", &[]),
     ("towpath-ec2", &["towpath-cloud"]),
+    (
+        "towpath-fleet",
+        &[
+            "ec2-fake",
+            "towpath-cloud",
+            "towpath-ipam",
+            "towpath-kubernetes",
+        ],
+    ),
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),
     (

@@ -46,6 +46,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-document", "lib", "*", Suite::Unit),
     ("towpath-ec2", "lib", "*", Suite::Unit),
     ("towpath-ec2", "test", "*", Suite::Unit),
+    ("towpath-fleet", "lib", "*", Suite::Unit),
+    ("towpath-fleet", "test", "*", Suite::Unit),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("towpath-kubernetes", "lib", "*", Suite::Unit),

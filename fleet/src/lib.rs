@@ -1,0 +1,24 @@
+//! All nodes of an operator, as one machine of values. No I/O, no clock, no threads.
+//!
+//! [`Fleet`] takes in [`Input`]: objects of the API server, answers of EC2, answers to writes, the
+//! standing among operators. [`Fleet::work`] returns [`Work`] to carry out: calls and reads of EC2,
+//! patches, deletions and events. Each work has an id, by which its answer comes back. An answer that
+//! is late, or comes twice, has no effect.
+//!
+//! A node has one change in flight at EC2, and an object has one write in flight. Nothing that the
+//! fleet remembers is needed after a crash: the next leader reads it from EC2 and the API server.
+
+mod input;
+mod machine;
+mod member;
+mod reads;
+mod settings;
+mod topology;
+mod view;
+mod work;
+
+pub use self::input::{Input, Moment, Standing, Written};
+pub use self::machine::Fleet;
+pub use self::settings::Settings;
+pub use self::view::{Allowance, LeakView, NodeView, ObstacleView, SubnetView, WhyView};
+pub use self::work::{Event, Part, Task, Work, WorkId};

@@ -1,0 +1,248 @@
+//! One node looked at: its next call, its reads, its writes.
+
+use cloud::budget::Entry;
+use cloud::inventory::Scope;
+use cloud::node::{Next, Progress, World, next};
+use cloud::{EniId, InstanceId};
+use ipam::Time;
+use kubernetes::operation::report::Reason;
+
+use super::{Fleet, Key};
+use crate::input::Moment;
+use crate::member::{Member, Obstacle, Publication};
+
+/// Looks for a primary ENI before its instance is looked at.
+const LOOKS: u32 = 3;
+
+/// What precedes a plan of a node.
+enum Ready<'a> {
+    /// Its ENIs are read.
+    Read(&'a InstanceId),
+    /// It has to wait.
+    Waits(Obstacle),
+    /// Reads come first.
+    Reads(Obstacle),
+    /// Its status has ENIs that EC2 does not show.
+    Doubts(Obstacle),
+    /// EC2 does not show its primary ENI.
+    NoPrimary(Obstacle),
+    /// Its own document lacks something, which the plan names.
+    Unclear,
+}
+
+impl Fleet {
+    /// Looks at a node, and lets follow what follows.
+    pub(super) fn look_at(&mut self, name: &str, at: Moment) {
+        let Some(member) = self.members.get_mut(name) else {
+            return;
+        };
+        if member.is_left_alone() {
+            member.next = Next::default();
+            member.obstacles.clear();
+            self.queue.remove(&Key::Node(name.to_owned()));
+            self.timers.set(name, None);
+            return;
+        }
+        if let Some(instance) = member.node.instance.clone() {
+            let known = (&self.memory.inventory, &self.lacked);
+            let member = &mut *member;
+            let (doubts, published) = (&mut member.doubts, &member.published);
+            doubts.update(published, &instance, known, (member.since, at.now));
+        }
+        self.want_type_of(name, at.now);
+        let (plan, mut again) = self.plan_and_read(name, at);
+        let publication = self.publication(name);
+        if let Some(member) = self.members.get_mut(name) {
+            let withheld = publication.iter().flat_map(|it| &it.withheld);
+            let withheld = withheld.map(|text| Obstacle::new(Reason::NotReady, text));
+            member.obstacles.extend(withheld);
+            member.next = plan;
+        }
+        self.line_up(name, at);
+        again = soonest(again, self.write(name, publication.as_ref(), at));
+        self.timers.set(name, again);
+    }
+
+    /// The plan of a node. Reads that it needs are asked for. Returns it with the time at which the
+    /// node is to be looked at again.
+    fn plan_and_read(&mut self, name: &str, at: Moment) -> (Next, Option<Time>) {
+        let Some(member) = self.members.get(name) else {
+            return (Next::default(), None);
+        };
+        let (plan, obstacles, again) = match self.readiness(member) {
+            Ready::Read(_) | Ready::Unclear => {
+                let plan = self.next_of(name, at);
+                let obstacles = plan.conditions.iter().map(Obstacle::from).collect();
+                let again = plan.at().filter(|it| *it > at.now);
+                if let Some(scope) = &plan.read {
+                    self.reads.want(scope);
+                }
+                (plan, obstacles, again)
+            }
+            Ready::Waits(obstacle) => (Next::default(), vec![obstacle], None),
+            Ready::Reads(obstacle) => {
+                if let Some(instance) = member.instance() {
+                    self.reads
+                        .want(&Scope::Instances([instance.clone()].into()));
+                }
+                (Next::default(), vec![obstacle], None)
+            }
+            Ready::Doubts(obstacle) => {
+                let due = member.doubts.due(at.now);
+                if !due.is_empty() {
+                    self.reads.want(&Scope::Ids(due));
+                }
+                (Next::default(), vec![obstacle], member.doubts.next(at.now))
+            }
+            Ready::NoPrimary(obstacle) => {
+                let again = self.look_for_primary(name, at.now);
+                (Next::default(), vec![obstacle], again)
+            }
+        };
+        if let Some(member) = self.members.get_mut(name) {
+            member.obstacles = obstacles;
+        }
+        (plan, again)
+    }
+
+    /// What precedes a plan of the node.
+    fn readiness<'a>(&self, member: &'a Member) -> Ready<'a> {
+        let problems = &member.document.unreadable_rules;
+        if !problems.is_empty() {
+            let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Ready::Waits(Obstacle::new(Reason::BadDocument, texts.join("; ")));
+        }
+        let Some(instance) = member.instance() else {
+            return Ready::Unclear;
+        };
+        if let Some(rival) = &member.rival {
+            let text =
+                format!("spec.instance-id {instance} is also that of {rival}, which is older");
+            return Ready::Waits(Obstacle::new(Reason::BadDocument, text));
+        }
+        if !self.topology.is_read() {
+            let text = "subnets, route tables, security groups and VPCs are not read yet";
+            return Ready::Waits(Obstacle::reading(text));
+        }
+        let from = member.since.max(self.topology.facts.epoch);
+        let inventory = &self.memory.inventory;
+        if inventory.read_of(instance).is_none_or(|begun| begun < from) {
+            let text = format!("the ENIs of {instance} are not read yet");
+            return Ready::Reads(Obstacle::reading(text));
+        }
+        let mut attachments = inventory
+            .of_instance(instance)
+            .filter_map(|eni| eni.attachment.as_ref());
+        if !attachments.any(|it| it.index == 0 && it.card == 0) {
+            return Ready::NoPrimary(self.no_primary(instance));
+        }
+        if !member.doubts.open.is_empty() {
+            let ids: Vec<&str> = member.doubts.open.keys().map(EniId::as_str).collect();
+            let text = format!(
+                "EC2 does not show {} as the status does, and is read again",
+                ids.join(", ")
+            );
+            return Ready::Doubts(Obstacle::reading(text));
+        }
+        Ready::Read(instance)
+    }
+
+    fn no_primary(&self, instance: &InstanceId) -> Obstacle {
+        match self.removals.state_of(instance) {
+            Some(false) => {
+                let text = format!("EC2 has no instance {instance}, or calls it terminated");
+                Obstacle::new(Reason::InstanceGone, text)
+            }
+            _ => Obstacle::reading(format!("EC2 shows no primary ENI of {instance}")),
+        }
+    }
+
+    /// Asks for the primary ENI again, and after a while for the instance.
+    fn look_for_primary(&mut self, name: &str, now: Time) -> Option<Time> {
+        let member = self.members.get_mut(name)?;
+        let instance = member.node.instance.clone()?;
+        if now >= member.look.0 {
+            let looks = member.look_again(now);
+            if looks >= LOOKS {
+                self.reads.want_state(&instance);
+            }
+            self.reads.want(&Scope::Instances([instance].into()));
+        }
+        self.members.get(name).map(|it| it.look.0)
+    }
+
+    /// The next call of a node, by what is known now.
+    pub(super) fn next_of(&self, name: &str, at: Moment) -> Next {
+        let Some(member) = self.members.get(name) else {
+            return Next::default();
+        };
+        if !matches!(self.readiness(member), Ready::Read(_) | Ready::Unclear) {
+            return Next::default();
+        }
+        let world = World {
+            facts: &self.topology.facts,
+            memory: &self.memory,
+            now: at.now,
+            date: at.date,
+        };
+        let fresh = Progress::default();
+        next(
+            &member.node,
+            self.progress.get(name).unwrap_or(&fresh),
+            &world,
+        )
+    }
+
+    fn want_type_of(&mut self, name: &str, now: Time) {
+        let kind = self
+            .members
+            .get(name)
+            .and_then(|it| it.node.instance_type.as_deref());
+        if let Some(kind) = kind.filter(|it| self.topology.wants_type(it, now)) {
+            self.reads.want_type(kind);
+        }
+    }
+
+    /// The ENIs and blocks that a node is to be shown, if they can be judged.
+    pub(super) fn publication(&self, name: &str) -> Option<Publication> {
+        let member = self.members.get(name)?;
+        if !member.published.is_believed {
+            return Some(Publication::default());
+        }
+        let Ready::Read(instance) = self.readiness(member) else {
+            return None;
+        };
+        Publication::of(member, instance, (&self.memory.inventory, &self.topology))
+    }
+
+    /// Puts the node's call into the queue, or takes it out.
+    fn line_up(&mut self, name: &str, at: Moment) {
+        let key = Key::Node(name.to_owned());
+        let Some(member) = self.members.get(name) else {
+            return;
+        };
+        match (&member.next.step, member.next.need) {
+            (Some(step), Some(need)) => self.queue.push(Entry {
+                key,
+                action: step.action(),
+                need,
+                since: at.now,
+            }),
+            _ => drop(self.queue.remove(&key)),
+        }
+    }
+
+    /// The nodes that something of EC2 keeps from getting on.
+    pub(super) fn look_at_stuck(&mut self) {
+        let stuck = self
+            .members
+            .iter()
+            .filter(|(_, it)| !it.obstacles.is_empty());
+        self.dirty.extend(stuck.map(|(name, _)| name.clone()));
+    }
+}
+
+/// The earlier of two times.
+pub(super) fn soonest(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    one.into_iter().chain(other).min()
+}

@@ -1,0 +1,158 @@
+//! Objects of nodes that are gone: their Node has been absent for long, and EC2 has no instance or
+//! calls it terminated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cloud::{Instance, InstanceId};
+use ipam::Time;
+
+use super::{Fleet, Pending};
+use crate::input::Moment;
+use crate::reads::GATHERED;
+use crate::work::Task;
+
+/// An instance of an absent Node is looked at this often.
+const LOOKED_AT: Duration = Duration::from_mins(5);
+
+/// Nodes, and the states of instances.
+#[derive(Debug, Default)]
+pub(crate) struct Removals {
+    /// The Nodes; none before they were listed.
+    hosts: Option<BTreeSet<String>>,
+    /// Nodes that were deleted, with the time since when.
+    gone: BTreeMap<String, Time>,
+    listed: Time,
+    looked: Time,
+    states: BTreeMap<InstanceId, State>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    read: Time,
+    is_there: bool,
+}
+
+impl Removals {
+    /// Begins an epoch: states of instances are read again.
+    pub(super) fn begin(&mut self) {
+        self.states.clear();
+    }
+
+    pub(super) fn set_hosts(&mut self, hosts: BTreeSet<String>, now: Time) {
+        match self.hosts.take() {
+            None => self.listed = now,
+            Some(before) => {
+                for name in before.difference(&hosts) {
+                    self.gone.entry(name.clone()).or_insert(now);
+                }
+            }
+        }
+        self.gone.retain(|name, _| !hosts.contains(name));
+        self.hosts = Some(hosts);
+    }
+
+    pub(super) fn set_host(&mut self, name: String, is_there: bool, now: Time) {
+        let Some(hosts) = &mut self.hosts else {
+            return;
+        };
+        if is_there {
+            self.gone.remove(&name);
+            hosts.insert(name);
+        } else if hosts.remove(&name) {
+            self.gone.insert(name, now);
+        }
+    }
+
+    /// The time since when a Node has been absent; none if it is there, or nothing is known.
+    fn absent_since(&self, name: &str) -> Option<Time> {
+        let hosts = self.hosts.as_ref()?;
+        if hosts.contains(name) {
+            return None;
+        }
+        Some(self.gone.get(name).copied().unwrap_or(self.listed))
+    }
+
+    /// Takes in a read of instances.
+    pub(super) fn take_states(
+        &mut self,
+        asked: &BTreeSet<InstanceId>,
+        instances: &[Instance],
+        begun: Time,
+    ) {
+        for id in asked {
+            let state = instances.iter().find(|it| it.id == *id);
+            let state = State {
+                read: begun,
+                is_there: state.is_some_and(|it| !it.state.is_terminated()),
+            };
+            self.states.insert(id.clone(), state);
+        }
+    }
+
+    /// True if EC2 had the instance in the last read of it, false if not.
+    pub(super) fn state_of(&self, instance: &InstanceId) -> Option<bool> {
+        self.states.get(instance).map(|it| it.is_there)
+    }
+}
+
+/// The next thing to do about an object without a Node.
+enum Removal {
+    Ask(InstanceId),
+    Delete,
+}
+
+impl Fleet {
+    /// Deletes objects of nodes that are gone.
+    pub(super) fn remove_objects(&mut self, at: Moment) {
+        let Some(absence) = self.settings.removal.filter(|_| self.may_change(at.now)) else {
+            return;
+        };
+        if at.now.since(self.removals.looked) < GATHERED {
+            return;
+        }
+        self.removals.looked = at.now;
+        let names: Vec<String> = self.members.keys().cloned().collect();
+        for name in names {
+            match self.removal(&name, absence, at.now) {
+                Some(Removal::Ask(instance)) => self.reads.want_state(&instance),
+                Some(Removal::Delete) => self.delete_object(&name, at),
+                None => {}
+            }
+        }
+    }
+
+    fn removal(&self, name: &str, absence: Duration, now: Time) -> Option<Removal> {
+        let since = self.removals.absent_since(name)?;
+        let from = since.after(absence);
+        let member = self.members.get(name)?;
+        if now < from || member.is_left_alone() || member.write.is_some() || now < member.barred {
+            return None;
+        }
+        let instance = member.instance()?;
+        let state = self.removals.states.get(instance);
+        match state.filter(|it| it.read >= from) {
+            Some(state) if !state.is_there => Some(Removal::Delete),
+            Some(state) if now.since(state.read) < LOOKED_AT => None,
+            _ => Some(Removal::Ask(instance.clone())),
+        }
+    }
+
+    fn delete_object(&mut self, name: &str, at: Moment) {
+        let Some(member) = self.members.get(name) else {
+            return;
+        };
+        let task = Task::Delete {
+            name: name.to_owned(),
+            uid: member.document.uid.clone(),
+            version: member.document.version.clone(),
+        };
+        let pending = Pending::Delete {
+            name: name.to_owned(),
+        };
+        let id = self.open(pending, task, at.now);
+        if let Some(member) = self.members.get_mut(name) {
+            member.write = Some(id);
+        }
+    }
+}

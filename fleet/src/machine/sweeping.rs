@@ -1,0 +1,152 @@
+//! The sweep of ENIs that nothing holds any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cloud::budget::{Entry, Need};
+use cloud::inventory::{Change, Scope};
+use cloud::node::{Outcome, Step};
+use cloud::sweep::{Leftover, NoClusterError, Sweep, Verdict};
+use cloud::tags::CreatedAtError;
+use cloud::{Action, Class, Eni, EniId};
+use ipam::Time;
+
+use super::{Fleet, Key};
+use crate::input::Moment;
+
+/// An ENI is deleted so soon after it was looked at, or looked at again.
+const LOOKED_AT: Duration = Duration::from_secs(10);
+/// An ENI that could not be deleted is tried again after so long.
+const TRIED_AGAIN: Duration = Duration::from_mins(1);
+
+#[derive(Debug)]
+pub(crate) struct Sweeping {
+    cluster: String,
+    sweep: Sweep,
+    /// ENIs that are to be deleted, with the time of the look.
+    judged: BTreeMap<EniId, Time>,
+    /// ENIs that are looked at.
+    asked: BTreeSet<EniId>,
+    /// ENIs that wait after a failure.
+    barred: BTreeMap<EniId, Time>,
+    /// ENIs that the cluster made and whose age cannot be read.
+    pub(crate) unreadable: Vec<CreatedAtError>,
+}
+
+impl Sweeping {
+    pub(super) fn new(cluster: &str) -> Result<Self, NoClusterError> {
+        Ok(Self {
+            cluster: cluster.to_owned(),
+            sweep: Sweep::new(cluster)?,
+            judged: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            barred: BTreeMap::new(),
+            unreadable: Vec::new(),
+        })
+    }
+
+    /// Begins an epoch.
+    pub(super) fn begin(&mut self) {
+        if let Ok(new) = Self::new(&self.cluster) {
+            *self = new;
+        }
+    }
+
+    /// Judges ENIs by a read by their ids.
+    pub(super) fn judge(&mut self, ids: &BTreeSet<EniId>, read: &[Eni], now: Time) {
+        for id in ids {
+            if !self.asked.remove(id) {
+                continue;
+            }
+            let eni = read.iter().find(|it| it.id == *id);
+            match self.sweep.judge(eni) {
+                Verdict::Delete => drop(self.judged.insert(id.clone(), now)),
+                Verdict::Keep | Verdict::Gone => self.sweep.drop_eni(id),
+            }
+        }
+    }
+
+    /// Takes an ENI out that is to be deleted now. Returns false if its look is too long ago.
+    pub(super) fn take_judged(&mut self, eni: &EniId, now: Time) -> bool {
+        let judged = self.judged.remove(eni);
+        judged.is_some_and(|at| now.since(at) <= LOOKED_AT)
+    }
+
+    /// ENIs that could not be deleted.
+    pub(crate) fn leftovers(&self) -> Vec<Leftover> {
+        self.sweep.leftovers()
+    }
+}
+
+impl Fleet {
+    /// Takes in a complete listing of loose ENIs, others included. Loose ENIs of nodes that are
+    /// served are left to those nodes.
+    pub(super) fn observe_loose(&mut self, enis: &[Eni], begun: Time, at: Moment) {
+        let (by_instance, members) = (&self.by_instance, &self.members);
+        let inventory = &self.memory.inventory;
+        let is_served = |instance: &cloud::InstanceId| {
+            let names = by_instance.get(instance).into_iter().flatten();
+            let mut served = names.filter_map(|it| members.get(it));
+            let has_primary = inventory
+                .of_instance(instance)
+                .filter_map(|eni| eni.attachment.as_ref())
+                .any(|it| it.index == 0 && it.card == 0);
+            has_primary && served.any(|it| !it.is_left_alone())
+        };
+        let loose = enis.iter().filter(|it| it.is_loose());
+        self.sweeping.unreadable = self.sweeping.sweep.observe(begun, loose, is_served);
+        let barred = &mut self.sweeping.barred;
+        barred.retain(|_, until| *until > at.now);
+    }
+
+    /// Has ENIs looked at that can go, and puts those into the queue that were.
+    pub(super) fn sweep(&mut self, at: Moment) {
+        for eni in self.sweeping.sweep.due(at.date) {
+            let key = Key::Sweep(eni.clone());
+            let waits = self
+                .sweeping
+                .barred
+                .get(&eni)
+                .is_some_and(|it| *it > at.now);
+            let is_known = self.sweeping.asked.contains(&eni)
+                || self.sweeping.judged.contains_key(&eni)
+                || self.is_swept_now(&key);
+            if waits || is_known {
+                continue;
+            }
+            self.reads.want(&Scope::Ids([eni.clone()].into()));
+            self.sweeping.asked.insert(eni);
+        }
+        for eni in self.sweeping.judged.keys() {
+            self.queue.push(Entry {
+                key: Key::Sweep(eni.clone()),
+                action: Action::Delete,
+                need: Need::Sweep,
+                since: at.now,
+            });
+        }
+    }
+
+    fn is_swept_now(&self, key: &Key) -> bool {
+        self.pending
+            .values()
+            .any(|(_, it)| matches!(it, super::Pending::Call { entry, .. } if entry.key == *key))
+    }
+
+    /// Takes in the answer to a deletion.
+    pub(super) fn swept(&mut self, eni: &EniId, step: &Step, outcome: &Outcome, at: Moment) {
+        match outcome {
+            Outcome::Failed(failure) if failure.class != Class::NotFound => {
+                let until = at.now.after(TRIED_AGAIN);
+                self.sweeping.barred.insert(eni.clone(), until);
+                self.sweeping.sweep.fail(eni, failure.clone());
+            }
+            _ => {
+                self.sweeping.sweep.drop_eni(eni);
+                if let Step::Delete { eni } = step {
+                    self.memory.inventory.expect(eni, Change::Deleted, at.now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The times at which nodes are looked at again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipam::Time;
+
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    by_time: BTreeSet<(Time, String)>,
+    by_name: BTreeMap<String, Time>,
+}
+
+impl Timers {
+    /// Sets the time of a node; none for no time.
+    pub(super) fn set(&mut self, name: &str, at: Option<Time>) {
+        if let Some(old) = self.by_name.remove(name) {
+            self.by_time.remove(&(old, name.to_owned()));
+        }
+        if let Some(at) = at {
+            self.by_time.insert((at, name.to_owned()));
+            self.by_name.insert(name.to_owned(), at);
+        }
+    }
+
+    /// Takes the nodes out whose time has come.
+    pub(super) fn due(&mut self, now: Time) -> Vec<String> {
+        let mut due = Vec::new();
+        while let Some((at, name)) = self.by_time.pop_first() {
+            if at > now {
+                self.by_time.insert((at, name));
+                break;
+            }
+            self.by_name.remove(&name);
+            due.push(name);
+        }
+        due
+    }
+
+    pub(super) fn next(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,144 @@
+//! Writes of objects: the status before the spec, one at a time.
+
+use ipam::Time;
+use kubernetes::operation::patch;
+
+use super::plan::soonest;
+use super::{Fleet, Pending};
+use crate::input::{Moment, Standing, Written};
+use crate::member::Publication;
+use crate::reads::GATHERED;
+use crate::work::{Event, Part, Task, WorkId};
+
+impl Fleet {
+    /// Writes what a node's object lacks. Returns the time at which it is to be looked at again.
+    pub(super) fn write(
+        &mut self,
+        name: &str,
+        publication: Option<&Publication>,
+        at: Moment,
+    ) -> Option<Time> {
+        let may_change = self.may_change(at.now);
+        let leads = matches!(self.standing, Standing::Leading { .. });
+        let member = self.members.get_mut(name)?;
+        let line = member.shown.update(&member.obstacles, at);
+        if line.is_new
+            && may_change
+            && let Some(first) = member.obstacles.first()
+        {
+            let event = Event {
+                node: name.to_owned(),
+                reason: first.reason,
+                text: first.text.clone(),
+            };
+            let id = self.next_id.advance();
+            let task = Task::Event(event);
+            self.out.push(crate::Work { id, task });
+        }
+        if !may_change {
+            // The lease can be renewed in time.
+            let later = Some(at.now.after(GATHERED)).filter(|_| leads);
+            return soonest(line.again, later);
+        }
+        if member.write.is_some() {
+            return line.again;
+        }
+        let object = &member.object;
+        let text = line.text.as_deref();
+        let text = text.unwrap_or_else(|| patch::shown_report(object));
+        let status = match publication {
+            Some(publication) => patch::status(object, &publication.enis, text),
+            None => patch::report(object, text),
+        };
+        let pre_allocate = self.settings.pre_allocate;
+        let spec = publication
+            .filter(|_| status.is_none())
+            .and_then(|it| patch::spec(object, &it.blocks, self.settings.compat, pre_allocate));
+        let status = status.map(|body| (Part::Status, body));
+        let Some((part, body)) = status.or(spec.map(|body| (Part::Spec, body))) else {
+            return line.again;
+        };
+        if at.now < member.barred {
+            return soonest(line.again, Some(member.barred));
+        }
+        let pending = Pending::Patch {
+            name: name.to_owned(),
+            part,
+        };
+        let task = Task::Patch {
+            name: name.to_owned(),
+            part,
+            body,
+        };
+        let id = self.open(pending, task, at.now);
+        if let Some(member) = self.members.get_mut(name) {
+            member.write = Some(id);
+        }
+        line.again
+    }
+
+    /// Takes in the answer to a patch.
+    pub(super) fn patched(
+        &mut self,
+        name: &str,
+        (id, part): (WorkId, Part),
+        written: Written,
+        at: Moment,
+    ) {
+        let Some(object) = self.end_write(name, id, written, at) else {
+            return;
+        };
+        let uid = |object: &serde_json::Value| object["metadata"]["uid"].clone();
+        let is_it = self
+            .members
+            .get(name)
+            .is_some_and(|it| uid(&it.object) == uid(&object));
+        // An object that was deleted meanwhile does not come back by an answer.
+        if is_it && matches!(part, Part::Status | Part::Spec) {
+            self.set_object(object, at);
+        }
+    }
+
+    /// Takes in the answer to a deletion. The watch shows that the object is gone.
+    pub(super) fn deleted(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
+        let _object = self.end_write(name, id, written, at);
+    }
+
+    /// Ends the write of an object. Returns the object that the answer has.
+    fn end_write(
+        &mut self,
+        name: &str,
+        id: WorkId,
+        written: Written,
+        at: Moment,
+    ) -> Option<serde_json::Value> {
+        let member = self.members.get_mut(name)?;
+        if member.write != Some(id) {
+            return None;
+        }
+        member.write = None;
+        self.dirty.insert(name.to_owned());
+        match written {
+            Written::Done(object) => {
+                member.write_failures = 0;
+                member.write_fault = None;
+                object.map(|it| *it)
+            }
+            Written::Conflict => {
+                member.conflicted(at.now);
+                None
+            }
+            Written::Gone => {
+                member.fail_write("there is no such object".to_owned(), None, at.now);
+                None
+            }
+            Written::Failed {
+                reason,
+                retry_after,
+            } => {
+                member.fail_write(reason, retry_after, at.now);
+                None
+            }
+        }
+    }
+}

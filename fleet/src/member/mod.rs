@@ -1,0 +1,152 @@
+//! One node as the fleet keeps it.
+
+mod doubt;
+mod obstacle;
+mod publication;
+mod published;
+mod translate;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud::node::{Next, Node};
+use cloud::{EniId, InstanceId};
+use ipam::Time;
+use kubernetes::operation::node::NodeDocument;
+use serde_json::Value;
+
+pub(crate) use self::doubt::Doubts;
+pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
+pub(crate) use self::publication::Publication;
+pub(crate) use self::published::Published;
+use crate::{Settings, WorkId};
+
+/// The longest wait for what EC2 does not show, and after writes that failed.
+const SLOWEST: Duration = Duration::from_mins(1);
+
+/// The wait after a conflict, unless an event shows a newer object before.
+const CONFLICT: Duration = Duration::from_secs(1);
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) object: Value,
+    pub(crate) document: NodeDocument,
+    /// The node as a plan takes it.
+    pub(crate) node: Node,
+    /// The ENIs in its status, as far as they are believed.
+    pub(crate) published: Published,
+    /// Reads of its instance that began earlier do not count.
+    pub(crate) since: Time,
+    pub(crate) doubts: Doubts,
+    /// Another node has the instance.
+    pub(crate) rival: Option<String>,
+    /// The result of the last plan.
+    pub(crate) next: Next,
+    /// The reasons for which it does not get on, those of the plan included.
+    pub(crate) obstacles: Vec<Obstacle>,
+    pub(crate) shown: Shown,
+    /// The write in flight.
+    pub(crate) write: Option<WorkId>,
+    /// Writes wait until then.
+    pub(crate) barred: Time,
+    pub(crate) write_failures: u32,
+    /// The reason of the last write's failure.
+    pub(crate) write_fault: Option<String>,
+    /// The next look for a primary ENI, and the number of those before.
+    pub(crate) look: (Time, u32),
+}
+
+impl Member {
+    pub(crate) fn new(object: Value, pending: u32, settings: &Settings, now: Time) -> Self {
+        let document = NodeDocument::read(&object);
+        Self {
+            node: translate::node(&document, pending, settings),
+            published: Published::read(&object),
+            object,
+            document,
+            since: now,
+            doubts: Doubts::default(),
+            rival: None,
+            next: Next::default(),
+            obstacles: Vec::new(),
+            shown: Shown::default(),
+            write: None,
+            barred: Time::default(),
+            write_failures: 0,
+            write_fault: None,
+            look: (Time::default(), 0),
+        }
+    }
+
+    /// Takes in the object as it is now. ENIs in the status of an object of another uid or instance
+    /// are not believed.
+    pub(crate) fn set(&mut self, object: Value, settings: &Settings, now: Time) {
+        let document = NodeDocument::read(&object);
+        let node = translate::node(&document, self.node.pending, settings);
+        let is_other = document.uid != self.document.uid || node.instance != self.node.instance;
+        self.published = if is_other || !self.published.is_believed {
+            Published::disbelieved(&object)
+        } else {
+            Published::read(&object)
+        };
+        if is_other {
+            self.since = now;
+            self.doubts = Doubts::default();
+            self.look = (Time::default(), 0);
+            self.shown = Shown::default();
+        }
+        if document.version != self.document.version && self.write_failures == 0 {
+            self.barred = Time::default();
+        }
+        self.object = object;
+        self.document = document;
+        self.node = node;
+    }
+
+    /// Begins an epoch: nothing is under way, and nothing is known.
+    pub(crate) fn begin_epoch(&mut self, now: Time) {
+        self.since = now;
+        self.doubts = Doubts::default();
+        self.next = Next::default();
+        self.obstacles.clear();
+        self.write = None;
+        self.barred = Time::default();
+        self.write_failures = 0;
+        self.write_fault = None;
+        self.look = (Time::default(), 0);
+    }
+
+    /// The operator leaves the node alone.
+    pub(crate) fn is_left_alone(&self) -> bool {
+        self.document.is_ignored || self.document.is_deleted
+    }
+
+    pub(crate) fn instance(&self) -> Option<&InstanceId> {
+        self.node.instance.as_ref()
+    }
+
+    /// Takes the failure of a write in.
+    pub(crate) fn fail_write(&mut self, reason: String, retry_after: Option<Duration>, now: Time) {
+        let wait = Duration::from_secs(1 << self.write_failures.min(6)).min(SLOWEST);
+        self.write_failures = self.write_failures.saturating_add(1);
+        self.write_fault = Some(reason);
+        self.barred = now.after(retry_after.unwrap_or(wait));
+    }
+
+    /// Another writer came first. The next event has its version; without one, a try comes later.
+    pub(crate) fn conflicted(&mut self, now: Time) {
+        self.barred = now.after(CONFLICT);
+    }
+
+    /// The primary ENI is looked for again, less and less often. Returns the number of looks.
+    pub(crate) fn look_again(&mut self, now: Time) -> u32 {
+        let (_, count) = self.look;
+        let wait = Duration::from_secs(2 << count.min(5)).min(SLOWEST);
+        self.look = (now.after(wait), count.saturating_add(1));
+        count
+    }
+}
+
+/// ENIs that reads by id lacked, with the beginning of the last one.
+pub(crate) type Lacked = BTreeMap<EniId, Time>;

@@ -1,0 +1,135 @@
+//! The status and the blocks that a node is to be shown.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use cloud::node::{Aside, Role};
+use cloud::{AttachState, Eni, InstanceId, Inventory};
+use ipnet::IpNet;
+use kubernetes::operation::allocated::Blocks;
+use kubernetes::operation::status::EniStatus;
+
+use super::Member;
+use crate::topology::Topology;
+
+/// The ENIs and blocks that a node is to be shown.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Publication {
+    pub(crate) enis: BTreeMap<String, EniStatus>,
+    /// The blocks for pods.
+    pub(crate) blocks: Blocks,
+    /// Reasons for which attached ENIs are not shown.
+    pub(crate) withheld: Vec<String>,
+}
+
+impl Publication {
+    /// The publication of a node; none while one of the ENIs in its status cannot be judged.
+    pub(crate) fn of(
+        member: &Member,
+        instance: &InstanceId,
+        (inventory, topology): (&Inventory, &Topology),
+    ) -> Option<Self> {
+        let mut all = Self::default();
+        for eni in inventory.of_instance(instance) {
+            let role = Role::of(eni, &member.node.rules);
+            if !is_shown(eni, &role) {
+                continue;
+            }
+            let blocks = blocks(member, eni, inventory);
+            match entry(member, eni, &blocks, topology) {
+                Ok(entry) => {
+                    if role == Role::Counted {
+                        all.give(&entry, blocks, eni);
+                    }
+                    all.enis.insert(entry.id.clone(), entry);
+                }
+                Err(_) if member.published.enis.contains_key(&eni.id) => return None,
+                Err(reason) => all.withheld.push(reason),
+            }
+        }
+        Some(all)
+    }
+
+    /// Gives the blocks of an ENI to pods.
+    fn give(&mut self, entry: &EniStatus, blocks: Vec<IpNet>, eni: &Eni) {
+        let own = eni.own.filter(|_| entry.use_primary);
+        let own = own.map(|own| IpNet::from(IpAddr::V4(own)));
+        for block in blocks.into_iter().chain(own) {
+            self.blocks.insert(block, entry.id.clone());
+        }
+    }
+}
+
+/// Agents are shown ENIs of card 0 whose device is there, those that give no addresses included.
+fn is_shown(eni: &Eni, role: &Role) -> bool {
+    let has_device = eni
+        .attachment
+        .as_ref()
+        .is_some_and(|it| it.state == AttachState::Attached);
+    let has_addresses = matches!(
+        role,
+        Role::Counted | Role::Aside(Aside::Index | Aside::Tags)
+    );
+    has_device && has_addresses
+}
+
+/// Blocks that are settled, or that the status has already.
+fn blocks(member: &Member, eni: &Eni, inventory: &Inventory) -> Vec<IpNet> {
+    let settled: Vec<IpNet> = inventory.settled_blocks(&eni.id).collect();
+    let shown = eni.blocks.iter().copied();
+    shown
+        .filter(|block| settled.contains(block) || member.published.has(&eni.id, block))
+        .collect()
+}
+
+/// The entry of an ENI.
+///
+/// # Errors
+/// When facts are missing without which an agent could not use it, with the reason.
+fn entry(
+    member: &Member,
+    eni: &Eni,
+    blocks: &[IpNet],
+    topology: &Topology,
+) -> Result<EniStatus, String> {
+    let subnet = topology.facts.subnets.get(&eni.subnet);
+    let subnet = subnet.filter(|it| it.ipv4.is_some() || it.ipv6.is_some());
+    let subnet = subnet.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, eni.subnet))?;
+    let vpc = topology.vpcs.get(&eni.vpc);
+    let vpc = vpc.ok_or_else(|| format!("{}: no CIDR of {} is known", eni.id, eni.vpc))?;
+    let index = eni.attachment.as_ref().map_or(0, |it| it.index);
+    let mut status = EniStatus {
+        id: eni.id.to_string(),
+        ip: eni.own,
+        mac: mac(eni.mac),
+        zone: eni.zone.clone(),
+        description: eni.description.clone(),
+        number: index,
+        subnet: eni.subnet.to_string(),
+        subnet_cidr: subnet.ipv4,
+        vpc: eni.vpc.to_string(),
+        vpc_primary: match vpc.primary {
+            IpNet::V4(net) => Some(net),
+            IpNet::V6(_) => None,
+        },
+        vpc_cidrs: vpc.others.clone(),
+        groups: eni.groups.iter().map(ToString::to_string).collect(),
+        tags: eni.tags.clone(),
+        public_ip: eni.public,
+        use_primary: member.node.rules.use_primary && index != 0,
+        ..EniStatus::default()
+    };
+    for block in blocks {
+        match block {
+            IpNet::V4(net) if net.prefix_len() < 32 => drop(status.prefixes.insert(*net)),
+            IpNet::V6(net) if net.prefix_len() < 128 => drop(status.ipv6_prefixes.insert(*net)),
+            single => drop(status.addresses.insert(single.addr())),
+        }
+    }
+    Ok(status)
+}
+
+fn mac(bytes: [u8; 6]) -> String {
+    let parts = bytes.map(|byte| format!("{byte:02x}"));
+    parts.join(":")
+}

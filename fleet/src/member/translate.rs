@@ -1,0 +1,70 @@
+//! A document as a node that can be planned for.
+
+use cloud::groups::Wish;
+use cloud::node::{EniRules, Node};
+use cloud::subnet::Location;
+use cloud::want::{Demand, Requested, Watermarks, pre_allocate};
+use cloud::{EniId, GroupId, InstanceId, SubnetId, VpcId};
+use kubernetes::operation::node::{DEFAULT_POOL, NodeDocument};
+
+use crate::Settings;
+
+pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -> Node {
+    let rules = &document.rules;
+    let bounds = &document.bounds;
+    let ids = document.rules.groups.iter();
+    Node {
+        instance: document.instance.as_deref().and_then(InstanceId::parse),
+        instance_type: document.instance_type.clone(),
+        location: location(document),
+        is_ignored: document.is_ignored,
+        rules: EniRules {
+            first_index: rules.first_index,
+            exclude_tags: rules.exclude_tags.clone(),
+            prefixes: settings.prefixes && rules.prefixes,
+            use_primary: rules.use_primary,
+            delete_on_termination: rules.delete_on_termination,
+        },
+        groups: Wish {
+            ids: ids.filter_map(|id| GroupId::parse(id)).collect(),
+            tags: rules.group_tags.clone(),
+            or_primary: settings.primary_groups,
+        },
+        demand: demand(document),
+        marks: Watermarks {
+            pre: pre_allocate(bounds.pre),
+            min: bounds.min,
+            max: bounds.max,
+            above: bounds.above,
+        },
+        published: document
+            .published
+            .iter()
+            .filter_map(|id| EniId::parse(id))
+            .collect(),
+        pending: if settings.surge { pending } else { 0 },
+    }
+}
+
+fn location(document: &NodeDocument) -> Option<Location> {
+    let place = &document.place;
+    let ids = place.subnet_ids.iter();
+    Some(Location {
+        vpc: place.vpc.as_deref().and_then(VpcId::parse)?,
+        zone: place.zone.clone()?,
+        own: place.own_subnet.as_deref().and_then(SubnetId::parse),
+        ids: ids.filter_map(|id| SubnetId::parse(id)).collect(),
+        tags: place.subnet_tags.clone(),
+    })
+}
+
+fn demand(document: &NodeDocument) -> Demand {
+    let requested = document.demand.requested.get(DEFAULT_POOL);
+    Demand {
+        requested: requested.map(|it| Requested {
+            ipv4: it.ipv4,
+            ipv6: it.ipv6,
+        }),
+        used: document.demand.used,
+    }
+}

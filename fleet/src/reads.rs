@@ -1,0 +1,320 @@
+//! Reads of EC2: those that come again and again, and those that nodes ask for, gathered.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use cloud::inventory::Scope;
+use cloud::query::{Items, Query, What};
+use cloud::{EniId, Failure, InstanceId, VpcId};
+use ipam::Time;
+
+use crate::Settings;
+
+/// Reads that are asked for are gathered for so long.
+pub(crate) const GATHERED: Duration = Duration::from_secs(2);
+/// Names in one read, as many as EC2 takes in one filter.
+const NAMES: usize = 200;
+/// ENIs of one page.
+const PAGE: usize = 500;
+/// A page of the listing of all ENIs for each of these, so that an idle operator makes few calls.
+const LISTED: Duration = Duration::from_secs(10);
+/// The shortest time between two listings of all ENIs.
+const LISTED_LEAST: Duration = Duration::from_secs(30);
+/// The longest wait after failures.
+const RETRIED_MOST: Duration = Duration::from_mins(1);
+
+/// A read that comes again and again, or as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Regular {
+    Enis,
+    Loose,
+    Subnets,
+    RouteTables,
+    Groups,
+    Vpcs,
+}
+
+impl Regular {
+    const ALL: [Self; 6] = [
+        Self::Enis,
+        Self::Loose,
+        Self::Subnets,
+        Self::RouteTables,
+        Self::Groups,
+        Self::Vpcs,
+    ];
+
+    fn what(self) -> What {
+        match self {
+            Self::Enis => What::Enis(Scope::All),
+            Self::Loose => What::Enis(Scope::Loose),
+            Self::Subnets => What::Subnets,
+            Self::RouteTables => What::RouteTables,
+            Self::Groups => What::Groups,
+            Self::Vpcs => What::Vpcs,
+        }
+    }
+
+    fn of(what: &What) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.what() == *what)
+    }
+}
+
+/// The state of a regular read.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// The beginning of the last complete one.
+    last: Option<Time>,
+    is_demanded: bool,
+    is_running: bool,
+    failures: u32,
+    retry: Time,
+}
+
+/// Names that are asked for.
+#[derive(Clone, Debug)]
+struct Names<T> {
+    wanted: BTreeSet<T>,
+    running: BTreeSet<T>,
+}
+
+impl<T> Default for Names<T> {
+    fn default() -> Self {
+        Self {
+            wanted: BTreeSet::new(),
+            running: BTreeSet::new(),
+        }
+    }
+}
+
+impl<T: Ord + Clone> Names<T> {
+    /// Asks for names, but for those that are being read.
+    fn want<'a>(&mut self, names: impl IntoIterator<Item = &'a T>)
+    where
+        T: 'a,
+    {
+        let running = &self.running;
+        let new = names.into_iter().filter(|it| !running.contains(*it));
+        self.wanted.extend(new.cloned());
+    }
+
+    /// The next names to read.
+    fn begin(&mut self) -> Option<BTreeSet<T>> {
+        let chosen: BTreeSet<T> = self.wanted.iter().take(NAMES).cloned().collect();
+        self.wanted.retain(|it| !chosen.contains(it));
+        self.running.extend(chosen.iter().cloned());
+        (!chosen.is_empty()).then_some(chosen)
+    }
+
+    fn end(&mut self, names: &BTreeSet<T>) {
+        self.running.retain(|it| !names.contains(it));
+    }
+}
+
+/// A read under way, page by page.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) query: Query,
+    /// The time at which its first page was asked for.
+    pub(crate) begun: Option<Time>,
+    pub(crate) items: Items,
+}
+
+/// All reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reads {
+    rounds: BTreeMap<Regular, Round>,
+    enis: Names<EniId>,
+    instances: Names<InstanceId>,
+    states: Names<InstanceId>,
+    types: Names<String>,
+    /// Pages that wait for their budget.
+    pub(crate) waiting: VecDeque<Reading>,
+    gathered: Time,
+    /// ENIs of the last listing of all.
+    listed: usize,
+    vpcs: BTreeSet<VpcId>,
+    /// The last read that failed.
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Reads {
+    /// The VPCs to read. Others than before make everything due.
+    pub(crate) fn set_vpcs(&mut self, vpcs: BTreeSet<VpcId>) {
+        if self.vpcs != vpcs {
+            let has_more = !vpcs.is_subset(&self.vpcs);
+            self.vpcs = vpcs;
+            if has_more {
+                self.demand_all();
+            }
+        }
+    }
+
+    fn demand_all(&mut self) {
+        for regular in Regular::ALL {
+            self.demand(regular);
+        }
+    }
+
+    /// Makes a regular read due.
+    pub(crate) fn demand(&mut self, regular: Regular) {
+        self.rounds.entry(regular).or_default().is_demanded = true;
+    }
+
+    /// Asks for what a plan needs. The first listing of all ENIs covers what it can.
+    pub(crate) fn want(&mut self, scope: &Scope) {
+        let is_listed = self
+            .rounds
+            .get(&Regular::Enis)
+            .is_some_and(|it| it.last.is_some());
+        match scope {
+            Scope::Loose | Scope::Instances(_) if !is_listed => {}
+            Scope::All => self.demand(Regular::Enis),
+            Scope::Loose => self.demand(Regular::Loose),
+            Scope::Instances(ids) => self.instances.want(ids),
+            Scope::Ids(ids) => self.enis.want(ids),
+        }
+    }
+
+    /// Asks for the state of an instance.
+    pub(crate) fn want_state(&mut self, instance: &InstanceId) {
+        self.states.want([instance]);
+    }
+
+    /// Asks for an instance type.
+    pub(crate) fn want_type(&mut self, name: &str) {
+        self.types.want([&name.to_owned()]);
+    }
+
+    /// Lets the reads wait that are due now.
+    pub(crate) fn schedule(&mut self, settings: &Settings, now: Time) {
+        if self.vpcs.is_empty() {
+            return;
+        }
+        for regular in Regular::ALL {
+            if self.is_due(regular, settings, now) {
+                let round = self.rounds.entry(regular).or_default();
+                round.is_running = true;
+                round.is_demanded = false;
+                self.begin(regular.what());
+            }
+        }
+        if now.since(self.gathered) < GATHERED {
+            return;
+        }
+        let before = self.waiting.len();
+        while let Some(ids) = self.enis.begin() {
+            self.begin(What::Enis(Scope::Ids(ids)));
+        }
+        while let Some(ids) = self.instances.begin() {
+            self.begin(What::Enis(Scope::Instances(ids)));
+        }
+        while let Some(ids) = self.states.begin() {
+            self.begin(What::Instances(ids));
+        }
+        while let Some(names) = self.types.begin() {
+            self.begin(What::Types(names));
+        }
+        if self.waiting.len() > before {
+            self.gathered = now;
+        }
+    }
+
+    fn is_due(&self, regular: Regular, settings: &Settings, now: Time) -> bool {
+        let fresh = Round::default();
+        let round = self.rounds.get(&regular).unwrap_or(&fresh);
+        if round.is_running || now < round.retry {
+            return false;
+        }
+        let Some(age) = round.last.map(|last| now.since(last)) else {
+            return regular != Regular::Loose || round.is_demanded;
+        };
+        if round.is_demanded {
+            return age >= GATHERED;
+        }
+        match regular {
+            Regular::Loose => false,
+            Regular::Enis => age >= self.listing(settings),
+            Regular::Subnets | Regular::Groups => age >= settings.subnets,
+            Regular::RouteTables | Regular::Vpcs => age >= settings.vpc_reads,
+        }
+    }
+
+    /// The time between two listings of all ENIs.
+    fn listing(&self, settings: &Settings) -> Duration {
+        let pages = u32::try_from(self.listed / PAGE + 1).unwrap_or(u32::MAX);
+        let paced = LISTED.saturating_mul(pages).max(LISTED_LEAST);
+        paced.min(settings.listing)
+    }
+
+    fn begin(&mut self, what: What) {
+        let items = what.items();
+        let has_vpc = !matches!(
+            what,
+            What::Instances(_) | What::Types(_) | What::Enis(Scope::Ids(_) | Scope::Instances(_))
+        );
+        let vpcs = if has_vpc {
+            self.vpcs.clone()
+        } else {
+            BTreeSet::new()
+        };
+        self.waiting.push_back(Reading {
+            query: Query {
+                what,
+                vpcs,
+                page: None,
+            },
+            begun: None,
+            items,
+        });
+    }
+
+    /// A read is complete.
+    pub(crate) fn complete(&mut self, reading: &Reading) {
+        self.end(&reading.query.what);
+        self.failure = None;
+        if let Some(regular) = Regular::of(&reading.query.what) {
+            let round = self.rounds.entry(regular).or_default();
+            round.last = reading.begun;
+            round.failures = 0;
+        }
+        if let (What::Enis(Scope::All), Items::Enis(enis)) = (&reading.query.what, &reading.items) {
+            self.listed = enis.len();
+        }
+    }
+
+    /// A read failed. It comes again, after longer and longer waits if it is a regular one.
+    pub(crate) fn fail(&mut self, reading: &Reading, failure: Failure, now: Time) {
+        self.end(&reading.query.what);
+        self.failure = Some(failure);
+        match &reading.query.what {
+            What::Enis(Scope::Ids(ids)) => self.enis.want(ids),
+            What::Enis(Scope::Instances(ids)) => self.instances.want(ids),
+            What::Instances(ids) => self.states.want(ids),
+            What::Types(names) => self.types.want(names),
+            what => {
+                if let Some(regular) = Regular::of(what) {
+                    let round = self.rounds.entry(regular).or_default();
+                    round.is_demanded = true;
+                    round.failures = round.failures.saturating_add(1);
+                    let wait = Duration::from_secs(1 << round.failures.min(6));
+                    round.retry = now.after(wait.min(RETRIED_MOST));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, what: &What) {
+        match what {
+            What::Enis(Scope::Ids(ids)) => self.enis.end(ids),
+            What::Enis(Scope::Instances(ids)) => self.instances.end(ids),
+            What::Instances(ids) => self.states.end(ids),
+            What::Types(names) => self.types.end(names),
+            what => {
+                if let Some(regular) = Regular::of(what) {
+                    self.rounds.entry(regular).or_default().is_running = false;
+                }
+            }
+        }
+    }
+}

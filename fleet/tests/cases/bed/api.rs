@@ -1,0 +1,143 @@
+//! An API server: objects with versions, merge patches, a watch that lags.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use fleet::{Input, Part, Written};
+use ipam::Time;
+use serde_json::{Map, Value, json};
+
+#[derive(Default)]
+pub(crate) struct Api {
+    pub(crate) objects: BTreeMap<String, Value>,
+    version: u64,
+    events: VecDeque<(Time, Input)>,
+    /// Events come so late.
+    lag: Duration,
+    /// Patches and deletions that took effect, by object.
+    pub(crate) writes: BTreeMap<String, u32>,
+    pub(crate) conflicts: u32,
+}
+
+/// Applies a merge patch (RFC 7386, 2).
+pub(crate) fn apply(object: &mut Value, patch: &Value) {
+    let Some(changes) = patch.as_object() else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let map = object.as_object_mut().unwrap();
+    for (key, change) in changes {
+        if change.is_null() {
+            map.remove(key);
+        } else {
+            apply(map.entry(key.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+impl Api {
+    pub(crate) fn new(lag: Duration) -> Self {
+        Self {
+            lag,
+            ..Self::default()
+        }
+    }
+
+    /// Somebody else changes an object or makes it.
+    pub(crate) fn change(&mut self, name: &str, patch: &Value, now: Time) {
+        let version = self.next_version();
+        let object = self.objects.entry(name.to_owned()).or_insert_with(|| {
+            json!({"metadata": {
+                "name": name, "uid": format!("uid-{version}"),
+                "creationTimestamp": format!("2026-01-31T12:00:00.{version:09}Z")
+            }})
+        });
+        apply(object, patch);
+        self.stamp(name, version, now);
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    fn stamp(&mut self, name: &str, version: u64, now: Time) {
+        let object = self.objects.get_mut(name).unwrap();
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let event = Input::Node(Box::new(object.clone()));
+        self.events.push_back((now.after(self.lag), event));
+    }
+
+    pub(crate) fn delete(&mut self, name: &str, now: Time) {
+        self.version += 1;
+        let object = self.objects.remove(name).unwrap();
+        let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+        let gone = Input::NodeGone {
+            name: name.to_owned(),
+            uid,
+        };
+        self.events.push_back((now.after(self.lag), gone));
+    }
+
+    /// Carries out the operator's patch.
+    pub(crate) fn patch(&mut self, name: &str, part: Part, body: &Value, now: Time) -> Written {
+        let Some(object) = self.objects.get_mut(name) else {
+            return Written::Gone;
+        };
+        if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+            self.conflicts += 1;
+            return Written::Conflict;
+        }
+        let key = match part {
+            Part::Spec => "spec",
+            Part::Status => "status",
+        };
+        let before = object.clone();
+        let change = Map::from_iter([(key.to_owned(), body[key].clone())]);
+        apply(object, &Value::Object(change));
+        assert_ne!(
+            *object, before,
+            "{name}: a write that changes nothing: {body}"
+        );
+        *self.writes.entry(name.to_owned()).or_default() += 1;
+        let version = self.next_version();
+        self.stamp(name, version, now);
+        Written::Done(self.objects.get(name).cloned().map(Box::new))
+    }
+
+    /// Carries out the operator's deletion.
+    pub(crate) fn remove(&mut self, name: &str, uid: &str, version: &str, now: Time) -> Written {
+        let Some(object) = self.objects.get(name) else {
+            return Written::Gone;
+        };
+        let meta = &object["metadata"];
+        if meta["uid"] != uid || meta["resourceVersion"] != version {
+            self.conflicts += 1;
+            return Written::Conflict;
+        }
+        self.delete(name, now);
+        Written::Done(None)
+    }
+
+    /// Takes an event out that has come.
+    pub(crate) fn event(&mut self, now: Time) -> Option<Input> {
+        let (at, _) = self.events.front()?;
+        if *at > now {
+            return None;
+        }
+        self.events.pop_front().map(|(_, event)| event)
+    }
+
+    pub(crate) fn next_event(&self) -> Option<Time> {
+        self.events.front().map(|(at, _)| *at)
+    }
+
+    /// A list, after which the watch goes on.
+    pub(crate) fn list(&mut self) -> Input {
+        self.events.clear();
+        Input::Nodes(self.objects.values().cloned().collect())
+    }
+}

@@ -1,0 +1,334 @@
+//! An operator's fleet, its cloud and its API server, in virtual time.
+
+mod api;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud::node::Outcome;
+use cloud::{Action, Failure};
+use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
+use fleet::{Event, Fleet, Input, Moment, Settings, Standing, Task, Work};
+use ipam::Time;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+pub(crate) use self::api::Api;
+
+pub(crate) const CLUSTER: &str = "blue";
+/// The time of day at which a bed begins.
+const EPOCH: i64 = 1_769_860_800;
+/// The operator's own clock at that time.
+const START: u64 = 1_000_000;
+/// A call takes so long at most.
+const CALL: Duration = Duration::from_secs(5);
+
+pub(crate) struct Bed {
+    pub(crate) fleet: Fleet,
+    pub(crate) cloud: Cloud,
+    pub(crate) api: Api,
+    pub(crate) now: Time,
+    settings: Settings,
+    answers: BTreeMap<(Time, u64), Input>,
+    count: u64,
+    /// The access key of the leader.
+    pub(crate) leader: u32,
+    pub(crate) events: Vec<Event>,
+    /// Pods that wait, by node.
+    pub(crate) pods: BTreeMap<String, u32>,
+    /// The operator is alive.
+    pub(crate) is_led: bool,
+    renewed: Time,
+}
+
+/// A cloud of one VPC with a /16 a zone, whose reads lag a little.
+pub(crate) fn world() -> World {
+    let document = json!({
+        "vpcs": [{"id": "vpc-1", "cidrs": ["10.0.0.0/8"]}],
+        "subnets": [
+            {"id": "subnet-a", "vpc": "vpc-1", "zone": "a", "ipv4": "10.1.0.0/16", "ipv6": "2001:db8::/64"}
+        ],
+        "route_tables": [{"id": "rtb-1", "vpc": "vpc-1", "main": true}],
+        "groups": [{"id": "sg-1", "vpc": "vpc-1", "name": "nodes"}]
+    });
+    let mut world: World = serde_json::from_value(document).unwrap();
+    world.settings = Rules {
+        unknown: Span::new(0, 0),
+        lag_listing: Span::new(0, 2_000),
+        ..Rules::default()
+    };
+    world
+}
+
+impl Bed {
+    pub(crate) fn new(world: &World) -> Self {
+        Self::with(world, Settings::of(CLUSTER))
+    }
+
+    pub(crate) fn with(world: &World, settings: Settings) -> Self {
+        let now = Time::from_millis(START);
+        let at = moment(now);
+        Self {
+            fleet: Fleet::new(settings.clone(), at).unwrap(),
+            cloud: Cloud::build(world, at.date).unwrap(),
+            api: Api::new(Duration::from_millis(50)),
+            now,
+            settings,
+            answers: BTreeMap::new(),
+            count: 0,
+            leader: 1,
+            events: Vec::new(),
+            pods: BTreeMap::new(),
+            is_led: false,
+            renewed: Time::default(),
+        }
+    }
+
+    /// Starts an instance with its node.
+    pub(crate) fn add_node(&mut self, name: &str, kind: &str, subnet: &str) {
+        let instance = json!({
+            "id": format!("i-{name}"), "type": kind, "subnet": subnet, "groups": ["sg-1"]
+        });
+        let spec = serde_json::from_value(instance).unwrap();
+        self.cloud.start(&spec, self.at().date).unwrap();
+        self.add_object(name, kind, subnet);
+    }
+
+    /// The object that the agent of a node makes.
+    pub(crate) fn add_object(&mut self, name: &str, kind: &str, subnet: &str) {
+        let zone = subnet.trim_start_matches("subnet-");
+        let object = json!({"spec": {
+            "instance-id": format!("i-{name}"),
+            "eni": {
+                "instance-type": kind, "vpc-id": "vpc-1", "availability-zone": zone,
+                "node-subnet-id": subnet, "first-interface-index": 0
+            },
+            "ipam": {"pre-allocate": 8, "pools": {"requested": [
+                {"pool": "default", "needed": {"ipv4-addrs": 8}}
+            ]}}
+        }});
+        self.api.change(name, &object, self.now);
+    }
+
+    /// Changes an object as its agent or a person does.
+    pub(crate) fn change(&mut self, name: &str, patch: &Value) {
+        self.api.change(name, patch, self.now);
+    }
+
+    /// Sets the addresses that an agent wants in all, its spare ones included.
+    pub(crate) fn request(&mut self, name: &str, ipv4: u32) {
+        let requested = json!([{"pool": "default", "needed": {"ipv4-addrs": ipv4}}]);
+        let patch = json!({"spec": {"ipam": {"pools": {"requested": requested}}}});
+        self.change(name, &patch);
+    }
+
+    pub(crate) fn at(&self) -> Moment {
+        moment(self.now)
+    }
+
+    /// An operator leads from now on.
+    pub(crate) fn lead(&mut self) {
+        let list = self.api.list();
+        let at = self.at();
+        self.fleet.take(list, at);
+        self.is_led = true;
+        self.renew();
+    }
+
+    fn renew(&mut self) {
+        let until = self.now.after(Duration::from_secs(15));
+        let leading = Input::Standing(Standing::Leading { until });
+        self.fleet.take(leading, self.at());
+        self.renewed = self.now;
+    }
+
+    /// The operator dies; answers to it are lost.
+    pub(crate) fn kill(&mut self) {
+        self.answers.clear();
+        self.is_led = false;
+        self.leader += 1;
+        self.fleet = Fleet::new(self.settings.clone(), self.at()).unwrap();
+    }
+
+    /// Everything that happens until a time.
+    pub(crate) fn run(&mut self, duration: Duration) {
+        let end = self.now.after(duration);
+        self.run_until(end, |_| false);
+    }
+
+    /// Everything that happens until something holds. Returns how long that took.
+    ///
+    /// # Panics
+    /// When it does not come to hold in time.
+    pub(crate) fn until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Duration {
+        let begun = self.now;
+        let end = self.now.after(limit);
+        if self.run_until(end, &holds) {
+            return self.now.since(begun);
+        }
+        let views: Vec<&Value> = self.api.objects.values().take(2).collect();
+        panic!("{what}: not within {limit:?}: {views:#?}");
+    }
+
+    fn run_until(&mut self, end: Time, holds: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            self.happen();
+            if holds(self) {
+                return true;
+            }
+            if self.now >= end {
+                return false;
+            }
+            self.now = self
+                .next_time()
+                .min(end)
+                .max(self.now.after(Duration::from_millis(1)));
+        }
+    }
+
+    /// The time of the next thing that can happen.
+    fn next_time(&self) -> Time {
+        let due = self.cloud.next_due().map(time_of);
+        let answer = self.answers.first_key_value().map(|((at, _), _)| *at);
+        let wake = self.fleet.wake_at(self.now).filter(|_| self.is_led);
+        let renewal = self.is_led.then(|| self.renewed.after(CALL));
+        let times = [due, answer, wake, renewal, self.api.next_event()];
+        let next = times.into_iter().flatten().min();
+        next.unwrap_or_else(|| self.now.after(Duration::from_secs(1)))
+    }
+
+    fn happen(&mut self) {
+        let at = self.at();
+        self.cloud.advance(at.date);
+        self.cloud.take_effects();
+        if !self.is_led {
+            return;
+        }
+        if self.now.since(self.renewed) >= CALL {
+            self.renew();
+        }
+        while let Some(event) = self.api.event(self.now) {
+            self.fleet.take(event, at);
+        }
+        while let Some((key, _)) = self.answers.first_key_value() {
+            if key.0 > self.now {
+                break;
+            }
+            let (_, input) = self.answers.pop_first().unwrap();
+            self.fleet.take(input, at);
+        }
+        self.fleet.take(Input::Pods(self.pods.clone()), at);
+        for work in self.fleet.work(at) {
+            self.carry_out(work);
+        }
+    }
+
+    fn carry_out(&mut self, Work { id, task }: Work) {
+        let at = self.at();
+        match task {
+            Task::Call(step) => {
+                let (reply, wait) = self.call(wire::call(&step));
+                let outcome = match reply {
+                    Some(answer) => wire::outcome(&step, answer),
+                    None => Outcome::Failed(lost(step.action())),
+                };
+                self.answer(wait, Input::Answer { id, outcome });
+            }
+            Task::Read(query) => {
+                let (reply, wait) = self.call(wire::describe(&query, CLUSTER));
+                let page = match reply {
+                    Some(Ok(ec2_fake::Answer::Page(page))) => Ok(wire::page(&query, page)),
+                    Some(Ok(other)) => panic!("{other:?}"),
+                    Some(Err(error)) => Err(wire::failure(Action::Describe, &error)),
+                    None => Err(lost(Action::Describe)),
+                };
+                self.answer(wait, Input::Page { id, page });
+            }
+            Task::Patch { name, part, body } => {
+                let written = self.api.patch(&name, part, &body, at.now);
+                self.answer(Duration::from_millis(20), Input::Written { id, written });
+            }
+            Task::Delete { name, uid, version } => {
+                let written = self.api.remove(&name, &uid, &version, at.now);
+                self.answer(Duration::from_millis(20), Input::Written { id, written });
+            }
+            Task::Event(event) => self.events.push(event),
+        }
+    }
+
+    /// Makes a call of EC2. Returns its answer, if one comes, and how long that takes.
+    fn call(
+        &mut self,
+        call: ec2_fake::Call,
+    ) -> (Option<ec2_fake::Result<ec2_fake::Answer>>, Duration) {
+        let request = Request {
+            call,
+            dry_run: false,
+        };
+        let caller = format!("leader-{}", self.leader);
+        let reply = self.cloud.call(self.at().date, &caller, &request);
+        let usual = Duration::from_millis(100);
+        match reply.delivery {
+            Delivery::Whole => (Some(reply.outcome), usual),
+            Delivery::Late(millis) => (Some(reply.outcome), Duration::from_millis(millis)),
+            Delivery::Lost | Delivery::Cut | Delivery::Garbage => (None, CALL),
+        }
+    }
+
+    fn answer(&mut self, wait: Duration, input: Input) {
+        self.count += 1;
+        self.answers
+            .insert((self.now.after(wait), self.count), input);
+    }
+
+    /// Calls of one action so far, refused ones included.
+    pub(crate) fn calls(&self, action: &str) -> usize {
+        self.cloud.log().filter(|it| it.action == action).count()
+    }
+
+    /// The addresses of pods that the status of a node shows.
+    pub(crate) fn shown(&self, name: &str) -> usize {
+        let enis = self.api.objects[name]["status"]["eni"]["enis"].as_object();
+        let addresses = |eni: &Value| eni["addresses"].as_array().map_or(0, Vec::len);
+        enis.into_iter()
+            .flatten()
+            .map(|(_, eni)| addresses(eni))
+            .sum()
+    }
+
+    /// The report in the status of a node.
+    pub(crate) fn report(&self, name: &str) -> &str {
+        let error = &self.api.objects[name]["status"]["ipam"]["operator-status"]["error"];
+        error.as_str().unwrap_or_default()
+    }
+
+    /// Interfaces that nothing holds.
+    pub(crate) fn loose(&self) -> Vec<String> {
+        let loose = self.cloud.interfaces().filter(|it| it.attachment.is_none());
+        loose.map(|it| it.id.clone()).collect()
+    }
+}
+
+fn lost(action: Action) -> Failure {
+    Failure::unanswered(action, "no reply within 5 s")
+}
+
+fn moment(now: Time) -> Moment {
+    let millis = i64::try_from(now.as_millis() - START).unwrap();
+    Moment {
+        now,
+        date: Timestamp::from_second(EPOCH).unwrap() + SignedDuration::from_millis(millis),
+    }
+}
+
+fn time_of(date: Timestamp) -> Time {
+    let since = date.duration_since(Timestamp::from_second(EPOCH).unwrap());
+    let millis = u64::try_from(since.as_millis()).unwrap_or(0);
+    Time::from_millis(START + millis)
+}

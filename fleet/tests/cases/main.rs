@@ -1,0 +1,9 @@
+//! Fleets in virtual time: EC2 is the fake's machine, the API server a map of objects.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure of a helper is a failure of the test"
+)]
+
+mod bed;
+mod one_node;

@@ -1,0 +1,78 @@
+//! One node from its first sight on.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::bed::{Bed, world};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn bed() -> Bed {
+    let mut bed = Bed::new(&world());
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.run(Duration::from_secs(30));
+    bed.lead();
+    bed
+}
+
+#[test]
+fn a_node_gets_its_addresses_and_an_eni_when_the_first_is_full() {
+    let mut bed = bed();
+    let took = bed.until(SOON, "8 addresses", |bed| bed.shown("one") >= 8);
+    assert!(took <= Duration::from_secs(3), "{took:?}");
+    bed.request("one", 12);
+    bed.until(SOON, "12 addresses", |bed| bed.shown("one") >= 12);
+    bed.run(Duration::from_mins(2));
+    let enis = bed.api.objects["one"]["status"]["eni"]["enis"].as_object();
+    assert_eq!(enis.map(serde_json::Map::len), Some(2));
+    let unmarked = bed
+        .cloud
+        .interfaces()
+        .filter(|it| !it.attachment.as_ref().unwrap().delete_on_termination);
+    assert_eq!(unmarked.count(), 0);
+    assert_eq!(bed.report("one"), "");
+    assert!(bed.api.writes["one"] <= 4, "{:?}", bed.api.writes);
+}
+
+#[test]
+fn an_idle_operator_writes_nothing_and_reads_seldom() {
+    let mut bed = bed();
+    bed.run(Duration::from_mins(5));
+    let (writes, calls) = (bed.api.writes["one"], bed.cloud.log().count());
+    bed.run(Duration::from_hours(1));
+    assert_eq!(bed.api.writes["one"], writes);
+    let calls = bed.cloud.log().count() - calls;
+    assert!(calls <= 720, "{calls} calls in an hour");
+}
+
+#[test]
+fn an_older_agent_gets_both_forms_of_its_addresses() {
+    let mut bed = bed();
+    bed.change("one", &json!({"spec": {"ipam": {"pools": null}}}));
+    bed.until(SOON, "a flat pool", |bed| {
+        let ipam = &bed.api.objects["one"]["spec"]["ipam"];
+        let flat = ipam["pool"].as_object().map_or(0, serde_json::Map::len);
+        let cidrs = ipam["pools"]["allocated"][0]["cidrs"].as_array();
+        flat == 8 && cidrs.is_some_and(|it| it.len() == 8)
+    });
+}
+
+#[test]
+fn a_new_leader_takes_over_without_a_change() {
+    let mut bed = bed();
+    bed.request("one", 12);
+    bed.run(Duration::from_mins(2));
+    let (status, writes) = (
+        bed.api.objects["one"]["status"].clone(),
+        bed.api.writes["one"],
+    );
+    let creations = bed.calls("CreateNetworkInterface");
+    bed.kill();
+    bed.lead();
+    bed.run(Duration::from_mins(5));
+    assert_eq!(bed.api.objects["one"]["status"], status);
+    assert_eq!(bed.api.writes["one"], writes);
+    assert_eq!(bed.calls("CreateNetworkInterface"), creations);
+    assert_eq!(bed.loose(), Vec::<String>::new());
+}
