@@ -188,6 +188,20 @@ pub struct Associate {
 }
 
 impl What {
+    /// Every listing.
+    pub const ALL: [Self; 10] = [
+        Self::Addresses,
+        Self::Instances,
+        Self::InstanceTypes,
+        Self::Interfaces,
+        Self::RouteTables,
+        Self::Groups,
+        Self::GroupsForVpc,
+        Self::Subnets,
+        Self::Tags,
+        Self::Vpcs,
+    ];
+
     /// The action.
     #[must_use]
     pub fn action(self) -> &'static str {

@@ -39,8 +39,8 @@ impl Failure {
             "RequestLimitExceeded" | "Unavailable" | "ServiceUnavailable" => 503,
             "InternalError" | "InternalFailure" => 500,
             "DryRunOperation" => 412,
-            "UnauthorizedOperation" => 403,
-            "AuthFailure" | "SignatureDoesNotMatch" => 401,
+            "UnauthorizedOperation" | "MissingAuthenticationToken" | "SignatureDoesNotMatch" => 403,
+            "AuthFailure" => 401,
             _ => 400,
         }
     }

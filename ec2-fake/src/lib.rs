@@ -1,7 +1,8 @@
 //! EC2's network interfaces, played.
 //!
 //! [`Cloud`] is a machine: state and time become answers, and effects that the caller carries out.
-//! It has no clock and does no I/O, so a simulation runs it in virtual time.
+//! It has no clock and does no I/O, so a simulation runs it in virtual time. The feature `server`
+//! adds EC2's own protocol over TCP: any client of AWS can call it.
 
 mod answer;
 mod call;
@@ -13,9 +14,13 @@ mod fault;
 mod fixture;
 mod iam;
 mod limits;
+#[cfg(feature = "server")]
+pub mod server;
 mod settings;
 mod space;
 mod throttle;
+#[cfg(feature = "server")]
+mod wire;
 pub mod world;
 
 pub use self::answer::{Answer, Item, Page};

@@ -179,6 +179,12 @@ impl Cloud {
         subnet.or_else(group).or_else(table).map(String::as_str)
     }
 
+    /// The name of a security group.
+    #[cfg(feature = "server")]
+    pub(crate) fn group_name(&self, id: &str) -> Option<&str> {
+        self.groups.get(id).map(|group| group.name.as_str())
+    }
+
     /// The allocation and the interface of an association.
     pub(crate) fn elastic_of(&self, association: &str) -> Option<(String, String)> {
         self.addresses.values().find_map(|elastic| {
