@@ -1,5 +1,6 @@
 //! Finds or installs what the other commands need. A second run looks at a few files and is done.
 
+mod boto3;
 mod components;
 mod debian;
 mod deny;
@@ -13,6 +14,7 @@ use anyhow::{Result, bail};
 use datapath_build::Toolchain;
 
 use crate::process;
+pub(crate) use boto3::{BOTO3, boto3};
 pub(crate) use components::{COMPONENTS, Component, components};
 pub(crate) use deny::cargo_deny;
 pub(crate) use runtimes::{RUNTIMES, runtimes};
@@ -36,11 +38,13 @@ pub(crate) enum Need {
     Image,
     /// What the container runtimes need that are unpacked and not installed.
     Cri,
+    /// What makes a virtual environment of Python.
+    Boto3,
 }
 
 impl Need {
     /// What is needed whatever the user's cache holds.
-    pub(crate) const ALWAYS: [Self; 7] = [
+    pub(crate) const ALWAYS: [Self; 8] = [
         Self::Build,
         Self::Lint,
         Self::Tests,
@@ -48,6 +52,7 @@ impl Need {
         Self::Vm,
         Self::Image,
         Self::Cri,
+        Self::Boto3,
     ];
 }
 

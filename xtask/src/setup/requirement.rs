@@ -109,6 +109,8 @@ const REQUIREMENTS: &[Requirement] = &[
         "/usr/share/doc/libglib2.0-0",
         "libglib2.0-0",
     ),
+    tool(Need::Boto3, "python3", "python3"),
+    tool(Need::Boto3, "/usr/share/doc/python3-venv", "python3-venv"),
     tool(Need::Vm, "qemu-system-x86_64", "qemu-system-x86"),
     tool(Need::Vm, "busybox", "busybox-static"),
     tool(Need::Vm, "strip", "binutils"),

@@ -14,6 +14,7 @@ enum Item {
     Components,
     Runtimes,
     Image,
+    Boto3,
 }
 
 impl Item {
@@ -23,6 +24,7 @@ impl Item {
             Self::Components => setup::COMPONENTS,
             Self::Runtimes => setup::RUNTIMES,
             Self::Image => image::VARIABLE,
+            Self::Boto3 => setup::BOTO3,
         }
     }
 
@@ -31,6 +33,7 @@ impl Item {
             Self::Components => !components_of(suite).is_empty(),
             Self::Runtimes => matches!(suite, Suite::Cluster | Suite::Cri),
             Self::Image => suite == Suite::Cluster,
+            Self::Boto3 => suite == Suite::Cloud,
         }
     }
 }
@@ -41,7 +44,7 @@ fn components_of(suite: Suite) -> &'static [Component] {
         Suite::Services | Suite::Api => &[Component::Kubernetes, Component::Debian],
         Suite::Cluster => &[Component::Kubernetes, Component::CoreDns, Component::Debian],
         Suite::Cri => &[Component::Cnitool],
-        Suite::Unit | Suite::Bpf | Suite::Netns | Suite::Masq | Suite::Vm => &[],
+        Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Netns | Suite::Masq | Suite::Vm => &[],
     }
 }
 
@@ -64,6 +67,9 @@ impl Fetched {
         }
         if needs(Item::Runtimes) {
             found.push((Item::Runtimes, setup::runtimes()?));
+        }
+        if needs(Item::Boto3) {
+            found.push((Item::Boto3, setup::boto3()?));
         }
         Ok(Self(found))
     }

@@ -57,8 +57,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let mut needs = vec![Need::Build];
     if suites.iter().any(|suite| suite.needs_root()) {
-        setup::require_root("every suite but `unit`")?;
+        setup::require_root("every suite but `unit` and `cloud`")?;
         needs.push(Need::Tests);
+    }
+    if suites.contains(&Suite::Cloud) {
+        needs.push(Need::Boto3);
     }
     if suites.contains(&Suite::Netns) {
         needs.push(Need::Managers);
@@ -157,7 +160,7 @@ fn run_suite(
             results
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
+        Suite::Cloud | Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
             runner.with_files(fetched.of_suite(suite)).run(executables)
         }
         Suite::Vm => run_vm(executables),

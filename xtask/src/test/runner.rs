@@ -77,7 +77,7 @@ impl<'a> Runner<'a> {
         };
         let is_told = self.arguments.iter().any(told);
         match self.suite {
-            Suite::Unit | Suite::Bpf | Suite::Vm => &[],
+            Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Vm => &[],
             Suite::Netns
             | Suite::Masq
             | Suite::Services

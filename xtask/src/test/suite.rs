@@ -12,6 +12,8 @@ use crate::artifacts::Target;
 pub(crate) enum Suite {
     /// Pure code; needs no root.
     Unit,
+    /// The fake of EC2, driven by Amazon's own clients; needs no root.
+    Cloud,
     /// The eBPF programs, by the kernel's test run; loading, pinning, attaching.
     Bpf,
     /// The agent and its parts in network namespaces.
@@ -37,6 +39,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("datapath-common", "lib", "*", Suite::Unit),
     ("ec2-fake", "lib", "*", Suite::Unit),
     ("towpath-apiserver", "lib", "*", Suite::Unit),
+    ("ec2-fake", "bin", "*", Suite::Unit),
+    ("ec2-fake", "test", "boto3", Suite::Cloud),
     ("towpath-cloud", "lib", "*", Suite::Unit),
     ("towpath-cloud", "test", "*", Suite::Unit),
     ("towpath-cni", "lib", "*", Suite::Unit),
@@ -95,8 +99,9 @@ const MASQ: [&str; 5] = [
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Unit,
+        Self::Cloud,
         Self::Bpf,
         Self::Netns,
         Self::Masq,
@@ -128,6 +133,7 @@ impl Suite {
             Self::Netns => Some(MASQ.iter().flat_map(|name| ["--skip", name]).collect()),
             Self::Masq => Some(MASQ.to_vec()),
             Self::Unit
+            | Self::Cloud
             | Self::Bpf
             | Self::Services
             | Self::Api
@@ -154,7 +160,7 @@ impl Suite {
     /// Whether its tests need root.
     pub(crate) fn needs_root(self) -> bool {
         match self {
-            Self::Unit => false,
+            Self::Unit | Self::Cloud => false,
             Self::Bpf
             | Self::Netns
             | Self::Masq
@@ -171,6 +177,7 @@ impl fmt::Display for Suite {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Unit => "unit",
+            Self::Cloud => "cloud",
             Self::Bpf => "bpf",
             Self::Netns => "netns",
             Self::Masq => "masq",
