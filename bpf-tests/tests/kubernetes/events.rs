@@ -25,6 +25,18 @@ fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> 
     eventually(SOON, "there is one event", look).unwrap().0
 }
 
+/// Whether somebody watches a resource, by the API server's metrics.
+fn is_watched(cluster: &Cluster, resource: &str) -> bool {
+    let metrics = cluster.server.admin().get("/metrics").unwrap().body;
+    let resource = format!("resource=\"{resource}\"");
+    metrics.as_str().unwrap().lines().any(|line| {
+        line.starts_with("apiserver_longrunning_requests{")
+            && line.contains("verb=\"WATCH\"")
+            && line.contains(&resource)
+            && !line.ends_with(" 0")
+    })
+}
+
 #[test]
 fn a_pod_that_gets_no_address_is_told_why_in_one_event_that_counts() {
     let cluster = Cluster::ready().unwrap();
@@ -133,6 +145,7 @@ fn a_policy_that_netfilter_cannot_enforce_is_told_of_until_it_goes() {
     let status = cluster
         .status_is("the policy is told of", |status| told(status) == expected)
         .unwrap();
+    assert!(is_watched(&cluster, "networkpolicies"));
     // What a policy engine of another kind enforces makes the node no less ready.
     assert_eq!(status["health"]["state"], "ready", "{}", status["health"]);
     let event = event_is(&cluster, "shop", |event| event["reason"] == "NotEnforced");
@@ -155,14 +168,15 @@ fn no_policy_is_told_of_where_netfilter_sees_all() {
     cluster.node().unwrap();
     cluster.operate().unwrap();
     cluster.wait_until_ready().unwrap();
-    let log = cluster.server.admin().get("/metrics").unwrap().body;
-    let log = log.as_str().unwrap();
-    // The agent does not even follow them.
-    let watches = log.lines().filter(|line| {
-        line.starts_with("apiserver_longrunning_gauge") && line.contains("networkpolicies")
-    });
-    let mut watches = watches.filter(|line| line.contains("WATCH") && !line.ends_with(" 0"));
-    assert_eq!(watches.next(), None);
+    // The agent does not even follow them. Pods are the last that it begins to.
+    for resource in ["ciliumpodippools", "pods"] {
+        let look = || {
+            let is_watched = is_watched(&cluster, resource);
+            check(is_watched, || format!("nobody watches {resource}"))
+        };
+        eventually(SOON, "the agent watches", look).unwrap();
+    }
+    assert!(!is_watched(&cluster, "networkpolicies"));
     cluster.fabric.finish().unwrap();
 }
 
