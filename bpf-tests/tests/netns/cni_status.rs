@@ -43,7 +43,8 @@ fn status_in(fabric: &Fabric, folder: &str) -> Option<(u32, String)> {
     Some((failure.code.number(), failure.to_string()))
 }
 
-fn status(fabric: &Fabric) -> Option<(u32, String)> {
+/// STATUS by the usual state folder.
+pub(crate) fn status(fabric: &Fabric) -> Option<(u32, String)> {
     status_in(fabric, FOLDER)
 }
 

@@ -31,9 +31,19 @@ fn spec() -> Spec {
 
 /// What a request is answered: the status, and the body.
 fn ask(node: &Netns, words: &[&str], path: &str) -> anyhow::Result<(u16, String)> {
+    ask_at(node, ADDRESS, words, path)
+}
+
+/// The same at another address with a port.
+pub(crate) fn ask_at(
+    node: &Netns,
+    address: &str,
+    words: &[&str],
+    path: &str,
+) -> anyhow::Result<(u16, String)> {
     let mut curl = node.command("curl");
     curl.args(["-sS", "--max-time", "20", "-w", "\n%{http_code}"]);
-    curl.args(words).arg(format!("http://{ADDRESS}{path}"));
+    curl.args(words).arg(format!("http://{address}{path}"));
     let answer = command::run(&mut curl)?;
     let (body, status) = answer.rsplit_once('\n').unwrap_or_default();
     Ok((status.parse()?, body.to_owned()))

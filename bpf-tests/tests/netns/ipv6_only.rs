@@ -1,5 +1,6 @@
 //! A node without IPv4: what its agent gives, says and has services do.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use bpf_tests::fabric::document::document;
@@ -11,10 +12,15 @@ use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
 use serde_json::{Value, json};
 use towpath::intent::Family;
 
+use crate::cni_status::status;
+use crate::exposition::ask_at;
 use crate::masq::{scene_of, snat};
 use crate::support::{CHANGE, End, PEER, carry, get, nothing_differs, within};
 
 const V6: Family = Family::V6;
+/// Where probes and Prometheus ask.
+const PROBES: &str = "[::1]:9971";
+const METRICS: &str = "[::]:9972";
 
 /// A node without IPv4 whose agent gives addresses.
 fn allocating(settings: &Value) -> Fabric {
@@ -53,6 +59,48 @@ fn the_agent_gives_ipv6_alone_where_its_families_are_that() {
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(!shown.contains("IPv4"), "{shown}");
     drop(netns);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn status_and_probes_succeed_where_there_is_no_ipv4() {
+    let mut fabric = Fabric::create(&Spec {
+        v6_only: vec![0, 1],
+        ..Spec::with_world(json!({
+            "ipam": {"families": ["ipv6"]},
+            "http": {"address": PROBES},
+            "metrics": {"address": METRICS},
+        }))
+    })
+    .unwrap();
+    let document = fs::read_to_string(fabric.agent.document_path()).unwrap();
+    fabric.agent.write_document_text("{").unwrap();
+    fabric.agent.start(&fabric.node, &[]).unwrap();
+    let probe = |path: &str| ask_at(&fabric.node, PROBES, &[], path);
+    within(CHANGE, "the agent lives", || {
+        let answer = probe("/healthz")?;
+        check(answer == (200, "ok\n".to_owned()), || format!("{answer:?}"))
+    });
+    assert_eq!(probe("/readyz").unwrap().0, 503);
+    assert!(status(&fabric).is_some_and(|(code, _)| code == 50));
+
+    fabric.agent.write_document_text(&document).unwrap();
+    within(CHANGE, "the agent is ready", || {
+        let answer = probe("/readyz")?;
+        check(answer == (200, "ready\n".to_owned()), || {
+            format!("{answer:?}")
+        })
+    });
+    assert_eq!(probe("/healthz").unwrap(), (200, "ok\n".to_owned()));
+    within(CHANGE, "STATUS succeeds", || {
+        let failure = status(&fabric);
+        check(failure.is_none(), || format!("{failure:?}"))
+    });
+    // A Prometheus in the VPC.
+    let own = fabric.eni(0).unwrap().own_address(V6).unwrap();
+    let address = SocketAddr::new(own, 9972).to_string();
+    let scraped = ask_at(fabric.peer(V6).netns, &address, &[], "/metrics").unwrap();
+    assert!(scraped.1.contains("\ntowpath_ready 1\n"), "{scraped:?}");
     fabric.finish().unwrap();
 }
 
