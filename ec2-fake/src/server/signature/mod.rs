@@ -154,7 +154,7 @@ impl Authorization {
                 format!("Request has expired. Timestamp date is {text}."),
             ));
         }
-        if !text.starts_with(&self.date) {
+        if text.split('T').next() != Some(&self.date) {
             return Err(mismatch(&format!(
                 "Date in Credential scope does not match YYYYMMDD from {text}"
             )));

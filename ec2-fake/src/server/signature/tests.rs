@@ -187,13 +187,17 @@ fn clocks_differ_by_15_minutes_at_most() {
 
 #[test]
 fn a_scope_is_of_the_day_region_and_service() {
-    for (from, to) in [
-        ("us-east-1", "eu-west-1"),
-        ("/service/", "/s3/"),
-        ("0830", "0829"),
-    ] {
+    let cases = [
+        ("us-east-1", "eu-west-1", "Credential should be scoped to"),
+        ("/service/", "/s3/", "Credential should be scoped to"),
+        ("20150830", "20150829", "Date in Credential scope"),
+        ("20150830", "2015", "Date in Credential scope"),
+    ];
+    for (from, to, message) in cases {
         let case = vanilla().with("authorization", from, to);
-        assert_eq!(case.code(), "SignatureDoesNotMatch", "{to}");
+        let failure = case.verify(SECRET, SignedDuration::ZERO).unwrap_err();
+        assert_eq!(failure.code, "SignatureDoesNotMatch", "{to}");
+        assert!(failure.message.starts_with(message), "{failure}");
     }
 }
 
