@@ -18,13 +18,13 @@ use towpath::intent::Family;
 use crate::support::{CHANGE, within};
 
 /// A pod whose addresses the agent chooses.
-struct Guest {
-    netns: Netns,
-    addresses: Vec<IpAddr>,
+pub(crate) struct Guest {
+    pub(crate) netns: Netns,
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl Guest {
-    fn new(fabric: &Fabric, name: &str) -> Self {
+    pub(crate) fn new(fabric: &Fabric, name: &str) -> Self {
         let netns = Netns::create(&format!("{}-{name}", fabric.node.name())).unwrap();
         Self {
             netns,
@@ -36,7 +36,7 @@ impl Guest {
         format!("/v1/endpoints/{}/eth0", self.netns.name())
     }
 
-    fn request(&self, more: &Value) -> Value {
+    pub(crate) fn request(&self, more: &Value) -> Value {
         let mut request = json!({
             "owner": {"container-id": self.netns.name(), "interface": "eth0"},
             "netns": format!("/run/netns/{}", self.netns.name()),
@@ -50,7 +50,7 @@ impl Guest {
         request
     }
 
-    fn add(&mut self, fabric: &Fabric, more: &Value) -> Value {
+    pub(crate) fn add(&mut self, fabric: &Fabric, more: &Value) -> Value {
         let request = self.request(more);
         let answer = fabric.agent.ask("PUT", "/v1/endpoints", Some(&request));
         let answer = answer.unwrap();
@@ -69,11 +69,11 @@ impl Guest {
         self.netns = Netns::create(&name).unwrap();
     }
 
-    fn delete(&self, fabric: &Fabric) {
+    pub(crate) fn delete(&self, fabric: &Fabric) {
         fabric.agent.ask("DELETE", &self.path(), None).unwrap();
     }
 
-    fn at(&self, family: Family) -> Place<'_> {
+    pub(crate) fn at(&self, family: Family) -> Place<'_> {
         let mut own = self.addresses.iter().copied();
         Place {
             netns: &self.netns,

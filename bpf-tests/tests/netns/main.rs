@@ -91,6 +91,7 @@ mod self_check;
 mod self_check_world;
 mod service_nat;
 mod socket;
+mod stale_entries;
 mod support;
 mod ttl;
 mod two_nodes;

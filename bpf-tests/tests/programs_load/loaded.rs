@@ -1,11 +1,14 @@
 //! Loaded programs with the sweeper of their maps, which tests use one after the other.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use anyhow::Result;
 use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use datapath_common::abi::PodTuple;
 use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::nat::{Lifetimes, Limits, Mark, StackLifetimes, Sweeper, Tracker};
+use towpath::nat::{Lifetimes, Limits, Mark, Removed, StackLifetimes, Sweeper, Tracker};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -56,6 +59,10 @@ impl Tracker for Untracked {
 
     fn has_mark(&mut self, _mark: Mark) -> Result<bool> {
         Ok(false)
+    }
+
+    fn remove_leading_to(&mut self, _gone: &BTreeSet<IpAddr>) -> Result<Removed> {
+        Ok(Removed::default())
     }
 }
 

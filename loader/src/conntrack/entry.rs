@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::Nla;
+use netlink_packet_core::{DefaultNla, Nla};
 use netlink_packet_netfilter::conntrack::{
     ConntrackAttribute, ConntrackMessage, IPTuple, ProtoInfo, ProtoInfoTCP, ProtoTuple, Protocol,
     Status, Tuple as TupleAttribute,
@@ -13,6 +13,8 @@ use netlink_packet_netfilter::{NetfilterMessage, NetfilterMessageInner};
 /// `CTA_ZONE` in `include/uapi/linux/netfilter/nfnetlink_conntrack.h`: the entry's zone. The kernel
 /// leaves it out where it is the default one.
 const ZONE: u16 = 18;
+/// `CTA_ID`: the entry's id, in network byte order.
+pub(super) const ID: u16 = 12;
 /// `CTA_TUPLE_ZONE`, the same for one direction alone.
 const TUPLE_ZONE: u16 = 3;
 
@@ -39,6 +41,8 @@ pub struct Entry {
     pub tcp_state: Option<TcpState>,
     /// The entry's `IPS_*` bits (`include/uapi/linux/netfilter/nf_conntrack_common.h`).
     pub status: u32,
+    /// The kernel's id of the entry (`CTA_ID`): a later entry with these tuples has another one.
+    pub id: u32,
 }
 
 /// The states that conntrack has for a TCP flow, with the numbers of `enum tcp_conntrack` in
@@ -152,6 +156,7 @@ struct Parts {
     reply: Option<Direction>,
     status: Option<u32>,
     tcp_state: Option<TcpState>,
+    id: Option<u32>,
     is_of_zone: bool,
 }
 
@@ -186,6 +191,7 @@ pub(super) fn read(message: &NetfilterMessage) -> Result<Option<Entry>, &'static
         reply,
         tcp_state: parts.tcp_state,
         status: parts.status.ok_or("CTA_STATUS")?,
+        id: parts.id.ok_or("CTA_ID")?,
     }))
 }
 
@@ -202,12 +208,23 @@ impl Parts {
                 }
                 ConntrackAttribute::CtaStatus(status) => parts.status = Some(status.bits()),
                 ConntrackAttribute::CtaProtoInfo(infos) => parts.tcp_state = tcp_state(infos),
+                ConntrackAttribute::Other(other) if other.kind() == ID => parts.id = number(other),
                 ConntrackAttribute::Other(other) => parts.is_of_zone |= other.kind() == ZONE,
                 _ => {}
             }
         }
         parts
     }
+}
+
+/// A number in network byte order.
+fn number(attribute: &DefaultNla) -> Option<u32> {
+    let mut bytes = [0; 4];
+    if attribute.value_len() != bytes.len() {
+        return None;
+    }
+    attribute.emit_value(&mut bytes);
+    Some(u32::from_be_bytes(bytes))
 }
 
 fn tcp_state(infos: &[ProtoInfo]) -> Option<TcpState> {

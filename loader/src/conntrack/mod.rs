@@ -1,5 +1,5 @@
 //! The kernel's connection tracking, asked over ctnetlink: which flows it follows, what it made of
-//! their addresses, and how long it keeps them.
+//! their addresses, and how long it keeps them. Entries that lead to a pod that is gone are removed.
 //!
 //! Messages and attributes are those of netlink-packet-netfilter, which belongs to the same project
 //! as the other netlink crates here and shares their core. The socket is our own, as rtnetlink's is
@@ -11,6 +11,7 @@
 
 mod entry;
 mod mark;
+mod stale;
 mod timeouts;
 
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use netlink_packet_netfilter::{NetfilterHeader, NetfilterMessage, NetfilterProto
 
 pub use self::entry::{Entry, TcpState, Tuple};
 pub use self::mark::entries;
+pub use self::stale::Removed;
 pub use self::timeouts::{TcpTimeouts, Timeouts, timeouts};
 use crate::netlink::RequestError;
 use crate::netlink::netfilter::Socket;

@@ -61,7 +61,7 @@ fn a_translated_flow_has_two_tuples_its_state_and_its_bits() {
     let entry = one(TCP).unwrap().unwrap();
     let tcp = libc::IPPROTO_TCP;
     let expected = tuple(tcp, "10.1.0.2:40000", "10.96.0.1:80");
-    assert_eq!(entry.original, expected);
+    assert_eq!((entry.original, entry.id), (expected, 0x9c96_aa24));
     assert_eq!(entry.reply, tuple(tcp, "10.2.0.2:8080", "10.1.0.2:40000"));
     assert_eq!(entry.tcp_state, Some(TcpState::Established));
     assert!(entry.has_seen_reply() && entry.is_assured());
@@ -118,6 +118,9 @@ fn what_is_missing_has_its_name() {
     assert_eq!(read(&messages[0]), Err("CTA_TUPLE_REPLY"));
     let messages = decode(&framed(NEW, &whole[16..20 + 2 * 0x34]));
     assert_eq!(read(&messages[0]), Err("CTA_STATUS"));
+    // Up to the status, which lies before the id.
+    let messages = decode(&framed(NEW, &whole[16..20 + 2 * 0x34 + 8]));
+    assert_eq!(read(&messages[0]), Err("CTA_ID"));
 }
 
 #[test]

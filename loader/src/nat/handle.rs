@@ -1,14 +1,15 @@
 //! How the agent and the sweeper's thread speak with each other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::report::Report;
 use super::resting::Resting;
+use super::stale::{Lasting, Removed, Stale};
 use super::sweep::{FlowPolicy, Surroundings};
 use super::tables::Tables;
 use crate::api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
@@ -71,6 +72,9 @@ pub(super) struct State {
     pub(super) nudged: bool,
     pub(super) stops: bool,
     policy: Policy,
+    stale: Stale,
+    /// True once there is a sweeper.
+    has_sweeper: bool,
 }
 
 /// What is known of the masquerade policy.
@@ -160,6 +164,25 @@ impl Handle {
         lock(&self.state.0).around.resting = resting;
     }
 
+    /// Sets the addresses that only wait until conntrack has nothing of their last pods any more.
+    pub fn set_leaving(&self, addresses: &BTreeSet<IpAddr>) {
+        lock(&self.state.0).stale.set(addresses, Instant::now());
+    }
+
+    /// True if no entry of conntrack leads to such an address any more, as far as can be known. Without
+    /// a sweeper nobody asks.
+    #[must_use]
+    pub fn is_forgotten(&self, address: IpAddr) -> bool {
+        let state = lock(&self.state.0);
+        !state.has_sweeper || state.stale.is_clean(address, Instant::now())
+    }
+
+    /// Those of these addresses to which entries of conntrack lead again that were removed.
+    #[must_use]
+    pub fn lasting(&self) -> BTreeMap<IpAddr, Lasting> {
+        lock(&self.state.0).stale.lasting()
+    }
+
     /// Asks for the flows that a filter takes.
     pub fn list(&self, filter: FlowFilter, answer: Answer<NatFlows>) {
         self.ask(Request::List(filter, answer));
@@ -214,6 +237,29 @@ impl Handle {
 
     pub(super) fn set_report(&self, change: impl FnOnce(&mut Report)) {
         change(&mut lock(&self.report));
+    }
+
+    /// Says that there is a sweeper from now on.
+    pub(super) fn has_sweeper(&self) {
+        lock(&self.state.0).has_sweeper = true;
+    }
+
+    /// The addresses that conntrack is to be asked for now.
+    pub(super) fn leaving(&self, now: Instant) -> BTreeSet<IpAddr> {
+        lock(&self.state.0).stale.due(now)
+    }
+
+    /// Takes what conntrack had of these addresses; nothing where it could not be asked.
+    pub(super) fn take_removed(
+        &self,
+        asked: &BTreeSet<IpAddr>,
+        removed: Option<&Removed>,
+        began: Instant,
+    ) {
+        let now = Instant::now();
+        let took = now.duration_since(began);
+        let stale = &mut lock(&self.state.0).stale;
+        stale.take(asked, removed, now, took);
     }
 
     /// Has the sweeper end. What is asked from now on is not answered.
@@ -283,165 +329,4 @@ pub(super) struct Woken {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Default)]
-    struct Lamp(Mutex<Lookups>);
-
-    impl Switch for Lamp {
-        fn set(&self, lookups: Lookups) -> Result<()> {
-            *lock(&self.0) = lookups;
-            Ok(())
-        }
-    }
-
-    struct Nothing;
-
-    impl FlowPolicy for Nothing {
-        fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
-            false
-        }
-
-        fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
-            owner
-        }
-    }
-
-    fn handle() -> (Arc<Lamp>, Handle) {
-        let lamp = Arc::new(Lamp::default());
-        let handle = Handle::new(lamp.clone()).unwrap();
-        (lamp, handle)
-    }
-
-    fn is_on(lamp: &Lamp) -> bool {
-        lookups(lamp) != Lookups::NONE
-    }
-
-    fn lookups(lamp: &Lamp) -> Lookups {
-        *lock(&lamp.0)
-    }
-
-    fn sweep(handle: &Handle) {
-        let (_, mark) = handle.begin();
-        handle.needs(mark, Lookups::NONE).unwrap();
-    }
-
-    #[test]
-    fn flows_are_looked_up_until_a_whole_sweep_under_the_policy_finds_none() {
-        let (lamp, handle) = handle();
-        assert!(is_on(&lamp), "from the start");
-        handle.passed(BTreeSet::new(), true);
-        sweep(&handle);
-        assert!(is_on(&lamp), "nobody has said what policy is");
-
-        handle.policy_changes(Arc::new(Nothing)).unwrap();
-        sweep(&handle);
-        assert!(is_on(&lamp), "the maps do not hold it yet");
-        handle.passed(BTreeSet::new(), false);
-        sweep(&handle);
-        assert!(is_on(&lamp), "nor after a pass with failures");
-        handle.passed(BTreeSet::new(), true);
-        sweep(&handle);
-        assert!(!is_on(&lamp));
-
-        let (_, mark) = handle.begin();
-        handle.policy_changes(Arc::new(Nothing)).unwrap();
-        handle.passed(BTreeSet::new(), true);
-        handle.needs(mark, Lookups::NONE).unwrap();
-        assert!(is_on(&lamp), "that sweep began under another policy");
-        sweep(&handle);
-        assert!(!is_on(&lamp));
-    }
-
-    #[test]
-    fn where_pods_are_hidden_flows_are_looked_up_for_ever() {
-        struct Hiding;
-        impl FlowPolicy for Hiding {
-            fn is_exempt(&self, _pod: IpAddr, _remote: IpAddr) -> bool {
-                false
-            }
-
-            fn exit(&self, _pod: IpAddr, _remote: IpAddr, owner: u8) -> u8 {
-                owner
-            }
-
-            fn hides_pods(&self) -> bool {
-                true
-            }
-        }
-        let (lamp, handle) = handle();
-        handle.policy_changes(Arc::new(Hiding)).unwrap();
-        handle.passed(BTreeSet::new(), true);
-        sweep(&handle);
-        let exempt = Lookups {
-            exempt: true,
-            elsewhere: false,
-        };
-        assert_eq!(lookups(&lamp), exempt);
-        handle.policy_changes(Arc::new(Nothing)).unwrap();
-        handle.passed(BTreeSet::new(), true);
-        sweep(&handle);
-        assert!(!is_on(&lamp));
-    }
-
-    #[test]
-    fn each_look_up_ends_when_no_flow_needs_it_any_more() {
-        let (lamp, handle) = handle();
-        handle.policy_changes(Arc::new(Nothing)).unwrap();
-        handle.passed(BTreeSet::new(), true);
-        let elsewhere = Lookups {
-            exempt: false,
-            elsewhere: true,
-        };
-        for (found, left) in [
-            (Lookups::ALL, Lookups::ALL),
-            (elsewhere, elsewhere),
-            // It does not come back without a change of policy.
-            (Lookups::ALL, elsewhere),
-            (Lookups::NONE, Lookups::NONE),
-        ] {
-            let (around, mark) = handle.begin();
-            assert!(around.policy.is_some());
-            handle.needs(mark, found).unwrap();
-            assert_eq!(lookups(&lamp), left);
-        }
-        assert!(handle.begin().0.policy.is_none());
-    }
-
-    #[test]
-    fn a_sweep_that_began_before_the_maps_held_the_policy_does_not_count() {
-        let (lamp, handle) = handle();
-        handle.policy_changes(Arc::new(Nothing)).unwrap();
-        let (_, mark) = handle.begin();
-        handle.passed(BTreeSet::new(), true);
-        handle.needs(mark, Lookups::NONE).unwrap();
-        assert!(is_on(&lamp));
-    }
-
-    #[test]
-    fn the_sweeper_is_nudged_by_what_changed_and_not_by_what_did_not() {
-        let (_lamp, handle) = handle();
-        let soon = Duration::from_millis(1);
-        let pods = BTreeSet::from([IpAddr::from([10, 0, 0, 1])]);
-        assert!(!handle.wait(soon).nudged);
-        handle.passed(pods.clone(), true);
-        assert!(handle.wait(soon).nudged);
-        let (around, _) = handle.begin();
-        assert_eq!(around.endpoints.as_deref(), Some(&pods));
-        handle.passed(pods, true);
-        assert!(!handle.wait(soon).nudged);
-        handle.passed(BTreeSet::new(), true);
-        assert!(handle.wait(soon).nudged);
-    }
-
-    #[test]
-    fn what_is_asked_after_the_end_is_dropped() {
-        let (_lamp, handle) = handle();
-        let (sender, mut receiver) = tokio::sync::oneshot::channel();
-        handle.stop();
-        handle.stats(Box::new(move |stats| drop(sender.send(stats))));
-        assert!(receiver.try_recv().is_err());
-        assert!(handle.wait(Duration::ZERO).stops);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! The maps of translation without a kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::{Result, bail};
@@ -14,6 +15,7 @@ use datapath_common::ports;
 
 use super::refusals::Refused;
 use super::resting::Mark;
+use super::stale::Removed;
 use super::tables::{Capacities, NatCounters, NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 use crate::intent::Family;
@@ -30,6 +32,8 @@ pub(crate) struct Maps {
     pub(super) tracked: Vec<PodTuple>,
     /// The marks of its entries.
     pub(super) marks: Vec<u32>,
+    /// Addresses of pods to which entries lead, with how often they come again when they are removed.
+    pub(super) stale: BTreeMap<IpAddr, u32>,
     /// True if reading them fails.
     pub(super) is_unreadable: bool,
     pub(super) blocks: Vec<(PortBlockKey, PortBlock)>,
@@ -153,6 +157,26 @@ impl Tracker for Model {
             bail!("conntrack cannot be read");
         }
         Ok(maps.marks.iter().any(|mark| mark & mask == value))
+    }
+
+    fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed> {
+        let mut maps = self.working()?;
+        if maps.is_unreadable {
+            bail!("conntrack cannot be read");
+        }
+        let mut removed = Removed {
+            is_whole: true,
+            ..Removed::default()
+        };
+        for address in gone {
+            if let Some(left) = maps.stale.remove(address) {
+                let entry = (1, format!("an entry of {address}"));
+                removed.leading_to.insert(*address, entry);
+                let again = left.checked_sub(1).map(|left| (*address, left));
+                maps.stale.extend(again);
+            }
+        }
+        Ok(removed)
     }
 }
 

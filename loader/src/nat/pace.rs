@@ -16,7 +16,7 @@ pub const EARLY: f64 = 0.75;
 pub const PRESSED: f64 = 0.9;
 /// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
 /// sweeps.
-const REST: u32 = 9;
+pub(super) const REST: u32 = 9;
 
 /// The same after a change of endpoints or policy, which is not to wait for long: a quarter of a CPU
 /// while changes do not end.

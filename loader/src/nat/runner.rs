@@ -52,6 +52,7 @@ pub fn start<T: Tables + 'static>(
         last: None,
         failed: None,
     };
+    handle.has_sweeper();
     let thread = thread::Builder::new()
         .name("nat-sweeper".to_owned())
         .spawn(move || runner.run())
@@ -100,6 +101,27 @@ impl<T: Tables> Runner<T> {
             if let Err(error) = self.look(woken.nudged) {
                 self.failed(&error);
             }
+            self.clear_conntrack();
+        }
+    }
+
+    /// Removes what conntrack has of addresses that are about to be given again.
+    fn clear_conntrack(&mut self) {
+        let began = Instant::now();
+        let asked = self.handle.leaving(began);
+        if asked.is_empty() {
+            return;
+        }
+        let removed = self.sweeper.tracker.remove_leading_to(&asked);
+        self.handle
+            .take_removed(&asked, removed.as_ref().ok(), began);
+        match removed {
+            Ok(removed) => {
+                for (address, (entries, example)) in &removed.leading_to {
+                    tracing::info!(%address, entries, example, "conntrack's entries of a pod that is gone removed");
+                }
+            }
+            Err(error) => self.failed(&error),
         }
     }
 

@@ -2,6 +2,8 @@
 //! entries: an answer that goes past the stack while conntrack has the connection is not translated
 //! back.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,6 +12,7 @@ use datapath_common::headers::protocol;
 use datapath_common::progress::Phase;
 
 use super::resting::Mark;
+use super::stale::Removed;
 
 /// Conntrack.
 pub trait Tracker: Send + Sync {
@@ -27,6 +30,12 @@ pub trait Tracker: Send + Sync {
     /// # Errors
     /// When it cannot be known.
     fn has_mark(&mut self, mark: Mark) -> Result<bool>;
+
+    /// Removes the entries that lead packets to addresses whose pods are gone.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed>;
 }
 
 /// How long notes of the host's stack may be idle.

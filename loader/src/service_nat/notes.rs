@@ -153,6 +153,7 @@ mod tests {
             reply: tuple(reply),
             tcp_state: state,
             status: DESTINATION_NAT,
+            id: 1,
         }
     }
 

@@ -136,6 +136,7 @@ mod tests {
             reply: tuple("10.0.9.9:8080", "10.0.1.20:4000"),
             tcp_state: None,
             status: 1 << 5,
+            id: 1,
         };
         let pod = IpAddr::from([10, 0, 1, 20]);
         let maps = Maps::default();

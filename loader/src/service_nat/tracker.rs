@@ -1,6 +1,7 @@
 //! Conntrack, for the sweeper of notes.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 
 use crate::conntrack::{Conntrack, Timeouts, Tuple, entries, timeouts};
-use crate::nat::{Mark, StackLifetimes, Tracker};
+use crate::nat::{Mark, Removed, StackLifetimes, Tracker};
 
 /// The kernel's conntrack. Where there is none, it has no entry.
 #[derive(Default)]
@@ -69,6 +70,27 @@ impl Tracker for KernelTracker {
             self.conntrack = None;
         }
         found
+    }
+
+    fn remove_leading_to(&mut self, gone: &BTreeSet<IpAddr>) -> Result<Removed> {
+        if entries().is_none_or(|entries| entries == 0) {
+            return Ok(Removed {
+                is_whole: true,
+                ..Removed::default()
+            });
+        }
+        let removed = self.open()?.remove_leading_to(gone);
+        if removed.is_err() {
+            self.conntrack = None;
+        }
+        let removed = removed?;
+        let found = removed.leading_to.into_iter();
+        Ok(Removed {
+            leading_to: found
+                .map(|(address, (entries, first))| (address, (entries, first.to_string())))
+                .collect(),
+            is_whole: removed.is_whole,
+        })
     }
 }
 

@@ -226,6 +226,42 @@ fn flows_through_a_service_are_known_by_both_their_tuples_until_they_are_deleted
 }
 
 #[test]
+fn entries_that_lead_to_a_gone_pod_are_removed_and_no_others() {
+    in_netns(async |_| {
+        let stage = Stage::new();
+        let mut conntrack = Conntrack::open().expect("open");
+        for [client, server, service, node] in [V4, V6] {
+            let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+            let there = SocketAddr::new(address(server), SERVER_PORT);
+            let asked = SocketAddr::new(address(service), SERVICE_PORT);
+            let tcp = stage.tcp(there, asked);
+            let udp = stage.udp(there, address(client), asked);
+            let removed = |conntrack: &mut Conntrack, gone: &[&str]| {
+                let gone = gone.iter().copied().map(address).collect();
+                conntrack.remove_leading_to(&gone).expect("remove")
+            };
+            let nothing = removed(&mut conntrack, &[client, node]);
+            assert!(
+                nothing.is_whole && nothing.leading_to.is_empty(),
+                "{nothing:?}"
+            );
+            let all = removed(&mut conntrack, &[server, client]);
+            let (entries, _) = all.leading_to[&address(server)];
+            assert_eq!((entries, all.leading_to.len()), (2, 1), "{all:?}");
+            let sources = [
+                tcp.0.local_addr().expect("an address"),
+                udp.local_addr().expect("an address"),
+            ];
+            let left = dump(&mut conntrack);
+            let is_left = |entry: &Entry| sources.contains(&entry.original.source);
+            assert!(!left.iter().any(is_left), "{left:?}");
+            let again = removed(&mut conntrack, &[server]);
+            assert!(again.leading_to.is_empty(), "{again:?}");
+        }
+    });
+}
+
+#[test]
 fn only_flows_with_ports_in_the_hosts_own_zone_are_shown() {
     in_netns(async |_| {
         for line in [

@@ -231,12 +231,29 @@ impl Addresses {
     /// be.
     fn advance(&mut self, around: &Surroundings<'_>) {
         let at_once = self.section.cooldown.get().is_zero();
-        let is_over = |address| {
+        let now = Self::now();
+        let is_quiet = |address| {
             around.lingering.is_some_and(|all| !all.contains(&address))
                 && (at_once || around.nat.is_quiet(address))
         };
+        let is_over = |address| is_quiet(address) && (at_once || around.nat.is_forgotten(address));
         let allocator = self.manager.allocator_mut();
-        let advanced = allocator.advance(Self::now(), is_over);
+        let mut leaving = BTreeSet::new();
+        if !at_once {
+            let cooled = allocator.cooling().filter(|cooling| cooling.until <= now);
+            leaving.extend(
+                cooled
+                    .map(|cooling| cooling.address)
+                    .filter(|a| is_quiet(*a)),
+            );
+            around.nat.set_leaving(&leaving);
+        }
+        let advanced = allocator.advance(now, is_over);
+        if !advanced.cooled.is_empty() {
+            // Entries that lead to it are its next pod's from now on.
+            leaving.retain(|address| !advanced.cooled.contains(address));
+            around.nat.set_leaving(&leaving);
+        }
         self.has_news |= advanced != Advanced::default();
         for lease in &advanced.expired {
             tracing::info!(owner = %lease.owner, address = %lease.address, "taken back: unclaimed");

@@ -58,11 +58,13 @@ impl Addresses {
             }
         };
         let now = Self::now();
+        let lasting = nat.lasting();
         let cooling = allocator.cooling().map(|cooling| CoolingStatus {
             address: cooling.address,
             pool: cooling.pool.clone(),
             seconds: cooling.until.since(now).as_secs(),
             flows: !nat.is_quiet(cooling.address),
+            entries: lasting.get(&cooling.address).map(ToString::to_string),
         });
         types::Addresses {
             leases: allocator.leases().map(lease).collect(),
@@ -150,7 +152,12 @@ impl Addresses {
             pools,
             unanswered: self.unanswered(),
             orphans: leases,
-            problems: self.faults().chain(refused).chain(bad).collect(),
+            problems: self
+                .faults()
+                .chain(refused)
+                .chain(bad)
+                .chain(resting(nat))
+                .collect(),
         }
     }
 
@@ -207,6 +214,12 @@ fn is_refusal(problem: &Problem) -> bool {
         problem,
         Problem::PlainPoolSkips { .. } | Problem::NotMasqueraded { .. }
     )
+}
+
+/// Addresses that nobody gets because entries of conntrack lead to them again and again.
+fn resting(nat: &nat::Handle) -> impl Iterator<Item = String> {
+    let lasting = nat.lasting().into_iter();
+    lasting.map(|(address, entries)| format!("{address} is not given again yet: {entries}"))
 }
 
 fn expires(lease: &Lease) -> Option<u64> {

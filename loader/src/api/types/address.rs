@@ -147,6 +147,9 @@ pub struct CoolingStatus {
     pub seconds: u64,
     /// Whether flows of its last owner were still there when it was looked at last.
     pub flows: bool,
+    /// Connection tracking's entries that lead to it again after they were removed, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<String>,
 }
 
 /// The addresses of a pool and a family: a row of `GET /v1/pools`.

@@ -163,10 +163,11 @@ fn note(lease: &LeaseStatus) -> String {
 }
 
 fn until(cooling: &CoolingStatus) -> String {
-    match (cooling.seconds, cooling.flows) {
-        (0, true) => "until its flows are gone".to_owned(),
-        (0, false) => "about to be free".to_owned(),
-        (seconds, _) => format!("{seconds} s at least"),
+    match (cooling.seconds, cooling.flows, &cooling.entries) {
+        (0, true, _) => "until its flows are gone".to_owned(),
+        (0, false, Some(entries)) => entries.clone(),
+        (0, false, None) => "about to be free".to_owned(),
+        (seconds, _, _) => format!("{seconds} s at least"),
     }
 }
 
@@ -238,6 +239,7 @@ mod tests {
             pool: Some("blue".into()),
             seconds: 0,
             flows: true,
+            entries: None,
         };
         let list = Addresses {
             leases: vec![orphan],

@@ -190,6 +190,26 @@ fn it_answers_and_flushes() {
 }
 
 #[test]
+fn an_address_waits_until_conntrack_has_nothing_of_its_last_pod() {
+    let mut bench = Bench::new();
+    let address = IpAddr::from(POD);
+    bench.model.maps().stale.insert(address, 1);
+    let others = IpAddr::from(REMOTE);
+    bench.model.maps().stale.insert(others, 1);
+    bench.start();
+    assert!(!bench.handle.is_forgotten(address), "nobody has asked");
+    bench.handle.set_leaving(&BTreeSet::from([address]));
+    until("its entries come again", || {
+        let lasting = bench.handle.lasting();
+        lasting.get(&address).is_some_and(|found| found.looks == 2)
+    });
+    assert!(!bench.handle.is_forgotten(address));
+    until("they stay away", || bench.handle.is_forgotten(address));
+    let left = bench.model.maps().stale.clone();
+    assert_eq!(left.into_keys().collect::<Vec<_>>(), [others]);
+}
+
+#[test]
 fn it_ends_when_it_is_told_to() {
     let mut bench = Bench::new();
     bench.start();
