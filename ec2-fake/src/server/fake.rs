@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use crate::cloud::{Cloud, Effect};
 use crate::error::Failure;
 
-/// Carries out an effect in the world beyond the cloud.
+/// Carries out an effect in the world beyond the cloud. The fake is locked for so long: nothing in
+/// here may call it.
 pub type OnEffect = Box<dyn FnMut(&Cloud, Effect) + Send>;
 
 /// A cloud with a clock, shared by a server and a test.

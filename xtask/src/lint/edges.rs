@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("towpath-cloud", &["towpath-ipam"]),
     ("towpath-cni", &[]),
     ("towpath-document", &[]),
-    ("towpath-ec2", &["towpath-cloud"]),
+    ("towpath-ec2", &["ec2-fake", "towpath-cloud"]),
     (
         "towpath-fleet",
         &[

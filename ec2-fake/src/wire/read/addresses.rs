@@ -61,7 +61,7 @@ pub(super) fn assign(parameters: &mut Parameters, family: Family) -> Result<Assi
     })
 }
 
-/// What a new interface gets of a family.
+/// The addresses and prefixes of a family that a new interface gets.
 pub(super) fn created(parameters: &mut Parameters, family: Family) -> Result<Ask> {
     ask(parameters, &of_creation(family), family)
 }

@@ -1,6 +1,7 @@
-//! The client against a server that plays recorded answers.
+//! The client against a server that plays recorded answers, and against the fake of EC2.
 
 mod environment;
+mod fake;
 mod listings;
 mod played;
 mod refusals;
