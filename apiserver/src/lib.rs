@@ -2,6 +2,7 @@
 //!
 //! * [`client`]: the connection, by a kubeconfig or a service account, through a proxy or directly.
 //! * [`follow`]: the objects of a resource and their changes, and [`lists`]: how they arrive.
+//! * [`lease`]: leader election.
 //! * [`objects`]: where resources are, and objects as JSON.
 //! * [`retry`]: when to ask again.
 //! * [`cause`]: errors as people read them.
@@ -13,6 +14,7 @@ pub mod cause;
 pub mod client;
 pub mod events;
 pub mod follow;
+pub mod lease;
 pub mod lists;
 mod no_proxy;
 pub mod objects;

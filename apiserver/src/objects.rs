@@ -84,6 +84,27 @@ pub fn leases(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &of)
 }
 
+/// A namespace's `Deployment` objects.
+#[must_use]
+pub fn deployments(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("apps", "v1", "Deployment", "deployments");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
+/// A namespace's `DaemonSet` objects.
+#[must_use]
+pub fn daemon_sets(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("apps", "v1", "DaemonSet", "daemonsets");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
+/// A namespace's `ConfigMap` objects.
+#[must_use]
+pub fn config_maps(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("", "v1", "ConfigMap", "configmaps");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
 /// `Node` objects.
 #[must_use]
 pub fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {

@@ -10,6 +10,8 @@
 //! * [`unanswered`]: what is asked for and does not come.
 //! * [`arrival`]: what keeps pods off the node until it is ready.
 //! * [`exhaustion`]: the Node's condition that says that pools have no address left.
+//! * [`holder`]: another operator that makes ENIs.
+//! * [`lease`]: a Lease, and whether its holder lives.
 //! * [`policies`]: which network policies select which pods.
 //! * [`refusals`]: which refused entries an event is due about.
 //! * [`reports`]: events about objects, and when they are written.
@@ -23,6 +25,8 @@ pub mod creation;
 pub mod exhaustion;
 pub mod flat;
 pub mod handshake;
+pub mod holder;
+pub mod lease;
 pub mod operation;
 pub mod pace;
 pub mod parameters;

@@ -22,6 +22,21 @@ pub struct Subject {
     pub uid: String,
 }
 
+impl Subject {
+    /// A Node as the kubelet refers to it, by which `kubectl describe node` finds the events: the uid is
+    /// the name.
+    #[must_use]
+    pub fn node(name: &str) -> Self {
+        Self {
+            api_version: "v1",
+            kind: "Node",
+            namespace: String::new(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+        }
+    }
+}
+
 /// What is said of it, in one word (`PoolExhausted`).
 pub type Reason = &'static str;
 

@@ -38,6 +38,30 @@ pub enum Reason {
     CallFailed,
 }
 
+impl Reason {
+    /// The reason as an event has it: one word in `CamelCase`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotReady => "NotReady",
+            Self::NotRunning => "NotRunning",
+            Self::InstanceGone => "InstanceGone",
+            Self::AtCapacity => "AtCapacity",
+            Self::SubnetFull => "SubnetFull",
+            Self::NoSubnet => "NoSubnet",
+            Self::NoSecurityGroup => "NoSecurityGroup",
+            Self::Denied => "Denied",
+            Self::Throttled => "Throttled",
+            Self::QuotaExceeded => "QuotaExceeded",
+            Self::Credentials => "Credentials",
+            Self::UnknownType => "UnknownType",
+            Self::StaticIpMissing => "StaticIpMissing",
+            Self::BadDocument => "BadDocument",
+            Self::CallFailed => "CallFailed",
+        }
+    }
+}
+
 /// A report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
@@ -53,7 +77,8 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}, since {}", self.reason, self.text, self.since)?;
+        let reason = self.reason.name();
+        write!(f, "{reason}: {}, since {}", self.text, self.since)?;
         match &self.next {
             Some(next) => write!(f, ", next try {next}"),
             None => Ok(()),

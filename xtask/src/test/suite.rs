@@ -55,6 +55,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("towpath-kubernetes", "lib", "*", Suite::Unit),
+    ("towpath-kubernetes", "test", "*", Suite::Unit),
     ("towpath-operator", "lib", "*", Suite::Unit),
     ("towpath-terminal", "lib", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),
