@@ -134,19 +134,17 @@ pub(crate) struct Reads {
     /// ENIs of the last listing of all.
     listed: usize,
     vpcs: BTreeSet<VpcId>,
-    /// The last read that failed.
-    pub(crate) failure: Option<Failure>,
+    /// Reads that failed last, by the call of EC2.
+    pub(crate) failures: BTreeMap<&'static str, Failure>,
 }
 
 impl Reads {
-    /// The VPCs to read. Others than before make everything due.
-    pub(crate) fn set_vpcs(&mut self, vpcs: BTreeSet<VpcId>) {
-        if self.vpcs != vpcs {
-            let has_more = !vpcs.is_subset(&self.vpcs);
-            self.vpcs = vpcs;
-            if has_more {
-                self.demand_all();
-            }
+    /// Adds VPCs to read, which makes everything due. A VPC whose last node goes is still read: ENIs
+    /// can be left there.
+    pub(crate) fn add_vpcs(&mut self, vpcs: BTreeSet<VpcId>) {
+        if !vpcs.is_subset(&self.vpcs) {
+            self.vpcs.extend(vpcs);
+            self.demand_all();
         }
     }
 
@@ -188,9 +186,6 @@ impl Reads {
 
     /// Lets the reads wait that are due now.
     pub(crate) fn schedule(&mut self, settings: &Settings, now: Time) {
-        if self.vpcs.is_empty() {
-            return;
-        }
         for regular in Regular::ALL {
             if self.is_due(regular, settings, now) {
                 let round = self.rounds.entry(regular).or_default();
@@ -221,19 +216,24 @@ impl Reads {
     }
 
     fn is_due(&self, regular: Regular, settings: &Settings, now: Time) -> bool {
+        // Without a node, ENIs that were left behind are all there is to see, in every VPC.
+        let is_alone = self.vpcs.is_empty();
+        if is_alone && regular != Regular::Loose {
+            return false;
+        }
         let fresh = Round::default();
         let round = self.rounds.get(&regular).unwrap_or(&fresh);
         if round.is_running || now < round.retry {
             return false;
         }
         let Some(age) = round.last.map(|last| now.since(last)) else {
-            return regular != Regular::Loose || round.is_demanded;
+            return regular != Regular::Loose || round.is_demanded || is_alone;
         };
         if round.is_demanded {
             return age >= GATHERED;
         }
         match regular {
-            Regular::Loose => false,
+            Regular::Loose => is_alone && age >= settings.listing,
             Regular::Enis => age >= self.listing(settings),
             Regular::Subnets | Regular::Groups => age >= settings.subnets,
             Regular::RouteTables | Regular::Vpcs => age >= settings.vpc_reads,
@@ -272,7 +272,7 @@ impl Reads {
     /// A read is complete.
     pub(crate) fn complete(&mut self, reading: &Reading) {
         self.end(&reading.query.what);
-        self.failure = None;
+        self.failures.remove(reading.query.what.call());
         if let Some(regular) = Regular::of(&reading.query.what) {
             let round = self.rounds.entry(regular).or_default();
             round.last = reading.begun;
@@ -286,7 +286,7 @@ impl Reads {
     /// A read failed. It comes again, after longer and longer waits if it is a regular one.
     pub(crate) fn fail(&mut self, reading: &Reading, failure: Failure, now: Time) {
         self.end(&reading.query.what);
-        self.failure = Some(failure);
+        self.failures.insert(reading.query.what.call(), failure);
         match &reading.query.what {
             What::Enis(Scope::Ids(ids)) => self.enis.want(ids),
             What::Enis(Scope::Instances(ids)) => self.instances.want(ids),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cloud::budget::{BudgetView, Need};
+use cloud::groups::findings;
 use cloud::node::{Aside, Role, Step};
 use cloud::want::{Reading, Want};
 use cloud::{Eni, InstanceId};
@@ -61,6 +62,8 @@ pub struct WhyView {
     pub obstacles: Vec<ObstacleView>,
     /// The fields of its document that cannot be used.
     pub problems: Vec<String>,
+    /// Faults of its ENIs' security groups.
+    pub findings: Vec<String>,
     /// Its ENIs, each with its use.
     pub enis: BTreeMap<String, String>,
     /// The reason that the last write of its object failed.
@@ -140,11 +143,33 @@ impl Fleet {
                 .is_some_and(cloud::node::Progress::is_busy),
             obstacles: member.obstacles.iter().map(|it| obstacle(it, at)).collect(),
             problems,
+            findings: self.findings(member),
             enis: enis
                 .map(|eni| (eni.id.to_string(), use_of(eni, member)))
                 .collect(),
             write_fault: member.write_fault.clone(),
         })
+    }
+
+    /// Security groups that are not the chosen ones, or that load balancers cannot use.
+    fn findings(&self, member: &Member) -> Vec<String> {
+        let (Some(instance), Some(vpc)) = (member.instance(), member.vpc()) else {
+            return Vec::new();
+        };
+        let groups = &self.topology.facts.groups;
+        let enis = self.memory.inventory.of_instance(instance);
+        let counted: Vec<&Eni> = enis
+            .filter(|eni| Role::of(eni, &member.node.rules) == Role::Counted)
+            .collect();
+        let primary = self.memory.inventory.of_instance(instance).find(|eni| {
+            let attachment = eni.attachment.as_ref();
+            attachment.is_some_and(|it| it.index == 0 && it.card == 0)
+        });
+        let Ok(wanted) = member.node.groups.choose(vpc, groups, primary) else {
+            return Vec::new();
+        };
+        let found = findings(counted, &wanted, groups, &self.settings.cluster);
+        found.iter().map(ToString::to_string).collect()
     }
 
     fn node_view(&self, name: &str, member: &Member, at: Moment) -> NodeView {
@@ -245,10 +270,13 @@ impl Fleet {
         failed.chain(unreadable).collect()
     }
 
-    /// The reason that the last read of EC2 failed; none once one succeeded.
+    /// The reads of EC2 that failed last, with their reasons.
     #[must_use]
-    pub fn read_fault(&self) -> Option<String> {
-        self.reads.failure.as_ref().map(ToString::to_string)
+    pub fn read_faults(&self) -> Vec<String> {
+        let failures = self.reads.failures.iter();
+        failures
+            .map(|(call, failure)| Obstacle::unread(call, failure).text)
+            .collect()
     }
 }
 

@@ -139,7 +139,7 @@ impl Fleet {
                 let failure = Failure::unanswered(Action::Describe, &reason);
                 self.turn_page(*reading, Err(failure), at);
             }
-            Pending::Patch { name, part } => self.patched(&name, (id, part), written, at),
+            Pending::Patch { name } => self.patched(&name, id, written, at),
             Pending::Delete { name } => self.deleted(&name, id, written, at),
         }
     }

@@ -26,7 +26,7 @@ use crate::input::{Input, Moment, Standing};
 use crate::member::{Lacked, Member};
 use crate::reads::{GATHERED, Reading, Reads};
 use crate::topology::Topology;
-use crate::work::{Part, Task, Work, WorkId};
+use crate::work::{Task, Work, WorkId};
 
 /// No change begins that could end after the lease: a call ends within so long.
 const CALL: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(crate) enum Key {
 enum Pending {
     Call { entry: Entry<Key>, step: Step },
     Read(Box<Reading>),
-    Patch { name: String, part: Part },
+    Patch { name: String },
     Delete { name: String },
 }
 
@@ -133,9 +133,7 @@ impl Fleet {
                 }
             }
             Input::Written { id, written } => match self.close(id, is_write) {
-                Some(Pending::Patch { name, part }) => {
-                    self.patched(&name, (id, part), written, at);
-                }
+                Some(Pending::Patch { name }) => self.patched(&name, id, written, at),
                 Some(Pending::Delete { name }) => self.deleted(&name, id, written, at),
                 _ => {}
             },
@@ -203,7 +201,7 @@ impl Fleet {
         for member in self.members.values_mut() {
             member.begin_epoch(at.now);
         }
-        self.update_vpcs();
+        self.add_all_vpcs();
         self.dirty = self.members.keys().cloned().collect();
     }
 

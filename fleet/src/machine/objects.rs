@@ -24,7 +24,6 @@ impl Fleet {
         for object in objects {
             self.put(object, at);
         }
-        self.update_vpcs();
     }
 
     /// Takes in an object of a watch, unless the answer to a write was about a later version.
@@ -34,7 +33,6 @@ impl Fleet {
             return;
         }
         self.put(object, at);
-        self.update_vpcs();
     }
 
     pub(super) fn lose_object(&mut self, name: &str, uid: &str) {
@@ -42,7 +40,6 @@ impl Fleet {
         let is_it = |member: &Member| uid.is_empty() || member.document.uid == uid;
         if self.members.get(name).is_some_and(is_it) {
             self.drop_member(name);
-            self.update_vpcs();
         }
     }
 
@@ -68,6 +65,9 @@ impl Fleet {
             .and_then(|it| it.instance().cloned());
         if before != after {
             self.move_to(&name, before.as_ref(), after.as_ref());
+        }
+        if let Some(vpc) = self.members.get(&name).and_then(Member::vpc) {
+            self.reads.add_vpcs([vpc.clone()].into());
         }
         self.dirty.insert(name);
     }
@@ -140,15 +140,11 @@ impl Fleet {
         }
     }
 
-    /// The VPCs of all nodes are read.
-    pub(super) fn update_vpcs(&mut self) {
-        let locations = self
-            .members
-            .values()
-            .filter_map(|it| it.node.location.as_ref());
-        let vpcs = locations.map(|it| it.vpc.clone());
+    /// Has the VPCs of all nodes read.
+    pub(super) fn add_all_vpcs(&mut self) {
+        let vpcs = self.members.values().filter_map(Member::vpc).cloned();
         let vpcs = vpcs.chain(self.settings.vpcs.iter().cloned()).collect();
-        self.reads.set_vpcs(vpcs);
+        self.reads.add_vpcs(vpcs);
     }
 }
 

@@ -122,13 +122,13 @@ impl Fleet {
         }
         if !self.topology.is_read() {
             let text = "subnets, route tables, security groups and VPCs are not read yet";
-            return Ready::Waits(Obstacle::reading(text));
+            return Ready::Waits(self.unread(text));
         }
         let from = member.since.max(self.topology.facts.epoch);
         let inventory = &self.memory.inventory;
         if inventory.read_of(instance).is_none_or(|begun| begun < from) {
             let text = format!("the ENIs of {instance} are not read yet");
-            return Ready::Reads(Obstacle::reading(text));
+            return Ready::Reads(self.unread(&text));
         }
         let mut attachments = inventory
             .of_instance(instance)
@@ -142,9 +142,16 @@ impl Fleet {
                 "EC2 does not show {} as the status does, and is read again",
                 ids.join(", ")
             );
-            return Ready::Doubts(Obstacle::reading(text));
+            return Ready::Doubts(Obstacle::new(Reason::NotReady, text));
         }
         Ready::Read(instance)
+    }
+
+    /// Something is not read yet, because reads fail or because they take their time.
+    fn unread(&self, text: &str) -> Obstacle {
+        let failed = self.reads.failures.first_key_value();
+        let failed = failed.map(|(call, failure)| Obstacle::unread(call, failure));
+        failed.unwrap_or_else(|| Obstacle::new(Reason::NotReady, text))
     }
 
     fn no_primary(&self, instance: &InstanceId) -> Obstacle {
@@ -153,7 +160,7 @@ impl Fleet {
                 let text = format!("EC2 has no instance {instance}, or calls it terminated");
                 Obstacle::new(Reason::InstanceGone, text)
             }
-            _ => Obstacle::reading(format!("EC2 shows no primary ENI of {instance}")),
+            _ => self.unread(&format!("EC2 shows no primary ENI of {instance}")),
         }
     }
 

@@ -63,7 +63,6 @@ impl Fleet {
         }
         let pending = Pending::Patch {
             name: name.to_owned(),
-            part,
         };
         let task = Task::Patch {
             name: name.to_owned(),
@@ -77,24 +76,17 @@ impl Fleet {
         line.again
     }
 
-    /// Takes in the answer to a patch.
-    pub(super) fn patched(
-        &mut self,
-        name: &str,
-        (id, part): (WorkId, Part),
-        written: Written,
-        at: Moment,
-    ) {
+    /// Takes in the answer to a patch. An object that was deleted meanwhile does not come back by it.
+    pub(super) fn patched(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
         let Some(object) = self.end_write(name, id, written, at) else {
             return;
         };
-        let uid = |object: &serde_json::Value| object["metadata"]["uid"].clone();
-        let is_it = self
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        if self
             .members
             .get(name)
-            .is_some_and(|it| uid(&it.object) == uid(&object));
-        // An object that was deleted meanwhile does not come back by an answer.
-        if is_it && matches!(part, Part::Status | Part::Spec) {
+            .is_some_and(|it| it.document.uid == uid)
+        {
             self.set_object(object, at);
         }
     }

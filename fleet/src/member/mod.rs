@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud::node::{Next, Node};
-use cloud::{EniId, InstanceId};
+use cloud::{EniId, InstanceId, VpcId};
 use ipam::Time;
 use kubernetes::operation::node::NodeDocument;
 use serde_json::Value;
@@ -124,6 +124,10 @@ impl Member {
 
     pub(crate) fn instance(&self) -> Option<&InstanceId> {
         self.node.instance.as_ref()
+    }
+
+    pub(crate) fn vpc(&self) -> Option<&VpcId> {
+        self.node.location.as_ref().map(|it| &it.vpc)
     }
 
     /// Takes the failure of a write in.

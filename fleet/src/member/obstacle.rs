@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cloud::Failure;
 use cloud::node::{Condition, Reason as Cause};
 use ipam::Time;
 use jiff::Timestamp;
@@ -21,8 +22,6 @@ pub(crate) struct Obstacle {
     pub(crate) text: String,
     /// The next try.
     pub(crate) until: Option<Time>,
-    /// Reads of EC2 come first, which is the way of every start.
-    pub(crate) is_reading: bool,
 }
 
 impl Obstacle {
@@ -31,42 +30,44 @@ impl Obstacle {
             reason,
             text: text.into(),
             until: None,
-            is_reading: false,
         }
     }
 
-    /// Something of EC2 is not read yet.
-    pub(crate) fn reading(text: impl Into<String>) -> Self {
-        Self {
-            is_reading: true,
-            ..Self::new(Reason::NotReady, text)
-        }
+    /// A read of EC2 failed, and nothing is known before it succeeds.
+    pub(crate) fn unread(call: &str, failure: &Failure) -> Self {
+        let text = match failure.code.as_str() {
+            "" => format!("{call}: no answer: {}", failure.message),
+            code => format!("{call}: {code}: {}", failure.message),
+        };
+        Self::new(reason(Cause::of(failure.class)), text)
     }
 }
 
 impl From<&Condition> for Obstacle {
     fn from(condition: &Condition) -> Self {
-        let reason = match condition.reason {
-            Cause::NotReady | Cause::Listing => Reason::NotReady,
-            Cause::UnknownType => Reason::UnknownType,
-            Cause::InstanceGone => Reason::InstanceGone,
-            Cause::NotRunning => Reason::NotRunning,
-            Cause::AtCapacity | Cause::AtMaxAllocate | Cause::NoIpv6 => Reason::AtCapacity,
-            Cause::NoSubnet => Reason::NoSubnet,
-            Cause::SubnetFull => Reason::SubnetFull,
-            Cause::NoSecurityGroup => Reason::NoSecurityGroup,
-            Cause::Throttled => Reason::Throttled,
-            Cause::Denied => Reason::Denied,
-            Cause::QuotaExceeded => Reason::QuotaExceeded,
-            Cause::Credentials => Reason::Credentials,
-            Cause::Unanswered | Cause::Refused => Reason::CallFailed,
-        };
         Self {
-            reason,
+            reason: reason(condition.reason),
             text: condition.detail.clone(),
             until: condition.until,
-            is_reading: condition.reason == Cause::Listing,
         }
+    }
+}
+
+fn reason(cause: Cause) -> Reason {
+    match cause {
+        Cause::NotReady | Cause::Listing => Reason::NotReady,
+        Cause::UnknownType => Reason::UnknownType,
+        Cause::InstanceGone => Reason::InstanceGone,
+        Cause::NotRunning => Reason::NotRunning,
+        Cause::AtCapacity | Cause::AtMaxAllocate | Cause::NoIpv6 => Reason::AtCapacity,
+        Cause::NoSubnet => Reason::NoSubnet,
+        Cause::SubnetFull => Reason::SubnetFull,
+        Cause::NoSecurityGroup => Reason::NoSecurityGroup,
+        Cause::Throttled => Reason::Throttled,
+        Cause::Denied => Reason::Denied,
+        Cause::QuotaExceeded => Reason::QuotaExceeded,
+        Cause::Credentials => Reason::Credentials,
+        Cause::Unanswered | Cause::Refused => Reason::CallFailed,
     }
 }
 

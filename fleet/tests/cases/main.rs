@@ -6,4 +6,8 @@
 )]
 
 mod bed;
+mod crash;
+mod objects;
 mod one_node;
+mod reports;
+mod scale;

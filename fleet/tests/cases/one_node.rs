@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::bed::{Bed, world};
+use super::bed::{Bed, Fault, Planned, world};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -75,4 +75,51 @@ fn a_new_leader_takes_over_without_a_change() {
     assert_eq!(bed.api.writes["one"], writes);
     assert_eq!(bed.calls("CreateNetworkInterface"), creations);
     assert_eq!(bed.loose(), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_that_wants_ipv6_gets_one_prefix_beside_its_addresses() {
+    let mut bed = bed();
+    let needed = json!({"ipv4-addrs": 8, "ipv6-addrs": 16});
+    let requested = json!([{"pool": "default", "needed": needed}]);
+    let patch = json!({"spec": {"ipam": {"pools": {"requested": requested}}}});
+    bed.change("one", &patch);
+    let prefixes = |bed: &Bed| {
+        let enis = bed.api.objects["one"]["status"]["eni"]["enis"].as_object();
+        let count = |eni: &serde_json::Value| eni["ipv6-prefixes"].as_array().map_or(0, Vec::len);
+        enis.into_iter()
+            .flatten()
+            .map(|(_, eni)| count(eni))
+            .sum::<usize>()
+    };
+    bed.until(SOON, "a prefix", |bed| prefixes(bed) == 1);
+    bed.run(Duration::from_mins(5));
+    assert_eq!(prefixes(&bed), 1);
+    assert_eq!(bed.shown("one"), 8);
+}
+
+#[test]
+fn a_call_that_is_never_answered_keeps_no_other_node_waiting() {
+    let mut bed = Bed::new(&world());
+    for name in ["one", "two", "three"] {
+        bed.add_node(name, "m5.large", "subnet-a");
+    }
+    bed.run(Duration::from_secs(30));
+    bed.planned = Some(Planned {
+        what: "AssignPrivateIpAddresses",
+        skip: 0,
+        fault: Fault::Unsent,
+        kills: false,
+    });
+    bed.lead();
+    let served = |bed: &Bed| {
+        bed.api
+            .objects
+            .keys()
+            .filter(|it| bed.shown(it) >= 8)
+            .count()
+    };
+    bed.until(Duration::from_secs(3), "two nodes", |bed| served(bed) == 2);
+    bed.until(Duration::from_mins(2), "all nodes", |bed| served(bed) == 3);
+    assert_eq!(bed.calls("AssignPrivateIpAddresses"), 3);
 }

@@ -13,7 +13,7 @@ pub(crate) struct Api {
     version: u64,
     events: VecDeque<(Time, Input)>,
     /// Events come so late.
-    lag: Duration,
+    pub(crate) lag: Duration,
     /// Patches and deletions that took effect, by object.
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) conflicts: u32,

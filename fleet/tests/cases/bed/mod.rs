@@ -1,6 +1,8 @@
 //! An operator's fleet, its cloud and its API server, in virtual time.
 
 mod api;
+mod check;
+mod fault;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 pub(crate) use self::api::Api;
+pub(crate) use self::fault::{Fault, Planned};
 
 pub(crate) const CLUSTER: &str = "blue";
 /// The time of day at which a bed begins.
@@ -39,7 +42,14 @@ pub(crate) struct Bed {
     pub(crate) pods: BTreeMap<String, u32>,
     /// The operator is alive.
     pub(crate) is_led: bool,
+    is_watching: bool,
     renewed: Time,
+    /// A fault that waits for its work.
+    pub(crate) planned: Option<Planned>,
+    /// Calls of which no answer comes, and which take effect later.
+    late: Vec<(Time, ec2_fake::Call)>,
+    /// Every input that is an answer comes twice.
+    pub(crate) doubles: bool,
 }
 
 /// A cloud of one VPC with a /16 a zone, whose reads lag a little.
@@ -81,7 +91,11 @@ impl Bed {
             events: Vec::new(),
             pods: BTreeMap::new(),
             is_led: false,
+            is_watching: false,
             renewed: Time::default(),
+            planned: None,
+            late: Vec::new(),
+            doubles: false,
         }
     }
 
@@ -136,11 +150,25 @@ impl Bed {
         self.renew();
     }
 
+    /// An operator watches from now on (`--dry-run`).
+    pub(crate) fn watch(&mut self) {
+        let list = self.api.list();
+        let at = self.at();
+        self.fleet.take(list, at);
+        self.is_led = true;
+        self.is_watching = true;
+        self.renew();
+    }
+
     fn renew(&mut self) {
+        self.renewed = self.now;
+        if self.is_watching {
+            let watching = Input::Standing(Standing::Watching);
+            return self.fleet.take(watching, self.at());
+        }
         let until = self.now.after(Duration::from_secs(15));
         let leading = Input::Standing(Standing::Leading { until });
         self.fleet.take(leading, self.at());
-        self.renewed = self.now;
     }
 
     /// The operator dies; answers to it are lost.
@@ -198,7 +226,8 @@ impl Bed {
         let answer = self.answers.first_key_value().map(|((at, _), _)| *at);
         let wake = self.fleet.wake_at(self.now).filter(|_| self.is_led);
         let renewal = self.is_led.then(|| self.renewed.after(CALL));
-        let times = [due, answer, wake, renewal, self.api.next_event()];
+        let late = self.late.iter().map(|(at, _)| *at).min();
+        let times = [due, answer, wake, renewal, late, self.api.next_event()];
         let next = times.into_iter().flatten().min();
         next.unwrap_or_else(|| self.now.after(Duration::from_secs(1)))
     }
@@ -207,6 +236,7 @@ impl Bed {
         let at = self.at();
         self.cloud.advance(at.date);
         self.cloud.take_effects();
+        self.let_late_calls_happen();
         if !self.is_led {
             return;
         }
@@ -221,14 +251,23 @@ impl Bed {
                 break;
             }
             let (_, input) = self.answers.pop_first().unwrap();
+            if self.doubles {
+                self.fleet.take(input.clone(), at);
+            }
             self.fleet.take(input, at);
         }
         self.fleet.take(Input::Pods(self.pods.clone()), at);
         for work in self.fleet.work(at) {
-            self.carry_out(work);
+            if let Some(work) = self.hit(work) {
+                self.carry_out(work);
+            }
+            if !self.is_led {
+                return;
+            }
         }
     }
 
+    /// Carries out a work, and has it answered.
     fn carry_out(&mut self, Work { id, task }: Work) {
         let at = self.at();
         match task {

@@ -1,0 +1,135 @@
+//! Faults of single works.
+
+use std::time::Duration;
+
+use cloud::Failure;
+use cloud::node::Outcome;
+use fleet::{Input, Part, Task, Work, Written};
+
+use super::{Bed, CALL, wire};
+
+/// A fault of a work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It has no effect and no answer.
+    Unsent,
+    /// It takes effect, and has no answer.
+    AnswerLost,
+    /// It takes effect after a while, and has no answer.
+    Late(Duration),
+    /// It takes effect twice.
+    Twice,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Unsent,
+        Self::AnswerLost,
+        Self::Late(Duration::from_secs(4)),
+        Self::Twice,
+    ];
+}
+
+/// A fault that waits for its work.
+#[derive(Clone, Debug)]
+pub(crate) struct Planned {
+    /// The name of the work: an action of EC2, `status` or `spec`.
+    pub(crate) what: &'static str,
+    /// Works of that name that pass first.
+    pub(crate) skip: u32,
+    pub(crate) fault: Fault,
+    /// The operator dies with it.
+    pub(crate) kills: bool,
+}
+
+fn name_of(task: &Task) -> &'static str {
+    match task {
+        Task::Call(step) => step.action().name(),
+        Task::Patch { part, .. } => match part {
+            Part::Spec => "spec",
+            Part::Status => "status",
+        },
+        Task::Read(_) => "read",
+        Task::Delete { .. } => "delete",
+        Task::Event(_) => "event",
+    }
+}
+
+impl Bed {
+    /// Lets the planned fault hit a work. Returns the work if it is to be carried out.
+    pub(super) fn hit(&mut self, work: Work) -> Option<Work> {
+        let Some(planned) = self
+            .planned
+            .as_mut()
+            .filter(|it| it.what == name_of(&work.task))
+        else {
+            return Some(work);
+        };
+        if planned.skip > 0 {
+            planned.skip -= 1;
+            return Some(work);
+        }
+        let planned = self.planned.take().unwrap();
+        if planned.fault == Fault::Twice && !planned.kills {
+            self.carry_out_quietly(&work.task);
+            return Some(work);
+        }
+        match planned.fault {
+            Fault::Unsent => {}
+            Fault::AnswerLost => self.carry_out_quietly(&work.task),
+            Fault::Twice => {
+                self.carry_out_quietly(&work.task);
+                self.carry_out_quietly(&work.task);
+            }
+            Fault::Late(after) => {
+                if let Task::Call(step) = &work.task {
+                    self.late.push((self.now.after(after), wire::call(step)));
+                }
+            }
+        }
+        if planned.kills {
+            self.kill();
+        } else {
+            self.lose_answer(&work);
+        }
+        None
+    }
+
+    fn carry_out_quietly(&mut self, task: &Task) {
+        match task {
+            Task::Call(step) => drop(self.call(wire::call(step))),
+            Task::Patch { name, part, body } => {
+                drop(self.api.patch(name, *part, body, self.now));
+            }
+            _ => panic!("{task:?}"),
+        }
+    }
+
+    fn lose_answer(&mut self, work: &Work) {
+        let id = work.id;
+        let input = match &work.task {
+            Task::Call(step) => {
+                let failure = Failure::unanswered(step.action(), "no reply within 5 s");
+                let outcome = Outcome::Failed(failure);
+                Input::Answer { id, outcome }
+            }
+            _ => Input::Written {
+                id,
+                written: Written::Failed {
+                    reason: "no reply".to_owned(),
+                    retry_after: None,
+                },
+            },
+        };
+        self.answer(CALL, input);
+    }
+
+    pub(super) fn let_late_calls_happen(&mut self) {
+        let now = self.now;
+        let due = self.late.extract_if(.., |(at, _)| *at <= now);
+        let due: Vec<_> = due.collect();
+        for (_, call) in due {
+            drop(self.call(call));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Many nodes: how long they take, how many calls, what is left.
+
+use std::time::Duration;
+
+use ec2_fake::world::World;
+use serde_json::json;
+
+use super::bed::{Bed, CLUSTER, world};
+use fleet::Settings;
+
+/// Nodes that need an ENI each beside their own: prefixes, and the primary ENI left alone.
+fn bed(count: usize, world: &World) -> Bed {
+    let settings = Settings {
+        prefixes: true,
+        ..Settings::of(CLUSTER)
+    };
+    let mut bed = Bed::with(world, settings);
+    for number in 0..count {
+        add(&mut bed, &format!("n{number:04}"));
+    }
+    bed.run(Duration::from_mins(1));
+    bed.lead();
+    bed
+}
+
+fn add(bed: &mut Bed, name: &str) {
+    bed.add_node(name, "m5.4xlarge", "subnet-a");
+    let spec = json!({"eni": {"first-interface-index": 1}});
+    bed.change(name, &json!({"spec": spec}));
+}
+
+fn all_served(bed: &Bed) -> bool {
+    bed.api.objects.keys().all(|name| bed.shown(name) >= 8)
+}
+
+fn assert_cold(count: usize, limit: u64) -> Bed {
+    let mut bed = bed(count, &world());
+    let limit = Duration::from_secs(limit);
+    let took = bed.until(limit * 3, "addresses for all", all_served);
+    assert!(took <= limit, "{count} nodes took {took:?}");
+    bed.run(Duration::from_mins(3));
+    assert!(
+        bed.throttled() <= 1.0,
+        "{} % are throttled",
+        bed.throttled()
+    );
+    bed.assert_true("cold");
+    bed.assert_no_leaks("cold");
+    let most = bed.api.writes.values().max();
+    assert!(most.is_some_and(|it| *it <= 3), "{most:?} writes of a node");
+    bed
+}
+
+#[test]
+fn a_hundred_and_fifty_nodes_are_served_within_45_seconds() {
+    assert_cold(150, 45);
+}
+
+#[test]
+fn five_hundred_nodes_are_served_within_130_seconds_and_then_cost_nothing() {
+    let mut bed = assert_cold(500, 130);
+    bed.run(Duration::from_mins(5));
+    let (calls, writes) = (bed.cloud.log().count(), bed.api.writes.clone());
+    bed.run(Duration::from_mins(30));
+    let calls = bed.cloud.log().count() - calls;
+    assert!(calls <= 360, "{calls} calls in 30 min");
+    assert_eq!(bed.api.writes, writes);
+}
+
+/// Nodes come, go, and change what they want, for an hour.
+#[test]
+fn an_hour_of_churn_leaves_nothing_behind() {
+    let mut bed = bed(40, &world());
+    let mut random = 1_u64;
+    let mut draw = |below: u64| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) % below
+    };
+    let mut born = 40;
+    for _ in 0..120 {
+        bed.run(Duration::from_secs(30));
+        bed.assert_true("churn");
+        let names: Vec<String> = bed.api.objects.keys().cloned().collect();
+        let name = &names[usize::try_from(draw(names.len() as u64)).unwrap()];
+        if draw(3) == 0 {
+            let date = bed.at().date;
+            bed.cloud.terminate(&format!("i-{name}"), date).unwrap();
+            bed.api.delete(name, bed.now);
+            add(&mut bed, &format!("n{born:04}"));
+            born += 1;
+        } else {
+            let wanted = u32::try_from(8 + draw(600)).unwrap();
+            bed.request(name, wanted);
+        }
+    }
+    bed.run(Duration::from_mins(25));
+    assert!(all_served(&bed));
+    bed.assert_true("churn");
+    bed.assert_no_leaks("churn");
+    assert!(
+        bed.throttled() <= 1.0,
+        "{} % are throttled",
+        bed.throttled()
+    );
+}
+
+#[test]
+fn an_account_with_lower_rates_is_adapted_to() {
+    let mut world = world();
+    let rate = ec2_fake::Rate {
+        burst: 10.0,
+        refill: 1.0,
+    };
+    let action = "CreateNetworkInterface".to_owned();
+    world.settings.rates.insert(action, rate);
+    let mut bed = bed(60, &world);
+    bed.until(Duration::from_mins(4), "addresses for all", all_served);
+    let throttled = bed.fleet.budgets(bed.at());
+    let create = throttled
+        .iter()
+        .find(|it| it.action == "CreateNetworkInterface");
+    assert!(
+        create.is_some_and(|it| it.throttled > 0 && it.factor < 1.0),
+        "{create:?}"
+    );
+    bed.run(Duration::from_mins(3));
+    bed.assert_no_leaks("lower rates");
+}
