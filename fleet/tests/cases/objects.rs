@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::{Input, Standing, Task};
+use fleet::{Input, Standing, Task, Written};
 use serde_json::json;
 
 use super::bed::{Bed, world};
@@ -131,6 +131,7 @@ fn an_ignored_node_is_left_alone() {
     bed.run(Duration::from_secs(1));
     let (calls, writes) = (bed.calls("AssignPrivateIpAddresses"), bed.api.writes["one"]);
     bed.request("one", 18);
+    bed.change("one", &json!({"status": {"eni": null}}));
     bed.run(MINUTE * 5);
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), calls);
     assert_eq!(bed.calls("CreateNetworkInterface"), 0);
@@ -264,4 +265,28 @@ fn work_that_is_never_answered_is_handed_out_again() {
     reads(&mut bed, at);
     at.now = at.now.after(Duration::from_secs(3));
     assert!(reads(&mut bed, at) >= 5);
+}
+
+#[test]
+fn a_conflict_is_tried_again_with_the_next_event() {
+    let mut bed = bed();
+    bed.change("one", &json!({"status": {"eni": null}}));
+    let at = bed.at();
+    let patched = |bed: &mut Bed| {
+        let work = bed.fleet.work(at).into_iter();
+        let mut ids = work.filter_map(|it| matches!(it.task, Task::Patch { .. }).then_some(it.id));
+        ids.next()
+    };
+    let show = |bed: &mut Bed| {
+        let object = bed.api.objects["one"].clone();
+        bed.fleet.take(Input::Node(Box::new(object)), at);
+    };
+    show(&mut bed);
+    let id = patched(&mut bed).unwrap();
+    let written = Written::Conflict;
+    bed.fleet.take(Input::Written { id, written }, at);
+    assert_eq!(patched(&mut bed), None);
+    bed.change("one", &json!({"metadata": {"labels": {"a": "b"}}}));
+    show(&mut bed);
+    assert!(patched(&mut bed).is_some());
 }

@@ -76,6 +76,25 @@ fn r2_an_instance_that_ends_in_any_state_leaves_nothing() {
 }
 
 #[test]
+fn r2_a_new_leader_without_nodes_sweeps_what_the_last_node_left() {
+    let mut bed = bed();
+    refuse(&mut bed, "AttachNetworkInterface", "IncorrectState", 1);
+    bed.request("one", 18);
+    bed.until(MINUTE, "a loose ENI", |bed| !bed.loose().is_empty());
+    let date = bed.at().date;
+    bed.cloud.terminate("i-one", date).unwrap();
+    bed.api.delete("one", bed.now);
+    bed.kill();
+    bed.run(Duration::from_secs(20));
+    bed.lead();
+    bed.run(MINUTE * 9);
+    assert_eq!(bed.loose().len(), 1, "it is younger than ten minutes");
+    bed.run(MINUTE * 15);
+    assert_eq!(bed.cloud.interfaces().count(), 0);
+    assert_eq!(bed.calls("DeleteNetworkInterface"), 1);
+}
+
+#[test]
 fn r3_r5_adapters_that_a_stranger_has_taken_are_learned_and_not_tried_again() {
     let mut world = world();
     let instance = json!([{
