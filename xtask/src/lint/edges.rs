@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "towpath-operator",
         &[
+            "towpath-apiserver",
             "towpath-cloud",
             "towpath-document",
             "towpath-ec2",
