@@ -59,12 +59,28 @@ fn a_hundred_and_fifty_nodes_are_served_within_45_seconds() {
 #[test]
 fn five_hundred_nodes_are_served_within_130_seconds_and_then_cost_nothing() {
     let mut bed = assert_cold(500, 130);
+    assert_rate(&bed);
     bed.run(Duration::from_mins(5));
     let (calls, writes) = (bed.cloud.log().count(), bed.api.writes.clone());
     bed.run(Duration::from_mins(30));
     let calls = bed.cloud.log().count() - calls;
     assert!(calls <= 360, "{calls} calls in 30 min");
     assert_eq!(bed.api.writes, writes);
+}
+
+/// Creations come at the configured rate once the first burst is over: 0.8 of 5 a second.
+fn assert_rate(bed: &Bed) {
+    let creations = bed
+        .cloud
+        .log()
+        .filter(|it| it.action == "CreateNetworkInterface");
+    let times: Vec<_> = creations.map(|it| it.at).collect();
+    let after = |seconds| times[0] + jiff::SignedDuration::from_secs(seconds);
+    let steady = times
+        .iter()
+        .filter(|it| **it >= after(20) && **it < after(100));
+    let count = steady.count();
+    assert!((304..=336).contains(&count), "{count} in 80 s");
 }
 
 /// Nodes come, go, and change what they want, for an hour.
