@@ -296,6 +296,8 @@ pub struct Settings {
     pub services: BTreeSet<IpNet>,
     /// Those that the cluster tells.
     pub cluster_services: ClusterServices,
+    /// Networks that the configuration says are behind the host, beside those that its routes lead to.
+    pub host_cidrs: BTreeSet<IpNet>,
     /// Addresses that the host's stack answers for though no device of the host has them.
     pub host_addresses: BTreeSet<IpAddr>,
     /// What is masqueraded, and how.

@@ -297,7 +297,7 @@ fn is_device_of(
                 && match route.next_hop {
                     NextHop::Gateway(_, dev) => dev == ifindex,
                     NextHop::Device(dev) => dev == ifindex && tables.contains(&route.table),
-                    NextHop::Unreachable => false,
+                    NextHop::Unreachable | NextHop::Throw => false,
                 }
         })
 }
@@ -329,6 +329,8 @@ fn route_scope(
                 && route.destination.prefix_len() == 0
                 && (gateway.is_ipv4() || gateway == numbers::GATEWAY_V6)
         }
+        // Others hold up their own tables with such routes, so here the hint has to hold too.
+        NextHop::Throw => plain && route.protocol == protocol,
         // A subnet's gateway can be any address, so here the hint has to hold too.
         NextHop::Device(_) => {
             plain
@@ -355,7 +357,7 @@ fn pod_route_scope(route: &Route, observed: &Observed) -> Option<Scope> {
                 .filter(|_| ours)
                 .map(Scope::Endpoint)
         }
-        NextHop::Gateway(..) => None,
+        NextHop::Gateway(..) | NextHop::Throw => None,
     }
 }
 

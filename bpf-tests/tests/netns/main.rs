@@ -50,6 +50,7 @@ mod masq_agent_file;
 mod masq_errors;
 mod masq_fragments;
 mod masq_host;
+mod masq_host_networks;
 mod masq_inbound;
 mod masq_ipv6_only;
 mod masq_metadata;

@@ -44,6 +44,9 @@ impl DestinationClass {
     /// Nothing that a network routes has such an address, and nothing that is more specific says
     /// otherwise: pods' packets to it are dropped, and those from it.
     pub const UNROUTABLE: Self = Self(1 << 7);
+    /// The host's own routes lead there, past every ENI and endpoint. Such a prefix has the class
+    /// [`Self::SERVICE`] too, which is what programs go by; this one tells people why.
+    pub const ROUTED: Self = Self(1 << 8);
     /// The classes of destinations that are never masqueraded.
     pub const EXEMPT: Self =
         Self(Self::VPC.0 | Self::NATIVE.0 | Self::MASQ_AGENT.0 | Self::LINK_LOCAL.0);

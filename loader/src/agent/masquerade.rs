@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
+
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
@@ -11,6 +13,22 @@ use crate::follow::Followed;
 use crate::intent::Eni;
 use crate::masquerade::{Asked, DEFAULT_POOL, Live, PortList, Tuple, metadata_name};
 use crate::netlink;
+
+/// How many networks that are too many are named.
+const NAMED: usize = 4;
+
+/// A note on the host's networks that the datapath has no room for.
+fn left_out(nets: &[IpNet]) -> Option<String> {
+    let named = nets.iter().take(NAMED).map(ToString::to_string);
+    let named = named.collect::<Vec<_>>().join(", ");
+    (!nets.is_empty()).then(|| {
+        format!(
+            "{} networks of the host's routes are one too many ({named}, ...): pods' packets to them leave \
+             by the pods' ENIs; name wider networks in host-cidrs",
+            nets.len()
+        )
+    })
+}
 
 impl<K: Host> Actor<K> {
     /// What the decision looks at.
@@ -60,6 +78,7 @@ impl<K: Host> Actor<K> {
                 ));
             }
         }
+        notes.extend(left_out(&self.pass.view.masquerade.left_out));
         notes
     }
 

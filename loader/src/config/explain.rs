@@ -340,6 +340,11 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Addresses that the host answers for though no device has them (a node-local DNS by iptables).",
     ),
     (
+        "host-cidrs",
+        "Networks that only the host's stack knows the way to, beside those that its routes lead to by a \
+         bridge, a tunnel or a VPN: pods' packets to them take the host's stack.",
+    ),
+    (
         "state-dir",
         "Folder with the endpoint records; it must not outlive a reboot.",
     ),

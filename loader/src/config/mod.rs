@@ -89,6 +89,9 @@ pub struct Config {
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
+    /// Networks that only the host's stack knows the way to.
+    #[serde(deserialize_with = "nullable")]
+    pub host_cidrs: BTreeSet<ServiceCidr>,
     /// Folder of the endpoint records.
     pub state_dir: AbsolutePath,
     /// The agent's Unix socket.
@@ -117,6 +120,7 @@ impl Default for Config {
             http: HttpSection::default(),
             metrics: MetricsSection::default(),
             host_addresses: BTreeSet::new(),
+            host_cidrs: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),
             log_level: LogLevel::default(),
@@ -255,6 +259,7 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             cluster_services: ClusterServices::none(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+            host_cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
             masquerade: self.masquerade.settings(),
             default_pool: self.ipam.default_pool.as_str().to_owned(),
             plain_is_native: self.plain_pools.native,

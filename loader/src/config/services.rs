@@ -109,6 +109,13 @@ impl<'de> Deserialize<'de> for ServiceCidrs {
 #[serde(transparent)]
 pub struct ServiceCidr(IpNet);
 
+impl ServiceCidr {
+    /// The CIDR.
+    pub(super) fn net(self) -> IpNet {
+        self.0
+    }
+}
+
 impl<'de> Deserialize<'de> for ServiceCidr {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;

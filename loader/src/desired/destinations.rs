@@ -9,6 +9,7 @@ use datapath_common::abi::DestinationClass;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::builder::Builder;
+use super::host_networks::HostNetworks;
 use crate::intent::{ClusterServices, Intent};
 use crate::kernel::{MapEntry, Observed, Scope};
 use crate::masquerade::{AgentCidrs, ExemptCidr, class_names};
@@ -16,9 +17,9 @@ use crate::object::Object;
 
 /// The instance metadata service (AWS, "Use the Instance Metadata Service to access instance
 /// metadata").
-const METADATA: [&str; 2] = ["169.254.169.254/32", "fd00:ec2::254/128"];
-const LINK_LOCAL_V4: &str = "169.254.0.0/16";
-const LINK_LOCAL_V6: &str = "fe80::/10";
+pub(super) const METADATA: [&str; 2] = ["169.254.169.254/32", "fd00:ec2::254/128"];
+pub(super) const LINK_LOCAL_V4: &str = "169.254.0.0/16";
+pub(super) const LINK_LOCAL_V6: &str = "fe80::/10";
 
 /// One thing that is known of a destination, and where from.
 struct Known {
@@ -28,13 +29,20 @@ struct Known {
 }
 
 /// Adds an entry for every prefix that something is known of; what is exempt, for people.
-pub(super) fn add(builder: &mut Builder<'_>) -> Vec<ExemptCidr> {
-    let known = known(builder.intent, builder.observed);
+pub(super) fn add(builder: &mut Builder<'_>, hosts: &HostNetworks) -> Vec<ExemptCidr> {
+    let mut known = known(builder.intent, builder.observed);
+    known.extend(hosts.all.iter().map(|net| Known {
+        net: *net,
+        class: DestinationClass::SERVICE.union(DestinationClass::ROUTED),
+        source: "the host's routes, or host-cidrs".to_owned(),
+    }));
     for (net, class) in classes(&known) {
         let entry = MapEntry::Destination(net, class);
         builder.put(Scope::Node, Object::MapEntry(entry));
     }
-    let told = DestinationClass::EXEMPT.union(DestinationClass::METADATA);
+    let told = DestinationClass::EXEMPT
+        .union(DestinationClass::METADATA)
+        .union(DestinationClass::ROUTED);
     let exempt = known
         .into_iter()
         .filter(|known| known.class.intersects(told));
@@ -148,6 +156,8 @@ pub(crate) fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str>
 fn with_class(observed: &Observed, wanted: DestinationClass) -> impl Iterator<Item = IpNet> {
     let entries = observed.maps.values();
     entries.filter_map(move |entry| match entry {
+        // Of the host's networks the kernel has just told.
+        MapEntry::Destination(_, class) if class.contains(DestinationClass::ROUTED) => None,
         MapEntry::Destination(net, class) if class.contains(wanted) => Some(*net),
         _ => None,
     })

@@ -6,6 +6,7 @@ use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
+use super::host_networks::HostNetworks;
 use super::translation::Exits;
 use crate::intent::{Eni, Family};
 use crate::kernel::{
@@ -17,12 +18,18 @@ use crate::recognise::default_metric;
 use crate::types::EniNumber;
 
 /// Adds everything of one ENI.
-pub(super) fn add(builder: &mut Builder<'_>, resolved: &ResolvedEni<'_>, exits: &Exits) {
+pub(super) fn add(
+    builder: &mut Builder<'_>,
+    resolved: &ResolvedEni<'_>,
+    exits: &Exits,
+    networks: &HostNetworks,
+) {
     let eni = resolved.eni;
     match &resolved.state {
         EniState::Usable { device, mtu } => {
             add_fence(builder, eni.number);
             add_routes(builder, eni, device);
+            add_networks(builder, eni, networks);
             add_datapath(builder, eni, device, *mtu, exits);
             if !eni.number.is_primary() {
                 add_secondary(builder, eni, device, *mtu, exits);
@@ -92,6 +99,24 @@ fn add_routes(builder: &mut Builder<'_>, eni: &Eni, device: &Link) {
         );
         builder.put(Scope::Eni(eni.number), on_link);
         builder.put(Scope::Eni(eni.number), default);
+    }
+}
+
+/// Packets for a network of the host's look on in the host's own tables, whatever their mark says.
+fn add_networks(builder: &mut Builder<'_>, eni: &Eni, networks: &HostNetworks) {
+    for net in &networks.all {
+        let family = Family::of(net.addr());
+        if builder.families().contains(&family) {
+            let route = Route {
+                table: eni.table(),
+                destination: *net,
+                metric: default_metric(family),
+                next_hop: NextHop::Throw,
+                source: None,
+                protocol: builder.intent.settings.protocol,
+            };
+            builder.put(Scope::Eni(eni.number), Object::Route(route));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod destinations;
 mod devices;
 mod endpoint;
 mod eni;
+mod host_networks;
 mod node;
 mod translation;
 
@@ -54,8 +55,9 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
 
     let mut builder = Builder::new(intent, observed);
     node::add(&mut builder, device, &exits);
+    let networks = host_networks::host_networks(intent, observed);
     for resolved in enis.values() {
-        eni::add(&mut builder, resolved, &exits);
+        eni::add(&mut builder, resolved, &exits, &networks);
     }
     for number in lost.values() {
         eni::add_fence(&mut builder, *number);
@@ -67,7 +69,7 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
         primary: exits.device(EniNumber::PRIMARY),
     };
     let endpoints = endpoint::add(&mut builder, &ways, &hosts);
-    let exempt = destinations::add(&mut builder);
+    let exempt = destinations::add(&mut builder, &networks);
 
     Desired {
         objects: builder.finish(),
@@ -85,6 +87,7 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
             exempt,
             pools: pools(intent),
             enis: exits.view(),
+            left_out: networks.left_out,
         },
     }
 }

@@ -74,6 +74,8 @@ pub enum NextHop {
     Gateway(IpAddr, u32),
     /// Nowhere: the sender gets an ICMP error.
     Unreachable,
+    /// To whatever a later rule's table says.
+    Throw,
 }
 
 /// A route, reduced to what we specify.

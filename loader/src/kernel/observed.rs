@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use datapath_common::counter::Program;
+use ipnet::IpNet;
 
 use crate::masquerade::HostPorts;
 use crate::types::EndpointId;
@@ -34,6 +35,9 @@ pub struct Observed {
     pub addresses: BTreeSet<Address>,
     /// Every route of the tables that are ours; foreign shapes among them are left out.
     pub routes: BTreeSet<Route>,
+    /// Where routes of others lead: networks and devices. Only those that no more than the destination
+    /// of a packet chooses.
+    pub host_routes: BTreeSet<(IpNet, u32)>,
     /// Every rule of both families.
     pub rules: BTreeSet<Rule>,
     /// Every permanent neighbour entry.
@@ -64,6 +68,7 @@ impl Observed {
             addresses,
             routes,
             rules: _,
+            host_routes: _,
             neighbours,
             resolved,
             sysctls,
@@ -94,7 +99,7 @@ impl Observed {
                 }
                 keep
             }
-            NextHop::Unreachable => true,
+            NextHop::Unreachable | NextHop::Throw => true,
         });
         sysctls.retain(|sysctl, _| match sysctl.scope {
             SysctlScope::Device(ifindex) => stays(ifindex),

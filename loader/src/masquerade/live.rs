@@ -279,9 +279,14 @@ pub fn class_names(class: DestinationClass) -> Vec<&'static str> {
         (DestinationClass::LINK_LOCAL, "link-local"),
         (DestinationClass::METADATA, "metadata"),
         (DestinationClass::UNROUTABLE, "unroutable"),
+        (DestinationClass::ROUTED, "the host's routes"),
     ]
     .into_iter()
     .filter(|(one, _)| class.contains(*one))
+    // The programs treat the host's networks as services.
+    .filter(|(one, _)| {
+        *one != DestinationClass::SERVICE || !class.contains(DestinationClass::ROUTED)
+    })
     .map(|(_, name)| name)
     .collect()
 }

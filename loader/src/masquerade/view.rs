@@ -18,6 +18,9 @@ pub struct MasqueradeView {
     pub pools: Vec<PoolView>,
     /// By which ENI and with which address masqueraded packets leave.
     pub enis: Vec<EniMasquerade>,
+    /// Networks that the host's routes lead to and that are one too many for the datapath.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<IpNet>,
 }
 
 /// A destination with a rule of its own.
@@ -26,7 +29,7 @@ pub struct MasqueradeView {
 pub struct ExemptCidr {
     /// The CIDR.
     pub cidr: IpNet,
-    /// What it is: `vpc`, `native`, `masq-agent`, `link-local` or `metadata`.
+    /// Its class: `vpc`, `native`, `masq-agent`, `link-local`, `metadata` or `the host's routes`.
     pub class: String,
     /// Where it comes from.
     pub source: String,

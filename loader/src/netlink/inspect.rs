@@ -82,7 +82,7 @@ async fn look(
         for (route, _mtu) in needed {
             let gateway = match route.next_hop {
                 NextHop::Gateway(gateway, _) => Some(gateway),
-                NextHop::Device(_) | NextHop::Unreachable => None,
+                NextHop::Device(_) | NextHop::Unreachable | NextHop::Throw => None,
             };
             let is_it = |found: &&crate::kernel::ForeignRoute| {
                 found.table == route.table

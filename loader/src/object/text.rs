@@ -91,6 +91,7 @@ fn route_text(route: Route, links: &BTreeMap<u32, Link>) -> String {
             format!("{destination} via {gateway} dev {device} onlink")
         }
         NextHop::Unreachable => format!("unreachable {destination}"),
+        NextHop::Throw => format!("throw {destination}"),
     };
     if let Some(source) = route.source {
         // Writing to a String cannot fail.

@@ -125,7 +125,7 @@ fn asks_with(route: &Route, address: &Address) -> bool {
 fn device(route: &Route) -> Option<u32> {
     match route.next_hop {
         NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => Some(ifindex),
-        NextHop::Unreachable => None,
+        NextHop::Unreachable | NextHop::Throw => None,
     }
 }
 

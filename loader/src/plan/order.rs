@@ -94,7 +94,8 @@ impl Addition {
                 NextHop::Device(ifindex) if endpoint_is_down(ifindex, observed) => {
                     Self::EndpointRoute
                 }
-                NextHop::Device(_) => Self::DeviceRoute,
+                // Before the entry that has pods' packets take it.
+                NextHop::Device(_) | NextHop::Throw => Self::DeviceRoute,
                 NextHop::Gateway(..) => Self::DefaultRoute,
                 NextHop::Unreachable => Self::BlockRoute,
             },
@@ -205,7 +206,7 @@ impl Removal {
             Object::Route(route) if is_fence(route) => Self::Fence,
             Object::Route(route) => match route.next_hop {
                 NextHop::Gateway(..) => Self::DefaultRoute,
-                NextHop::Device(_) | NextHop::Unreachable => Self::Route,
+                NextHop::Device(_) | NextHop::Unreachable | NextHop::Throw => Self::Route,
             },
             Object::Rule(_) => Self::Rule,
             Object::Neighbour(_) => Self::Neighbour,

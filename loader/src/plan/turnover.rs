@@ -88,7 +88,7 @@ fn way(object: &Object) -> Option<(EniNumber, u32)> {
             NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => {
                 Some((table_number(route.table)?, ifindex))
             }
-            NextHop::Unreachable => None,
+            NextHop::Unreachable | NextHop::Throw => None,
         },
         _ => None,
     }

@@ -135,6 +135,14 @@ fn routes_of_an_eni_table_only_where_the_table_is_ours() {
         (route(11, "2001:db8::1/128", NextHop::Device(3)), None),
         (route(11, "10.9.0.0/16", via("10.0.1.1")), None),
         (route(11, "10.9.0.0/16", NextHop::Unreachable), None),
+        (route(11, "10.9.0.0/16", NextHop::Throw), eni),
+        (
+            Route {
+                protocol: 4,
+                ..route(11, "10.9.0.0/16", NextHop::Throw)
+            },
+            None,
+        ),
     ] {
         let mut observed = host();
         observed.routes.insert(route);

@@ -229,7 +229,7 @@ impl ModelKernel {
 fn device(route: &Route) -> Option<u32> {
     match route.next_hop {
         NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => Some(ifindex),
-        NextHop::Unreachable => None,
+        NextHop::Unreachable | NextHop::Throw => None,
     }
 }
 

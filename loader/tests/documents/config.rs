@@ -117,6 +117,7 @@ kubernetes:
 http: {address: '127.0.0.1:9971'}
 metrics: {address: '0.0.0.0:9972'}
 host-addresses: [169.254.20.10]
+host-cidrs: [10.8.0.0/24]
 state-dir: /c
 socket: /d
 log-level: debug
@@ -356,6 +357,8 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("services.addresses[0]", "224.0.0.1", address),
         ("host-addresses[0]", "0.0.0.0", address),
         ("host-addresses[0]", "'::1'", address),
+        ("host-cidrs[0]", "0.0.0.0/0", cidr),
+        ("host-cidrs[0]", "10.8.0.1/24", "allowed: 10.8.0.0/24"),
         ("state-dir", "run", path),
         ("socket", "agent.sock", path),
         (

@@ -197,7 +197,7 @@ fn every_exemption_is_told_with_its_source() {
     intent.policy = agent_file(&["192.168.0.0/16"]);
     let observed = host();
     let mut builder = Builder::new(&intent, &observed);
-    let told: Vec<(String, String, String)> = add(&mut builder)
+    let told: Vec<(String, String, String)> = add(&mut builder, &HostNetworks::default())
         .into_iter()
         .map(|one| (one.cidr.to_string(), one.class, one.source))
         .collect();

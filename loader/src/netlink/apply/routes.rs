@@ -100,6 +100,7 @@ fn message(route: &Route) -> RouteMessage {
             attributes.push(RouteAttribute::Oif(ifindex));
         }
         NextHop::Unreachable => header.kind = RouteType::Unreachable,
+        NextHop::Throw => header.kind = RouteType::Throw,
     }
     message
 }
@@ -115,6 +116,7 @@ fn text(route: &Route) -> String {
         NextHop::Device(ifindex) => format!("device {ifindex}"),
         NextHop::Gateway(gateway, ifindex) => format!("{gateway} on device {ifindex}"),
         NextHop::Unreachable => "unreachable".to_owned(),
+        NextHop::Throw => "throw".to_owned(),
     };
     let source = route
         .source

@@ -2,6 +2,7 @@
 //! we asked for is observed equal to what we asked.
 
 mod addresses;
+mod host_routes;
 mod links;
 mod neighbours;
 mod routes;
@@ -39,7 +40,8 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     observed.links = links;
     observed.sysctls = sysctls;
     observed.addresses = addresses;
-    observed.routes = routes;
+    observed.host_routes = host_routes::choose(&rules, routes.others);
+    observed.routes = routes.ours;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
     observed.neighbours = neighbours.permanent;
     observed.resolved = neighbours.resolved;

@@ -17,12 +17,34 @@ use crate::intent::Family;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
 
-/// Every route of our tables in both families; shapes that we never make are left out.
+/// The routes of all tables.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// The routes of our tables; shapes that we never make are left out.
+    pub(super) ours: BTreeSet<Route>,
+    /// The networks of others' unicast routes, with their tables and devices.
+    pub(super) others: Vec<(u32, IpNet, u32)>,
+}
+
+/// Every route of both families.
 ///
 /// One dump for each family: asking for each table by itself would be 128 requests, most of them
 /// for tables that do not exist.
-pub(super) async fn list(socket: &mut Socket) -> Result<BTreeSet<Route>, RequestError> {
-    ours(socket, None).await
+pub(super) async fn list(socket: &mut Socket) -> Result<Tables, RequestError> {
+    let mut tables = Tables::default();
+    for family in Family::ALL {
+        for message in dump(socket, family, None).await? {
+            let table = table(&message);
+            if numbers::is_our_table(table) {
+                tables.ours.extend(parse(&message));
+            } else {
+                let routes = parse_foreign(&message, family).into_iter();
+                let nets = routes.map(|route| (table, route.destination, route.ifindex));
+                tables.others.extend(nets);
+            }
+        }
+    }
+    Ok(tables)
 }
 
 /// Those on devices.
@@ -36,7 +58,7 @@ pub(super) async fn on(
     }
     routes.retain(|route| match route.next_hop {
         NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => devices.contains(&ifindex),
-        NextHop::Unreachable => false,
+        NextHop::Unreachable | NextHop::Throw => false,
     });
     Ok(routes)
 }
@@ -190,6 +212,7 @@ fn parse(message: &RouteMessage) -> Option<Route> {
         (RouteType::Unicast, None, Some(device)) => NextHop::Device(device),
         // IPv6 reports the loopback device here.
         (RouteType::Unreachable, None, _) => NextHop::Unreachable,
+        (RouteType::Throw, None, _) => NextHop::Throw,
         _ => return None,
     };
     Some(Route {

@@ -51,7 +51,7 @@ pub(in crate::netlink) struct ParsedRule {
 }
 
 impl ParsedRule {
-    fn parse(message: &RuleMessage) -> Option<Self> {
+    pub(super) fn parse(message: &RuleMessage) -> Option<Self> {
         let header = &message.header;
         let mut rule = Self {
             family: family(header.family)?,
@@ -64,9 +64,7 @@ impl ParsedRule {
             protocol: 0,
             kind: header.action,
             target: 0,
-            other_selector: header.tos != 0
-                || header.dst_len != 0
-                || header.flags.contains(RuleFlags::Invert),
+            other_selector: header.tos != 0 || header.flags.contains(RuleFlags::Invert),
             other_action: false,
         };
         let net = |address: &IpAddr, length| IpNet::new(*address, length).ok();
@@ -105,8 +103,21 @@ impl ParsedRule {
         }
     }
 
+    /// The table that the rule leads to and the destinations that it does so for, where nothing else of a
+    /// packet matters.
+    pub(super) fn by_destination(&self) -> Option<(u32, IpNet)> {
+        let is_any = !self.other_selector
+            && self.source.is_none()
+            && self.mark.is_none()
+            && self.mask.is_none();
+        let to = self
+            .destination
+            .unwrap_or_else(|| self.family.default_route());
+        (is_any && self.kind == RuleAction::ToTable).then_some((self.table, to))
+    }
+
     fn selector(&self) -> Selector {
-        if self.other_selector {
+        if self.other_selector || self.destination.is_some() {
             return Selector::Foreign;
         }
         let marked = self.mark.is_some() || self.mask.is_some();

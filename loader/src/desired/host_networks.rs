@@ -1,0 +1,239 @@
+//! The networks that the host's own routes lead to, past every ENI and endpoint: a bridge, a tunnel, a
+//! VPN. Only the host's stack knows the way there, so what pods send there is handed to it.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+
+use super::destinations::{LINK_LOCAL_V4, LINK_LOCAL_V6, METADATA};
+use crate::intent::{Family, Intent};
+use crate::kernel::{Link, LinkKind, Observed};
+use crate::recognise::{endpoint_device, may_be_eni};
+use crate::types::MacAddr;
+
+/// The most networks that are handed to the stack: each costs an entry of the map of destinations, and
+/// a route in each ENI's table.
+const MOST: usize = 1024;
+/// Multicast goes to the stack whatever the routes say.
+const MULTICAST: [&str; 2] = ["224.0.0.0/4", "ff00::/8"];
+
+/// The networks behind the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HostNetworks {
+    /// Those whose packets the stack gets; none is part of another.
+    pub(super) all: Vec<IpNet>,
+    /// Those that are too many.
+    pub(super) left_out: Vec<IpNet>,
+}
+
+/// The shortest prefix of a route that counts. A shorter one is a default route by another name.
+fn shortest(family: Family) -> u8 {
+    match family {
+        Family::V4 => 8,
+        Family::V6 => 16,
+    }
+}
+
+/// Finds them. The VPC's CIDRs, native ones, blocks and services are what they are, whatever routes
+/// say.
+pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetworks {
+    let enis: BTreeSet<MacAddr> = macs(intent).collect();
+    let is_passed_by = |link: &Link| match link.kind {
+        LinkKind::Loopback => true,
+        LinkKind::Physical | LinkKind::Veth | LinkKind::Stacked | LinkKind::Other => {
+            let is_eni = may_be_eni(link) && link.mac.is_some_and(|mac| enis.contains(&mac));
+            is_eni || endpoint_device(link).is_some()
+        }
+    };
+    let routed = observed.host_routes.iter();
+    let routed = routed.filter(|(net, ifindex)| {
+        let device = observed.links.get(ifindex);
+        net.prefix_len() >= shortest(Family::of(net.addr()))
+            && device.is_some_and(|link| !is_passed_by(link))
+    });
+    let named = intent.settings.host_cidrs.iter();
+    let mut nets: Vec<IpNet> = routed.map(|(net, _)| net).chain(named).copied().collect();
+    for taken in taken(intent) {
+        nets = nets
+            .into_iter()
+            .flat_map(|net| without(net, taken))
+            .collect();
+    }
+    let mut all = IpNet::aggregate(&nets);
+    let left_out = all.split_off(all.len().min(MOST));
+    HostNetworks { all, left_out }
+}
+
+/// The MACs of the ENIs of the document, for pods or not.
+fn macs(intent: &Intent) -> impl Iterator<Item = MacAddr> {
+    let others = intent.node.others.iter().filter_map(|other| other.mac);
+    let enis = intent.node.enis.values().map(|eni| eni.mac);
+    enis.chain(others).chain(intent.node.primary_mac())
+}
+
+/// The prefixes that routes of the host do not change.
+fn taken(intent: &Intent) -> Vec<IpNet> {
+    let special = [LINK_LOCAL_V4, LINK_LOCAL_V6].into_iter();
+    let special = special.chain(METADATA).chain(MULTICAST);
+    let mut taken: Vec<IpNet> = special.filter_map(|text| text.parse().ok()).collect();
+    for eni in intent.node.enis.values() {
+        taken.extend(&eni.vpc_cidrs);
+        taken.extend(&eni.blocks);
+    }
+    taken.extend(intent.plain_blocks().map(|(net, _)| net));
+    taken.extend(&intent.settings.masquerade.native);
+    taken.extend(&intent.settings.services);
+    taken.extend(intent.settings.cluster_services.cidrs.iter().flatten());
+    IpNet::aggregate(&taken)
+}
+
+/// A prefix without what is of another one: the halves of it beside the other.
+fn without(net: IpNet, taken: IpNet) -> Vec<IpNet> {
+    if taken.contains(&net) {
+        return Vec::new();
+    }
+    let mut left = Vec::new();
+    let mut rest = net;
+    while rest.contains(&taken) && rest != taken {
+        let Ok(halves) = rest.subnets(rest.prefix_len() + 1) else {
+            break;
+        };
+        let (within, beside): (Vec<_>, Vec<_>) = halves.partition(|half| half.contains(&taken));
+        left.extend(beside);
+        let Some(within) = within.first() else {
+            break;
+        };
+        rest = *within;
+    }
+    if left.is_empty() { vec![net] } else { left }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath_common::abi::DestinationClass;
+
+    use super::*;
+    use crate::fixture;
+    use crate::kernel::{MapEntry, NextHop, Route};
+    use crate::object::Object;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// A host with routes by a device of its own, index 50.
+    fn routed(texts: &[&str]) -> Observed {
+        let mut observed = fixture::host();
+        let mut link = fixture::link(50, "vpn0", fixture::mac(99));
+        link.mac = None;
+        link.kind = LinkKind::Other;
+        fixture::plug(&mut observed, link);
+        observed.host_routes = nets(texts).into_iter().map(|net| (net, 50)).collect();
+        observed
+    }
+
+    #[test]
+    fn routes_past_enis_and_endpoints_lead_to_networks_of_the_host() {
+        let intent = fixture::intent();
+        let mut observed = routed(&["10.8.0.0/24", "10.8.1.0/24", "fd08::/64"]);
+        let expected = nets(&["10.8.0.0/23", "fd08::/64"]);
+        assert_eq!(host_networks(&intent, &observed).all, expected);
+        let is_eni = |link: &&Link| link.mac == Some(intent.node.enis.values().next().unwrap().mac);
+        let eni = observed.links.values().find(is_eni).unwrap().ifindex;
+        let pod = fixture::pod_link(51, "a");
+        fixture::plug(&mut observed, pod);
+        observed.host_routes = [eni, 51, 1, 77]
+            .into_iter()
+            .zip(nets(&[
+                "10.9.0.0/24",
+                "10.9.1.0/24",
+                "10.9.2.0/24",
+                "10.9.3.0/24",
+            ]))
+            .map(|(ifindex, net)| (net, ifindex))
+            .collect();
+        let found = host_networks(&intent, &observed).all;
+        assert!(found.is_empty(), "an ENI, a pod, loopback, gone: {found:?}");
+    }
+
+    #[test]
+    fn packets_for_a_network_of_the_host_take_the_stack_and_look_on_in_its_tables() {
+        let intent = fixture::intent();
+        let observed = routed(&["10.8.0.0/24"]);
+        let net = "10.8.0.0/24".parse().unwrap();
+        let objects = super::super::desired(&intent, &observed).objects;
+        let class = DestinationClass::SERVICE.union(DestinationClass::ROUTED);
+        let entry = Object::MapEntry(MapEntry::Destination(net, class));
+        assert!(objects.contains_key(&entry), "{objects:?}");
+        for eni in intent.node.enis.values() {
+            let route = Route {
+                table: eni.table(),
+                destination: net,
+                metric: 0,
+                next_hop: NextHop::Throw,
+                source: None,
+                protocol: intent.settings.protocol,
+            };
+            assert!(objects.contains_key(&Object::Route(route)), "{}", eni.id);
+        }
+    }
+
+    #[test]
+    fn default_routes_by_whatever_name_lead_to_none() {
+        let intent = fixture::intent();
+        let observed = routed(&["0.0.0.0/0", "0.0.0.0/1", "64.0.0.0/7", "::/0", "2000::/3"]);
+        assert!(host_networks(&intent, &observed).all.is_empty());
+        let kept = routed(&["64.0.0.0/8", "2a00::/16"]);
+        let expected = nets(&["64.0.0.0/8", "2a00::/16"]);
+        assert_eq!(host_networks(&intent, &kept).all, expected);
+    }
+
+    #[test]
+    fn what_the_vpc_native_cidrs_services_and_the_link_have_is_left_to_them() {
+        let mut intent = fixture::intent();
+        intent.settings.masquerade.native = nets(&["192.168.0.0/16"]).into_iter().collect();
+        intent.settings.services = nets(&["172.20.0.0/16"]).into_iter().collect();
+        let taken = [
+            "10.0.0.0/16",
+            "10.0.7.0/24",
+            "192.168.3.0/24",
+            "172.20.0.0/16",
+        ];
+        let link = [
+            "169.254.0.0/16",
+            "fe80::/64",
+            "224.0.0.0/4",
+            "fd00:ec2::254/128",
+        ];
+        let observed = routed(&[&taken[..], &link[..]].concat());
+        let found = host_networks(&intent, &observed).all;
+        assert!(found.is_empty(), "{found:?}");
+        // A wider one is what is left of it.
+        let observed = routed(&["10.0.0.0/13"]);
+        let all = host_networks(&intent, &observed).all;
+        let expected = nets(&["10.1.0.0/16", "10.2.0.0/15", "10.4.0.0/14"]);
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn named_ones_are_networks_of_the_host_without_a_route() {
+        let mut intent = fixture::intent();
+        intent.settings.host_cidrs = nets(&["10.8.0.0/24", "10.0.3.0/24"]).into_iter().collect();
+        let found = host_networks(&intent, &fixture::host());
+        assert_eq!(found.all, nets(&["10.8.0.0/24"]), "not what is the VPC's");
+    }
+
+    #[test]
+    fn more_than_the_map_is_to_hold_are_left_out_by_name() {
+        let intent = fixture::intent();
+        let mut observed = routed(&[]);
+        // Every second /24, so that none joins another.
+        let many = (0..1030_u32).map(|number| {
+            let address = std::net::Ipv4Addr::from(0x0b00_0000 + number * 512);
+            (ipnet::Ipv4Net::new(address, 24).unwrap().into(), 50)
+        });
+        observed.host_routes = many.collect();
+        let found = host_networks(&intent, &observed);
+        assert_eq!((found.all.len(), found.left_out.len()), (1024, 6));
+    }
+}

@@ -1,0 +1,117 @@
+//! Where others' routes lead packets by their destination alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+
+use super::ParsedRule;
+use crate::numbers;
+
+/// The networks and devices of these routes (table, network, device), as far as a rule leads to their
+/// tables that looks at nothing but the destination. A route of a table that is chosen by a mark, a
+/// source or a device says nothing of a pod's packet.
+pub(super) fn choose(
+    rules: &[ParsedRule],
+    routes: Vec<(u32, IpNet, u32)>,
+) -> BTreeSet<(IpNet, u32)> {
+    let mut led: BTreeMap<u32, BTreeSet<IpNet>> = BTreeMap::new();
+    let rules = rules.iter().filter_map(ParsedRule::by_destination);
+    for (table, to) in rules.filter(|(table, _)| !numbers::is_our_table(*table)) {
+        led.entry(table).or_default().insert(to);
+    }
+    let mut chosen = BTreeSet::new();
+    for (table, net, ifindex) in routes {
+        for to in led.get(&table).into_iter().flatten() {
+            chosen.extend(common(net, *to).map(|net| (net, ifindex)));
+        }
+    }
+    chosen
+}
+
+/// The prefix that two prefixes have in common.
+fn common(one: IpNet, other: IpNet) -> Option<IpNet> {
+    if other.contains(&one) {
+        Some(one)
+    } else {
+        one.contains(&other).then_some(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::AddressFamily;
+    use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+
+    use super::*;
+
+    const MAIN: u32 = 254;
+    const OTHER: u32 = 99;
+
+    fn rule(table: u32, to: Option<&str>, more: Option<RuleAttribute>) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.action = RuleAction::ToTable;
+        message.attributes.push(RuleAttribute::Table(table));
+        message.attributes.extend(more);
+        if let Some(to) = to {
+            let to: IpNet = to.parse().unwrap();
+            message.header.dst_len = to.prefix_len();
+            let address = RuleAttribute::Destination(to.addr());
+            message.attributes.push(address);
+        }
+        message
+    }
+
+    fn chosen(messages: &[RuleMessage], routes: &[(u32, &str)]) -> Vec<String> {
+        let rules: Vec<_> = messages.iter().filter_map(ParsedRule::parse).collect();
+        let routes = routes.iter();
+        let routes = routes.map(|(table, net)| (*table, net.parse().unwrap(), 7));
+        let found = choose(&rules, routes.collect());
+        found.into_iter().map(|(net, _)| net.to_string()).collect()
+    }
+
+    #[test]
+    fn a_table_counts_as_far_as_the_destination_alone_leads_to_it() {
+        let routes = [
+            (MAIN, "10.8.0.0/24"),
+            (OTHER, "10.9.0.0/16"),
+            (OTHER, "0.0.0.0/0"),
+        ];
+        assert!(chosen(&[], &routes).is_empty(), "no rule leads anywhere");
+        let main = rule(MAIN, None, None);
+        assert_eq!(
+            chosen(std::slice::from_ref(&main), &routes),
+            ["10.8.0.0/24"]
+        );
+        let narrower = rule(OTHER, Some("10.9.7.0/24"), None);
+        assert_eq!(chosen(&[narrower], &routes), ["10.9.7.0/24"]);
+        let wider = rule(OTHER, Some("10.0.0.0/8"), None);
+        assert_eq!(
+            chosen(&[main, wider], &routes),
+            ["10.0.0.0/8", "10.8.0.0/24", "10.9.0.0/16"]
+        );
+    }
+
+    #[test]
+    fn rules_that_ask_for_more_say_nothing_of_a_pods_packet() {
+        let routes = [(OTHER, "10.9.0.0/16")];
+        let source = std::net::IpAddr::from([10, 1, 0, 1]);
+        for attribute in [
+            RuleAttribute::FwMark(1),
+            RuleAttribute::Source(source),
+            RuleAttribute::Iifname("eth7".to_owned()),
+        ] {
+            let mut asks = rule(OTHER, None, Some(attribute.clone()));
+            asks.header.src_len = 32;
+            assert!(chosen(&[asks], &routes).is_empty(), "{attribute:?}");
+        }
+        let mut inverted = rule(OTHER, Some("10.9.0.0/16"), None);
+        inverted.header.flags |= RuleFlags::Invert;
+        assert!(chosen(&[inverted], &routes).is_empty());
+        let mut refusing = rule(OTHER, Some("10.9.0.0/16"), None);
+        refusing.header.action = RuleAction::Unreachable;
+        assert!(chosen(&[refusing], &routes).is_empty());
+        let ours = rule(numbers::TABLE_PODS, None, None);
+        assert!(chosen(&[ours], &[(numbers::TABLE_PODS, "10.9.0.0/16")]).is_empty());
+    }
+}
