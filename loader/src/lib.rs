@@ -11,6 +11,7 @@ pub mod agent;
 mod allocation;
 pub mod api;
 pub mod bpf;
+mod bypassed;
 pub mod cli;
 mod cluster;
 pub mod cni;

@@ -16,6 +16,7 @@ mod adversary_numbers;
 mod allocation;
 mod attach;
 mod bench;
+mod bypassed_rules;
 mod chaos;
 mod cleanup;
 mod cni_status;

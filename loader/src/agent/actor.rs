@@ -21,6 +21,7 @@ use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
 use crate::api::Command;
 use crate::api::types::Work;
+use crate::bypassed::Bypassed;
 use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
@@ -69,6 +70,8 @@ pub(super) struct Actor<K> {
     pub(super) nat: nat::Handle,
     /// What there is to tell people of the cluster.
     pub(super) remarks: Remarks,
+    /// The rules of netfilter that name something.
+    pub(super) bypassed: Bypassed,
     /// What users may not have meant when they configured the agent.
     pub(super) warnings: Vec<String>,
     /// The way to have the writer look.
@@ -116,6 +119,7 @@ impl<K: Host> Actor<K> {
             work: Work::default(),
             nat,
             remarks: Remarks::default(),
+            bypassed: Bypassed::default(),
             warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),

@@ -5,6 +5,7 @@ mod address_commands;
 mod admission;
 mod allocation;
 mod another_machine;
+mod bypassed;
 mod check;
 mod checked;
 mod cleanup;

@@ -145,6 +145,8 @@ impl<K: Host> Actor<K> {
             ));
         }
         problems.extend(reasons);
+        let (dropping, policies) = self.bypassed.drop_policies();
+        problems.extend(dropping);
         let health = self.snapshot(&enis, problems).judge().health();
         let refused = self.intent.node.refused.iter();
         Status {
@@ -160,7 +162,7 @@ impl<K: Host> Actor<K> {
                 refused: refused.map(ToString::to_string).collect(),
             },
             allocation: self.allocation_status(),
-            warnings: self.warnings.clone(),
+            warnings: self.warnings.iter().cloned().chain(policies).collect(),
             masquerade_notes: self.masquerade_notes(),
             endpoints: endpoints.len(),
             endpoints_not_ready: endpoints
@@ -184,6 +186,7 @@ impl<K: Host> Actor<K> {
             service_nat: self.reconciler.kernel().service_nat(),
             cluster: self.cluster_status(),
             traces: self.traces(&others),
+            bypassed_rules: self.bypassed_rules(),
             leftovers: others.leftovers,
             sysctls: sysctls
                 .map(sysctl)

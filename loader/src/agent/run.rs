@@ -130,6 +130,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     );
     actor.remarks = remarks;
     actor.warnings = checked.warnings;
+    let _reading = actor.bypassed.start()?;
     actor.signals = signals;
 
     let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

@@ -60,6 +60,8 @@ pub enum Command {
     Figures(Reply<Box<Figures>>),
     /// Entries of documents and objects that are not used.
     Refused(Reply<Vec<Refused>>),
+    /// The rules of netfilter that packets of the direct path do not meet.
+    BypassedRules(Reply<Vec<String>>),
     /// Pools without an address left, each with what to do; refused while that is not known.
     Exhausted(Reply<Vec<String>>),
     /// The flows that a filter takes.

@@ -50,7 +50,7 @@ const LEGACY: [(&str, &str); 2] = [
 ];
 
 /// Where `nf_tables` shows once it is loaded, where it is a module.
-const NF_TABLES_MODULE: &str = "/sys/module/nf_tables";
+pub(crate) const NF_TABLES_MODULE: &str = "/sys/module/nf_tables";
 
 impl Detector {
     /// Looks in the network namespace of the calling thread; the first thing that is found.

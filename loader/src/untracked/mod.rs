@@ -133,7 +133,7 @@ fn wanted(exception: u32) -> Vec<rules::Known> {
 }
 
 /// A socket and the present generation of rules; none where the kernel has no nftables.
-fn open() -> anyhow::Result<Option<(Socket, u32)>> {
+pub(crate) fn open() -> anyhow::Result<Option<(Socket, u32)>> {
     let mut socket = match Socket::open() {
         Ok(socket) => socket,
         Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(None),

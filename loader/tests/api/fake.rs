@@ -205,7 +205,9 @@ pub(crate) fn answer(
         Command::Addresses(command) => addresses(command),
         Command::Figures(reply) => drop(reply.send(Ok(Box::default()))),
         Command::Refused(reply) => drop(reply.send(Ok(Vec::new()))),
-        Command::Alive(reply) | Command::Exhausted(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::Alive(reply) | Command::Exhausted(reply) | Command::BypassedRules(reply) => {
+            drop(reply.send(Ok(Vec::new())));
+        }
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::NatFlows(filter, reply) => drop(reply.send(Ok(flows(&filter)))),
         Command::NatFlush(filter, reply) => {

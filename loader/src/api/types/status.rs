@@ -54,6 +54,10 @@ pub struct Status {
     /// ready by itself.
     #[serde(default)]
     pub traces: Vec<Trace>,
+    /// Rules of netfilter that packets of the direct path do not meet, though they name pods, their
+    /// devices or the metadata service, or clamp the MSS; each with the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bypassed_rules: Vec<String>,
     /// What other CNIs left behind. Shown, never touched.
     pub leftovers: Vec<String>,
     /// How the node stands to its cluster, where it is in one.

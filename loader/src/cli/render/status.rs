@@ -15,6 +15,10 @@ use crate::config::{PathMode, ServiceNat};
 use crate::traces::Trace;
 use terminal::{Paint, Table, Tone, one_line};
 
+/// The headings of lines that need a look.
+const BYPASSED: &str = "Rules that packets of the direct path do not meet";
+const LEFT_BEHIND: &str = "Left behind by other CNIs (shown, never touched)";
+
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
     let Status {
@@ -34,6 +38,7 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         service_nat,
         cluster,
         traces,
+        bypassed_rules,
         leftovers,
         sysctls,
         repairs,
@@ -112,12 +117,20 @@ pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
         out += "\nTraces of network managers (shown, never touched; deploy/host keeps them away)\n";
         out += &self::traces(traces, paint);
     }
-    if !leftovers.is_empty() {
-        out += "\nLeft behind by other CNIs (shown, never touched)\n";
-        for leftover in leftovers {
-            out += &paint.text(Tone::Warning, &one_line(leftover));
-            out.push('\n');
-        }
+    out += &titled(BYPASSED, bypassed_rules, paint);
+    out += &titled(LEFT_BEHIND, leftovers, paint);
+    out
+}
+
+/// Lines that need a look, with a heading; nothing where there are none.
+fn titled(title: &str, lines: &[String], paint: Paint) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{title}\n");
+    for line in lines {
+        out += &paint.text(Tone::Warning, &one_line(line));
+        out.push('\n');
     }
     out
 }
@@ -344,6 +357,7 @@ mod tests {
                 protocol: Some("dhcp".into()),
                 hint: "make the device unmanaged".into(),
             }],
+            bypassed_rules: vec!["a rule".into()],
             leftovers: vec!["rule 512".into()],
             sysctls: vec![SysctlStatus {
                 name: "net.ipv4.conf.eth1.rp_filter".into(),
@@ -407,6 +421,9 @@ net.ipv4.conf.eth1.rp_filter  1      strict
 Traces of network managers (shown, never touched; deploy/host keeps them away)
 ENI  DEVICE  WHAT                              PROTOCOL  MEANS
 1    ens6    default via 10.0.1.1 metric 1024  dhcp      make the device unmanaged
+
+Rules that packets of the direct path do not meet
+a rule
 
 Left behind by other CNIs (shown, never touched)
 rule 512

@@ -1,0 +1,369 @@
+//! Rules of netfilter that name pods or the metadata service, and that what goes past the host's stack
+//! never meets: a guard of metadata, a policy, a clamp of the MSS. Nothing is bypassed silently. And chains
+//! that drop what does take the stack, unless a rule accepts it.
+//!
+//! nftables says by its generation that a rule has changed. Reading is a thread's of its own: a table
+//! may have tens of thousands of rules, and the agent's task answers adds.
+
+mod legacy;
+mod nft;
+mod policy;
+mod rule;
+mod xtables;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use ipnet::IpNet;
+
+use self::legacy::Tables;
+use self::nft::Rule;
+use self::policy::DropPolicy;
+use self::rule::Name;
+use crate::service_nat::NF_TABLES_MODULE;
+use crate::untracked;
+
+/// How often it is asked whether rules have changed.
+const LOOK: Duration = Duration::from_secs(2);
+/// Rest after a look, in multiples of the time that it took: kube-proxy may change rules each second.
+const REST: u32 = 50;
+/// How many rules are named at most.
+const NAMED: usize = 32;
+/// The instance metadata service, and the shortest prefix that names it.
+const METADATA: [(&str, u8); 2] = [("169.254.169.254", 16), ("fd00:ec2::254", 32)];
+
+/// Whom rules may name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subjects {
+    /// Beginnings of the names of pods' devices.
+    pub(crate) prefixes: Vec<String>,
+    /// The names of pods' devices.
+    pub(crate) devices: BTreeSet<String>,
+    /// Pods' addresses.
+    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The blocks of the node, which pods' addresses are of.
+    pub(crate) blocks: Vec<IpNet>,
+}
+
+/// The rules and policies that were read, for any caller.
+#[derive(Clone, Default)]
+pub(crate) struct Bypassed(Arc<Mutex<Found>>);
+
+/// The newest rules and policies.
+#[derive(Default)]
+struct Found {
+    rules: Vec<Rule>,
+    policies: Vec<DropPolicy>,
+}
+
+/// The thread that reads. Dropping it ends it.
+pub(crate) struct Reading {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each value behind these locks is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        *lock(&self.stop.0) = true;
+        self.stop.1.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the reader of netfilter's rules has panicked");
+        }
+    }
+}
+
+impl Bypassed {
+    /// Reads the rules of the calling thread's network namespace from now on.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(crate) fn start(&self) -> anyhow::Result<Reading> {
+        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let (told, found) = (stop.clone(), self.0.clone());
+        let thread = thread::Builder::new()
+            .name("netfilter-rules".to_owned())
+            .spawn(move || read_on(&told, &found))
+            .context("start the reader of netfilter's rules")?;
+        Ok(Reading {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// The rules that name one of these, each in a line with the remedy.
+    pub(crate) fn named(&self, subjects: &Subjects) -> Vec<String> {
+        let found = lock(&self.0);
+        let mut lines: Vec<String> = found
+            .rules
+            .iter()
+            .filter_map(|rule| line(rule, subjects))
+            .collect();
+        let more = lines.len().saturating_sub(NAMED);
+        lines.truncate(NAMED);
+        if more > 0 {
+            lines.push(format!("{more} more rules name pods or their devices"));
+        }
+        lines
+    }
+
+    /// The chains that drop what the host forwards unless a rule accepts it: those that have lately
+    /// dropped packets, and the others.
+    pub(crate) fn drop_policies(&self) -> (Vec<String>, Vec<String>) {
+        let now = Instant::now();
+        let found = lock(&self.0);
+        let (dropping, others): (Vec<_>, Vec<_>) = found
+            .policies
+            .iter()
+            .partition(|policy| policy.is_dropping(now));
+        let lines =
+            |policies: Vec<&DropPolicy>| policies.into_iter().map(DropPolicy::line).collect();
+        (lines(dropping), lines(others))
+    }
+}
+
+/// Reads whenever rules have changed, until it is told to stop.
+fn read_on(stop: &(Mutex<bool>, Condvar), found: &Mutex<Found>) {
+    let mut reader = Reader::default();
+    let mut failed: Option<String> = None;
+    let mut rest = Duration::ZERO;
+    loop {
+        let stopped = lock(&stop.0);
+        let waited = stop
+            .1
+            .wait_timeout_while(stopped, rest, |stopped| !*stopped);
+        let (stopped, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *stopped {
+            return;
+        }
+        drop(stopped);
+        let began = Instant::now();
+        let error = reader.look(found).err();
+        let error = error.map(|error| format!("{error:#}"));
+        if let Some(error) = &error
+            && failed.as_ref() != Some(error)
+        {
+            tracing::warn!("rules that pods' packets go past are not known: {error}");
+        }
+        failed = error;
+        rest = LOOK.max(began.elapsed() * REST);
+    }
+}
+
+/// The reader's memory between two looks.
+#[derive(Default)]
+struct Reader {
+    /// True if the kernel said that it has no nftables.
+    lacks_nftables: bool,
+    /// The generation of nftables' rules that was read.
+    generation: Option<u32>,
+    /// Its rules.
+    rules: Vec<Rule>,
+    /// Its policies of forwarded packets to drop.
+    policies: Vec<DropPolicy>,
+    /// The tables of the older iptables.
+    tables: Tables,
+}
+
+impl Reader {
+    /// Reads rules that have changed, and what policies have dropped, which changes no rule.
+    fn look(&mut self, found: &Mutex<Found>) -> anyhow::Result<()> {
+        // Each question would have a kernel without nftables start modprobe again.
+        let may_ask = !self.lacks_nftables || Path::new(NF_TABLES_MODULE).exists();
+        let opened = if may_ask { untracked::open()? } else { None };
+        self.lacks_nftables = opened.is_none();
+        if let Some((mut socket, generation)) = opened {
+            let is_new = self.generation != Some(generation);
+            if is_new || !self.policies.is_empty() {
+                self.policies = nft::drop_policies(&mut socket)?;
+            }
+            if is_new {
+                self.rules = nft::read(&mut socket)?;
+                self.generation = Some(generation);
+            }
+        }
+        self.tables.look()?;
+        let now = Instant::now();
+        let mut found = lock(found);
+        let policies = self.policies.iter().chain(self.tables.policies());
+        let policies = policies.map(|policy| policy.clone().after(&found.policies, now));
+        found.policies = policies.collect();
+        let rules = self.rules.iter().chain(self.tables.rules());
+        found.rules = rules.cloned().collect();
+        Ok(())
+    }
+}
+
+/// A rule in words, if it names one of these.
+fn line(rule: &Rule, subjects: &Subjects) -> Option<String> {
+    let found = rule
+        .names
+        .iter()
+        .filter_map(|name| subject(name, subjects))
+        .min()?;
+    let (what, remedy) = found.words();
+    let place = &rule.place;
+    Some(format!(
+        "{place} {what}: packets of the direct path do not meet it; {remedy}"
+    ))
+}
+
+/// The subject of a rule. The first one counts for its remedy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Metadata,
+    Mss,
+    Pod(String),
+    Set(String),
+}
+
+impl Subject {
+    fn words(&self) -> (String, &'static str) {
+        const STACK: &str = "set datapath.path to stack";
+        match self {
+            Self::Metadata => (
+                "names the instance metadata service".to_owned(),
+                "set masquerade.metadata to stack (the rule decides) or to block",
+            ),
+            Self::Mss => (
+                "clamps the MSS".to_owned(),
+                "set endpoint.internet-mtu to the MTU that the way out has",
+            ),
+            Self::Pod(what) => (format!("names {what}"), STACK),
+            Self::Set(set) => (
+                format!("looks in the set {set}, which is not read and may name pods"),
+                STACK,
+            ),
+        }
+    }
+}
+
+fn subject(name: &Name, subjects: &Subjects) -> Option<Subject> {
+    match name {
+        Name::Mss => Some(Subject::Mss),
+        Name::Set(set) => Some(Subject::Set(set.clone())),
+        Name::Device { name, is_prefix } => {
+            let begins = |prefix: &String| prefix.starts_with(name) || name.starts_with(prefix);
+            let is_pods = if *is_prefix {
+                !name.is_empty() && subjects.prefixes.iter().any(begins)
+            } else {
+                subjects.devices.contains(name)
+            };
+            let star = if *is_prefix { "*" } else { "" };
+            is_pods.then(|| Subject::Pod(format!("the pod device {name}{star}")))
+        }
+        Name::Network(net) => {
+            let is_metadata = METADATA.iter().any(|(text, shortest)| {
+                let address: Option<IpAddr> = text.parse().ok();
+                net.prefix_len() >= *shortest && address.is_some_and(|a| net.contains(&a))
+            });
+            if is_metadata {
+                return Some(Subject::Metadata);
+            }
+            let is_single = net.prefix_len() == net.max_prefix_len();
+            let is_pods = if is_single {
+                subjects.addresses.contains(&net.addr())
+            } else {
+                subjects.blocks.iter().any(|block| block.contains(net))
+            };
+            is_pods.then(|| Subject::Pod(format!("the pods' address {net}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subjects() -> Subjects {
+        Subjects {
+            prefixes: vec!["tow".to_owned()],
+            devices: BTreeSet::from(["tow0123456789ab".to_owned()]),
+            addresses: BTreeSet::from([IpAddr::from([10, 0, 1, 20])]),
+            blocks: vec!["10.0.1.16/28".parse().unwrap()],
+        }
+    }
+
+    fn told(names: Vec<Name>) -> Option<String> {
+        let place = "nftables ip filter FORWARD, handle 7".to_owned();
+        line(&Rule { place, names }, &subjects())
+    }
+
+    fn device(name: &str, is_prefix: bool) -> Name {
+        let name = name.to_owned();
+        Name::Device { name, is_prefix }
+    }
+
+    fn net(text: &str) -> Name {
+        Name::Network(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_rule_is_named_with_the_remedy_of_what_it_is_about() {
+        for (names, part) in [
+            (vec![net("169.254.169.254/32")], "masquerade.metadata"),
+            (vec![net("169.254.0.0/16")], "masquerade.metadata"),
+            (vec![net("fd00:ec2::254/128")], "masquerade.metadata"),
+            (
+                vec![device("tow", true), net("169.254.169.254/32")],
+                "masquerade.metadata",
+            ),
+            (vec![Name::Mss], "endpoint.internet-mtu"),
+            (vec![device("tow", true)], "the pod device tow*"),
+            (vec![device("to", true)], "the pod device to*"),
+            (vec![device("tow01", true)], "the pod device tow01*"),
+            (vec![device("tow0123456789ab", false)], "datapath.path"),
+            (vec![net("10.0.1.20/32")], "10.0.1.20/32"),
+            (vec![net("10.0.1.16/28")], "10.0.1.16/28"),
+            (vec![Name::Set("blocked".to_owned())], "the set blocked"),
+        ] {
+            let line = told(names.clone()).unwrap_or_else(|| panic!("{names:?}"));
+            assert!(line.contains(part), "{names:?}: {line}");
+            assert!(
+                line.starts_with("nftables ip filter FORWARD, handle 7 "),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rule_about_others_is_not_named() {
+        for name in [
+            net("0.0.0.0/0"),
+            net("10.0.0.0/8"),
+            net("10.0.1.21/32"),
+            net("169.254.20.10/32"),
+            device("eth0", false),
+            device("tow", false),
+            device("cni", true),
+            device("", true),
+        ] {
+            assert_eq!(told(vec![name.clone()]), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn very_many_rules_are_counted() {
+        let all = Bypassed::default();
+        lock(&all.0).rules = (0..40)
+            .map(|handle| Rule {
+                place: format!("nftables inet fw forward, handle {handle}"),
+                names: vec![Name::Mss],
+            })
+            .collect();
+        let lines = all.named(&subjects());
+        assert_eq!(lines.len(), NAMED + 1);
+        assert!(lines[NAMED].starts_with("8 more"), "{}", lines[NAMED]);
+    }
+}
