@@ -41,6 +41,7 @@ mod ingress_qdisc;
 mod internet_mtu;
 mod ipv6_only;
 mod kills;
+mod loopback;
 mod manager_networkd;
 mod manager_nm;
 mod manager_udev;

@@ -14,7 +14,7 @@ use crate::support::{CHANGE, within};
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Icmp];
 
 /// A host behind a device of the node, in networks that no NAT rule and no setting names.
-fn vpn(fabric: &mut Fabric) -> Arc<Pod> {
+pub(crate) fn vpn(fabric: &mut Fabric) -> Arc<Pod> {
     let client = fabric
         .make_pod_at([10, 8, 0, 2].into(), "fd08::2".parse().unwrap())
         .unwrap();

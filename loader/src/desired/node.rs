@@ -128,9 +128,9 @@ pub(super) struct HostAddress {
 
 /// Adds the addresses that the host's stack answers for, and says where each comes from.
 ///
-/// Those that are about to be put on a device count already. The loopback's count too, so that a
-/// packet to one ends in the stack and not in the VPC. IPv6 link-local ones do not: they mean
-/// nothing without their link.
+/// Those that are about to be put on a device count already, and those on the loopback device. Loopback
+/// addresses do not: they are the host's alone, and with `route_localnet` its stack would take a pod's
+/// packet. Nor do IPv6 link-local ones: they mean nothing without their link.
 ///
 /// An endpoint's address that somebody put on a device stays the endpoint's: who copies the
 /// addresses that the cloud gives an ENI to its device, as amazon-ec2-net-utils does, must not cut
@@ -139,9 +139,9 @@ pub(super) fn add_host_addresses(
     builder: &mut Builder<'_>,
     exits: &Exits,
 ) -> BTreeMap<IpAddr, HostAddress> {
-    let link_local = |net: &IpNet| match net {
-        IpNet::V4(_) => false,
-        IpNet::V6(net) => net.addr().is_unicast_link_local(),
+    let is_local = |net: &IpNet| match net {
+        IpNet::V4(net) => net.addr().is_loopback(),
+        IpNet::V6(net) => net.addr().is_loopback() || net.addr().is_unicast_link_local(),
     };
     let desired = builder.objects().filter_map(|object| match object {
         Object::Address(address) => Some(address),
@@ -160,7 +160,7 @@ pub(super) fn add_host_addresses(
     let ours: BTreeSet<IpAddr> = desired.iter().map(|address| address.net.addr()).collect();
     let on_devices = builder.observed.addresses.iter().chain(desired);
     let mut hosts: BTreeMap<IpAddr, String> = on_devices
-        .filter(|address| !link_local(&address.net))
+        .filter(|address| !is_local(&address.net))
         .map(|address| {
             let link = builder.observed.links.get(&address.ifindex);
             let device = link.map_or("a device of the host", |link| &link.name);
