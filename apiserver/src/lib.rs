@@ -8,7 +8,7 @@
 //! * [`cause`]: errors as people read them.
 //! * [`events`]: Events about objects of the cluster.
 //! * [`traffic`]: counts of requests.
-//! * [`write`]: failed writes, by what is known of their outcome.
+//! * [`mod@write`]: failed writes, by what is known of their outcome.
 
 pub mod cause;
 pub mod client;
