@@ -182,7 +182,7 @@ const fn namespace(subject: &Subject) -> &str {
     }
 }
 
-/// Whether nothing can be made in a namespace any more.
+/// True if nothing can be made in a namespace any more.
 fn is_ending(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let mut causes = causes.map(|cause| cause.reason.as_str());
@@ -230,7 +230,7 @@ impl Event<'_> {
         self.report.message.chars().take(MESSAGE_MAX).collect()
     }
 
-    /// What changes when it happens again.
+    /// The fields that change when it happens again.
     fn news(&self) -> Value {
         json!({
             "count": self.report.count, "lastTimestamp": self.time(self.report.last),

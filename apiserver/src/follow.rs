@@ -122,7 +122,7 @@ fn is_absent(error: &watcher::Error) -> bool {
     status.code == 404
 }
 
-/// What is kept of the objects as they are known, and of those of a list that comes in.
+/// The parts that are kept of known objects, and of those of a list that comes in.
 struct All<T> {
     by_key: BTreeMap<Key, T>,
     listed: Option<BTreeMap<Key, T>>,
@@ -177,7 +177,7 @@ impl<T> All<T> {
         self.listed.is_none()
     }
 
-    /// Has what was removed go; whether there is something whole to look at.
+    /// Forgets removed objects. The answer is true if there is something whole to look at.
     fn remove(&mut self) -> bool {
         for key in std::mem::take(&mut self.removed) {
             self.by_key.remove(&key);
@@ -199,7 +199,7 @@ fn key(object: &DynamicObject) -> Key {
 
 fn kept<T>(object: DynamicObject, keep: impl Fn(&Value) -> T) -> Option<(Key, T)> {
     let key = key(&object);
-    // What came as JSON can be JSON.
+    // An object that came as JSON can be JSON.
     let object = objects::value(object).ok()?;
     Some((key, keep(&object)))
 }
@@ -229,7 +229,7 @@ mod tests {
         resource(vec![objects::services(client)])
     }
 
-    /// What is told first, as names or trouble.
+    /// The first reports, as names or trouble.
     async fn told(resource: Resource, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         let following = resource.follow(Value::clone, |new| {

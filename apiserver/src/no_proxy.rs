@@ -1,4 +1,4 @@
-//! What is reached without a proxy, as `NO_PROXY` lists it.
+//! Servers that are reached without a proxy, as `NO_PROXY` lists them.
 //!
 //! Forms are those of Go's `golang.org/x/net/http/httpproxy`, which kubectl and kubelet read: addresses,
 //! CIDRs, names with their subdomains, `.name` or `*.name` for subdomains alone, each with a port or

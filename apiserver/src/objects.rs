@@ -133,8 +133,8 @@ pub fn value(mut object: DynamicObject) -> serde_json::Result<Value> {
     serde_json::to_value(object)
 }
 
-/// Whether a version of an object is older than another one of the same object; `false` where that
-/// cannot be told.
+/// True if a version of an object is older than another one of that object; false where that cannot
+/// be known.
 #[must_use]
 pub fn is_older(object: &Value, than: &Value) -> bool {
     let version = |object: &Value| -> Option<u64> {

@@ -11,7 +11,7 @@ use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use tower::BoxError;
 
-/// What is handed on.
+/// The answer that is handed on.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// Hands an answer on, with the seconds that its header has.
