@@ -105,6 +105,19 @@ pub fn config_maps(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &of)
 }
 
+/// `Pod` objects of all namespaces.
+#[must_use]
+pub fn pods(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource("", "v1", "Pod", "pods"))
+}
+
+/// `Pod` objects of a namespace.
+#[must_use]
+pub fn pods_in(client: &Client, namespace: &str) -> Api<DynamicObject> {
+    let of = resource("", "v1", "Pod", "pods");
+    Api::namespaced_with(client.clone(), namespace, &of)
+}
+
 /// `Node` objects.
 #[must_use]
 pub fn kubernetes_nodes(client: &Client) -> Api<DynamicObject> {

@@ -7,14 +7,15 @@ use cloud::groups::findings;
 use cloud::node::{Aside, Role, Step};
 use cloud::want::{Reading, Want};
 use cloud::{Eni, InstanceId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::input::Moment;
 use crate::machine::Fleet;
 use crate::member::{Member, Obstacle, date_of};
 
 /// A node in short.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeView {
     /// Its name.
     pub name: String,
@@ -39,7 +40,8 @@ pub struct NodeView {
 }
 
 /// A reason for which a node does not get on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObstacleView {
     /// The kind of reason.
     pub reason: String,
@@ -50,12 +52,13 @@ pub struct ObstacleView {
 }
 
 /// A node with all that follows for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct WhyView {
     /// The node in short.
     pub node: NodeView,
     /// The urgency of its next change.
-    pub need: Option<&'static str>,
+    pub need: Option<String>,
     /// A change is under way at EC2.
     pub is_busy: bool,
     /// All reasons for which it does not get on.
@@ -71,7 +74,8 @@ pub struct WhyView {
 }
 
 /// A subnet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SubnetView {
     /// Its id.
     pub id: String,
@@ -84,10 +88,11 @@ pub struct SubnetView {
 }
 
 /// The budget of a call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Allowance {
     /// The call.
-    pub action: &'static str,
+    pub action: String,
     /// Calls at once.
     pub burst: f64,
     /// Calls a second.
@@ -103,7 +108,8 @@ pub struct Allowance {
 }
 
 /// An ENI that the cluster made and that cannot be deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeakView {
     /// The ENI.
     pub eni: String,
@@ -114,6 +120,12 @@ pub struct LeakView {
 }
 
 impl Fleet {
+    /// The names of all nodes.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.members.keys().cloned().collect()
+    }
+
     /// All nodes in short.
     #[must_use]
     pub fn nodes(&self, at: Moment) -> Vec<NodeView> {
@@ -136,7 +148,7 @@ impl Fleet {
         let enis = enis.flat_map(|it| self.memory.inventory.of_instance(it));
         Some(WhyView {
             node: self.node_view(name, member, at),
-            need: member.next.need.map(need),
+            need: member.next.need.map(|it| need(it).to_owned()),
             is_busy: self
                 .progress
                 .get(name)
@@ -235,7 +247,7 @@ impl Fleet {
     #[must_use]
     pub fn budgets(&self, at: Moment) -> Vec<Allowance> {
         let view = self.budgets.view().map(|it: BudgetView| Allowance {
-            action: it.action.name(),
+            action: it.action.name().to_owned(),
             burst: it.full.burst,
             per_second: it.full.per_second,
             factor: it.factor,

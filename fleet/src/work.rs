@@ -86,6 +86,8 @@ pub enum Part {
 pub struct Event {
     /// The node's name.
     pub node: String,
+    /// The uid of its `CiliumNode`.
+    pub uid: String,
     /// The kind of reason.
     pub reason: Reason,
     /// The reason.

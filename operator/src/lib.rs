@@ -2,9 +2,10 @@
 //!
 //! * [`cli`]: the command line.
 //! * [`config`]: settings, their help and their schema.
+//! * [`run`]: the running operator.
+//! * [`holder`]: another operator in the cluster.
 //! * [`check`]: the operator's rights.
 //! * [`cleanup`]: the ENIs that a cluster leaves at its end.
-//! * [`holder`]: another operator in the cluster.
 //! * [`reading`]: whole reads of EC2 for commands.
 
 pub mod check;
@@ -12,4 +13,7 @@ pub mod cleanup;
 pub mod cli;
 pub mod config;
 pub mod holder;
+mod http;
+mod metrics;
 pub mod reading;
+pub mod run;

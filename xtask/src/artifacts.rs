@@ -159,6 +159,18 @@ pub(crate) fn build_binaries(metadata: &Metadata) -> Result<Vec<Executable>> {
     )
 }
 
+/// Builds the operator. Its feature has the SDK of AWS, which no other binary needs.
+pub(crate) fn build_operator(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let package = [
+        "--package",
+        "towpath-operator",
+        "--features",
+        "sdk",
+        "--bins",
+    ];
+    build(process::locked_cargo("build").args(package), metadata)
+}
+
 /// The file that a binary of ours was built as.
 pub(crate) fn binary<'a>(executables: &'a [Executable], name: &str) -> Result<&'a Path> {
     executables

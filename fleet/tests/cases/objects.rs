@@ -179,7 +179,7 @@ fn a_watching_operator_shows_its_steps_and_takes_none() {
         step.starts_with("AssignPrivateIpAddresses 8 of kind Address"),
         "{step}"
     );
-    assert_eq!(view.need, Some("no addresses"));
+    assert_eq!(view.need.as_deref(), Some("no addresses"));
     let read = |action: &str| action.starts_with("Describe");
     assert!(bed.cloud.log().all(|it| read(it.action)));
     assert_eq!(bed.api.writes.len(), 0);

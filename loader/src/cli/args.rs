@@ -14,8 +14,7 @@ use crate::masquerade::{Peer, Protocol};
 /// Where runtimes look for network configurations.
 const CONF_DIR: &str = "/etc/cni/net.d";
 
-/// Pod networking for Kubernetes on AWS network interfaces: the node agent, and the command that
-/// asks it.
+/// Pod networking for Kubernetes on AWS network interfaces: the node agent and its command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "towpath",
@@ -25,29 +24,29 @@ const CONF_DIR: &str = "/etc/cni/net.d";
     after_help = "\
 Examples:
   towpath run                        Run the agent in the foreground, as root
-  towpath status                     Is this node's network as it should be? If not, why?
-  towpath routes                     What is ours in the kernel, beside what should be
-  towpath metrics --drops            Which packets were dropped, and why
+  towpath status                     Show the health of this node's network, with reasons
+  towpath routes                     Compare the kernel's objects of the agent with the wanted ones
+  towpath metrics --drops            Show dropped packets by reason
   curl --unix-socket /run/towpath/agent.sock http://towpath/v1/status
 
 Exit codes:
   0  done; for `status`: ready
-  1  failed; one line on stderr says why
-  2  the command line is wrong
+  1  failed; one line on standard error has the cause
+  2  wrong command line
   3  no agent answers
   4  for `status`: degraded or not ready"
 )]
 pub(super) struct Cli {
-    /// The agent's configuration file; without one, the defaults hold.
+    /// Configuration file of the agent. Without one, all settings have their defaults.
     #[arg(long, global = true, value_name = "FILE", env = "TOWPATH_CONFIG")]
     pub(super) config: Option<PathBuf>,
 
-    /// The agent's socket, in place of the configuration's.
+    /// Socket of the agent. Default: socket of the configuration.
     #[arg(long, global = true, value_name = "PATH", env = "TOWPATH_SOCKET")]
     pub(super) socket: Option<PathBuf>,
 
-    /// How long to wait for an answer of the agent, such as 500ms, 10s or 2m; a number alone means
-    /// seconds. Default: 3s for what only looks, 35s for what changes something.
+    /// Time limit of the agent's answer, such as 500ms, 10s or 2m; a plain number is in seconds.
+    /// Default: 3s for commands that read, 35s for commands that change something.
     #[arg(
         long,
         global = true,
@@ -57,58 +56,58 @@ pub(super) struct Cli {
     )]
     pub(super) timeout: Option<Duration>,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(super) command: Command,
 }
 
-/// What to do.
+/// A command.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run the agent.
     ///
-    /// Brings the node to what the node document and the endpoints ask for, and keeps it so, until
-    /// SIGTERM or SIGINT. What it set up stays when it ends: pods keep their network, and the next
-    /// agent takes over.
+    /// It applies the node document and the endpoints to the kernel, and repairs drift, until SIGTERM
+    /// or SIGINT. Its objects stay in the kernel afterwards: pods keep their network, and the next agent
+    /// takes over.
     Run,
 
-    /// Show how the node is: ENIs, kernel, other software, repairs.
+    /// Show the node's state: ENIs, kernel, other software, repairs.
     ///
-    /// Ends with 0 when everything is ready, with 4 when something is not.
+    /// The exit code is 0 if everything is ready, and 4 if something is not.
     Status(Output),
 
-    /// Ask whether pods can be added.
+    /// Check that pods can be added.
     ///
-    /// Ends with 0 when they can, or could be if there were addresses left.
+    /// The exit code is 0 if they can, also where only addresses are missing.
     Ready,
 
     /// List the endpoints (pod attachments).
     Endpoints(Output),
 
-    /// List the pools: how many of their addresses are in use, cool down, are free, wait.
+    /// List the pools with their used, resting, free and requested addresses.
     Pools(Output),
 
-    /// List the addresses that somebody has, or had until a moment ago.
+    /// List the addresses in use, and those that rest after their use.
     Addresses(Output),
 
     /// List the ENIs, each with its readiness and the reason.
     Enis(Output),
 
-    /// List the rules, routes, addresses and other objects that are ours, beside what should be.
+    /// Compare the agent's rules, routes, addresses and other kernel objects with the wanted ones.
     Routes {
-        /// Only what is not as it should be.
+        /// Show only objects that differ.
         #[arg(long)]
         differing: bool,
         #[command(flatten)]
         output: Output,
     },
 
-    /// Show what is masqueraded and how: switches, pools, exempt destinations, ENIs.
+    /// Show the masquerade policy: switches, pools, exempt destinations, ENIs.
     #[command(after_help = "\
 Example:
-  towpath masq explain 10.0.1.20 1.1.1.1:443   What becomes of such a packet, and why")]
+  towpath masq explain 10.0.1.20 1.1.1.1:443   Show the path of such a packet, with reasons")]
     Masq {
-        /// What to do in place of it.
+        /// Another command about masquerade.
         #[command(subcommand)]
         command: Option<MasqCommand>,
         #[command(flatten)]
@@ -117,10 +116,10 @@ Example:
 
     /// Show the datapath's counters.
     Metrics {
-        /// Only drops.
+        /// Show only drops.
         #[arg(long)]
         drops: bool,
-        /// Also counters that are zero.
+        /// Show counters that are zero as well.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -139,17 +138,17 @@ Example:
     #[command(subcommand)]
     Cni(CniCommand),
 
-    /// Remove everything of ours from this node, and nothing else.
+    /// Remove all objects of the agent from this node, and nothing else.
     ///
-    /// For a node that leaves the cluster or changes its network. The agent must not be running.
-    /// Endpoints lose their network, so with endpoints present `--yes` is needed. Our entry of the
-    /// runtime's configuration list goes first; the plugin's binaries stay: `towpath cni uninstall`
-    /// removes these too.
+    /// Use it on a node that leaves the cluster or changes its network. The agent must not run.
+    /// Endpoints lose their network, so `--yes` is required while there are any. The entry in the
+    /// runtime's configuration list goes first. The plugin's binaries stay; `towpath cni uninstall`
+    /// removes them.
     Cleanup {
-        /// Also when endpoints lose their network by it.
+        /// Proceed although endpoints lose their network.
         #[arg(long)]
         yes: bool,
-        /// The runtime's folder of network configurations.
+        /// Folder of the runtime's network configurations.
         #[arg(long, value_name = "FOLDER", default_value = CONF_DIR)]
         conf_dir: PathBuf,
         #[command(flatten)]
@@ -160,34 +159,33 @@ Example:
     #[command(subcommand)]
     Config(ConfigCommand),
 
-    /// Write shell completions to stdout.
+    /// Write shell completions to standard output.
     #[command(after_help = "\
 Example:
   towpath completions bash > /etc/bash_completion.d/towpath")]
     Completions {
-        /// The shell.
+        /// Shell.
         shell: Shell,
     },
 }
 
-/// What to do about masquerade.
+/// A command about masquerade.
 #[derive(Debug, Subcommand)]
 pub(super) enum MasqCommand {
-    /// Tell what becomes of a pod's packet, step by step, from the live maps.
+    /// Show the path of a pod's packet, step by step, from the live maps.
     ///
-    /// With both ports (for ICMP: with the id as source port) it also looks whether the flow is
-    /// known.
+    /// With both ports (for ICMP: the id as source port) an existing flow is looked up as well.
     #[command(after_help = "\
 Examples:
   towpath masq explain 10.0.1.20 1.1.1.1
   towpath masq explain 10.0.1.20:40000 1.1.1.1:443
   towpath masq explain --protocol udp [2001:db8::20]:5353 [2001:db8:1::1]:53 -o json")]
     Explain {
-        /// A pod's address, with a port or without.
+        /// Address of a pod, optionally with a port.
         source: Peer,
-        /// Where to, with a port or without.
+        /// Destination address, optionally with a port.
         destination: Peer,
-        /// tcp, udp, icmp, sctp, or a number.
+        /// Protocol: tcp, udp, icmp, sctp or a number.
         #[arg(long, value_name = "PROTOCOL", default_value = "tcp")]
         protocol: Protocol,
         #[command(flatten)]
@@ -195,7 +193,7 @@ Examples:
     },
 }
 
-/// What to do with an endpoint.
+/// A command about an endpoint.
 #[derive(Debug, Subcommand)]
 pub(super) enum EndpointCommand {
     /// Attach a network namespace to the pod network.
@@ -209,10 +207,10 @@ Example:
     Add {
         #[command(flatten)]
         owner: OwnerArgs,
-        /// The network namespace: a path, or a name under /run/netns.
+        /// Network namespace: a path, or a name under /run/netns.
         #[arg(long, value_name = "PATH|NAME")]
         netns: PathBuf,
-        /// An address that a ready ENI owns; one of each family. Without any, the agent gives them.
+        /// Address that a ready ENI owns, at most one of each family. Default: the agent chooses.
         #[arg(long = "address", value_name = "IP")]
         addresses: Vec<IpAddr>,
         #[command(flatten)]
@@ -221,7 +219,7 @@ Example:
         output: Output,
     },
 
-    /// Take an attachment away. An unknown one is success.
+    /// Detach a network namespace. An unknown endpoint is no error.
     Del {
         #[command(flatten)]
         owner: OwnerArgs,
@@ -230,13 +228,13 @@ Example:
     },
 }
 
-/// Which addresses the agent is to give.
+/// The addresses that the agent chooses from.
 #[derive(Debug, Args)]
 pub(super) struct WhichArgs {
-    /// The pool to give addresses from; without it, the default pool.
+    /// Pool of the addresses. Default: ipam.default-pool of the configuration.
     #[arg(long, value_name = "NAME", conflicts_with = "addresses")]
     pub(super) pool: Option<String>,
-    /// A family to give an address of; without any, those of the configuration.
+    /// Family of an address. Default: ipam.families of the configuration.
     #[arg(long = "family", value_name = "FAMILY", conflicts_with = "addresses")]
     pub(super) families: Vec<FamilyName>,
 }
@@ -259,13 +257,13 @@ impl From<FamilyName> for Family {
     }
 }
 
-/// What to do with the CNI plugin.
+/// A command about the CNI plugin.
 #[derive(Debug, Subcommand)]
 pub(super) enum CniCommand {
-    /// Put the plugin and its configuration list where the runtime looks for them.
+    /// Install the plugin and its configuration list for the container runtime.
     ///
-    /// The binaries come first; the list, by which the runtime finds them, when the agent is ready.
-    /// What is as it should be stays untouched, and so does every other file.
+    /// The binaries come first. The list, by which the runtime finds them, follows once the agent is
+    /// ready. Files that are right already stay untouched, and so does every other file.
     #[command(after_help = "\
 Example:
   towpath cni install --wait-ready=120")]
@@ -274,7 +272,7 @@ Example:
         place: PlaceArgs,
         #[command(flatten)]
         content: ContentArgs,
-        /// Wait for an agent that is not ready, this many seconds.
+        /// Seconds to wait for an agent that is not ready.
         #[arg(
             long,
             value_name = "SECONDS",
@@ -289,10 +287,10 @@ Example:
 
     /// Install the plugin when the agent is ready, and keep it installed until SIGTERM.
     ///
-    /// What runs beside the agent in its pod. A list that was left before the node's last boot goes
-    /// first, so that the runtime calls the node's network ready only when the agent is; what
-    /// others change or remove comes back within a second. Entries that others add to the list stay.
-    /// What is installed stays when this ends: pods can be deleted while no agent runs.
+    /// It runs beside the agent in its pod. A list from before the node's last boot is removed first,
+    /// so that the runtime reports the network ready only once the agent is. Changes by others are
+    /// undone within a second, but entries that they add to the list stay. The installation stays
+    /// afterwards: pods can be deleted while no agent runs.
     #[command(after_help = "\
 Example:
   towpath cni keep --uninstall-at-end")]
@@ -301,14 +299,14 @@ Example:
         place: PlaceArgs,
         #[command(flatten)]
         content: ContentArgs,
-        /// Remove the plugin at the end: for a node that gets another network.
+        /// Remove the plugin at the end, for a node that gets another network.
         #[arg(long)]
         uninstall_at_end: bool,
     },
 
-    /// Take the configuration list away, then the plugin.
+    /// Remove the configuration list, then the plugin.
     ///
-    /// Of a list that others added to, our entry goes and the file stays.
+    /// A list with entries of others stays without the plugin's entry.
     Uninstall {
         #[command(flatten)]
         place: PlaceArgs,
@@ -317,51 +315,51 @@ Example:
     },
 }
 
-/// What is installed.
+/// The files that are installed.
 #[derive(Debug, Args)]
 pub(super) struct ContentArgs {
-    /// The plugin's binary; without this, `towpath-cni` beside our own.
+    /// Binary of the plugin. Default: `towpath-cni` beside this binary.
     #[arg(long, value_name = "FILE")]
     pub(super) plugin: Option<PathBuf>,
-    /// An own configuration list, which is checked; without this, one is made: our plugin, and
-    /// `portmap` behind it where it is installed.
+    /// Configuration list to install, which is checked. Default: the plugin, followed by `portmap`
+    /// where that is installed.
     #[arg(long, value_name = "FILE")]
     pub(super) conflist: Option<PathBuf>,
 }
 
-/// Where the runtime looks for plugins and their configuration.
+/// The runtime's folders of plugins and of their configuration.
 #[derive(Debug, Args)]
 pub(super) struct PlaceArgs {
-    /// The runtime's folder of plugins.
+    /// Folder of the runtime's plugins.
     #[arg(long, value_name = "FOLDER", default_value = "/opt/cni/bin")]
     pub(super) bin_dir: PathBuf,
-    /// The runtime's folder of network configurations.
+    /// Folder of the runtime's network configurations.
     #[arg(long, value_name = "FOLDER", default_value = CONF_DIR)]
     pub(super) conf_dir: PathBuf,
 }
 
-/// What to do with translated flows.
+/// A command about translated flows.
 #[derive(Debug, Subcommand)]
 pub(super) enum NatCommand {
-    /// List the flows: translated ones, and those from outside that are not translated.
+    /// List translated flows, and flows from outside without translation.
     #[command(after_help = "\
 Example:
   towpath nat list --pod 10.0.1.20 --protocol tcp")]
     List {
-        /// Only those of this inside address.
+        /// Show only flows of this inside address.
         #[arg(long, value_name = "IP")]
         pod: Option<IpAddr>,
-        /// Only those with this remote.
+        /// Show only flows with this remote address.
         #[arg(long, value_name = "IP")]
         remote: Option<IpAddr>,
-        /// Only those of this protocol: tcp, udp, icmp, icmpv6, sctp or a number.
+        /// Show only flows of this protocol: tcp, udp, icmp, icmpv6, sctp or a number.
         #[arg(long, value_name = "NAME|NUMBER")]
         protocol: Option<String>,
         #[command(flatten)]
         output: Output,
     },
 
-    /// Remove flows, busy ones too: their connections break.
+    /// Remove flows, active ones included. Their connections break.
     Flush {
         #[command(flatten)]
         which: FlushArgs,
@@ -369,18 +367,18 @@ Example:
         output: Output,
     },
 
-    /// Show what translation does: allocations, failures, flows, busy destinations, room.
+    /// Show statistics of translation: allocations, failures, flows, busy destinations, room.
     Stats(Output),
 }
 
-/// Which flows to remove.
+/// The flows to remove.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct FlushArgs {
-    /// Those of this inside address.
+    /// Remove the flows of this inside address.
     #[arg(long, value_name = "IP")]
     pub(super) pod: Option<IpAddr>,
-    /// All.
+    /// Remove all flows.
     #[arg(long)]
     pub(super) all: bool,
 }
@@ -388,24 +386,24 @@ pub(super) struct FlushArgs {
 /// The owner of an endpoint.
 #[derive(Debug, Args)]
 pub(super) struct OwnerArgs {
-    /// The runtime's id of the container.
+    /// Container id of the runtime.
     pub(super) container_id: String,
     /// Name of the interface inside the container.
     #[arg(default_value = "eth0")]
     pub(super) interface: String,
 }
 
-/// What to do with the configuration.
+/// A command about the configuration.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check a configuration file, and say what is wrong with it.
+    /// Check a configuration file, and show its faults.
     Check {
-        /// The file.
+        /// File.
         file: PathBuf,
         #[command(flatten)]
         output: Output,
     },
-    /// Show every setting with its value and its meaning.
+    /// Show every setting with its value and its help.
     Show(Output),
 }
 

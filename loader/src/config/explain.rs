@@ -1,7 +1,7 @@
 //! The configuration, key by key.
 //!
-//! Keys, values and defaults come from the types themselves; only the help is written down here,
-//! and a test holds its keys against the types'.
+//! Keys, values and defaults come from the types. Only the help is written here, and a test compares
+//! its keys with those of the types.
 
 use serde::Serialize;
 use serde_yaml_ng::Value;
@@ -15,15 +15,15 @@ pub struct Row {
     pub key: String,
     /// Its value now, as YAML.
     pub value: String,
-    /// Its value when the file does not have it.
+    /// Its default.
     pub default: String,
-    /// Where the value comes from.
+    /// The origin of the value.
     pub source: Source,
-    /// What it is for and what is allowed.
+    /// Its purpose and the allowed values.
     pub help: &'static str,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -33,52 +33,51 @@ pub enum Source {
     Default,
 }
 
-/// What each key is for, in the order of display.
+/// The purpose of each key, in the order of display.
 pub(super) const HELP: &[(&str, &str)] = &[
     (
         "node.document",
-        "File with the node's CiliumNode document, JSON or YAML; followed while the agent runs.",
+        "File with the node's CiliumNode document, JSON or YAML. The agent follows its changes.",
     ),
     (
         "node.primary-device",
-        "Device of the primary ENI where the document lists none with number 0 and no device has the node's InternalIP; null: none.",
+        "Device of the primary ENI, for a document that lists no ENI with number 0 on a host where no device has the node's InternalIP; null: none.",
     ),
     (
         "node.other-cni",
-        "Where another CNI (Amazon VPC CNI, Cilium, Calico ...) is at work on the node: refuse (the agent does not start, unless pods of its own run there), or ignore (it starts, and warns).",
+        "Reaction to another CNI on the node (Amazon VPC CNI, Cilium, Calico): refuse (do not start, unless pods of this agent run there), or ignore (start and warn).",
     ),
     (
         "endpoint.mtu",
-        "MTU of pod interfaces, 1280 to 9001; null: that of the endpoint's ENI.",
+        "MTU of pod interfaces, 1280 to 9001; null: MTU of the endpoint's ENI.",
     ),
     (
         "endpoint.internet-mtu",
-        "MTU of what pods send out of the VPC, by their default route, 1280 to 9001; running pods follow; null: that of their interface.",
+        "MTU of pods' default route, for packets that leave the VPC, 1280 to 9001. Running pods follow; null: MTU of the interface.",
     ),
     (
         "endpoint.device-name",
-        "Name of pods' host-side devices: id (tow and the endpoint's id), or the prefix by which a policy engine finds them (cali, eni): 1 to 4 characters.",
+        "Names of pods' host-side devices: id (tow and the endpoint's id), or the prefix that a policy engine expects (cali, eni), 1 to 4 characters.",
     ),
     (
         "datapath.path",
-        "Which way pod traffic takes: direct (past the host's stack and netfilter), or stack (through them, both ways).",
+        "Path of pod packets: direct (past the host's stack and netfilter), or stack (through both, in both directions).",
     ),
     (
         "datapath.attach",
-        "How programs are attached: auto (TCX where the kernel has it), mixed (the same, but clsact for \
-         pods' devices), tcx, or clsact.",
+        "Attachment of programs: auto (TCX where the kernel has it), mixed (auto, but clsact on pods' devices), tcx, or clsact.",
     ),
     (
         "datapath.mark-mask",
-        "Towpath's bits of the packet mark: contiguous, at least 6, clear of other users' bits.",
+        "Bits of the packet mark that Towpath uses: contiguous, at least 6, and free of other users' bits.",
     ),
     (
         "datapath.pin-root",
-        "Folder on a bpffs under which maps and links are pinned.",
+        "Folder on a bpffs for pinned maps and links.",
     ),
     (
         "datapath.flow-cache",
-        "Flows that each CPU remembers the last decision of, for half a second: a power of two up to 65536, 128 bytes each; 0: none.",
+        "Flows whose last decision each CPU keeps for half a second: a power of two up to 65536, 128 bytes each; 0: none.",
     ),
     (
         "kernel.route-protocol",
@@ -86,130 +85,131 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "kernel.sysctls",
-        "Folder of the network's sysctls. In a container /proc/sys is read-only: there, where the host's is mounted.",
+        "Folder of the network's sysctls. In a container /proc/sys is read-only: name the mount of the host's there.",
     ),
     (
         "services.cidrs",
-        "CIDRs of services (ClusterIPs): pod packets to them take the host's stack. Empty: in a cluster, what its ServiceCIDR objects say; none: there are none.",
+        "CIDRs of services (ClusterIPs): pods' packets to them take the host's stack. Empty: those of the cluster's ServiceCIDR objects; none: there are no services.",
     ),
     (
         "services.addresses",
-        "External and load balancer addresses of services, as the CIDRs; in a cluster, beside those of its Services.",
+        "External and load balancer addresses of services, treated as services.cidrs. In a cluster, those of its Services are added.",
     ),
     (
         "services.nat",
-        "Whether the answers of services' backends take the host's stack, where kube-proxy's rules \
-         translate them back: auto (as soon as NAT rules are seen, and until the agent ends), on, off.",
+        "Path of answers from services' backends: on (the host's stack, where kube-proxy's rules translate them back), off, or auto (on from the first NAT rule that is seen until the agent ends).",
     ),
     (
         "masquerade.ipv4",
-        "Whether pods' IPv4 packets to the world outside get an ENI's address: true or false.",
+        "Masquerade pods' IPv4 packets that leave the VPC: true or false.",
     ),
     (
         "masquerade.ipv6",
-        "The same for IPv6, whose VPC addresses are global: true or false.",
+        "Masquerade pods' IPv6 packets that leave the VPC, though VPC addresses are global: true or false.",
     ),
     (
         "masquerade.native-routing-cidrs",
-        "CIDRs that the VPC routes for pods' addresses: never masqueraded. The VPC's own always are.",
+        "CIDRs that the VPC routes for pods' addresses: never masqueraded. The VPC's own CIDRs never are.",
     ),
     (
         "masquerade.external",
-        "By which ENI masqueraded packets leave: own-eni, primary-eni, or auto (own, unless only the primary has a public address).",
+        "ENI by which masqueraded packets leave: own-eni, primary-eni, or auto (own, unless only the primary has a public address).",
     ),
     (
         "masquerade.metadata",
-        "Pods' packets to the instance metadata service: primary (by it, with its address), own (by the owner ENI, untranslated), block, or stack (the host's rules decide).",
+        "Path of pods' packets to the instance metadata service: primary (by the primary ENI, with its address), own (by the owner ENI, untranslated), block, or stack (the host's rules decide).",
     ),
     (
         "masquerade.only-default-pool",
-        "Whether every pool but the pool default skips masquerade: true or false.",
+        "Masquerade the pool default only: true or false.",
     ),
     (
         "masquerade.pools",
-        "File, or folder of *.yaml, *.yml and *.json, with CiliumPodIPPool documents; followed; null: none.",
+        "File with CiliumPodIPPool documents, or a folder of *.yaml, *.yml and *.json files. The agent follows changes; null: none.",
     ),
     (
         "masquerade.ip-masq-agent.enabled",
-        "Whether an ip-masq-agent file says what else is not masqueraded: true or false.",
+        "Exempt the CIDRs of an ip-masq-agent file from masquerade: true or false.",
     ),
     (
         "masquerade.ip-masq-agent.path",
-        "That file, or a folder of fragments; followed. Missing or empty: the standard 11 ranges.",
+        "Path of the ip-masq-agent file, or a folder of fragments. The agent follows changes. Missing or empty: the standard 11 ranges.",
     ),
     (
         "nat.ports",
-        "Ports of translated flows, kept from the host's own: 1 to 4 ranges of whole 512s from 1024 on; null: 24576 from 32768 on that the host can do without. Each port is good for one flow to a destination.",
+        "Ports of translated flows, withheld from the host: 1 to 4 ranges of whole 512s from 1024 on; null: 24576 ports from 32768 on. Each port serves one flow to a destination.",
     ),
     (
         "nat.flows.ipv4",
-        "Most translated IPv4 flows, 64 to 4194304. Each takes 256 bytes while it lives; a change loses the flows that there are.",
+        "Limit of translated IPv4 flows, 64 to 4194304. A flow takes 256 bytes while it lives. A change drops all flows.",
     ),
-    ("nat.flows.ipv6", "Most translated IPv6 flows, as for IPv4."),
+    (
+        "nat.flows.ipv6",
+        "Limit of translated IPv6 flows, as nat.flows.ipv4.",
+    ),
     (
         "nat.flows.inbound",
-        "Most flows from outside the VPC to pods, 64 to 4194304; a change loses the notes of those that there are.",
+        "Limit of flows from outside the VPC to pods, 64 to 4194304. A change drops their entries.",
     ),
     (
         "nat.flows.per-endpoint",
-        "Most translated flows of one pod, 64 to 4194304.",
+        "Limit of translated flows of one pod, 64 to 4194304.",
     ),
     (
         "nat.flows.inbound-per-endpoint",
-        "Most flows from outside the VPC to one pod, 64 to 4194304.",
+        "Limit of flows from outside the VPC to one pod, 64 to 4194304.",
     ),
     (
         "nat.flows.host",
-        "Most flows of the host that hold a port against pods' flows, 64 to 4194304.",
+        "Limit of the host's flows that hold a port against pods' flows, 64 to 4194304.",
     ),
     (
         "nat.lifetimes.tcp-established",
-        "Seconds that an open TCP connection may be idle, 10 to 864000.",
+        "Idle timeout of an open TCP connection, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.tcp-transitory",
-        "Seconds that a TCP connection may be idle while it opens or ends, 10 to 864000.",
+        "Idle timeout of a TCP connection that opens or ends, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.udp",
-        "Seconds that an answered UDP flow may be idle, 10 to 864000.",
+        "Idle timeout of an answered UDP flow, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.udp-well-known",
-        "The same for remote ports below 1024 (DNS), 10 to 864000.",
+        "Idle timeout of an answered UDP flow to a port below 1024 (DNS), in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.udp-unreplied",
-        "Seconds that a UDP flow may be idle that was not answered, 10 to 864000.",
+        "Idle timeout of an unanswered UDP flow, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.icmp",
-        "Seconds that an ICMP query may be idle, 10 to 864000.",
+        "Idle timeout of an ICMP query, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.sctp",
-        "Seconds that an SCTP association may be idle, 10 to 864000.",
+        "Idle timeout of an SCTP association, in seconds, 10 to 864000.",
     ),
     (
         "nat.lifetimes.closed-under-pressure",
-        "Seconds that a closed TCP connection may be idle where entries run short, 2 to 240.",
+        "Idle timeout of a closed TCP connection while entries run short, in seconds, 2 to 240.",
     ),
     (
         "ipam.enabled",
-        "Whether the agent allocates pods' addresses (docs/ipam.md); false: each comes with its request.",
+        "Allocate pods' addresses: true, or false (each request brings its own). docs/ipam.md explains it.",
     ),
     (
         "ipam.families",
-        "Families that a pod gets an address of when its request names none: [ipv4], [ipv6] or [ipv4, ipv6]. \
-         A node without IPv4 needs [ipv6].",
+        "Families of pods whose request names none: [ipv4], [ipv6] or [ipv4, ipv6]. A node without IPv4 needs [ipv6].",
     ),
     (
         "ipam.default-pool",
-        "Pool that is meant when a request names none, and that ENIs serve which no pool is bound to.",
+        "Pool of requests that name none. ENIs that no pool is bound to serve it.",
     ),
     (
         "ipam.pre-allocate",
-        "Addresses that the node asks for beyond those in use, by pool: default=8,blue=16.",
+        "Spare addresses that the node requests, by pool: default=8,blue=16.",
     ),
     (
         "ipam.cooldown",
@@ -217,55 +217,55 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "ipam.unclaimed",
-        "Seconds after which an address is taken back that nobody has claimed, 10 to 86400.",
+        "Seconds after which an address that nothing has claimed is taken back, 10 to 86400.",
     ),
     (
         "plain-pools.native",
-        "Whether the VPC routes the addresses of pools that no ENI backs, so that they may skip masquerade: true or false.",
+        "The VPC routes the addresses of pools without an ENI, so they may skip masquerade: true or false.",
     ),
     (
         "cni.pending-deletes",
-        "Folder in which the CNI plugin leaves deletes while no agent answers: an absolute path that ends with pending-deletes. `towpath cni install` tells the plugin.",
+        "Folder of the deletes that the CNI plugin stores while no agent answers: an absolute path that ends with pending-deletes. `towpath cni install` writes it into the plugin's configuration.",
     ),
     (
         "cni.conf-dir",
-        "Folder in which container runtimes look for configurations: the agent sees there whether they use another CNI (node.other-cni).",
+        "Folder of container runtimes' network configurations. It shows if they use another CNI (node.other-cni).",
     ),
     (
         "kubernetes.enabled",
-        "Whether the node's document, the pools and the pods come from the API server of a cluster (docs/kubernetes.md): true or false.",
+        "Read the node's document, pools and pods from a cluster's API server: true or false. docs/kubernetes.md explains it.",
     ),
     (
         "kubernetes.node-name",
-        "Name of the Kubernetes node; null: what the environment's NODE_NAME says.",
+        "Name of the Kubernetes node; null: the environment's NODE_NAME.",
     ),
     (
         "kubernetes.kubeconfig",
-        "File that says how the API server is reached; null: the service account of the agent's pod.",
+        "Kubeconfig file; null: the service account of the agent's pod.",
     ),
     (
         "kubernetes.create-node",
-        "Whether the agent makes the node's CiliumNode, and at its start makes its own fields of it right: true or false.",
+        "Create the node's CiliumNode, and repair the agent's fields of it at each start: true or false.",
     ),
     (
         "kubernetes.metadata-endpoint",
-        "Where the instance's metadata service (IMDSv2) is, which tells what the CiliumNode says of the instance: http://169.254.169.254, http://[fd00:ec2::254]; null: it is not asked.",
+        "URL of the instance metadata service (IMDSv2), which has the instance's fields of the CiliumNode: http://169.254.169.254 or http://[fd00:ec2::254]; null: not used.",
     ),
     (
         "kubernetes.startup-taint",
-        "Key of a taint that nodes are started with, so that no pod comes before its network: the agent takes it away once it is ready, and never puts it back; null: it is left alone.",
+        "Key of a taint that nodes start with, so that no pod precedes the network. The agent removes it once it is ready and never sets it; null: left alone.",
     ),
     (
         "kubernetes.update-interval",
-        "Seconds between two writes of what the node wants, 1 to 86400; a pod that waits does not wait for it.",
+        "Seconds between two writes of the node's demand, 1 to 86400. A waiting pod does not wait for it.",
     ),
     (
         "kubernetes.watch-timeout",
-        "Seconds that a watch lives, 1 to 86400; one that says nothing for a quarter longer has gone stale and is replaced.",
+        "Lifetime of a watch in seconds, 1 to 86400. A watch that is silent for a quarter longer is replaced.",
     ),
     (
         "kubernetes.cni-configuration",
-        "CNI configuration file or list whose plugin has sections eni and ipam that count more than these; null: none.",
+        "CNI configuration file or list whose plugin has sections eni and ipam. They take precedence over these settings; null: none.",
     ),
     (
         "kubernetes.eni.first-interface-index",
@@ -273,71 +273,71 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "kubernetes.eni.subnet-ids",
-        "Subnets that new ENIs are made in; they count more than the tags.",
+        "Subnets of new ENIs. They take precedence over subnet-tags.",
     ),
     (
         "kubernetes.eni.subnet-tags",
-        "Tags of those subnets (team=a,env=prod); empty: any subnet.",
+        "Tags of the subnets of new ENIs (team=a,env=prod); empty: any subnet.",
     ),
     (
         "kubernetes.eni.security-groups",
-        "Security groups of new ENIs; they count more than the tags.",
+        "Security groups of new ENIs. They take precedence over security-group-tags.",
     ),
     (
         "kubernetes.eni.security-group-tags",
-        "Tags of those groups.",
+        "Tags of the security groups of new ENIs.",
     ),
     (
         "kubernetes.eni.exclude-interface-tags",
-        "ENIs with all of these tags are left alone; empty: none.",
+        "Tags of ENIs that are left alone. An ENI needs all of them; empty: none.",
     ),
     (
         "kubernetes.eni.delete-on-termination",
-        "Whether ENIs go with the instance; null: the operator's default, which is true.",
+        "EC2 deletes the ENIs with the instance: true or false; null: the operator's default, true.",
     ),
     (
         "kubernetes.eni.use-primary-address",
-        "Whether an ENI's own address is for pods too; null: false.",
+        "Pods may get an ENI's own address: true or false; null: false.",
     ),
     (
         "kubernetes.eni.disable-prefix-delegation",
-        "Whether ENIs get single addresses only; null: false.",
+        "ENIs get single addresses and no prefixes: true or false; null: false.",
     ),
     (
         "kubernetes.ipam.mode",
-        "How the operator gives addresses: multi-pool (blocks of pools, spec.ipam.pools), or crd (one by one, spec.ipam.pool, and back by status.ipam.release-ips).",
+        "Form of the operator's addresses: multi-pool (blocks of pools in spec.ipam.pools), or crd (single addresses in spec.ipam.pool, released by status.ipam.release-ips).",
     ),
     (
         "kubernetes.ipam.min-allocate",
-        "Least addresses that the node has; 0: no such bound.",
+        "Least number of addresses of the node; 0: no bound.",
     ),
     (
         "kubernetes.ipam.max-allocate",
-        "Most addresses that the node has; 0: what the instance can.",
+        "Largest number of addresses of the node; 0: the instance's limit.",
     ),
     (
         "kubernetes.ipam.pre-allocate",
-        "Addresses of the default pool to spare, instead of those of ipam.pre-allocate; 0: those.",
+        "Spare addresses of the default pool, in place of ipam.pre-allocate; 0: not set.",
     ),
     (
         "kubernetes.ipam.max-above-watermark",
-        "How many addresses more than those to spare are left alone.",
+        "Addresses beyond the spare ones that the node keeps.",
     ),
     (
         "kubernetes.ipam.static-ip-tags",
-        "Tags of the public address that the node is to have; empty: none.",
+        "Tags of the node's public address; empty: none.",
     ),
     (
         "http.address",
-        "Address and port at which /healthz, /readyz and /metrics are served (docs/metrics.md), such as 127.0.0.1:9971; null: none.",
+        "Listen address of /healthz, /readyz and /metrics (docs/metrics.md), such as 127.0.0.1:9971; null: none.",
     ),
     (
         "metrics.address",
-        "Address and port at which /metrics alone is served, for a Prometheus elsewhere (docs/metrics.md), such as 0.0.0.0:9972; null: only at http.address.",
+        "Listen address of /metrics alone, for a Prometheus elsewhere (docs/metrics.md), such as 0.0.0.0:9972; null: only http.address.",
     ),
     (
         "host-addresses",
-        "Addresses that the host answers for though no device has them (a node-local DNS by iptables).",
+        "Addresses that the host answers for and no device has (a node-local DNS by iptables).",
     ),
     (
         "host-cidrs",
@@ -346,12 +346,12 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "state-dir",
-        "Folder with the endpoint records; it must not outlive a reboot.",
+        "Folder of the endpoint records. It must not outlive a reboot.",
     ),
     ("socket", "Unix socket of the agent."),
     (
         "log-level",
-        "What is logged: error, warn, info, debug or trace.",
+        "Lowest level of log lines: error, warn, info, debug or trace.",
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! The shape of the command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +17,9 @@ use terminal::Output;
     after_help = "\
 Examples:
   towpath-operator check                  Ask EC2 for every right that the operator needs
+  towpath-operator run --dry-run          Plan every step and carry out none
+  kubectl -n kube-system exec deploy/towpath-operator -- towpath-operator nodes
+                                          List the nodes with their addresses and obstacles
   towpath-operator cleanup --cluster blue --list
                                           Show the ENIs that a deleted cluster left
 
@@ -23,6 +27,7 @@ Exit codes:
   0  done
   1  failed; one line on standard error has the cause
   2  wrong command line
+  3  no operator answers
   4  check: a right is missing; cleanup: an ENI is left"
 )]
 pub(super) struct Cli {
@@ -43,6 +48,61 @@ pub(super) struct Cli {
 /// A command.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Run the operator until SIGTERM or SIGINT.
+    ///
+    /// Of several operators one works: the holder of the Lease. At the end, calls under way are
+    /// awaited, and the Lease is released.
+    Run {
+        /// Plan every step and carry out none, as the setting dry-run. `nodes` and `why` show the steps.
+        #[arg(long)]
+        dry_run: bool,
+    },
+
+    /// List the nodes with their addresses, ENIs, next step and obstacle.
+    Nodes {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Show one node: its ENIs, the plan, and every reason that it does not get on.
+    #[command(after_help = "\
+Example:
+  towpath-operator why ip-10-0-1-20.eu-central-1.compute.internal")]
+    Why {
+        /// Name of the node.
+        node: String,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// List the subnets with their room, and with the blocks that EC2 refused.
+    Subnets {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// List the budgets of EC2's calls, and the calls that wait.
+    Budget {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// List ENIs of the cluster that nothing holds and that cannot be deleted.
+    Leaks {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
     /// Ask EC2 for every right that the operator needs, without changing anything.
     ///
     /// EC2 judges changes by a dry run, on a subnet and on an ENI of the cluster that exist. It has no
@@ -93,4 +153,12 @@ pub(super) enum ConfigCommand {
     Example,
     /// Write the JSON schema of the configuration file.
     Schema,
+}
+
+/// The address of a running operator.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct At {
+    /// Address of the operator. Default: http.address of the configuration.
+    #[arg(long, value_name = "ADDRESS", env = "TOWPATH_OPERATOR_ADDRESS")]
+    pub(super) address: Option<SocketAddr>,
 }

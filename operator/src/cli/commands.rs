@@ -1,17 +1,23 @@
 //! Commands.
 
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
+use fleet::{Allowance, LeakView, NodeView, SubnetView, WhyView};
+use serde::de::DeserializeOwned;
 use terminal::Output;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
-use super::args::{Cli, Command, ConfigCommand};
-use super::{Connect, render};
+use super::args::{At, Cli, Command, ConfigCommand};
+use super::{Connect, client, render};
 use crate::check::{self, State};
 use crate::cleanup::{self, Fate};
 use crate::config::{self, ClusterName, Config};
+use crate::run;
 
 /// Exit code where something is missing or left.
 const INCOMPLETE: u8 = 4;
@@ -20,6 +26,32 @@ const INCOMPLETE: u8 = 4;
 pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
     let file = cli.config.as_deref();
     match cli.command {
+        Command::Run { dry_run } => block_on(work(file, dry_run, connect)),
+        Command::Nodes { at, output } => block_on(async {
+            let nodes: Vec<NodeView> = ask(file, at, "/v1/nodes").await?;
+            terminal::value(output, nodes.as_slice(), render::nodes)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Why { node, at, output } => block_on(async {
+            let node: WhyView = ask(file, at, &format!("/v1/nodes/{node}")).await?;
+            terminal::value(output, &node, render::why)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Subnets { at, output } => block_on(async {
+            let subnets: Vec<SubnetView> = ask(file, at, "/v1/subnets").await?;
+            terminal::value(output, subnets.as_slice(), render::subnets)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Budget { at, output } => block_on(async {
+            let budgets: Vec<Allowance> = ask(file, at, "/v1/budget").await?;
+            terminal::value(output, budgets.as_slice(), render::budgets)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Leaks { at, output } => block_on(async {
+            let leaks: Vec<LeakView> = ask(file, at, "/v1/leaks").await?;
+            terminal::value(output, leaks.as_slice(), render::leaks)?;
+            Ok(ExitCode::SUCCESS)
+        }),
         Command::Check { output } => block_on(check(file, output, connect)),
         Command::Cleanup {
             cluster,
@@ -46,6 +78,43 @@ fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
         .build()
         .context("start the runtime")?;
     runtime.block_on(work)
+}
+
+/// Runs the operator until a signal.
+async fn work(file: Option<&Path>, dry_run: bool, connect: Connect) -> Result<ExitCode> {
+    let (mut config, _) = Config::load(file)?;
+    config.dry_run |= dry_run;
+    let level = config.log_level.name();
+    // Libraries log every request at the level debug.
+    let own = ["apiserver", "fleet", "operator"].map(|name| format!("{name}={level}"));
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_unset| EnvFilter::new(format!("error,{}", own.join(","))));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
+    config.cluster()?;
+    let ec2 = connect(config.ec2.clone()).await?;
+    let mut end = signal(SignalKind::terminate()).context("wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("wait for SIGINT")?;
+    let stop = async move {
+        tokio::select! {
+            _ = end.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    run::run(config, ec2, stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a path of the running operator.
+async fn ask<T: DeserializeOwned>(file: Option<&Path>, at: At, path: &str) -> Result<T> {
+    let address = match at.address {
+        Some(address) => address,
+        None => Config::load(file)?.0.http.address,
+    };
+    client::get(address, path).await
 }
 
 async fn check(file: Option<&Path>, output: Output, connect: Connect) -> Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod args;
+mod client;
 mod commands;
 mod render;
 
@@ -19,6 +20,9 @@ use crate::config::Ec2Section;
 /// The way to EC2: the settings become a client.
 pub type Connect = fn(Ec2Section) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Ec2>>>>>;
 
+/// Exit code where no operator answers.
+const UNREACHABLE: u8 = 3;
+
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main(connect: Connect) -> ExitCode {
@@ -28,7 +32,10 @@ pub fn main(connect: Connect) -> ExitCode {
             let message = one_line(&format!("{failure:#}"));
             // The exit code reports the failure even where standard error is closed.
             writeln!(io::stderr(), "towpath-operator: {message}").ok();
-            ExitCode::FAILURE
+            match failure.downcast_ref::<client::Unreachable>() {
+                Some(_) => ExitCode::from(UNREACHABLE),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tables.
 
-use terminal::{Paint, Table, Tone};
+use fleet::{Allowance, LeakView, NodeView, ObstacleView, SubnetView, WhyView};
+use terminal::{Paint, Table, Tone, one_line};
 
 use crate::check::{Judgement, State};
 use crate::cleanup::{Fate, Remnant};
@@ -53,6 +54,152 @@ pub(super) fn settings(all: &[Row], paint: Paint) -> String {
         };
         let cells = [row.key.clone(), row.value.clone(), source.to_owned()];
         table.row(tone, cells);
+    }
+    table.render(paint)
+}
+
+/// The table of nodes.
+pub(super) fn nodes(all: &[NodeView], paint: Paint) -> String {
+    let header = [
+        "NODE",
+        "INSTANCE",
+        "ADDRESSES",
+        "MISSING",
+        "ENIS",
+        "NEXT STEP",
+        "OBSTACLE",
+    ];
+    let mut table = Table::new(header);
+    for node in all {
+        let tone = match &node.obstacle {
+            Some(_) => Tone::Warning,
+            None => Tone::Plain,
+        };
+        let most = node
+            .enis_most
+            .map_or("?".to_owned(), |most| most.to_string());
+        let cells = [
+            node.name.clone(),
+            node.instance.clone().unwrap_or_default(),
+            node.addresses.to_string(),
+            node.missing.to_string(),
+            format!("{}/{most}", node.enis),
+            node.step.clone().unwrap_or_default(),
+            node.obstacle.as_ref().map(obstacle).unwrap_or_default(),
+        ];
+        table.row(tone, cells);
+    }
+    table.render(paint)
+}
+
+fn obstacle(obstacle: &ObstacleView) -> String {
+    let ObstacleView {
+        reason,
+        text,
+        next_try,
+    } = obstacle;
+    match next_try {
+        Some(next) => format!("{reason}: {text}, next try {next}"),
+        None => format!("{reason}: {text}"),
+    }
+}
+
+/// One node.
+pub(super) fn why(view: &WhyView, paint: Paint) -> String {
+    let mut text = nodes(std::slice::from_ref(&view.node), paint);
+    let mut lines = Vec::new();
+    if view.is_busy {
+        lines.push("a change is under way at EC2".to_owned());
+    }
+    lines.extend(
+        view.need
+            .as_ref()
+            .map(|need| format!("urgency of the next step: {need}")),
+    );
+    let obstacles = view.obstacles.iter().map(obstacle);
+    lines.extend(obstacles.map(|it| format!("obstacle: {it}")));
+    lines.extend(view.problems.iter().map(|it| format!("document: {it}")));
+    lines.extend(view.write_fault.iter().map(|it| format!("write: {it}")));
+    if !lines.is_empty() {
+        text.push('\n');
+    }
+    for line in lines {
+        text.push_str(&one_line(&line));
+        text.push('\n');
+    }
+    let mut table = Table::new(["ENI", "USE"]);
+    for (eni, role) in &view.enis {
+        table.row(Tone::Plain, [eni.clone(), role.clone()]);
+    }
+    format!("{text}\n{}", table.render(paint))
+}
+
+/// The table of subnets.
+pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
+    let mut table = Table::new(["SUBNET", "ZONE", "ROOM", "REFUSED"]);
+    for subnet in all {
+        let refused = subnet.refused.iter();
+        let refused: Vec<String> = refused
+            .map(|(kind, until)| format!("{kind} until {until}"))
+            .collect();
+        let tone = if refused.is_empty() {
+            Tone::Plain
+        } else {
+            Tone::Warning
+        };
+        let cells = [
+            subnet.id.clone(),
+            subnet.zone.clone(),
+            subnet.room.to_string(),
+            refused.join(", "),
+        ];
+        table.row(tone, cells);
+    }
+    table.render(paint)
+}
+
+/// The table of budgets.
+pub(super) fn budgets(all: &[Allowance], paint: Paint) -> String {
+    let header = [
+        "CALL",
+        "BURST",
+        "PER SECOND",
+        "NOW",
+        "THROTTLED",
+        "WAITING",
+        "PAUSE",
+    ];
+    let mut table = Table::new(header);
+    for budget in all {
+        let tone = if budget.pause.is_some() || budget.factor < 1.0 {
+            Tone::Warning
+        } else {
+            Tone::Plain
+        };
+        let cells = [
+            budget.action.clone(),
+            format!("{:.0}", budget.burst),
+            format!("{:.1}", budget.per_second),
+            format!("{:.0} %", budget.factor * 100.0),
+            budget.throttled.to_string(),
+            budget.waiting.to_string(),
+            budget.pause.clone().unwrap_or_default(),
+        ];
+        table.row(tone, cells);
+    }
+    table.render(paint)
+}
+
+/// The table of ENIs that cannot be deleted.
+pub(super) fn leaks(all: &[LeakView], paint: Paint) -> String {
+    let mut table = Table::new(["ENI", "FAILURES", "REASON"]);
+    for leak in all {
+        let cells = [
+            leak.eni.clone(),
+            leak.failures.to_string(),
+            leak.reason.clone(),
+        ];
+        table.row(Tone::Bad, cells);
     }
     table.render(paint)
 }

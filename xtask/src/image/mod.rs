@@ -1,4 +1,4 @@
-//! `image`: the agent's container image.
+//! `image`: the container images of the agent and of the operator.
 
 mod recipe;
 
@@ -14,6 +14,9 @@ use crate::setup::Need;
 use crate::{plugin, process, setup};
 pub(crate) use recipe::Recipe;
 
+/// CA certificates, as Debian's package ca-certificates has them.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// Names the archive of the agent's image to tests.
 pub(crate) const VARIABLE: &str = "TOWPATH_IMAGE";
 
@@ -23,17 +26,25 @@ pub(crate) const VARIABLE: &str = "TOWPATH_IMAGE";
 Examples:
   cargo xtask image                                   Build target/image/towpath.tar
   cargo xtask image --check                           Pack it twice and compare the digests
+  cargo xtask image --operator                        Build target/image/towpath-operator.tar
   ctr -n k8s.io images import target/image/towpath.tar
   skopeo copy oci-archive:target/image/towpath.tar docker://REGISTRY/towpath:TAG
 
 The image has /towpath and /towpath-cni, both static, and nothing else that runs: no shell, no C
 library. The DaemonSet of deploy/kubernetes has it by its name here; an overlay's `images:` puts
-your registry's in its place. The same binaries and buildah give the same digest.")]
+your registry's in its place. The same binaries and buildah give the same digest.
+
+The operator's image has /towpath-operator, static, and the CA certificates of this machine.")]
 pub(crate) struct Options {
-    /// Where the image goes: an archive of the OCI image layout.
-    #[arg(long, value_name = "FILE", default_value = "target/image/towpath.tar")]
-    output: PathBuf,
-    /// The image's name, with its tag; without it, localhost/towpath and the version.
+    /// Build the operator's image. The SDK of AWS takes minutes to compile.
+    #[arg(long)]
+    operator: bool,
+    /// Archive of the image (OCI image layout). Default: target/image/towpath.tar, or
+    /// towpath-operator.tar beside it.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of the image, with its tag. Default: localhost/towpath, or localhost/towpath-operator, and
+    /// the version.
     #[arg(long, value_name = "NAME:TAG")]
     name: Option<String>,
     /// Pack the binaries twice, and fail unless both images have the same digest.
@@ -45,16 +56,29 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     setup::ensure(&[Need::Build, Need::Image])?;
     let metadata = Metadata::read()?;
-    let agent = build_agent(&metadata)?;
-    let plugin = plugin::build(&metadata)?;
-    for binary in [&agent, &plugin] {
-        ensure_static(binary)?;
-    }
-    let mut recipe = of_binaries(&agent, &plugin, metadata.package("towpath")?);
+    let (mut recipe, archive) = if options.operator {
+        let operator = build_static(&metadata, "towpath-operator", &["--features", "sdk"])?;
+        ensure_static(&operator)?;
+        let package = metadata.package("towpath-operator")?;
+        (of_operator(&operator, package), "towpath-operator.tar")
+    } else {
+        let agent = build_agent(&metadata)?;
+        let plugin = plugin::build(&metadata)?;
+        for binary in [&agent, &plugin] {
+            ensure_static(binary)?;
+        }
+        let recipe = of_binaries(&agent, &plugin, metadata.package("towpath")?);
+        (recipe, "towpath.tar")
+    };
     if let Some(name) = &options.name {
         recipe.name.clone_from(name);
     }
-    let output = datapath_build::workspace_root().join(&options.output);
+    let folder = Path::new("target/image");
+    let output = options
+        .output
+        .clone()
+        .unwrap_or_else(|| folder.join(archive));
+    let output = datapath_build::workspace_root().join(output);
     let digest = if options.check {
         build_twice(&recipe, &output)?
     } else {
@@ -79,9 +103,30 @@ pub(crate) fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Rec
         ],
         // Runtimes name network namespaces so.
         links: vec![("/var/run", "/run")],
-        entrypoint: "/towpath",
+        ..recipe("/towpath", package)
+    }
+}
+
+/// The recipe of the operator's image.
+fn of_operator(operator: &Path, package: &Package) -> Recipe {
+    Recipe {
+        files: vec![
+            (operator.to_owned(), "/towpath-operator".to_owned()),
+            (CERTIFICATES.into(), CERTIFICATES.to_owned()),
+        ],
+        ..recipe("/towpath-operator", package)
+    }
+}
+
+/// A recipe without files.
+fn recipe(entrypoint: &'static str, package: &Package) -> Recipe {
+    let title = entrypoint.trim_start_matches('/');
+    Recipe {
+        files: Vec::new(),
+        links: Vec::new(),
+        entrypoint,
         labels: vec![
-            ("org.opencontainers.image.title", "towpath".to_owned()),
+            ("org.opencontainers.image.title", title.to_owned()),
             (
                 "org.opencontainers.image.description",
                 package.description.clone().unwrap_or_default(),
@@ -96,7 +141,7 @@ pub(crate) fn of_binaries(agent: &Path, plugin: &Path, package: &Package) -> Rec
                 package.repository.clone().unwrap_or_default(),
             ),
         ],
-        name: format!("localhost/towpath:{}", package.version),
+        name: format!("localhost/{title}:{}", package.version),
     }
 }
 
@@ -154,13 +199,19 @@ fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
 /// Builds the agent as it is released, with its C library in it: of glibc, whose allocator it keeps
 /// small.
 pub(crate) fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
+    build_static(metadata, "towpath", &[])
+}
+
+/// Builds a package's binary of its name as it is released.
+fn build_static(metadata: &Metadata, package: &str, extra: &[&str]) -> Result<PathBuf> {
     let mut build = process::locked_cargo("build");
     build
-        .args(["--profile", "agent", "--package", "towpath"])
+        .args(["--profile", "agent", "--package", package])
         .args(["--target", plugin::GNU])
+        .args(extra)
         .env("RUSTFLAGS", plugin::static_flags()?);
     let executables = artifacts::build(&mut build, metadata)?;
-    artifacts::binary(&executables, "towpath").map(Path::to_owned)
+    artifacts::binary(&executables, package).map(Path::to_owned)
 }
 
 /// Fails unless a program needs no library: there is none in the image.

@@ -32,6 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-cloud",
             "towpath-document",
             "towpath-ec2",
+            "towpath-fleet",
+            "towpath-ipam",
             "towpath-kubernetes",
             "towpath-terminal",
         ],
@@ -56,6 +58,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "datapath-build",
             "datapath-common",
+            "ec2-fake",
             "towpath",
             "towpath-cni",
         ],

@@ -41,7 +41,9 @@ impl Item {
 /// The components that a suite runs.
 fn components_of(suite: Suite) -> &'static [Component] {
     match suite {
-        Suite::Services | Suite::Api => &[Component::Kubernetes, Component::Debian],
+        Suite::Services | Suite::Api | Suite::Operator => {
+            &[Component::Kubernetes, Component::Debian]
+        }
         Suite::Cluster => &[Component::Kubernetes, Component::CoreDns, Component::Debian],
         Suite::Cri => &[Component::Cnitool],
         Suite::Unit | Suite::Cloud | Suite::Bpf | Suite::Netns | Suite::Masq | Suite::Vm => &[],

@@ -86,6 +86,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Vec::new()
     };
     let executables = build(&metadata)?;
+    if suites.contains(&Suite::Operator) {
+        artifacts::build_operator(&metadata)?;
+    }
     if suites.contains(&Suite::Cluster) {
         fetched.add_image(image::for_tests(&executables, &metadata)?);
     }
@@ -160,9 +163,12 @@ fn run_suite(
             results
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Cloud | Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
-            runner.with_files(fetched.of_suite(suite)).run(executables)
-        }
+        Suite::Cloud
+        | Suite::Services
+        | Suite::Api
+        | Suite::Operator
+        | Suite::Cluster
+        | Suite::Cri => runner.with_files(fetched.of_suite(suite)).run(executables),
         Suite::Vm => run_vm(executables),
     };
     if results.counts.total() == 0 {

@@ -82,6 +82,7 @@ impl<'a> Runner<'a> {
             | Suite::Masq
             | Suite::Services
             | Suite::Api
+            | Suite::Operator
             | Suite::Cluster
             | Suite::Cri => {
                 if is_told {

@@ -24,6 +24,8 @@ pub(crate) enum Suite {
     Services,
     /// The agent beside a real API server of Kubernetes.
     Api,
+    /// The operator beside a real API server of Kubernetes and a fake of EC2.
+    Operator,
     /// Nodes with kubelets, in a whole cluster of Kubernetes.
     Cluster,
     /// Pods that container runtimes make, with the agent and the plugin.
@@ -81,6 +83,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("bpf-tests", "test", "netns*", Suite::Netns),
     ("bpf-tests", "test", "services", Suite::Services),
     ("bpf-tests", "test", "kubernetes", Suite::Api),
+    ("bpf-tests", "test", "operator", Suite::Operator),
     ("bpf-tests", "test", "cluster", Suite::Cluster),
     ("bpf-tests", "test", "cri", Suite::Cri),
     ("bpf-tests", "test", "smoke", Suite::Netns),
@@ -100,7 +103,7 @@ const MASQ: [&str; 5] = [
 
 impl Suite {
     /// Every suite, in the order in which they run.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Unit,
         Self::Cloud,
         Self::Bpf,
@@ -108,6 +111,7 @@ impl Suite {
         Self::Masq,
         Self::Services,
         Self::Api,
+        Self::Operator,
         Self::Cluster,
         Self::Cri,
         Self::Vm,
@@ -138,6 +142,7 @@ impl Suite {
             | Self::Bpf
             | Self::Services
             | Self::Api
+            | Self::Operator
             | Self::Cluster
             | Self::Cri
             | Self::Vm => None,
@@ -167,6 +172,7 @@ impl Suite {
             | Self::Masq
             | Self::Services
             | Self::Api
+            | Self::Operator
             | Self::Cluster
             | Self::Cri
             | Self::Vm => true,
@@ -184,6 +190,7 @@ impl fmt::Display for Suite {
             Self::Masq => "masq",
             Self::Services => "services",
             Self::Api => "api",
+            Self::Operator => "operator",
             Self::Cluster => "cluster",
             Self::Cri => "cri",
             Self::Vm => "vm",

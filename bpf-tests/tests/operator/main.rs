@@ -1,0 +1,10 @@
+//! The operator beside a real API server and a cloud that is played: `towpath-operator` as a process,
+//! with exactly the rights of the manifests.
+
+mod bed;
+mod beside;
+mod kills;
+mod nodes;
+mod rights;
+mod scale;
+mod takeover;

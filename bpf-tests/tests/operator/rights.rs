@@ -1,0 +1,103 @@
+//! The rights of the operator, as shipped: each that is taken away is named.
+
+use anyhow::{Context as _, Result, ensure};
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::deploy;
+use serde_json::{Value, json};
+
+use super::bed::{Bed, SOON};
+
+const CLUSTER_ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/towpath-operator";
+const ROLE: &str =
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/towpath-operator";
+
+/// Takes every rule about a resource away.
+fn take_away(bed: &Bed, path: &str, resource: &str) -> Result<()> {
+    let mut role = bed.server.admin().get(path)?.expect(200)?;
+    let rules = role["rules"].as_array_mut().context("a role has rules")?;
+    let before = rules.len();
+    rules.retain(|rule| {
+        let resources = rule["resources"].as_array();
+        resources.is_none_or(|resources| !resources.contains(&json!(resource)))
+    });
+    ensure!(rules.len() < before, "{path} has no rule about {resource}");
+    bed.server.admin().put(path, &role)?.expect(200).map(drop)
+}
+
+#[test]
+fn each_right_that_is_taken_away_is_named() {
+    let bed = Bed::create(1).unwrap();
+    bed.add_node(0, 8).unwrap();
+    let roles: Vec<Value> = [CLUSTER_ROLE, ROLE]
+        .map(|path| bed.server.admin().get(path).unwrap().expect(200).unwrap())
+        .into();
+    let cases = [
+        (CLUSTER_ROLE, "ciliumnodes", "follow CiliumNodes: "),
+        (CLUSTER_ROLE, "nodes", "follow Nodes: "),
+        (CLUSTER_ROLE, "pods", "follow pods that wait: "),
+        (ROLE, "leases", "lease: "),
+        (ROLE, "deployments", "look for another operator: "),
+        (ROLE, "daemonsets", "look for another operator: "),
+        (ROLE, "configmaps", "look for another operator: "),
+    ];
+    for (number, (path, resource, named)) in (0..).zip(cases) {
+        take_away(&bed, path, resource).unwrap();
+        let operator = bed.start(number, &json!({})).unwrap();
+        operator.log_has(&[named, "forbidden", resource]).unwrap();
+        operator.kill().unwrap();
+        for (path, role) in [CLUSTER_ROLE, ROLE].into_iter().zip(&roles) {
+            let mut role = role.clone();
+            role["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("resourceVersion");
+            bed.server
+                .admin()
+                .put(path, &role)
+                .unwrap()
+                .expect(200)
+                .unwrap();
+        }
+    }
+    bed.free_lease().unwrap();
+    take_away(&bed, CLUSTER_ROLE, "ciliumnodes/status").unwrap();
+    let operator = bed.start(9, &json!({})).unwrap();
+    let look = || {
+        let why = operator.ask("why node-0")?;
+        check(why.contains("forbidden"), || why)
+    };
+    eventually(SOON, "the refused write is shown", look).unwrap();
+    bed.finish().unwrap();
+}
+
+#[test]
+fn kubectl_applies_the_manifests_twice_without_a_change() {
+    let bed = Bed::create(1).unwrap();
+    let folder = deploy().join("kubernetes/operator");
+    let words = ["apply", "-k", folder.to_str().unwrap()];
+    bed.kubectl(&words).unwrap();
+    let all = [
+        "get",
+        "deployment,configmap,pdb,serviceaccount,role",
+        "-A",
+        "-o",
+        "json",
+    ];
+    let versions = || {
+        let all: Value = serde_json::from_str(&bed.kubectl(&all).unwrap()).unwrap();
+        let items = all["items"].as_array().unwrap().clone();
+        let ours = items
+            .into_iter()
+            .filter(|it| it.to_string().contains("towpath-operator"));
+        let version = |it: Value| {
+            let metadata = &it["metadata"];
+            format!("{} {}", metadata["name"], metadata["resourceVersion"])
+        };
+        ours.map(version).collect::<Vec<_>>()
+    };
+    let before = versions();
+    assert!(before.len() >= 5, "{before:?}");
+    bed.kubectl(&words).unwrap();
+    assert_eq!(versions(), before);
+    bed.finish().unwrap();
+}

@@ -1,0 +1,149 @@
+//! Changes of objects of the API server, and the inputs of the fleet that they are.
+
+use apiserver::client::Connection;
+use apiserver::objects;
+use apiserver::retry::Retry;
+use fleet::Input;
+use futures_util::StreamExt as _;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{Config, Event};
+use serde_json::Value;
+use tokio::time::sleep;
+
+/// A change of a resource's objects.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// All objects, from a list.
+    All(Vec<Value>),
+    /// An object that was added or changed.
+    One(Value),
+    /// An object that was deleted.
+    Gone(Value),
+}
+
+/// Follows all objects of a resource until `tell` returns false. Failures are logged and tried again
+/// for ever.
+pub(super) async fn follow<F>(
+    connection: &Connection,
+    (api, config): (Api<DynamicObject>, Config),
+    what: &'static str,
+    mut tell: impl FnMut(Change) -> F,
+) where
+    F: Future<Output = bool>,
+{
+    let mut retry = Retry::default();
+    loop {
+        let events = connection.lists.follow(api.clone(), config.clone());
+        let mut events = std::pin::pin!(events);
+        let mut listed = None;
+        let error = loop {
+            let event = match events.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => break error,
+                None => return,
+            };
+            let Some(change) = change(event, &mut listed) else {
+                continue;
+            };
+            retry.succeeded();
+            if !tell(change).await {
+                return;
+            }
+        };
+        let wait = retry.failed(&error);
+        let cause = connection.lists.describe(&error);
+        tracing::warn!("follow {what}: {cause}; next try in {wait:?}");
+        sleep(wait).await;
+    }
+}
+
+/// The change that an event completes.
+fn change(event: Event<DynamicObject>, listed: &mut Option<Vec<Value>>) -> Option<Change> {
+    match event {
+        Event::Init => {
+            *listed = Some(Vec::new());
+            None
+        }
+        Event::InitApply(object) => {
+            let value = objects::value(object).ok();
+            listed.get_or_insert_default().extend(value);
+            None
+        }
+        Event::InitDone => Some(Change::All(listed.take().unwrap_or_default())),
+        Event::Apply(object) => objects::value(object).ok().map(Change::One),
+        Event::Delete(object) => objects::value(object).ok().map(Change::Gone),
+    }
+}
+
+/// The input that a change of `CiliumNode` objects is.
+pub(super) fn of_nodes(change: Change) -> Input {
+    match change {
+        Change::All(all) => Input::Nodes(all),
+        Change::One(object) => Input::Node(Box::new(object)),
+        Change::Gone(object) => Input::NodeGone {
+            name: text(&object, "name"),
+            uid: text(&object, "uid"),
+        },
+    }
+}
+
+/// The input that a change of Nodes is.
+pub(super) fn of_hosts(change: &Change) -> Input {
+    match change {
+        Change::All(all) => Input::Hosts(all.iter().map(|it| text(it, "name")).collect()),
+        Change::One(object) => Input::Host {
+            name: text(object, "name"),
+            is_there: true,
+        },
+        Change::Gone(object) => Input::Host {
+            name: text(object, "name"),
+            is_there: false,
+        },
+    }
+}
+
+fn text(object: &Value, key: &str) -> String {
+    let value = object["metadata"][key].as_str();
+    value.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str) -> DynamicObject {
+        let object = json!({"metadata": {"name": name, "uid": format!("{name}-1")}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_list_is_one_change_and_an_interrupted_one_is_none() {
+        let mut listed = None;
+        let mut take = |event| change(event, &mut listed).map(of_nodes);
+        assert!(take(Event::Init).is_none());
+        assert!(take(Event::InitApply(object("a"))).is_none());
+        assert!(take(Event::Init).is_none());
+        assert!(take(Event::InitApply(object("b"))).is_none());
+        let Some(Input::Nodes(all)) = take(Event::InitDone) else {
+            panic!("no list");
+        };
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0]["metadata"]["name"], "b");
+    }
+
+    #[test]
+    fn a_deleted_object_is_named_with_its_uid() {
+        let gone = change(Event::Delete(object("a")), &mut None).unwrap();
+        let Input::Host { name, is_there } = of_hosts(&gone) else {
+            panic!("{gone:?}");
+        };
+        assert_eq!((name.as_str(), is_there), ("a", false));
+        let Input::NodeGone { name, uid } = of_nodes(gone) else {
+            panic!("no deletion");
+        };
+        assert_eq!((name.as_str(), uid.as_str()), ("a", "a-1"));
+    }
+}

@@ -1,0 +1,115 @@
+//! The tasks that follow objects of the API server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use apiserver::client::Connection;
+use apiserver::follow::{LOOK_FOR, Resource, Trouble};
+use apiserver::objects;
+use fleet::{Input, Standing};
+use kubernetes::operation::pending;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::actor::Inbox;
+use super::change::{self, Change};
+use super::taint::{self, Tainter};
+use crate::config::Config;
+
+/// Changes of Nodes that wait for the task that taints them.
+const QUEUE: usize = 1024;
+
+/// Follows all that the operator works by.
+pub(super) fn all(
+    config: &Config,
+    connection: &Connection,
+    (inbox, standing): (&Inbox, watch::Receiver<Standing>),
+    tasks: &mut JoinSet<Result<()>>,
+) {
+    let (to, all) = (inbox.clone(), connection.clone());
+    tasks.spawn(async move {
+        let resource = (objects::cilium_nodes(&all.client), all.watching());
+        let tell = |change| to.give(change::of_nodes(change));
+        change::follow(&all, resource, "CiliumNodes", tell).await;
+        Ok(())
+    });
+    tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
+    let taints = config.taint.enabled.then(|| {
+        let (sender, pods) = watch::channel(Vec::new());
+        let (changes, changed) = mpsc::channel(QUEUE);
+        let tainter = Tainter {
+            nodes: objects::kubernetes_nodes(&connection.client),
+            after: config.taint.after.get(),
+            pods,
+            standing,
+            inbox: inbox.clone(),
+        };
+        tasks.spawn(taint::follow_agents(connection.clone(), sender));
+        tasks.spawn(tainter.run(changed));
+        changes
+    });
+    tasks.spawn(hosts(connection.clone(), inbox.clone(), taints));
+}
+
+/// Follows Nodes, for the fleet and for the task that taints them.
+async fn hosts(
+    connection: Connection,
+    inbox: Inbox,
+    taints: Option<mpsc::Sender<Change>>,
+) -> Result<()> {
+    let resource = (
+        objects::kubernetes_nodes(&connection.client),
+        connection.watching(),
+    );
+    let (inbox, taints) = (&inbox, &taints);
+    let tell = |change: Change| async move {
+        let is_taken = inbox.give(change::of_hosts(&change)).await;
+        if let Some(taints) = taints {
+            return is_taken && taints.send(change).await.is_ok();
+        }
+        is_taken
+    };
+    change::follow(&connection, resource, "Nodes", tell).await;
+    Ok(())
+}
+
+/// Follows pods that wait for an address.
+async fn waiting_pods(connection: Connection, inbox: Inbox) -> Result<()> {
+    let (counts, mut counted) = watch::channel(BTreeMap::new());
+    let resource = Resource {
+        versions: vec![objects::pods(&connection.client)],
+        lists: connection.lists.clone(),
+        config: connection.watching().fields(pending::SELECTOR),
+        absent: LOOK_FOR,
+        settle: Duration::ZERO,
+    };
+    let waits = |pod: &_| pending::waits_on(pod).map(str::to_owned);
+    let tell = move |all: Result<&BTreeMap<_, Option<String>>, Trouble>| {
+        match all {
+            Ok(all) => {
+                counts.send_replace(pending::surge(all.values().flatten().cloned()));
+            }
+            Err(trouble) => log_trouble("pods that wait", &trouble),
+        }
+        !counts.is_closed()
+    };
+    let give = async {
+        while counted.changed().await.is_ok() {
+            let counts = counted.borrow_and_update().clone();
+            if !inbox.give(Input::Pods(counts)).await {
+                return;
+            }
+        }
+    };
+    tokio::join!(resource.follow(waits, tell), give);
+    Ok(())
+}
+
+/// Logs the reason that there is nothing newer of a resource.
+pub(super) fn log_trouble(what: &str, trouble: &Trouble) {
+    match trouble {
+        Trouble::Absent => tracing::warn!("follow {what}: the API server has no such resource"),
+        Trouble::Failed(cause) => tracing::warn!("follow {what}: {cause}"),
+    }
+}

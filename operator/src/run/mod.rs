@@ -1,0 +1,177 @@
+//! The running operator: objects are followed, the fleet decides, works are carried out.
+
+mod actor;
+mod carry;
+mod change;
+mod clock;
+mod follow;
+mod health;
+mod settings;
+mod standing;
+mod taint;
+
+use std::env;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use apiserver::client::{Access, Connection};
+use apiserver::events::{Events, Reporter};
+use apiserver::lease::election::Timing;
+use apiserver::lease::{self, Candidate};
+use apiserver::objects;
+use ec2::Ec2;
+use fleet::{Fleet, Standing};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+use self::actor::Actor;
+pub(crate) use self::actor::Inbox;
+use self::carry::Carrier;
+use self::clock::moment;
+pub(crate) use self::health::Health;
+use crate::config::{Config, OtherOperator};
+use crate::{holder, http};
+
+/// The time limit of a write to the API server.
+const WRITE: Duration = Duration::from_secs(5);
+/// The lifetime of a watch.
+const WATCH: Duration = Duration::from_mins(4);
+
+/// Runs the operator until `stop`. Works under way end then, and the Lease goes to the next one.
+///
+/// # Errors
+/// When the configuration lacks the cluster's name, the API server's credentials cannot be used, an
+/// address to listen on is taken, or a task ends.
+pub async fn run(config: Config, ec2: Arc<dyn Ec2>, stop: impl Future<Output = ()>) -> Result<()> {
+    let cluster = config.cluster()?.as_str().to_owned();
+    let connection = connect(&config).await?;
+    let fleet = Fleet::new(settings::of(&config, &cluster), moment()?)?;
+    let (inbox, messages) = Inbox::new();
+    let (standing, is_standing) = watch::channel(Standing::default());
+    let health = Health::default();
+    let mut tasks = JoinSet::new();
+    let serving = http::State {
+        inbox: inbox.clone(),
+        health: health.clone(),
+        ec2: Arc::clone(&ec2),
+        standing: is_standing.clone(),
+    };
+    http::serve(&config, serving, &mut tasks).await?;
+    // A dry run leaves the Lease to an operator that works.
+    let candidacy = (!config.dry_run).then(|| Candidacy::begin(&config, &connection));
+    let (kept, nobody) = watch::channel(lease::Standing::default());
+    let lease = candidacy.as_ref().map_or(nobody, |it| it.standing.clone());
+    let shared = (inbox.clone(), standing);
+    stand(&config, &connection, lease, shared, &mut tasks);
+    follow::all(&config, &connection, (&inbox, is_standing), &mut tasks);
+    let reporter = Reporter {
+        component: "towpath-operator",
+        instance: name(),
+    };
+    let actor = Actor {
+        fleet,
+        carrier: Carrier {
+            ec2,
+            nodes: objects::cilium_nodes(&connection.client),
+            events: Events::start(&connection.client, reporter),
+        },
+        messages,
+        health,
+    };
+    let broken = async {
+        match tasks.join_next().await {
+            Some(Ok(Ok(()))) => Err(anyhow!("a task ended")),
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(error)) => Err(error.into()),
+            None => pending().await,
+        }
+    };
+    let mut failure = Ok(());
+    let stop = async {
+        tokio::select! {
+            () = stop => {}
+            broken = broken => failure = broken,
+        }
+    };
+    let ended = actor.run(stop).await;
+    drop(kept);
+    let released = match candidacy {
+        Some(candidacy) => candidacy.end().await,
+        None => Ok(()),
+    };
+    failure.and(ended).and(released)
+}
+
+/// The candidacy for the Lease.
+struct Candidacy {
+    standing: watch::Receiver<lease::Standing>,
+    task: JoinHandle<nix::Result<()>>,
+    /// Dropped at the end of the candidacy.
+    release: oneshot::Sender<()>,
+}
+
+impl Candidacy {
+    fn begin(config: &Config, connection: &Connection) -> Self {
+        let section = &config.kubernetes.lease;
+        let place = (section.namespace.as_str(), section.name.as_str());
+        let identity = lease::identity(&name());
+        let (candidate, standing) =
+            Candidate::new(&connection.client, place, identity, Timing::default());
+        let (release, released) = oneshot::channel::<()>();
+        let task = tokio::spawn(candidate.run(async {
+            let _dropped = released.await;
+        }));
+        Self {
+            standing,
+            task,
+            release,
+        }
+    }
+
+    /// Releases the Lease. No change may be under way any more.
+    async fn end(self) -> Result<()> {
+        drop(self.release);
+        let ended = self.task.await.context("release the Lease")?;
+        ended.context("read the clock CLOCK_BOOTTIME")
+    }
+}
+
+/// Follows what decides on the operator's standing.
+fn stand(
+    config: &Config,
+    connection: &Connection,
+    lease: watch::Receiver<lease::Standing>,
+    (inbox, shared): (Inbox, watch::Sender<Standing>),
+    tasks: &mut JoinSet<Result<()>>,
+) {
+    let mode = standing::Mode {
+        is_dry: config.dry_run,
+        yields: config.other_operator == OtherOperator::Refuse,
+    };
+    let other = holder::follow(connection.client.clone());
+    tasks.spawn(async move {
+        standing::follow(mode, lease, other, (inbox, shared)).await;
+        Ok(())
+    });
+}
+
+async fn connect(config: &Config) -> Result<Connection> {
+    let access = match &config.kubernetes.kubeconfig {
+        Some(path) => {
+            let access = Access::from_kubeconfig(path).await;
+            access.with_context(|| format!("kubernetes.kubeconfig: {}", path.display()))?
+        }
+        None => Access::from_service_account()
+            .context("kubernetes.kubeconfig is null, and there is no pod's service account")?,
+    };
+    access.connect(WATCH)
+}
+
+/// This process, for people: the pod's name, or the host's.
+fn name() -> String {
+    let pod = env::var("POD_NAME").ok().filter(|name| !name.is_empty());
+    pod.or_else(|| nix::unistd::gethostname().ok()?.into_string().ok())
+        .unwrap_or_else(|| "towpath-operator".to_owned())
+}

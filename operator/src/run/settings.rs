@@ -1,0 +1,31 @@
+//! Settings of the fleet, from the configuration.
+
+use cloud::budget::Rate;
+use fleet::Settings;
+
+use crate::config::{Config, GroupsFallback};
+
+/// Settings of the fleet for a cluster.
+pub(super) fn of(config: &Config, cluster: &str) -> Settings {
+    let rates = config.ec2.rates.iter().map(|(action, rate)| {
+        let rate = Rate {
+            burst: rate.burst.get(),
+            per_second: rate.per_second.get(),
+        };
+        ((*action).into(), rate)
+    });
+    Settings {
+        eni_tags: config.eni.tags.clone(),
+        prefixes: config.eni.prefixes,
+        primary_groups: config.eni.groups_fallback == GroupsFallback::Primary,
+        surge: config.addresses.surge,
+        compat: config.addresses.allocated.into(),
+        pre_allocate: Some(config.addresses.pre_allocate.get()),
+        share: config.ec2.share.get(),
+        rates: rates.collect(),
+        listing: config.ec2.reads.enis.get(),
+        subnets: config.ec2.reads.subnets.get(),
+        vpc_reads: config.ec2.reads.network.get(),
+        ..Settings::of(cluster)
+    }
+}
