@@ -59,6 +59,7 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-kubernetes", "lib", "*", Suite::Unit),
     ("towpath-kubernetes", "test", "*", Suite::Unit),
     ("towpath-operator", "lib", "*", Suite::Unit),
+    ("towpath-operator", "bin", "*", Suite::Unit),
     ("towpath-terminal", "lib", "*", Suite::Unit),
     ("xtask", "bin", "*", Suite::Unit),
     ("towpath", "lib", "*", Suite::Unit),
