@@ -159,7 +159,7 @@ impl Fleet {
             enis: enis
                 .map(|eni| (eni.id.to_string(), use_of(eni, member)))
                 .collect(),
-            write_fault: member.write_fault.clone(),
+            write_fault: member.write_fault(),
         })
     }
 

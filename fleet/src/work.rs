@@ -81,6 +81,23 @@ pub enum Part {
     Status,
 }
 
+impl Part {
+    /// The key of the part in an object.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::Status => "status",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.key())
+    }
+}
+
 /// An event about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -139,7 +139,9 @@ impl Fleet {
                 let failure = Failure::unanswered(Action::Describe, &reason);
                 self.turn_page(*reading, Err(failure), at);
             }
-            Pending::Patch { name } => self.patched(&name, id, written, at),
+            Pending::Patch { name, part, body } => {
+                self.patched(&name, (id, part, &body), written, at);
+            }
             Pending::Delete { name } => self.deleted(&name, id, written, at),
         }
     }

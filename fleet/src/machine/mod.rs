@@ -17,6 +17,7 @@ use cloud::node::{Memory, Progress, Step};
 use cloud::sweep::NoClusterError;
 use cloud::{EniId, InstanceId};
 use ipam::Time;
+use serde_json::Value;
 
 use self::removal::Removals;
 use self::sweeping::Sweeping;
@@ -26,7 +27,7 @@ use crate::input::{Input, Moment, Standing};
 use crate::member::{Lacked, Member};
 use crate::reads::{GATHERED, Reading, Reads};
 use crate::topology::Topology;
-use crate::work::{Task, Work, WorkId};
+use crate::work::{Part, Task, Work, WorkId};
 
 /// No change begins that could end after the lease: a call ends within so long.
 const CALL: Duration = Duration::from_secs(5);
@@ -45,10 +46,19 @@ pub(crate) enum Key {
 /// A work under way.
 #[derive(Debug)]
 enum Pending {
-    Call { entry: Entry<Key>, step: Step },
+    Call {
+        entry: Entry<Key>,
+        step: Step,
+    },
     Read(Box<Reading>),
-    Patch { name: String },
-    Delete { name: String },
+    Patch {
+        name: String,
+        part: Part,
+        body: Value,
+    },
+    Delete {
+        name: String,
+    },
 }
 
 /// All nodes of an operator.
@@ -133,7 +143,9 @@ impl Fleet {
                 }
             }
             Input::Written { id, written } => match self.close(id, is_write) {
-                Some(Pending::Patch { name }) => self.patched(&name, id, written, at),
+                Some(Pending::Patch { name, part, body }) => {
+                    self.patched(&name, (id, part, &body), written, at);
+                }
                 Some(Pending::Delete { name }) => self.deleted(&name, id, written, at),
                 _ => {}
             },

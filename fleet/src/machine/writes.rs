@@ -2,6 +2,7 @@
 
 use ipam::Time;
 use kubernetes::operation::patch;
+use serde_json::Value;
 
 use super::plan::soonest;
 use super::{Fleet, Pending};
@@ -51,10 +52,12 @@ impl Fleet {
             Some(publication) => patch::status(object, &publication.enis, text),
             None => patch::report(object, text),
         };
+        let status = status.filter(|body| !member.has_dropped(Part::Status, body, at.now));
         let pre_allocate = self.settings.pre_allocate;
         let spec = publication
             .filter(|_| status.is_none())
-            .and_then(|it| patch::spec(object, &it.blocks, self.settings.compat, pre_allocate));
+            .and_then(|it| patch::spec(object, &it.blocks, self.settings.compat, pre_allocate))
+            .filter(|body| !member.has_dropped(Part::Spec, body, at.now));
         let status = status.map(|body| (Part::Status, body));
         let Some((part, body)) = status.or(spec.map(|body| (Part::Spec, body))) else {
             return line.again;
@@ -64,6 +67,8 @@ impl Fleet {
         }
         let pending = Pending::Patch {
             name: name.to_owned(),
+            part,
+            body: body.clone(),
         };
         let task = Task::Patch {
             name: name.to_owned(),
@@ -78,10 +83,22 @@ impl Fleet {
     }
 
     /// Takes in the answer to a patch. An object that was deleted meanwhile does not come back by it.
-    pub(super) fn patched(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
+    pub(super) fn patched(
+        &mut self,
+        name: &str,
+        (id, part, body): (WorkId, Part, &Value),
+        written: Written,
+        at: Moment,
+    ) {
         let Some(object) = self.end_write(name, id, written, at) else {
             return;
         };
+        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+        if version(&object) == version(body)
+            && let Some(member) = self.members.get_mut(name)
+        {
+            member.drop_change(part, body[part.key()].clone(), at.now);
+        }
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
         if self
             .members
@@ -98,13 +115,7 @@ impl Fleet {
     }
 
     /// Ends the write of an object. Returns the object that the answer has.
-    fn end_write(
-        &mut self,
-        name: &str,
-        id: WorkId,
-        written: Written,
-        at: Moment,
-    ) -> Option<serde_json::Value> {
+    fn end_write(&mut self, name: &str, id: WorkId, written: Written, at: Moment) -> Option<Value> {
         let member = self.members.get_mut(name)?;
         if member.write != Some(id) {
             return None;

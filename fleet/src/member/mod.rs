@@ -19,13 +19,17 @@ pub(crate) use self::doubt::Doubts;
 pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
 pub(crate) use self::publication::Publication;
 pub(crate) use self::published::Published;
-use crate::{Settings, WorkId};
+use crate::{Part, Settings, WorkId};
 
 /// The longest wait for what EC2 does not show, and after writes that failed.
 const SLOWEST: Duration = Duration::from_mins(1);
 
 /// The wait after a conflict, unless an event shows a newer object before.
 const CONFLICT: Duration = Duration::from_secs(1);
+
+/// A change that the API server did not keep is tried again after so long: the resource definition can
+/// be another one by then.
+const DROPPED_FOR: Duration = Duration::from_mins(10);
 
 /// A node.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub(crate) struct Member {
     pub(crate) shown: Shown,
     /// The write in flight.
     pub(crate) write: Option<WorkId>,
+    /// Changes of a part that the API server took and did not keep.
+    pub(crate) dropped: BTreeMap<Part, (Time, Value)>,
     /// Writes wait until then.
     pub(crate) barred: Time,
     pub(crate) write_failures: u32,
@@ -72,6 +78,7 @@ impl Member {
             obstacles: Vec::new(),
             shown: Shown::default(),
             write: None,
+            dropped: BTreeMap::new(),
             barred: Time::default(),
             write_failures: 0,
             write_fault: None,
@@ -111,6 +118,7 @@ impl Member {
         self.next = Next::default();
         self.obstacles.clear();
         self.write = None;
+        self.dropped.clear();
         self.barred = Time::default();
         self.write_failures = 0;
         self.write_fault = None;
@@ -128,6 +136,31 @@ impl Member {
 
     pub(crate) fn vpc(&self) -> Option<&VpcId> {
         self.node.location.as_ref().map(|it| &it.vpc)
+    }
+
+    /// Takes in that a change was answered by an object of the same version: the API server did not
+    /// keep it. It drops fields that its resource definition lacks.
+    pub(crate) fn drop_change(&mut self, part: Part, change: Value, now: Time) {
+        self.dropped.insert(part, (now, change));
+    }
+
+    /// Returns true if the API server did not keep this change a while ago.
+    pub(crate) fn has_dropped(&self, part: Part, body: &Value, now: Time) -> bool {
+        let dropped = self.dropped.get(&part);
+        dropped
+            .is_some_and(|(at, change)| *change == body[part.key()] && now.since(*at) < DROPPED_FOR)
+    }
+
+    /// The reason that the object is not as it should be, if writes of it fail.
+    pub(crate) fn write_fault(&self) -> Option<String> {
+        let dropped = || {
+            let (part, (_, change)) = self.dropped.iter().next()?;
+            Some(format!(
+                "the API server does not keep these fields of the {part}, expected the resource \
+                 definition ciliumnodes.cilium.io of Cilium 1.20 or of deploy/crds: {change}"
+            ))
+        };
+        self.write_fault.clone().or_else(dropped)
     }
 
     /// Takes the failure of a write in.

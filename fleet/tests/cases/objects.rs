@@ -290,3 +290,27 @@ fn a_conflict_is_tried_again_with_the_next_event() {
     show(&mut bed);
     assert!(patched(&mut bed).is_some());
 }
+
+#[test]
+fn fields_that_the_api_server_does_not_keep_are_named_and_hold_nothing_else_up() {
+    let mut bed = Bed::new(&world());
+    bed.api.lacks = Some("mac");
+    bed.add_node("one", "m5.large", "subnet-a");
+    bed.lead();
+    bed.until(MINUTE, "addresses", |bed| bed.shown("one") >= 8);
+    bed.request("one", 20);
+    bed.until(MINUTE * 2, "more addresses", |bed| bed.shown("one") >= 20);
+    bed.run(MINUTE);
+    let before = bed.api.vain;
+    bed.run(MINUTE * 60);
+    // One try in ten minutes, for the resource definition can be another one by then.
+    assert!(bed.api.vain - before <= 6, "{}", bed.api.vain - before);
+    assert!(before <= 6, "{before}");
+    let at = bed.at();
+    let why = bed.fleet.why("one", at).unwrap();
+    let fault = why.write_fault.unwrap();
+    assert!(
+        fault.contains("ciliumnodes.cilium.io") && fault.contains("mac"),
+        "{fault}"
+    );
+}
