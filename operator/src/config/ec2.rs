@@ -49,11 +49,11 @@ impl Default for Ec2Section {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReadsSection {
-    /// Time between reads of all ENIs, 1m to 1h.
+    /// Longest time between reads of all ENIs, 1m to 1h. Small clusters are read more often.
     pub enis: Span<60, 3600>,
-    /// Time between reads of subnets and of their free addresses, 10s to 1h.
+    /// Time between reads of subnets and security groups, 10s to 1h.
     pub subnets: Span<10, 3600>,
-    /// Time between reads of VPCs, route tables and security groups, 10s to 1h.
+    /// Time between reads of VPCs and route tables, 10s to 1h.
     pub network: Span<10, 3600>,
 }
 
