@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_yaml_ng::Value as Yaml;
 
 use super::Config;
 
@@ -128,28 +129,29 @@ fn yaml(value: &Value) -> String {
     text.trim_end().to_owned()
 }
 
-/// All keys, in the order of the types.
+/// All keys, in the order of the types: the schema has their help, and YAML keeps their order.
 fn keys() -> Vec<Key> {
     let mut keys = Vec::new();
-    let schema = schema();
-    if let Some(properties) = schema["properties"].as_object() {
-        collect(properties, &[], &mut keys);
-    }
+    let order = serde_yaml_ng::to_value(Config::default()).unwrap_or_default();
+    collect(&order, &schema(), &[], &mut keys);
     keys
 }
 
-fn collect(properties: &Map<String, Value>, above: &[String], keys: &mut Vec<Key>) {
-    for (name, schema) in properties {
-        let path: Vec<String> = above.iter().chain([name]).cloned().collect();
-        let inner = schema["properties"].as_object();
+fn collect(order: &Yaml, schema: &Value, above: &[String], keys: &mut Vec<Key>) {
+    let names = order.as_mapping().into_iter().flatten();
+    for (name, value) in names {
+        let Some(name) = name.as_str() else { continue };
+        let schema = &schema["properties"][name];
         let help = schema["description"].as_str().unwrap_or_default();
+        let path: Vec<String> = above.iter().cloned().chain([name.to_owned()]).collect();
+        let is_section = schema["properties"].is_object();
         keys.push(Key {
             path: path.clone(),
             help: help.replace('\n', " "),
-            is_section: inner.is_some(),
+            is_section,
         });
-        if let Some(inner) = inner {
-            collect(inner, &path, keys);
+        if is_section {
+            collect(value, schema, &path, keys);
         }
     }
 }
