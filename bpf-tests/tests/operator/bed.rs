@@ -341,7 +341,7 @@ fn start(cloud: Fake) -> Result<String> {
 }
 
 /// A VPC of two subnets with instances in one of them.
-fn world(instances: usize) -> Value {
+pub(crate) fn world(instances: usize) -> Value {
     let instance = |number| {
         json!({
             "id": instance_id(number), "type": "m5.large", "subnet": "subnet-1", "groups": ["sg-1"]

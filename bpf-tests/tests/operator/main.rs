@@ -3,6 +3,7 @@
 
 mod bed;
 mod beside;
+mod iam;
 mod kills;
 mod nodes;
 mod rights;

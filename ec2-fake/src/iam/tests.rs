@@ -9,7 +9,15 @@ const SHIPPED: &str = include_str!("../../../deploy/iam/policy.json");
 const CLUSTER: &str = "ipam.towpath.dev/cluster";
 
 fn shipped() -> Policy {
-    let variables = [("PARTITION", "aws"), ("CLUSTER_NAME", "blue")];
+    of_vpc("vpc-1")
+}
+
+fn of_vpc(vpc: &str) -> Policy {
+    let variables = [
+        ("PARTITION", "aws"),
+        ("CLUSTER_NAME", "blue"),
+        ("VPC_ID", vpc),
+    ];
     Policy::from_template(SHIPPED, &variables).unwrap()
 }
 
@@ -208,6 +216,24 @@ fn interfaces_of_another_cluster_are_out_of_reach() {
 }
 
 #[test]
+fn primary_interfaces_of_the_vpc_alone_get_addresses() {
+    for (vpc, is_allowed) in [("vpc-1", true), ("vpc-2", false)] {
+        let mut cloud = cloud(of_vpc(vpc), "aws");
+        let call = Call::Assign(Assign {
+            family: Family::V4,
+            eni: cloud.primary_of("i-1").unwrap(),
+            ask: prefixes(1),
+            reassign: false,
+        });
+        assert_eq!(
+            perform(&mut cloud, "OPERATOR", call).is_ok(),
+            is_allowed,
+            "{vpc}"
+        );
+    }
+}
+
+#[test]
 fn tags_of_an_existing_interface_cannot_be_set() {
     let mut cloud = cloud(shipped(), "aws");
     let primary = cloud.primary_of("i-1").unwrap();
@@ -251,6 +277,10 @@ fn a_template_without_a_value_and_an_unknown_operator_are_errors() {
         "policy: no value for the variable CLUSTER_NAME"
     );
     let unknown = SHIPPED.replace("StringEquals", "StringResembles");
-    let variables = [("PARTITION", "aws"), ("CLUSTER_NAME", "blue")];
+    let variables = [
+        ("PARTITION", "aws"),
+        ("CLUSTER_NAME", "blue"),
+        ("VPC_ID", "vpc-1"),
+    ];
     Policy::from_template(&unknown, &variables).unwrap_err();
 }
