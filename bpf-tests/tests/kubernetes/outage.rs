@@ -142,7 +142,10 @@ fn damaged_records_are_named_and_keep_nobody_from_the_server() {
     cluster.start().unwrap();
     let told = || {
         let log = cluster.fabric.agent.log();
-        check(records.iter().all(|record| log.contains(record)), || log)
+        check(records.iter().all(|record| log.contains(record)), || log)?;
+        // They are read before the agent listens.
+        let socket = cluster.fabric.agent.socket();
+        check(socket.exists(), || "there is no socket yet".to_owned())
     };
     eventually(SOON, "each is named", told).unwrap();
     refused(&cluster, &pod, "the pools were not read yet");
