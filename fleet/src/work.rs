@@ -103,8 +103,6 @@ impl fmt::Display for Part {
 pub struct Event {
     /// The node's name.
     pub node: String,
-    /// The uid of its `CiliumNode`.
-    pub uid: String,
     /// The kind of reason.
     pub reason: Reason,
     /// The reason.

@@ -102,6 +102,9 @@ async fn nodes(Given(state): Given<State>) -> Response {
 }
 
 async fn why(Given(state): Given<State>, Path(name): Path<String>) -> Response {
+    if let Some(refusal) = follows(&state) {
+        return refusal;
+    }
     let wanted = name.clone();
     match state
         .inbox
@@ -151,14 +154,20 @@ async fn look<T: Serialize + Send + 'static>(
     state: &State,
     look: impl FnOnce(&Fleet, Moment) -> T + Send + 'static,
 ) -> Response {
-    if *state.standing.borrow() == fleet::Standing::Following {
-        let message = "another operator leads: ask its pod, the holder of the Lease";
-        return refused(StatusCode::CONFLICT, message);
+    if let Some(refusal) = follows(state) {
+        return refusal;
     }
     match state.inbox.look(look).await {
         Some(value) => Json(value).into_response(),
         None => ending(),
     }
+}
+
+/// The refusal of an operator that follows.
+fn follows(state: &State) -> Option<Response> {
+    let follows = *state.standing.borrow() == fleet::Standing::Following;
+    let message = "another operator leads: ask its pod, the holder of the Lease";
+    follows.then(|| refused(StatusCode::CONFLICT, message))
 }
 
 fn ending() -> Response {

@@ -12,6 +12,8 @@ pub mod check;
 pub mod cleanup;
 pub mod cli;
 pub mod config;
+#[cfg(test)]
+mod fixture;
 pub mod holder;
 mod http;
 mod metrics;

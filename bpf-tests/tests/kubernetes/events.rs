@@ -25,7 +25,7 @@ fn event_is(cluster: &Cluster, namespace: &str, is: impl Fn(&Value) -> bool) -> 
     eventually(SOON, "there is one event", look).unwrap().0
 }
 
-/// Whether somebody watches a resource, by the API server's metrics.
+/// Reports if the API server's metrics show a watch of a resource.
 fn is_watched(cluster: &Cluster, resource: &str) -> bool {
     let metrics = cluster.server.admin().get("/metrics").unwrap().body;
     let resource = format!("resource=\"{resource}\"");

@@ -33,7 +33,7 @@ use crate::work::{Part, Task, Work, WorkId};
 const CALL: Duration = Duration::from_secs(5);
 /// A work without an answer counts as lost after so long, so that no node waits for ever.
 const LOST: Duration = Duration::from_secs(30);
-/// What holds no more is forgotten this often.
+/// Memory that holds no more is dropped this often.
 const FORGOTTEN: Duration = Duration::from_mins(1);
 
 /// The owner of a call that waits.
@@ -69,7 +69,7 @@ pub struct Fleet {
     pub(crate) topology: Topology,
     pub(crate) memory: Memory,
     pub(crate) members: BTreeMap<String, Member>,
-    /// What is under way for each node. It outlives an object that is made again.
+    /// Progress of each node. It outlives an object that is made again.
     pub(crate) progress: BTreeMap<String, Progress>,
     pub(crate) by_instance: BTreeMap<InstanceId, BTreeSet<String>>,
     /// Pods that wait, by node.

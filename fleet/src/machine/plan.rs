@@ -14,7 +14,7 @@ use crate::member::{Member, Obstacle, Publication};
 /// Looks for a primary ENI before its instance is looked at.
 const LOOKS: u32 = 3;
 
-/// What precedes a plan of a node.
+/// The state before a plan of a node.
 enum Ready<'a> {
     /// Its ENIs are read.
     Read(&'a InstanceId),
@@ -105,7 +105,7 @@ impl Fleet {
         (plan, again)
     }
 
-    /// What precedes a plan of the node.
+    /// Judges the state before a plan of the node.
     fn readiness<'a>(&self, member: &'a Member) -> Ready<'a> {
         let problems = &member.document.unreadable_rules;
         if !problems.is_empty() {

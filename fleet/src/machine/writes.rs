@@ -29,7 +29,6 @@ impl Fleet {
         {
             let event = Event {
                 node: name.to_owned(),
-                uid: member.document.uid.clone(),
                 reason: first.reason,
                 text: first.text.clone(),
             };

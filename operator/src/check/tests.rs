@@ -2,10 +2,11 @@ use std::future::ready;
 
 use cloud::node::Outcome;
 use cloud::query::{Page, Query};
-use cloud::{Action, InterfaceKind, Tags};
+use cloud::{Action, Tags};
 use ec2::{Call, Meter};
 
 use super::*;
+use crate::fixture;
 
 /// An EC2 with a subnet, a group, and perhaps an ENI, that refuses the calls of one name.
 struct Played {
@@ -79,22 +80,9 @@ fn subnet() -> Subnet {
 }
 
 fn eni() -> Eni {
-    let now = Timestamp::UNIX_EPOCH;
-    Eni {
-        id: "eni-1".into(),
-        vpc: "vpc-1".into(),
-        subnet: "subnet-1".into(),
-        zone: "a".to_owned(),
-        mac: [2, 0, 0, 0, 0, 1],
-        kind: InterfaceKind::Standard,
-        description: String::new(),
-        own: None,
-        public: None,
-        blocks: BTreeSet::new(),
-        groups: BTreeSet::from(["sg-1".into()]),
-        tags: tags::of_creation("blue", &"i-1".into(), now, &Tags::new()),
-        attachment: None,
-    }
+    let (instance, now) = ("i-1".into(), Timestamp::UNIX_EPOCH);
+    let tags = tags::of_creation("blue", &instance, now, &Tags::new());
+    fixture::eni("eni-1", tags)
 }
 
 async fn judged(ec2: &Played) -> Vec<(&'static str, State)> {

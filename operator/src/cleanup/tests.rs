@@ -3,10 +3,11 @@ use std::future::ready;
 use std::sync::Mutex;
 
 use cloud::query::{Page, Query};
-use cloud::{Action, AttachState, Attachment, InterfaceKind, Tags};
+use cloud::{Action, AttachState, Attachment};
 use ec2::{Call, Meter, Verdict};
 
 use super::*;
+use crate::fixture;
 
 /// An EC2 with these ENIs. Each delete gets the next of the refusals first.
 #[derive(Default)]
@@ -79,21 +80,7 @@ impl Ec2 for Played {
 
 fn eni(id: &str, cluster: Option<&str>) -> Eni {
     let tags = cluster.map(|name| (tags::CLUSTER.to_owned(), name.to_owned()));
-    Eni {
-        id: id.into(),
-        vpc: "vpc-1".into(),
-        subnet: "subnet-1".into(),
-        zone: "a".to_owned(),
-        mac: [2, 0, 0, 0, 0, 1],
-        kind: InterfaceKind::Standard,
-        description: String::new(),
-        own: None,
-        public: None,
-        blocks: BTreeSet::new(),
-        groups: BTreeSet::new(),
-        tags: tags.into_iter().collect::<Tags>(),
-        attachment: None,
-    }
+    fixture::eni(id, tags.into_iter().collect())
 }
 
 fn held(id: &str) -> Eni {

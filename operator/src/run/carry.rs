@@ -75,13 +75,7 @@ impl Carrier {
     }
 
     fn report(&self, event: Event) {
-        let subject = Subject {
-            api_version: "cilium.io/v2",
-            kind: "CiliumNode",
-            namespace: String::new(),
-            name: event.node,
-            uid: event.uid,
-        };
+        let subject = Subject::node(&event.node);
         self.events.tell(subject, event.reason.name(), event.text);
     }
 }

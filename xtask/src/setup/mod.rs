@@ -38,7 +38,7 @@ pub(crate) enum Need {
     Image,
     /// What the container runtimes need that are unpacked and not installed.
     Cri,
-    /// What makes a virtual environment of Python.
+    /// The tools for a virtual environment of Python.
     Boto3,
 }
 

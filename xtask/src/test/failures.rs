@@ -191,7 +191,7 @@ fn header(line: &str) -> Option<&str> {
 mod tests {
     use super::{Failure, HEAD, Reader, TAIL, WIDTH};
 
-    /// What libtest prints with `--show-output`.
+    /// The output of libtest with `--show-output`.
     const OUTPUT: &str = "
 running 4 tests
 test a ... ok

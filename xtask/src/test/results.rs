@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::failures::{Failure, Reader};
 use super::libtest::Counts;
 
-/// What came of tests.
+/// Results of tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Results {
     /// How many passed and failed.
