@@ -24,26 +24,14 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
         if let Ok(refused) = agent.ask(Command::Refused).await {
             let refused = refused.iter().map(ToString::to_string);
             for Due { problem, message } in refusals.due(began.elapsed(), refused) {
-                events.tell_problem(subject(&node), REFUSED, problem, message);
+                events.tell_problem(Subject::node(&node), REFUSED, problem, message);
             }
         }
         if let Ok(rules) = agent.ask(Command::BypassedRules).await {
             for Due { problem, message } in bypassed.due(began.elapsed(), rules) {
-                events.tell_problem(subject(&node), BYPASSED, problem, message);
+                events.tell_problem(Subject::node(&node), BYPASSED, problem, message);
             }
         }
         sleep(LOOK).await;
-    }
-}
-
-/// A Node as the kubelet refers to it, by which `kubectl describe node` finds the events: the uid is
-/// the name.
-fn subject(node: &str) -> Subject {
-    Subject {
-        api_version: "v1",
-        kind: "Node",
-        namespace: String::new(),
-        name: node.to_owned(),
-        uid: node.to_owned(),
     }
 }
