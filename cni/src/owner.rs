@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_id_is_the_agents() {
-        // The device's name in docs/api.md.
+        // The device's name in docs/reference/api.md.
         let owner = Owner::new("0a1b2c".into(), "eth0".into()).unwrap();
         assert_eq!(owner.endpoint_id(), "3cbc86a9b99a");
     }

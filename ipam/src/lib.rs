@@ -9,7 +9,7 @@
 //!   and pods on plain pools.
 //!
 //! What may never happen: two owners of one address, an address that nobody has and nobody gets,
-//! an address that is given before the start is over. `docs/ipam.md` tells users what they meet.
+//! an address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
 
 mod allocator;
 mod announcement;

@@ -28,7 +28,7 @@ fn an_agent_does_not_start_into_another_cni_unless_told() {
     for words in [
         "another CNI is at work on this node: Amazon VPC CNI (aws-node): pods have devices such as \
          eni8478779f379",
-        "Remove its DaemonSet and drain the node first (docs/kubernetes.md",
+        "Remove its DaemonSet and drain the node first (docs/guide/kubernetes.md",
         "node.other-cni: ignore",
     ] {
         assert!(said.contains(words), "{words}: {said}");

@@ -73,7 +73,7 @@ pub(crate) fn differences_used() -> BTreeSet<String> {
 
 /// Names of the differences that the documentation allows: the first column of its table.
 pub(crate) fn differences_allowed() -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/nat.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/nat.md");
     let text = fs::read_to_string(path).unwrap();
     let (_, section) = text.split_once("## Differences from conntrack").unwrap();
     let section = section.split("\n## ").next().unwrap();

@@ -80,7 +80,7 @@ pub(super) async fn check(netlink: &mut Netlink, config: &Config) -> Result<Opti
     if config.node.other_cni == OtherCni::Refuse && !has_pods {
         bail!(
             "another CNI is at work on this node: {found}. Remove its DaemonSet and drain the node \
-             first (docs/kubernetes.md, \"From another CNI\"), and remove files and programs that it \
+             first (docs/guide/kubernetes.md, \"From another CNI\"), and remove files and programs that it \
              left; or set node.other-cni: ignore"
         );
     }

@@ -17,7 +17,7 @@ use document::read_file;
 /// Version of the files.
 const VERSION: u32 = 1;
 
-/// What whoever carries out deletes holds locked, in their folder (`docs/cni.md`).
+/// What whoever carries out deletes holds locked, in their folder (`docs/guide/cni.md`).
 const LOCK: &str = ".lock";
 
 /// A file that says what to delete, and whose.

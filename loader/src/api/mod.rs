@@ -1,4 +1,4 @@
-//! The agent's interface: HTTP and JSON over a Unix socket, as docs/api.md describes it. The CNI
+//! The agent's interface: HTTP and JSON over a Unix socket, as docs/reference/api.md describes it. The CNI
 //! plugin and the command line are its users.
 
 mod addresses;

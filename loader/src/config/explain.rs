@@ -197,7 +197,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "ipam.enabled",
-        "Allocate pods' addresses: true, or false (each request brings its own). docs/ipam.md explains it.",
+        "Allocate pods' addresses: true, or false (each request brings its own). docs/guide/ipam.md explains it.",
     ),
     (
         "ipam.families",
@@ -233,7 +233,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "kubernetes.enabled",
-        "Read the node's document, pools and pods from a cluster's API server: true or false. docs/kubernetes.md explains it.",
+        "Read the node's document, pools and pods from a cluster's API server: true or false. docs/guide/kubernetes.md explains it.",
     ),
     (
         "kubernetes.node-name",
@@ -329,11 +329,11 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "http.address",
-        "Listen address of /healthz, /readyz and /metrics (docs/metrics.md), such as 127.0.0.1:9971; null: none.",
+        "Listen address of /healthz, /readyz and /metrics (docs/reference/metrics.md), such as 127.0.0.1:9971; null: none.",
     ),
     (
         "metrics.address",
-        "Listen address of /metrics alone, for a Prometheus elsewhere (docs/metrics.md), such as 0.0.0.0:9972; null: only http.address.",
+        "Listen address of /metrics alone, for a Prometheus elsewhere (docs/reference/metrics.md), such as 0.0.0.0:9972; null: only http.address.",
     ),
     (
         "host-addresses",

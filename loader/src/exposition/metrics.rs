@@ -1,4 +1,4 @@
-//! The agent's metrics. `docs/metrics.md` has a row for each; a test holds both together.
+//! The agent's metrics. `docs/reference/metrics.md` has a row for each; a test holds both together.
 
 use super::text::{Kind, Labels, Metric};
 use crate::api::types::Figures;
@@ -293,7 +293,7 @@ fn kind_name(kind: ObjectKind) -> String {
 mod tests {
     use super::*;
 
-    const DOCUMENTED: &str = include_str!("../../../docs/metrics.md");
+    const DOCUMENTED: &str = include_str!("../../../docs/reference/metrics.md");
 
     #[test]
     fn every_metric_is_documented_as_it_is_and_every_documented_one_is_there() {

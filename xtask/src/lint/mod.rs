@@ -2,6 +2,7 @@
 
 mod deny;
 mod edges;
+mod markdown;
 mod pins;
 mod rfc;
 mod text;
@@ -18,8 +19,9 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("text rules", text::check),
+    ("documentation pages", markdown::check),
     ("pinned versions", pins::check),
     ("the table of requirements", rfc::check),
     ("licences, sources and advisories", deny::check),

@@ -1,4 +1,4 @@
-//! `docs/rfc.md`: every requirement of the RFCs stands there once, and what is said to be met names
+//! `docs/reference/rfc.md`: every requirement of the RFCs stands there once, and what is said to be met names
 //! tests that exist.
 
 use std::fs;
@@ -34,12 +34,13 @@ struct Row<'a> {
 /// Fails on a requirement that is missing, and on a test that does not exist.
 pub(super) fn check() -> Result<()> {
     let root = datapath_build::workspace_root();
-    let text = fs::read_to_string(root.join("docs/rfc.md")).context("docs/rfc.md")?;
+    let text =
+        fs::read_to_string(root.join("docs/reference/rfc.md")).context("docs/reference/rfc.md")?;
     let faults = faults(&text, |test| exists(root, test))?;
     if faults.is_empty() {
         return Ok(());
     }
-    bail!("docs/rfc.md: {}", faults.join("; "));
+    bail!("docs/reference/rfc.md: {}", faults.join("; "));
 }
 
 /// What is wrong with the table.

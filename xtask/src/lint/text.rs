@@ -31,7 +31,7 @@ const LONGEST_FILE: usize = 450;
 pub(super) fn check() -> Result<()> {
     let root = datapath_build::workspace_root();
     let mut faults = Vec::new();
-    for file in sources(root)? {
+    for file in files(root, "rs")? {
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let name = file.strip_prefix(root).unwrap_or(&file);
@@ -68,8 +68,8 @@ fn is_test(name: &Path) -> bool {
         || name.components().any(|part| part.as_os_str() == "tests")
 }
 
-/// Every Rust source below `root`, build results left out.
-fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+/// Every file below `root` with this extension, build results left out.
+pub(super) fn files(root: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -82,7 +82,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
                 if name != "target" && !name.to_string_lossy().starts_with('.') {
                     open.push(path);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|found| found == extension) {
                 files.push(path);
             }
         }
@@ -95,7 +95,7 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>> {
 mod tests {
     use std::path::Path;
 
-    use super::{FORBIDDEN, LONGEST_FILE, faults_in, sources};
+    use super::{FORBIDDEN, LONGEST_FILE, faults_in, files};
 
     #[test]
     fn every_forbidden_word_is_found_with_its_line() {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn finds_this_file_and_no_build_results() {
-        let files = sources(datapath_build::workspace_root()).unwrap();
+        let files = files(datapath_build::workspace_root(), "rs").unwrap();
         assert!(
             files
                 .iter()
