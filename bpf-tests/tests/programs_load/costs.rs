@@ -1,4 +1,4 @@
-//! What packets and new flows cost the processor; `docs/guide/nat.md` quotes the figures.
+//! What packets and new flows cost the processor; `docs/performance.md` quotes the figures.
 
 use std::time::Duration;
 
