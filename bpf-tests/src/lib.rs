@@ -1,5 +1,6 @@
 //! Test support: packet builders, program test runs, and the namespace fabric.
 
+pub mod cloud;
 pub mod cluster;
 pub mod cri;
 pub mod fabric;

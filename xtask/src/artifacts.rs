@@ -171,6 +171,13 @@ pub(crate) fn build_operator(metadata: &Metadata) -> Result<Vec<Executable>> {
     build(process::locked_cargo("build").args(package), metadata)
 }
 
+/// Builds the tests of EC2's client, which have the SDK of AWS too.
+pub(crate) fn build_client_tests(metadata: &Metadata) -> Result<Vec<Executable>> {
+    let package = ["--package", "towpath-ec2", "--features", "sdk"];
+    let mut tests = process::locked_cargo("test");
+    build(tests.args(package).args(["--lib", "--no-run"]), metadata)
+}
+
 /// The file that a binary of ours was built as.
 pub(crate) fn binary<'a>(executables: &'a [Executable], name: &str) -> Result<&'a Path> {
     executables

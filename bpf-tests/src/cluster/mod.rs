@@ -6,8 +6,8 @@
 //!                                           └─ fabric-node-2: the same
 //! ```
 //!
-//! Everything is real but the cloud and its operator: a [stand-in](operator) writes the ENIs that the
-//! fabric has.
+//! Everything is real but the cloud. It is played, with a real operator ([`crate::cloud`]), or a
+//! [stand-in](operator) for both writes the ENIs that the fabric has.
 
 mod addons;
 mod blocks;
@@ -31,9 +31,10 @@ pub use spec::ClusterSpec;
 pub use worker::Worker;
 pub use workload::{PodAt, deployment};
 
+use crate::cloud::Site;
 use crate::fabric::eventually::{check, eventually};
-use crate::fabric::layout::Host;
-use crate::fabric::{Fabric, Netns};
+use crate::fabric::layout::{Eni, Host};
+use crate::fabric::{Fabric, Netns, Spec};
 use crate::kubernetes::{
     ApiServer, Caller, Controllers, Kubectl, MetadataService, ServerSpec, deploy,
 };
@@ -50,6 +51,8 @@ const SERVICES: &str = "10.96.0.0/16,fd5e:96::/108";
 pub struct Cluster {
     /// The stand-in that writes the nodes' ENIs, once it is started.
     pub operator: Option<Operator>,
+    /// The cloud and its operator, where nodes are its instances.
+    pub site: Option<Site>,
     /// The nodes.
     pub workers: Vec<Worker>,
     /// Controllers and scheduler.
@@ -68,7 +71,10 @@ impl Cluster {
     pub fn create(spec: &ClusterSpec) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         (spec.progress)("making the VPC and its nodes");
-        let fabrics = fabrics(spec)?;
+        let site = spec.site.clone();
+        let site = site.map(|site| Site::create(site, spec.workers));
+        let mut site = site.transpose()?;
+        let fabrics = fabrics(spec, site.as_ref())?;
         let first = fabrics.first().context("a cluster has a node")?;
         first.make_control()?;
         let control = first.host(Host::Control, Family::V4);
@@ -82,6 +88,9 @@ impl Cluster {
         let server = ApiServer::start_as(&control, folder.path(), server_spec)?;
         let controllers = Controllers::start(&server)?;
         (spec.progress)("starting containerd, kubelet and kube-proxy on each node");
+        if let Some(site) = &mut site {
+            site.serve(&control)?;
+        }
         let image = spec::image()?;
         let start = |fabric| Worker::start(fabric, &server, spec.proxy, &image);
         let workers = thread::scope(|scope| {
@@ -94,6 +103,7 @@ impl Cluster {
         })?;
         Ok(Self {
             operator: None,
+            site,
             workers,
             controllers,
             server,
@@ -108,19 +118,25 @@ impl Cluster {
     /// When it does not become ready: with the logs of everything.
     pub fn ready(spec: &ClusterSpec) -> Result<Self> {
         let mut cluster = Self::create(spec)?;
+        cluster.make_ready(spec)?;
+        Ok(cluster)
+    }
+
+    /// Installs Towpath and DNS on nodes that have joined, and waits until all of it is ready.
+    ///
+    /// # Errors
+    /// When it does not become ready: with the logs of everything.
+    pub fn make_ready(&mut self, spec: &ClusterSpec) -> Result<()> {
         (spec.progress)("installing Towpath");
-        let ready = cluster
+        let ready = self
             .install("base")
-            .and_then(|()| cluster.operate())
-            .and_then(|()| cluster.wait_until_nodes_are_ready())
+            .and_then(|()| self.operate())
+            .and_then(|()| self.wait_until_nodes_are_ready())
             .and_then(|()| {
                 (spec.progress)("starting DNS");
-                addons::dns(&cluster)
+                addons::dns(self)
             });
-        match ready {
-            Ok(()) => Ok(cluster),
-            Err(error) => Err(error.context(cluster.logs())),
-        }
+        ready.with_context(|| self.logs())
     }
 
     /// Applies the custom resources and a kustomization of `deploy/kubernetes`, with the settings in
@@ -140,13 +156,40 @@ impl Cluster {
         self.apply(&objects)
     }
 
-    /// Starts the stand-in for the operator, which gives every node its ENIs.
+    /// Starts the operator, or the stand-in for it, which gives every node its ENIs.
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn operate(&mut self) -> Result<()> {
+        if let Some(site) = &mut self.site {
+            return site.operate(&self.server);
+        }
         let fabrics: Vec<_> = self.workers.iter().map(|worker| &worker.fabric).collect();
         self.operator = Some(Operator::start(&self.server, &fabrics)?);
+        Ok(())
+    }
+
+    /// Has the instance of a node end, and another one join under the same name.
+    ///
+    /// # Errors
+    /// When the node has no instance, an ENI of it sent a foreign packet, or the new one does not start.
+    pub fn replace(&mut self, name: &str, spec: &ClusterSpec) -> Result<()> {
+        let mut workers = self.workers.iter();
+        let position = workers.position(|worker| worker.name() == name);
+        let position = position.with_context(|| format!("the cluster has no node {name}"))?;
+        let site = self.site.as_mut().context("there is no cloud")?;
+        let index = self.workers[position].fabric.index();
+        let instance = site.replace(index)?;
+        self.workers.remove(position).into_fabric().finish()?;
+        let first = self.workers.first().context("another node is left")?;
+        let fabric = Spec {
+            instance: Some(instance),
+            ..spec.fabric.clone()
+        };
+        let fabric = first.fabric.join(index, &fabric)?;
+        site.join(&fabric, spec.fabric.mtu)?;
+        let worker = Worker::start(fabric, &self.server, spec.proxy, &spec::image()?)?;
+        self.workers.push(worker);
         Ok(())
     }
 
@@ -191,6 +234,15 @@ impl Cluster {
         Ok(ready.context("the node has no condition Ready")?.clone())
     }
 
+    /// The ENIs of a node, as its VPC has them.
+    #[must_use]
+    pub fn enis(&self, worker: &Worker) -> Vec<Eni> {
+        match &self.site {
+            Some(site) => site.enis(worker.fabric.index()),
+            None => worker.fabric.enis.clone(),
+        }
+    }
+
     /// Applies objects as kubectl does.
     ///
     /// # Errors
@@ -228,7 +280,8 @@ impl Cluster {
     /// The end of what everything wrote.
     #[must_use]
     pub fn logs(&self) -> String {
-        let mut logs = vec![self.controllers.log()];
+        let operator = self.site.as_ref().map(Site::log).unwrap_or_default();
+        let mut logs = vec![self.controllers.log(), operator];
         logs.extend(self.workers.iter().flat_map(Worker::logs));
         let logs = logs.iter().map(|log| end_of(log));
         logs.collect::<Vec<_>>().join("\n----\n")
@@ -240,23 +293,32 @@ impl Cluster {
     /// When one did: by node, ENI and family.
     pub fn finish(mut self) -> Result<()> {
         self.operator = None;
+        let site = self.site.take();
         let workers = std::mem::take(&mut self.workers);
         drop(self);
+        site.map_or(Ok(()), Site::finish)?;
         let fabrics: Vec<Fabric> = workers.into_iter().map(Worker::into_fabric).collect();
         fabrics.into_iter().try_for_each(Fabric::finish)
     }
 }
 
 /// The fabric of each node, all in one VPC.
-fn fabrics(spec: &ClusterSpec) -> Result<Vec<Fabric>> {
-    let first = Fabric::create(&spec.fabric)?;
-    let mut fabrics = vec![first];
-    for node in 1..spec.workers {
-        let joined = fabrics
-            .first()
-            .context("it was made")?
-            .join(node, &spec.fabric)?;
-        fabrics.push(joined);
+fn fabrics(spec: &ClusterSpec, site: Option<&Site>) -> Result<Vec<Fabric>> {
+    let mut fabrics: Vec<Fabric> = Vec::new();
+    for node in 0..spec.workers {
+        let instance = site.map(|site| site.instance(node)).transpose()?.cloned();
+        let spec = Spec {
+            instance,
+            ..spec.fabric.clone()
+        };
+        let made = match fabrics.first() {
+            None => Fabric::create(&spec)?,
+            Some(first) => first.join(node, &spec)?,
+        };
+        if let Some(site) = site {
+            site.join(&made, spec.mtu)?;
+        }
+        fabrics.push(made);
     }
     Ok(fabrics)
 }

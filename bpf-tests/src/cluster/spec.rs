@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
+use crate::cloud::SiteSpec;
 use crate::fabric::Spec;
 use crate::fabric::layout::Addressing;
 use crate::kubernetes::ProxyMode;
@@ -20,6 +21,9 @@ pub struct ClusterSpec {
     pub proxy: ProxyMode,
     /// Layout of each node.
     pub fabric: Spec,
+    /// A cloud whose instances the nodes are, with an operator. Without one a stand-in writes the ENIs
+    /// that the fabric has.
+    pub site: Option<SiteSpec>,
     /// Called with each step before it begins.
     pub progress: fn(&str),
 }
@@ -35,7 +39,17 @@ impl ClusterSpec {
                 addressing: Addressing::SeveralPrefixes(3),
                 ..Spec::default()
             },
+            site: None,
             progress: |_| (),
+        }
+    }
+
+    /// Two instances of a cloud, each with its primary ENI alone.
+    #[must_use]
+    pub fn in_cloud(proxy: ProxyMode, site: SiteSpec) -> Self {
+        Self {
+            site: Some(site),
+            ..Self::new(proxy)
         }
     }
 }

@@ -413,7 +413,7 @@ fn split_answer(answer: &[u8]) -> Result<(u16, String)> {
 }
 
 /// Merges settings into others, section by section.
-pub(super) fn merge(into: &mut Value, from: &Value) {
+pub(crate) fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

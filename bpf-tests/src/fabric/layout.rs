@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use towpath::intent::{self, Family};
 use towpath::types::MacAddr;
@@ -116,6 +116,30 @@ impl Eni {
     #[must_use]
     pub fn with_prefixes(number: u8, prefixes: u8) -> Self {
         Self::new(number, Addressing::SeveralPrefixes(prefixes))
+    }
+
+    /// An ENI that a cloud has attached to a node. Nodes count from 0. It has no IPv6 address of its own.
+    ///
+    /// # Errors
+    /// When it is not attached, or lies in no subnet of the fabric.
+    pub fn of_cloud(node: u8, eni: &ec2_fake::Eni) -> Result<Self> {
+        let attachment = eni.attachment.as_ref();
+        let attachment = attachment.with_context(|| format!("{} is not attached", eni.id))?;
+        let own = eni.primary.filter(|own| VPC_V4.contains(own));
+        let own = own.with_context(|| format!("{} is in none of the subnets", eni.id))?;
+        let number = u8::try_from(attachment.index)?;
+        let [_, _, subnet, _] = own.octets();
+        Ok(Self {
+            number,
+            key: key(node, number),
+            mac: eni.mac.parse()?,
+            blocks: eni.blocks.iter().copied().collect(),
+            id: eni.id.clone(),
+            subnet: subnet_of(subnet),
+            own_v4: Some(own),
+            own_v6: None,
+            former: Vec::new(),
+        })
     }
 
     /// This ENI as another node's, with a key of that node. Nodes count from 0.

@@ -48,5 +48,5 @@ pub use netns::Netns;
 pub use node::Fabric;
 pub use pod::{POD_INTERFACE, Place, Pod};
 pub use service::Client;
-pub use spec::Spec;
+pub use spec::{Instance, Spec};
 pub use vpc::{MTU_JUMBO, Vpc};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use ipnet::IpNet;
-use serde_json::Value;
+use serde_json::{Value, json};
 use towpath::intent::Family;
 
 use super::agent::{Agent, START};
@@ -19,7 +19,7 @@ use super::layout::Eni;
 use super::pod::Pod;
 use super::record::Record;
 use super::source_check::{self, Cell};
-use super::spec::Spec;
+use super::spec::{Instance, Spec};
 use super::vpc::Vpc;
 use super::world::World;
 use super::{Netns, dump, gateway};
@@ -40,6 +40,7 @@ pub struct Fabric {
     pub node: Netns,
     pub(super) pods: Vec<Arc<Pod>>,
     document: Option<String>,
+    instance: Option<Instance>,
     mtu: u32,
     pub(super) index: u8,
     pub(super) world: Option<Arc<World>>,
@@ -89,6 +90,7 @@ impl Fabric {
             agent,
             enis,
             document: spec.document.clone(),
+            instance: spec.instance.clone(),
             vpc: seat.vpc,
             node,
             pods: Vec::new(),
@@ -162,6 +164,10 @@ impl Fabric {
     #[must_use]
     pub fn document(&self) -> Value {
         let mut document = document_of(self.index, &self.enis);
+        if let Some(instance) = &self.instance {
+            document["spec"]["instance-id"] = json!(instance.id);
+            document["spec"]["eni"]["instance-type"] = json!(instance.kind);
+        }
         if self.world.is_some() {
             document["spec"]["ipam"] = document::direct_pool(&self.enis);
         }

@@ -7,6 +7,17 @@ use serde_json::{Value, json};
 use super::layout::{Addressing, Eni};
 use super::vpc::MTU_JUMBO;
 
+/// An instance of a cloud that a node is.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// Its id.
+    pub id: String,
+    /// Its type.
+    pub kind: String,
+    /// Its primary ENI.
+    pub primary: Eni,
+}
+
 /// What a fabric is to be like.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -31,6 +42,9 @@ pub struct Spec {
     /// A node document: the ENIs are the ones that it lists, whatever the rest of this says of
     /// them, and the agent gets this very text.
     pub document: Option<String>,
+    /// The instance of a cloud that the node is: it has the instance's primary ENI, and the cloud
+    /// attaches all others.
+    pub instance: Option<Instance>,
 }
 
 impl Spec {
@@ -40,6 +54,9 @@ impl Spec {
             let document = towpath::node::parse(text, MarkLayout::DEFAULT)?;
             let enis = Eni::of_node(&document).into_iter();
             return Ok(enis.map(|eni| eni.moved_to(node)).collect());
+        }
+        if let Some(instance) = &self.instance {
+            return Ok(vec![instance.primary.clone()]);
         }
         let last = if self.shared_subnet { 1 } else { u8::MAX };
         let eni = |number: u8| -> Result<Eni> {
@@ -78,6 +95,7 @@ impl Default for Spec {
             world: false,
             v6_only: Vec::new(),
             document: None,
+            instance: None,
         }
     }
 }

@@ -50,6 +50,10 @@ type Shared = Arc<Mutex<Played>>;
 impl MetadataService {
     /// Where it serves on a node of a cluster, as the setting `kubernetes.metadata-endpoint` has it.
     pub const NODE_ENDPOINT: &str = "http://127.0.0.1:1338";
+    /// The VPC that it is in.
+    pub const VPC: &str = "vpc-0fab0000000000001";
+    /// The availability zone that it is in.
+    pub const ZONE: &str = "eu-west-1a";
 
     /// Starts it for a fabric's node, at [`Self::NODE_ENDPOINT`] of the calling thread's network
     /// namespace.
@@ -60,6 +64,8 @@ impl MetadataService {
         let service = Self::start(SocketAddr::from(([127, 0, 0, 1], 1338)))?;
         let (document, mac) = (fabric.document(), fabric.eni(0)?.mac.to_string());
         service.set("instance-id", document["spec"]["instance-id"].as_str());
+        let kind = &document["spec"]["eni"]["instance-type"];
+        service.set("instance-type", kind.as_str());
         let interface = |mac: &str| format!("network/interfaces/macs/{mac}");
         for name in ["vpc-id", "subnet-id"] {
             let path = |mac: &str| format!("{}/{name}", interface(mac));
@@ -163,9 +169,12 @@ fn instance() -> HashMap<String, String> {
         ("instance-id".to_owned(), "i-0fab000000000001"),
         ("instance-type".to_owned(), "m5.large"),
         ("mac".to_owned(), MAC),
-        (format!("{interface}/vpc-id"), "vpc-0fab0000000000001"),
+        (format!("{interface}/vpc-id"), MetadataService::VPC),
         (format!("{interface}/subnet-id"), "subnet-0fab0000000000000"),
-        ("placement/availability-zone".to_owned(), "eu-west-1a"),
+        (
+            "placement/availability-zone".to_owned(),
+            MetadataService::ZONE,
+        ),
     ]
     .map(|(path, value)| (path, value.to_owned()))
     .into()

@@ -13,8 +13,10 @@ use towpath::intent::Family;
 pub(crate) fn owner(cluster: &Cluster, pod: &PodAt, family: Family) -> u16 {
     let worker = cluster.worker(&pod.node).unwrap();
     let address = pod.at(family).unwrap().address;
-    let mut enis = worker.fabric.enis.iter();
-    let owner = enis.find(|eni| eni.blocks.iter().any(|block| block.contains(&address)));
+    let enis = cluster.enis(worker);
+    let owner = enis
+        .iter()
+        .find(|eni| eni.blocks.iter().any(|block| block.contains(&address)));
     owner.unwrap().key
 }
 
@@ -54,7 +56,7 @@ pub(crate) fn everywhere(cluster: &Cluster, pods: &[&PodAt]) {
 }
 
 #[track_caller]
-fn exchange_all(from: bpf_tests::fabric::Place<'_>, to: bpf_tests::fabric::Place<'_>) {
+pub(crate) fn exchange_all(from: bpf_tests::fabric::Place<'_>, to: bpf_tests::fabric::Place<'_>) {
     for protocol in Protocol::ALL {
         if let Err(error) = protocol.exchange(from, to) {
             panic!(

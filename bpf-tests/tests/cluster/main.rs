@@ -10,4 +10,5 @@ mod across;
 mod deployment;
 mod full;
 mod lifecycle;
+mod operated;
 mod reboot;

@@ -1,40 +1,33 @@
 //! An API server and a cloud in one network namespace, and operators in it.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bpf_tests::cloud::audit::{self, published};
+use bpf_tests::cloud::{Operator, OperatorSpec, Served};
 use bpf_tests::fabric::Netns;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::{ApiServer, Kubectl, read_manifest};
 use ec2_fake::Cloud;
-use ec2_fake::server::{Fake, serve};
+use ec2_fake::server::Fake;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The name of the cluster.
-pub(crate) const CLUSTER: &str = "blue";
 /// A deadline for what takes seconds.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// The path of `CiliumNode` objects.
 pub(crate) const NODES: &str = "/apis/cilium.io/v2/ciliumnodes";
 /// The account of the operator.
 const ACCOUNT: (&str, &str) = ("kube-system", "towpath-operator");
-/// The first port of operators.
-const PORT: u16 = 9973;
 
 /// An API server, a cloud and operators.
 pub(crate) struct Bed {
     pub(crate) server: ApiServer,
     pub(crate) cloud: Fake,
-    /// The cloud's URL.
-    url: String,
+    served: Served,
     kubeconfig: PathBuf,
     folder: TempDir,
     netns: Netns,
@@ -62,11 +55,11 @@ impl Bed {
         let kubeconfig = server.kubeconfig("operator", &server.url(), &token)?;
         let cloud = Cloud::build(&serde_json::from_value(world)?, Timestamp::now())?;
         let cloud = Fake::new(cloud, Box::new(|_, _| ()));
-        let url = netns.enter(|| start(cloud.clone()))?;
+        let served = Served::start(&netns, 0, cloud.clone())?;
         Ok(Self {
             server,
             cloud,
-            url,
+            served,
             kubeconfig,
             folder,
             netns,
@@ -75,43 +68,14 @@ impl Bed {
 
     /// Starts an operator. Each has another number.
     pub(crate) fn start(&self, number: u16, settings: &Value) -> Result<Operator> {
-        let address = SocketAddr::from(([127, 0, 0, 1], PORT + number));
-        let mut config = json!({
-            "cluster-name": CLUSTER,
-            "log-level": "debug",
-            "kubernetes": {"kubeconfig": self.kubeconfig},
-            "ec2": {"region": "eu-central-1", "endpoint": self.url},
-            "http": {"address": address},
-        });
-        merge(&mut config, settings);
-        let path = |suffix: &str| {
-            self.folder
-                .path()
-                .join(format!("operator{number}.{suffix}"))
+        let spec = OperatorSpec {
+            netns: &self.netns,
+            folder: self.folder.path(),
+            number,
+            kubeconfig: &self.kubeconfig,
+            url: &self.served.url(),
         };
-        fs::write(path("yaml"), serde_json::to_string_pretty(&config)?)?;
-        let log = path("log");
-        let mut command = self
-            .netns
-            .command(binary()?.to_str().context("a path is UTF-8")?);
-        command
-            .args([
-                "--config".as_ref(),
-                path("yaml").as_os_str(),
-                "run".as_ref(),
-            ])
-            .env("AWS_ACCESS_KEY_ID", "any")
-            .env("AWS_SECRET_ACCESS_KEY", "any")
-            .env("POD_NAME", format!("operator-{number}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::options().create(true).append(true).open(&log)?);
-        Ok(Operator {
-            child: command.spawn().context("start the operator")?,
-            address,
-            log,
-            netns: Netns::foreign(&self.netns.path())?,
-        })
+        Operator::start(spec, settings)
     }
 
     /// Makes the Node and the `CiliumNode` of an instance, as its agent does. It wants this many
@@ -195,24 +159,10 @@ impl Bed {
         let admin = self.server.admin();
         // A resource that was defined a moment ago is not served yet.
         let (nodes, _) = eventually(SOON, "nodes are listed", || admin.get(NODES)?.expect(200))?;
-        let mut owners = BTreeMap::new();
-        for node in nodes["items"].as_array().into_iter().flatten() {
-            let instance = node["spec"]["instance-id"].as_str().unwrap_or_default();
-            for (eni, address) in published(node) {
-                let is_there = self
-                    .cloud
-                    .peek(|cloud| owns(cloud, &eni, instance, &address));
-                check(is_there, || {
-                    format!("{address} of {eni} is not of {instance}\n{}", self.logs())
-                })?;
-                let other = owners.insert(address.clone(), instance.to_owned());
-                check(other.is_none(), || {
-                    format!("{address} is of {instance} and of {other:?}")
-                })?;
-            }
-        }
+        let audited = self.cloud.peek(|cloud| audit::addresses(cloud, &nodes));
+        audited.with_context(|| self.logs())?;
         let look = || {
-            let loose = self.cloud.peek(loose);
+            let loose = self.cloud.peek(audit::loose);
             check(loose.is_empty(), || format!("loose: {loose:?}"))
         };
         eventually(SOON, "no ENI is loose", look).with_context(|| self.logs())?;
@@ -237,107 +187,6 @@ impl Bed {
             .map(tail)
             .collect()
     }
-}
-
-/// A running operator. Dropping it kills it.
-pub(crate) struct Operator {
-    child: Child,
-    address: SocketAddr,
-    log: PathBuf,
-    netns: Netns,
-}
-
-impl Operator {
-    /// Kills it, as a node that dies does.
-    pub(crate) fn kill(mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(drop).context("wait for the operator")
-    }
-
-    /// Ends it by SIGTERM. Returns true if it ended well.
-    pub(crate) fn stop(mut self) -> Result<bool> {
-        let pid = self.child.id().to_string();
-        self.netns.run(&format!("kill -TERM {pid}"))?;
-        Ok(self.child.wait()?.success())
-    }
-
-    /// The output of its command line.
-    pub(crate) fn ask(&self, arguments: &str) -> Result<String> {
-        let binary = binary()?;
-        let line = format!(
-            "{} {arguments} --address {}",
-            binary.display(),
-            self.address
-        );
-        self.netns.run(&line)
-    }
-
-    /// The answer to a path.
-    pub(crate) fn get(&self, path: &str) -> Result<String> {
-        self.netns.run(&format!(
-            "curl -sS --max-time 5 http://{}{path}",
-            self.address
-        ))
-    }
-
-    /// Its resident memory, in KiB.
-    pub(crate) fn resident(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        Ok(number.context("there is no VmRSS")?.parse()?)
-    }
-
-    /// Waits until its log has all of these.
-    pub(crate) fn log_has(&self, parts: &[&str]) -> Result<()> {
-        let look = || {
-            let log = fs::read_to_string(&self.log)?;
-            let has = |line: &str| parts.iter().all(|part| line.contains(part));
-            check(log.lines().any(has), || {
-                format!("no line has {parts:?}: {log}")
-            })
-        };
-        eventually(SOON, "the log has a line", look).map(drop)
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
-    }
-}
-
-/// The operator's binary, beside the test.
-fn binary() -> Result<PathBuf> {
-    let executable = std::env::current_exe()?;
-    let folders = executable.ancestors().skip(1).take(2);
-    let found = folders
-        .map(|folder| folder.join("towpath-operator"))
-        .find(|it| it.is_file());
-    found.context(
-        "there is no towpath-operator to test: build it with `cargo build -p towpath-operator \
-         --features sdk`",
-    )
-}
-
-/// Serves a cloud on loopback, until the process ends. Returns its URL.
-fn start(cloud: Fake) -> Result<String> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.expect("a runtime starts");
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("it listens");
-            let ended = serve(listener, cloud).await;
-            eprintln!("the cloud ended: {ended:?}");
-        });
-    });
-    Ok(format!("http://{address}"))
 }
 
 /// A VPC of two subnets with instances in one of them.
@@ -370,53 +219,4 @@ pub(crate) fn instance_id(number: usize) -> String {
 /// The name of its node.
 pub(crate) fn node_name(number: usize) -> String {
     format!("node-{number}")
-}
-
-/// The addresses in a node's status, each with its ENI.
-pub(crate) fn published(node: &Value) -> Vec<(String, String)> {
-    let enis = node["status"]["eni"]["enis"].as_object();
-    let of_eni = |(id, eni): (&String, &Value)| {
-        let addresses = eni["addresses"].as_array().cloned().unwrap_or_default();
-        let pairs = addresses
-            .into_iter()
-            .filter_map(|it| it.as_str().map(str::to_owned));
-        pairs
-            .map(|address| (id.clone(), address))
-            .collect::<Vec<_>>()
-    };
-    enis.into_iter().flatten().flat_map(of_eni).collect()
-}
-
-/// Reports if an address is one of an ENI that the instance holds.
-fn owns(cloud: &Cloud, eni: &str, instance: &str, address: &str) -> bool {
-    cloud.interface(eni).is_some_and(|it| {
-        let is_held = it
-            .attachment
-            .as_ref()
-            .is_some_and(|it| it.instance == instance);
-        let address = address.parse::<IpAddr>().ok();
-        is_held && address.is_some_and(|address| it.nets().any(|net| net.contains(&address)))
-    })
-}
-
-/// The cluster's ENIs that nothing holds.
-pub(crate) fn loose(cloud: &Cloud) -> Vec<String> {
-    let ours = cloud.interfaces().filter(|eni| {
-        let cluster = eni.tags.get("ipam.towpath.dev/cluster");
-        cluster.is_some_and(|name| name == CLUSTER)
-    });
-    let loose = ours.filter(|eni| eni.attachment.is_none());
-    loose.map(|eni| eni.id.clone()).collect()
-}
-
-/// Merges settings (RFC 7386, without removal).
-fn merge(into: &mut Value, from: &Value) {
-    match (into.as_object_mut(), from.as_object()) {
-        (Some(into), Some(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        _ => *into = from.clone(),
-    }
 }

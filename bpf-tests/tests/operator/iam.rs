@@ -1,22 +1,15 @@
 //! The operator with exactly the rights of `deploy/iam/policy.json` in EC2.
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
+use bpf_tests::cloud::policy;
 use bpf_tests::fabric::eventually::{check, eventually};
-use bpf_tests::kubernetes::deploy;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::bed::{Bed, CLUSTER, SOON, world};
+use super::bed::{Bed, SOON, world};
 
 /// A cluster in a cloud whose only caller has the shipped policy, less a statement.
 fn bed(without: Option<&str>) -> Result<Bed> {
-    let policy = fs::read_to_string(deploy().join("iam/policy.json"))?;
-    let policy = policy
-        .replace("${PARTITION}", "aws")
-        .replace("${CLUSTER_NAME}", CLUSTER)
-        .replace("${VPC_ID}", "vpc-1");
-    let mut policy: Value = serde_json::from_str(&policy)?;
+    let mut policy = policy("vpc-1")?;
     let statements = policy["Statement"].as_array_mut();
     let statements = statements.context("a policy has statements")?;
     let before = statements.len();

@@ -1,9 +1,10 @@
 //! Nodes that want addresses.
 
+use bpf_tests::cloud::audit::published;
 use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::json;
 
-use super::bed::{Bed, SOON, published};
+use super::bed::{Bed, SOON};
 
 #[test]
 fn a_node_gets_addresses_as_its_demand_grows() {

@@ -30,6 +30,9 @@ const CHECKS: [Check; 12] = [
         process::run(process::cargo("fmt").args(["--all", "--check"]))
     }),
     ("clippy", || process::run(&mut clippy())),
+    ("clippy of what has the SDK of AWS", || {
+        process::run(&mut clippy_sdk())
+    }),
     ("clippy of the eBPF programs", clippy_ebpf),
     ("memory routines in the eBPF programs", || {
         ebpf::check(&ebpf::build(false)?)
@@ -75,6 +78,16 @@ fn clippy() -> Command {
         "--deny",
         "warnings",
     ]);
+    command
+}
+
+/// The client of EC2, and the operator's binary. No other check compiles the SDK.
+fn clippy_sdk() -> Command {
+    let mut command = process::locked_cargo("clippy");
+    let packages = ["--package", "towpath-ec2", "--package", "towpath-operator"];
+    let features = ["--features", "towpath-ec2/sdk,towpath-operator/sdk"];
+    command.arg("--quiet").args(packages).args(features);
+    command.args(["--all-targets", "--", "--deny", "warnings"]);
     command
 }
 

@@ -42,6 +42,16 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
+/// The executables of a run.
+struct Built {
+    /// Test programs, and binaries that tests start.
+    executables: Vec<Executable>,
+    /// The test program with the feature `debug-log`.
+    debug_log: Vec<Executable>,
+    /// The tests of EC2's client, which have the SDK of AWS.
+    client: Vec<Executable>,
+}
+
 /// What became of a suite.
 struct Outcome {
     suite: Suite,
@@ -79,22 +89,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     suite::check_membership(&metadata.test_targets())?;
     note("test: building");
     let started = Instant::now();
-    // Before the binaries: cargo builds the agent with it, and the namespace tests want theirs.
-    let debug_log = if suites.contains(&Suite::Bpf) && options.arguments.is_empty() {
-        build_debug_log(&metadata)?
-    } else {
-        Vec::new()
-    };
-    let executables = build(&metadata)?;
-    if suites.contains(&Suite::Operator) {
-        artifacts::build_operator(&metadata)?;
-    }
+    let built = build(&metadata, &suites, options)?;
     if suites.contains(&Suite::Cluster) {
-        fetched.add_image(image::for_tests(&executables, &metadata)?);
+        fetched.add_image(image::for_tests(&built.executables, &metadata)?);
     }
     note(&format!("test: built in {:.1} minutes", minutes(started)));
     if options.json {
-        let outcome = vm::run(&executables)?;
+        let outcome = vm::run(&built.executables)?;
         console::result(&outcome.json()?)?;
         // Standard output is the array alone.
         outcome
@@ -105,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let outcomes: Vec<_> = suites
         .into_iter()
-        .map(|suite| run_suite(suite, &executables, &debug_log, &fetched, options))
+        .map(|suite| run_suite(suite, &built, &fetched, options))
         .collect();
     Ok(summarise(&outcomes))
 }
@@ -118,12 +119,31 @@ fn chosen(asked: &[Suite]) -> Vec<Suite> {
         .collect()
 }
 
-/// Builds the test programs, and the binaries that tests start.
-fn build(metadata: &Metadata) -> Result<Vec<Executable>> {
+/// Builds the test programs of suites, and the binaries that tests start.
+fn build(metadata: &Metadata, suites: &[Suite], options: &Options) -> Result<Built> {
+    let is_whole = |suite: Suite| suites.contains(&suite) && options.arguments.is_empty();
+    // Before the binaries: cargo builds the agent with it, and the namespace tests want theirs.
+    let debug_log = if is_whole(Suite::Bpf) {
+        build_debug_log(metadata)?
+    } else {
+        Vec::new()
+    };
     let mut tests = process::locked_cargo("test");
     let mut executables = artifacts::build(tests.args(["--workspace", "--no-run"]), metadata)?;
     executables.extend(artifacts::build_binaries(metadata)?);
-    Ok(executables)
+    if suites.contains(&Suite::Operator) || suites.contains(&Suite::Cluster) {
+        artifacts::build_operator(metadata)?;
+    }
+    let client = if is_whole(Suite::Operator) {
+        artifacts::build_client_tests(metadata)?
+    } else {
+        Vec::new()
+    };
+    Ok(Built {
+        executables,
+        debug_log,
+        client,
+    })
 }
 
 /// Builds the test program of the feature that no other build has.
@@ -143,32 +163,30 @@ fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
 }
 
 /// Runs a suite to its end, whatever happens in it.
-fn run_suite(
-    suite: Suite,
-    executables: &[Executable],
-    debug_log: &[Executable],
-    fetched: &Fetched,
-    options: &Options,
-) -> Outcome {
+fn run_suite(suite: Suite, built: &Built, fetched: &Fetched, options: &Options) -> Outcome {
     note(&format!("test: suite {suite}"));
     let started = Instant::now();
     let runner = Runner::new(suite, options.full, &options.arguments);
+    let executables = &built.executables;
     let mut results = match suite {
         Suite::Unit => runner.run(executables) + runner.run_documentation(),
         Suite::Bpf => {
-            let mut results = runner.run(executables) + run_debug_log(debug_log, options);
+            let mut results = runner.run(executables) + run_debug_log(&built.debug_log, options);
             if options.arguments.is_empty() {
                 results = results + ebpf::check_costs(executables) + ebpf::check_paths(executables);
             }
             results
         }
         Suite::Netns | Suite::Masq => runner.run(executables),
-        Suite::Cloud
-        | Suite::Services
-        | Suite::Api
-        | Suite::Operator
-        | Suite::Cluster
-        | Suite::Cri => runner.with_files(fetched.of_suite(suite)).run(executables),
+        Suite::Operator => {
+            // Without the SDK its library is a member of the suite `unit`.
+            let client = Runner::new(Suite::Unit, options.full, &options.arguments);
+            let operator = runner.with_files(fetched.of_suite(suite));
+            client.run(&built.client) + operator.run(executables)
+        }
+        Suite::Cloud | Suite::Services | Suite::Api | Suite::Cluster | Suite::Cri => {
+            runner.with_files(fetched.of_suite(suite)).run(executables)
+        }
         Suite::Vm => run_vm(executables),
     };
     if results.counts.total() == 0 {

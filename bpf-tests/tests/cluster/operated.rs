@@ -1,0 +1,125 @@
+//! Nodes that are instances of a cloud, with the operator: ENIs come as pods do, packets go by them, and
+//! both outlive what befalls the cloud.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use bpf_tests::cloud::{Site, SiteSpec, audit};
+use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::fabric::layout::Host;
+use bpf_tests::kubernetes::ProxyMode;
+use towpath::intent::Family;
+
+use crate::across;
+
+const PODS: u32 = 60;
+
+fn spec() -> ClusterSpec {
+    ClusterSpec::in_cloud(ProxyMode::Nftables, SiteSpec::default())
+}
+
+fn site(cluster: &Cluster) -> &Site {
+    cluster.site.as_ref().unwrap()
+}
+
+/// Scales the Deployment, and returns its pods.
+fn scale(cluster: &Cluster, replicas: u32) -> Vec<PodAt> {
+    let replicas_word = format!("--replicas={replicas}");
+    let kubectl = cluster.kubectl().unwrap();
+    kubectl
+        .succeed(&["scale", "deployment/web", &replicas_word])
+        .unwrap();
+    cluster.rolled_out("default", "deployment/web").unwrap();
+    let pods = cluster.pods("default", "app=web", replicas as usize);
+    pods.with_context(|| cluster.logs()).unwrap()
+}
+
+/// One pod of the primary ENI of each node, and one of another ENI.
+fn two_of_each_node(cluster: &Cluster, pods: &[PodAt]) -> Vec<PodAt> {
+    let mut chosen = Vec::new();
+    for worker in &cluster.workers {
+        for is_primary in [true, false] {
+            let found = pods.iter().find(|pod| {
+                let number = across::owner(cluster, pod, Family::V4) % 100;
+                pod.node == worker.name() && (number == 0) == is_primary
+            });
+            let found = found.with_context(|| format!("{}: {is_primary}", worker.name()));
+            chosen.push(found.unwrap().name.clone());
+        }
+    }
+    let all = cluster.pods("default", "app=web", pods.len()).unwrap();
+    let chosen = all.into_iter().filter(|pod| chosen.contains(&pod.name));
+    chosen.collect()
+}
+
+/// Pods of both nodes exchange packets with each other and with a host outside of the VPC.
+fn packets_go(cluster: &Cluster, pods: &[PodAt]) {
+    let pods: Vec<&PodAt> = pods.iter().collect();
+    across::everywhere(cluster, &pods);
+    for pod in pods {
+        for family in Family::ALL {
+            let outside = cluster.workers[0].fabric.host(Host::Outside, family);
+            across::exchange_all(pod.at(family).unwrap(), outside);
+        }
+    }
+}
+
+/// Every ENI of the VPC is one that was there at the start or one of the cluster's that is attached, and
+/// every published address has one owner.
+fn is_in_order(cluster: &Cluster, at_start: &BTreeSet<String>) {
+    let look = || {
+        let nodes = cluster.admin().get("/apis/cilium.io/v2/ciliumnodes")?;
+        let nodes = nodes.expect(200)?;
+        site(cluster).cloud.peek(|cloud| {
+            audit::addresses(cloud, &nodes)?;
+            let loose = audit::loose(cloud);
+            check(loose.is_empty(), || format!("loose: {loose:?}"))?;
+            let foreign = cloud.interfaces().filter(|eni| {
+                let is_ours = eni.tags.contains_key("ipam.towpath.dev/cluster");
+                !is_ours && !at_start.contains(&eni.id)
+            });
+            let foreign: Vec<_> = foreign.map(|eni| &eni.id).collect();
+            check(foreign.is_empty(), || format!("of nobody: {foreign:?}"))
+        })
+    };
+    let settled = eventually(SOON, "all ENIs are accounted for", look);
+    settled.with_context(|| cluster.logs()).unwrap();
+}
+
+/// The ids of all ENIs of the VPC.
+fn enis(cluster: &Cluster) -> BTreeSet<String> {
+    let cloud = &site(cluster).cloud;
+    cloud.peek(|cloud| cloud.interfaces().map(|eni| eni.id.clone()).collect())
+}
+
+#[test]
+fn enis_come_with_sixty_pods_and_carry_their_packets() {
+    let mut cluster = Cluster::create(&spec()).unwrap();
+    let at_start = enis(&cluster);
+    assert_eq!(at_start.len(), 2, "the primary ENIs alone");
+    cluster.make_ready(&spec()).unwrap();
+    cluster.apply(&[deployment("default", "web", 0)]).unwrap();
+
+    let pods = scale(&cluster, PODS);
+    let made = enis(&cluster);
+    assert!(made.len() >= at_start.len() + 2, "{made:?}");
+    packets_go(&cluster, &two_of_each_node(&cluster, &pods));
+    is_in_order(&cluster, &at_start);
+    drop(pods);
+
+    scale(&cluster, 0);
+    for worker in &cluster.workers {
+        let fabric = &worker.fabric;
+        let gone = || {
+            let endpoints = fabric.agent.ask("GET", "/v1/endpoints", None)?;
+            let pods = endpoints.as_array().into_iter().flatten();
+            let web = pods.filter(|pod| pod.to_string().contains("web-"));
+            check(web.count() == 0, || endpoints.to_string())
+        };
+        eventually(SOON, "the pods are gone", gone).unwrap();
+    }
+    is_in_order(&cluster, &at_start);
+    assert_eq!(enis(&cluster), made, "ENIs stay, and none came");
+    cluster.finish().unwrap();
+}
