@@ -14,6 +14,19 @@ const WIDEST_LINE: usize = 100;
 /// Pages that `cargo xtask` writes. They keep the form that their programs give them.
 const GENERATED: &[&str] = &["docs/path-cost.md", "docs/verifier-cost.md"];
 
+/// Words in a sense that English does not have, and the words to use. Quoted words are exempt.
+const WORDS: &[(&str, &str)] = &[
+    ("anew", "again"),
+    ("as ever", "as before"),
+    ("besides", "also"),
+    ("meanwhile", "at the same time"),
+    ("nobody", "the missing actor"),
+    ("of use", "useful"),
+    ("somebody", "the actor, such as: another program"),
+    ("stranger", "foreign"),
+    ("whoever", "the actor"),
+];
+
 /// Fails on a page that breaks a rule.
 pub(super) fn check() -> Result<()> {
     let root = datapath_build::workspace_root();
@@ -23,6 +36,7 @@ pub(super) fn check() -> Result<()> {
         faults.extend(page.links(root)?);
         if !GENERATED.iter().any(|name| page.name == Path::new(name)) {
             faults.extend(page.wide_lines());
+            faults.extend(page.words());
         }
     }
     if faults.is_empty() {
@@ -72,6 +86,23 @@ impl Page {
             )
         })
         .collect()
+    }
+
+    /// Words of [`WORDS`] in prose.
+    fn words(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (number, line) in self.prose() {
+            let prose = without_quotes(line).to_lowercase();
+            let is_letter = |letter: char| letter.is_alphanumeric();
+            let words: Vec<&str> = prose.split(|letter| !is_letter(letter)).collect();
+            let prose = format!(" {} ", words.join(" "));
+            for (word, better) in WORDS {
+                if prose.contains(&format!(" {word} ")) {
+                    faults.push(self.fault(number, &format!("{word}: write {better}")));
+                }
+            }
+        }
+        faults
     }
 
     /// Links to files and headings that do not exist.
@@ -128,6 +159,12 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
+/// A line without code and without quoted words.
+fn without_quotes(line: &str) -> String {
+    let outside = |text: &str, mark| text.split(mark).step_by(2).collect::<Vec<_>>().join(" ");
+    outside(&outside(line, '`'), '"')
+}
+
 /// The targets of a line's inline links.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let after = line.split("](").skip(1);
@@ -165,6 +202,15 @@ mod tests {
             links("[a](../README.md#license)"),
             ["docs/a.md:1: link ../README.md#license: no such heading"]
         );
+    }
+
+    #[test]
+    fn words_in_a_wrong_sense_are_faults_unless_they_are_quoted() {
+        let words = |text: &str| page("a.md", text).words();
+        assert_eq!(words("x\nStarts Anew."), ["a.md:2: anew: write again"]);
+        assert_eq!(words("It is as ever, of use.").len(), 2);
+        assert!(words("Renewed; \"anew\"; `whoever`.").is_empty());
+        assert!(words("```\nanew\n```").is_empty());
     }
 
     #[test]

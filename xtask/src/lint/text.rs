@@ -27,15 +27,30 @@ const FORBIDDEN: &[(&str, &str)] = &[
 /// Lines that a source file may have; test files may be longer.
 const LONGEST_FILE: usize = 450;
 
+/// First words of a documentation comment that hide its subject.
+const OPENINGS: &[&str] = &["What", "Whether", "Whose", "Who", "How", "Has", "The same"];
+
+/// Documentation comments that begin with one of [`OPENINGS`]. The limit may only shrink.
+const OPENINGS_ALLOWED: usize = 2600;
+
 /// Fails on a source that breaks a rule.
 pub(super) fn check() -> Result<()> {
     let root = datapath_build::workspace_root();
     let mut faults = Vec::new();
+    let mut openings = 0;
     for file in files(root, "rs")? {
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let name = file.strip_prefix(root).unwrap_or(&file);
         faults.extend(faults_in(name, &text));
+        openings += text.lines().filter(|line| hides_subject(line)).count();
+    }
+    if openings > OPENINGS_ALLOWED {
+        faults.push(format!(
+            "{openings} documentation comments begin with one of {}, at most {OPENINGS_ALLOWED} are \
+             allowed: begin with the subject",
+            OPENINGS.join(", ")
+        ));
     }
     if faults.is_empty() {
         return Ok(());
@@ -61,6 +76,20 @@ fn faults_in(name: &Path, text: &str) -> Vec<String> {
         ));
     }
     faults
+}
+
+/// True if a line begins a documentation comment, or a sentence in one, with one of [`OPENINGS`].
+fn hides_subject(line: &str) -> bool {
+    let line = line.trim_start();
+    let text = line
+        .strip_prefix("/// ")
+        .or_else(|| line.strip_prefix("//! "));
+    text.is_some_and(|text| {
+        OPENINGS.iter().any(|word| {
+            let rest = text.strip_prefix(word);
+            rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+        })
+    })
 }
 
 fn is_test(name: &Path) -> bool {
@@ -95,7 +124,7 @@ pub(super) fn files(root: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 mod tests {
     use std::path::Path;
 
-    use super::{FORBIDDEN, LONGEST_FILE, faults_in, files};
+    use super::{FORBIDDEN, LONGEST_FILE, faults_in, files, hides_subject};
 
     #[test]
     fn every_forbidden_word_is_found_with_its_line() {
@@ -112,6 +141,16 @@ mod tests {
         assert_eq!(faults_in(Path::new("src/a.rs"), &text).len(), 1);
         assert!(faults_in(Path::new("src/a/tests.rs"), &text).is_empty());
         assert!(faults_in(Path::new("tests/a.rs"), &text).is_empty());
+    }
+
+    #[test]
+    fn comments_that_hide_their_subject_are_counted() {
+        for line in ["/// What it is.", "    //! The same.", "/// Whose"] {
+            assert!(hides_subject(line), "{line}");
+        }
+        for line in ["/// Whatever.", "/// The sameness.", "// What", "What"] {
+            assert!(!hides_subject(line), "{line}");
+        }
     }
 
     #[test]
