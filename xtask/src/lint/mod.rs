@@ -19,7 +19,7 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     ("text rules", text::check),
     ("documentation pages", markdown::check),
     ("pinned versions", pins::check),
