@@ -16,10 +16,10 @@ use super::lists::{self, Lists};
 use super::proxy::{self, Proxy};
 use super::{cause, refused, retry_after, traffic, tunnel};
 
-/// How long a connection may take to come about.
+/// The time that a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a request may take that is no watch.
+/// The time that a request may take that is no watch.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client, and how it follows resources.

@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::cause;
 
-/// How long a stream may take to bring all objects. A server that does not know of such streams
-/// begins a plain watch, and never says that all have come.
+/// The time that a stream may take to bring all objects. A server that does not know of such
+/// streams begins a plain watch, and never says that all have come.
 const BOUND: Duration = Duration::from_secs(30);
 /// By which a request is for a stream.
 const STREAMED: &str = "sendInitialEvents";

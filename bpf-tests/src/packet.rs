@@ -22,7 +22,7 @@ pub enum Body {
     Icmpv6(u8),
     /// An ICMP or ICMPv6 echo request, or the answer to one; its identifier is the asker's port.
     Echo {
-        /// Whether it is the request.
+        /// True if it is the request.
         asks: bool,
     },
     /// An SCTP packet with so many bytes behind its ports and tag.
@@ -40,7 +40,7 @@ pub struct Piece {
     pub offset: usize,
     /// Its length in bytes.
     pub length: usize,
-    /// Whether more follows.
+    /// True if more follows.
     pub more: bool,
     /// Identification of the datagram.
     pub id: u16,
@@ -61,13 +61,13 @@ pub struct Frame {
     pub hop_limit: u8,
     /// IPv4 options: 0 to 40 bytes, a multiple of 4.
     pub options: Vec<u8>,
-    /// Whether an IPv6 packet has a hop-by-hop header with a router alert.
+    /// True if an IPv6 packet has a hop-by-hop header with a router alert.
     pub router_alert: bool,
     /// What the packet carries.
     pub body: Body,
     /// Flags and sequence number of a TCP segment.
     pub tcp: (u8, u32),
-    /// Whether a UDP datagram has no checksum.
+    /// True if a UDP datagram has no checksum.
     pub no_checksum: bool,
     /// What an ICMP error quotes.
     pub quote: Vec<u8>,

@@ -228,8 +228,8 @@ impl Programs {
         self.sums(map::COUNTERS, 0..counter::SLOTS)
     }
 
-    /// How many instructions the kernel has kept of a loaded program: code that cannot run with its
-    /// settings is gone.
+    /// The number of instructions that the kernel has kept of a loaded program: code that cannot
+    /// run with its settings is gone.
     ///
     /// # Errors
     /// When the kernel does not tell.

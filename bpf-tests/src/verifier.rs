@@ -30,7 +30,7 @@ pub struct Cost {
     pub total_states: u64,
     /// The most that it kept at one time.
     pub peak_states: u64,
-    /// How long it took, in microseconds.
+    /// The time that it took, in microseconds.
     pub microseconds: u64,
 }
 

@@ -30,7 +30,7 @@ const KEPT: u16 = 50_132;
 const LOW: u16 = 20_132;
 /// Data that takes many packets each way.
 const BULK: usize = 100_000;
-/// How long an emulated machine may take for a packet.
+/// The time that an emulated machine may take for a packet.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A node with a world, and a pod on each of its ENIs. Pods and the server have no device that

@@ -23,7 +23,7 @@ use towpath::intent::Family;
 const MTU: u32 = 1500;
 /// Data of a datagram that such a link takes in pieces only.
 const LARGE: usize = 4000;
-/// How long the flows of a removed pod may stay, on an emulated machine.
+/// The time that the flows of a removed pod may stay, on an emulated machine.
 const SWEPT: Duration = Duration::from_secs(15);
 
 /// One exchange, which must succeed.
@@ -149,7 +149,7 @@ fn is_served(
     }
 }
 
-/// How many flows of a family are noted to take the stack.
+/// The number of flows of a family that are noted to take the stack.
 fn noted(fabric: &Fabric, family: Family) -> usize {
     let list = fabric.agent.ask("GET", "/v1/nat/flows", None).unwrap();
     let flows = list["flows"].as_array().unwrap().iter();

@@ -124,7 +124,7 @@ impl Delegate {
     }
 }
 
-/// Whether two paths name one file, such as a namespace by two ways to it; by their text where
+/// True if two paths name one file, such as a namespace by two ways to it; by their text where
 /// one is not there.
 #[must_use]
 pub fn is_same_file(left: &Path, right: &Path) -> bool {

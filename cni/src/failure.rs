@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::spec::SpecVersion;
 
-/// What went wrong, as a number for runtimes (CNI specification 1.1.0, section 5; from 100 on ours,
+/// The failure, as a number for runtimes (CNI specification 1.1.0, section 5; from 100 on ours,
 /// listed in `docs/guide/cni.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {

@@ -32,7 +32,7 @@ const CORRUPT_SUFFIX: &str = ".corrupt";
 const TEMPORARY_PREFIX: &str = ".new-";
 /// Most entries of others that one call carries out: it is a pod's start that waits for it.
 const MOST: usize = 16;
-/// How long one call may be busy with others' entries.
+/// The time that one call may be busy with others' entries.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// When a temporary file is a leftover: writing one takes milliseconds.
 const LEFTOVER_AGE: Duration = Duration::from_mins(1);

@@ -79,13 +79,13 @@ impl SpecVersion {
         Err(Failure::new(Code::IncompatibleVersion, message))
     }
 
-    /// Whether an address names its family.
+    /// True if an address names its family.
     #[must_use]
     pub fn names_family(self) -> bool {
         self < Self::V1_0_0
     }
 
-    /// Whether an interface has its MTU.
+    /// True if an interface has its MTU.
     #[must_use]
     pub fn has_mtu(self) -> bool {
         self >= Self::V1_1_0

@@ -15,7 +15,7 @@ pub const JIFFIES_PER_SECOND: &str = "JIFFIES_PER_SECOND";
 pub const MASQUERADE_V4: &str = "MASQUERADE_V4";
 /// Whether IPv6 is masqueraded (`u32`, 0 or 1).
 pub const MASQUERADE_V6: &str = "MASQUERADE_V6";
-/// What becomes of packets to the instance metadata service: a
+/// The outcome of packets to the instance metadata service: a
 /// [`crate::masquerade::MetadataPolicy`] (`u32`).
 pub const METADATA_POLICY: &str = "METADATA_POLICY";
 /// Whether all pod traffic takes the host's stack (`u32`, 0 or 1).
@@ -116,7 +116,7 @@ impl PortSlice {
         self.blocks as u32 * crate::abi::PORTS_PER_BLOCK
     }
 
-    /// Whether a port, as a number, is in it.
+    /// True if a port, as a number, is in it.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {

@@ -127,7 +127,7 @@ impl NatStat {
         self as u32 + of_family(is_v4)
     }
 
-    /// Whether those of [`nat_at_once_slot`] are among these, beside those of [`Self::slot`].
+    /// True if those of [`nat_at_once_slot`] are among these, beside those of [`Self::slot`].
     #[must_use]
     pub const fn has_those_at_once(self) -> bool {
         matches!(self, Self::Allocated | Self::Kept | Self::Tries1)

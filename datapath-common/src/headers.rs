@@ -167,14 +167,14 @@ impl Ipv4 {
         (self.version_ihl & 0x0f) as usize * 4
     }
 
-    /// Whether this is a piece of a datagram, but not the first.
+    /// True if this is a piece of a datagram, but not the first.
     #[inline(always)]
     #[must_use]
     pub const fn is_later_fragment(&self) -> bool {
         self.fragment.get() & 0x1fff != 0
     }
 
-    /// Whether pieces of the datagram follow.
+    /// True if pieces of the datagram follow.
     #[inline(always)]
     #[must_use]
     pub const fn has_more_fragments(&self) -> bool {
@@ -236,14 +236,14 @@ impl Ipv6Fragment {
     /// Length of the header in bytes.
     pub const LENGTH: usize = 8;
 
-    /// Whether this is a piece of a datagram, but not the first.
+    /// True if this is a piece of a datagram, but not the first.
     #[inline(always)]
     #[must_use]
     pub const fn is_later_fragment(&self) -> bool {
         self.offset_more.get() & 0xfff8 != 0
     }
 
-    /// Whether pieces of the datagram follow.
+    /// True if pieces of the datagram follow.
     #[inline(always)]
     #[must_use]
     pub const fn has_more_fragments(&self) -> bool {

@@ -4,7 +4,7 @@
 use crate::abi::DestinationClass;
 use crate::outcome::DropReason;
 
-/// What becomes of packets to the instance metadata service (`169.254.169.254`,
+/// The outcome of packets to the instance metadata service (`169.254.169.254`,
 /// `fd00:ec2::254`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -43,7 +43,7 @@ impl PoolPolicy {
     /// Every policy.
     pub const ALL: [Self; 3] = [Self::Masquerade, Self::Skip, Self::Always];
 
-    /// Whether it is [`Self::Always`].
+    /// True if it is [`Self::Always`].
     #[inline(always)]
     #[must_use]
     pub const fn is_always(self) -> bool {
@@ -51,7 +51,7 @@ impl PoolPolicy {
     }
 }
 
-/// What is known of the flow of a packet.
+/// Facts about the flow of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KnownFlow {
     /// Nothing.
@@ -98,7 +98,7 @@ pub struct Question {
     pub destination: DestinationClass,
     /// What the pool of the source says.
     pub pool: PoolPolicy,
-    /// Whether the family is masqueraded.
+    /// True if the family is masqueraded.
     pub is_on: bool,
     /// The setting.
     pub metadata: MetadataPolicy,
@@ -153,7 +153,7 @@ impl Why {
     }
 }
 
-/// What becomes of a packet that leaves the node.
+/// The outcome of a packet that leaves the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Out by the owner ENI of the source, untranslated.
@@ -198,7 +198,7 @@ pub const fn decide(question: &Question) -> Decision {
     }
 }
 
-/// What policy says of a source and a destination, whatever the flow.
+/// The policy for a source and a destination, whatever the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
     /// Packets keep their source.
@@ -209,7 +209,7 @@ pub enum Ruling {
     Drop(DropReason),
 }
 
-/// What policy says of the question, its flow and opening aside. A packet that policy does not
+/// The policy for the question, its flow and opening aside. A packet that policy does not
 /// translate needs no look at its flow, unless policy has changed.
 #[inline(always)]
 #[must_use]

@@ -170,7 +170,7 @@ outcomes! {
     }
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[must_use]
 pub enum Outcome {
@@ -224,7 +224,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the packet was dropped.
+    /// True if the packet was dropped.
     #[must_use]
     pub const fn is_drop(self) -> bool {
         matches!(self, Self::Dropped(_))

@@ -51,7 +51,7 @@ impl Ports {
         [a.to_word(), b.to_word(), c.to_word(), d.to_word()]
     }
 
-    /// Whether a port is among them.
+    /// True if a port is among them.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, port: u16) -> bool {
@@ -59,7 +59,7 @@ impl Ports {
         a.contains(port) || b.contains(port) || c.contains(port) || d.contains(port)
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     #[inline(always)]
     #[must_use]
     pub const fn blocks(self) -> u32 {
@@ -67,7 +67,7 @@ impl Ports {
         a.blocks() as u32 + b.blocks() as u32 + c.blocks() as u32 + d.blocks() as u32
     }
 
-    /// How many ports there are.
+    /// The number of ports.
     #[inline(always)]
     #[must_use]
     pub const fn count(self) -> u32 {

@@ -88,8 +88,9 @@ pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) 
     (out | shown, inward)
 }
 
-/// Whether a flow has taken a turn, by what both directions have shown before and after a packet: something
-/// has been taken back, or it has been reset. What a direction shows first behind a turn counts anew.
+/// True if a flow has taken a turn, by what both directions have shown before and after a packet:
+/// something has been taken back, or it has been reset. What a direction shows first behind a turn
+/// counts anew.
 #[inline(always)]
 #[must_use]
 pub const fn is_turned((out, inward): (u8, u8), (out_after, inward_after): (u8, u8)) -> bool {

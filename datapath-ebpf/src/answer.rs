@@ -91,7 +91,7 @@ fn translate(packet: &mut Packet, eni: u8) -> Result<Verdict, DropReason> {
     deliver::into_pod(packet, ip, pod, eni, Arrival::of(inside))
 }
 
-/// Whether a device is that of an ENI, by its number.
+/// True if a device is that of an ENI, by its number.
 #[inline(always)]
 pub(crate) fn is_by_eni(ifindex: u32, eni: u8) -> bool {
     maps::eni(eni).is_some_and(|entry| entry.ifindex() == ifindex)

@@ -58,14 +58,15 @@ fn largest_packet(packet: &Packet, ip: &Ip) -> Result<usize, DropReason> {
     Ok(ip.transport - IP_OFFSET + transport + segment)
 }
 
-/// Whether an endpoint's packets take the host's stack: all pods' do, or others shape these there or
-/// look at them.
+/// True if an endpoint's packets take the host's stack: all pods' do, or others shape these there
+/// or look at them.
 #[inline(always)]
 pub(crate) fn is_via_stack(endpoint: &AddressEntry) -> bool {
     settings::takes_stack() || (endpoint.is_via_stack() && !fault::has(Fault::ShapingIgnored))
 }
 
-/// Whether what pods send to a destination takes the host's stack, because it is the metadata service.
+/// True if what pods send to a destination takes the host's stack, because it is the metadata
+/// service.
 #[inline(always)]
 pub(crate) fn is_metadata_via_stack(class: DestinationClass) -> bool {
     matches!(settings::metadata_policy(), MetadataPolicy::Stack)

@@ -124,7 +124,7 @@ fn eni(number: u8) -> Result<&'static EniEntry, DropReason> {
     maps::eni(number).ok_or(DropReason::EniNotReady)
 }
 
-/// Whether a flow that a pod opens to this destination is translated, if its pool is.
+/// True if a flow that a pod opens to this destination is translated, if its pool is.
 #[inline(always)]
 pub(crate) fn is_translated(destination: Addr) -> bool {
     let question = Question {
@@ -195,14 +195,15 @@ fn action(
     with_ports(packet, work, leaving, ports, origin)
 }
 
-/// Whether a packet of a flow goes to conntrack, which is to see all of the flows that it has seen any of.
+/// True if a packet of a flow goes to conntrack, which is to see all of the flows that it has seen
+/// any of.
 #[inline(always)]
 pub(crate) fn goes_up(mapping: Mapping, origin: Origin) -> bool {
     mapping.takes_stack() && goes_by_notes(origin) && !fault::has(Fault::StackOutPassed)
 }
 
-/// Whether a packet takes the host's stack where there is a note of its flow: the stack has it behind
-/// it else.
+/// True if a packet takes the host's stack where there is a note of its flow: the stack has it
+/// behind it else.
 #[inline(always)]
 fn goes_by_notes(origin: Origin) -> bool {
     settings::notes_stack() && matches!(origin, Origin::Pod)

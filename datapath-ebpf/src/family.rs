@@ -48,7 +48,7 @@ pub(crate) struct Ip {
     pub(crate) protocol: u8,
     /// Length of the packet in bytes, header included.
     pub(crate) length: usize,
-    /// Whether the header carries IPv4 options.
+    /// True if the header carries IPv4 options.
     pub(crate) has_options: bool,
     /// What the packet is to its datagram.
     pub(crate) fragment: Piece,
@@ -77,7 +77,7 @@ pub(crate) struct Quoted {
     pub(crate) protocol: u8,
     /// Where the transport header begins in the frame.
     pub(crate) transport: usize,
-    /// Whether there is none, because this is a later fragment.
+    /// True if there is none, because this is a later fragment.
     pub(crate) is_later_fragment: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Quoted {
 pub(crate) trait Family {
     /// Protocol number of its ICMP.
     const ICMP: u8;
-    /// Whether the checksum of its ICMP covers the IP addresses.
+    /// True if the checksum of its ICMP covers the IP addresses.
     const ICMP_COVERS_ADDRESSES: bool;
 
     /// What an ICMP message of this type is.
@@ -125,12 +125,12 @@ pub(crate) trait Family {
     /// What an ENI has of this family.
     fn addresses(eni: &EniEntry) -> &EniAddresses;
 
-    /// Whether this family is masqueraded.
+    /// True if this family is masqueraded.
     fn is_masqueraded() -> bool;
 
     /// The gateway of an ENI, as [`crate::redirect::to_neighbour`] takes it.
     fn next_hop(eni: &EniEntry) -> NextHop;
 
-    /// Whether this is neighbour discovery or MLD.
+    /// True if this is neighbour discovery or MLD.
     fn is_neighbour_discovery(packet: &Packet, ip: &Ip) -> bool;
 }

@@ -6,7 +6,7 @@ use datapath_common::fault::Fault;
 #[unsafe(no_mangle)]
 static FAULT: aya_ebpf::Global<u32> = aya_ebpf::Global::new(Fault::None as u32);
 
-/// Whether the programs were loaded with this fault.
+/// True if the programs were loaded with this fault.
 #[cfg(feature = "seeded-faults")]
 #[inline(always)]
 pub(crate) fn has(fault: Fault) -> bool {

@@ -26,7 +26,7 @@ const LIFETIME: u32 = 30;
 /// which no ports follow.
 const PORTLESS: u8 = 0;
 
-/// What is known of a datagram, as one register.
+/// Facts about a datagram, as one register.
 #[derive(Clone, Copy)]
 struct Told(u64);
 
@@ -117,7 +117,7 @@ extern "C" fn fragment_keep(told: u64) -> u32 {
     }))
 }
 
-/// Whether a first piece is of a datagram of which a later one came before.
+/// True if a first piece is of a datagram of which a later one came before.
 #[inline(always)]
 pub(crate) fn is_reordered(ip: &Ip) -> bool {
     ip.fragment == Piece::First
@@ -125,7 +125,7 @@ pub(crate) fn is_reordered(ip: &Ip) -> bool {
         && Told(fragment_told()).is_reordered()
 }
 
-/// Whether what [`recall`] gave are no ports.
+/// True if what [`recall`] gave are no ports.
 #[inline(always)]
 pub(crate) fn is_portless(ports: &Ports) -> bool {
     settings::notes_stack() && ports.protocol == PORTLESS
@@ -149,7 +149,7 @@ pub(crate) fn recall() -> Option<Ports> {
     })
 }
 
-/// What is known of a datagram.
+/// Facts about a datagram.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fragment_told() -> u64 {

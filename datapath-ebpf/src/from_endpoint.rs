@@ -119,7 +119,7 @@ fn unroutable(packet: &mut Packet, source: &AddressEntry) -> Result<Step, DropRe
     .ok_or(DropReason::UnroutableDestination)
 }
 
-/// Whether an address is one of the endpoint's that sent the packet. No device has the index 0
+/// True if an address is one of the endpoint's that sent the packet. No device has the index 0
 /// of a host address's entry.
 #[inline(always)]
 fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {

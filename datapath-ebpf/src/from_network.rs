@@ -117,7 +117,7 @@ fn to_endpoint(
     deliver::into_pod(packet, ip, endpoint, endpoint.eni(), Arrival::Own)
 }
 
-/// Whether nothing that a network routes has the source of a packet. The few bits that all of these
+/// True if nothing that a network routes has the source of a packet. The few bits that all of these
 /// have in common save the others a look-up.
 #[inline(always)]
 fn is_unroutable(ip: &Ip) -> bool {
@@ -182,7 +182,7 @@ fn last_word(packet: &Packet, ip: &Ip) -> Option<Ports> {
     is_whole.then(|| transport::last_word(packet, ip)).flatten()
 }
 
-/// Whether the stack gets a packet that is for no pod.
+/// True if the stack gets a packet that is for no pod.
 #[inline(always)]
 fn is_for_stack(code: Code) -> bool {
     code.is(Verdict::Multicast) || code.is(Verdict::NotForPod) || code.is(Verdict::HostReturned)

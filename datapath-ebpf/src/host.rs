@@ -76,7 +76,7 @@ fn with_ports(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     }
 }
 
-/// Whether a pod's flow may have the port of a packet of the host. Towards an exempt destination
+/// True if a pod's flow may have the port of a packet of the host. Towards an exempt destination
 /// there are no such flows, unless it is exempt since they began; most of what the host sends within
 /// the VPC (an overlay's packets, say) needs no place in the table for that.
 #[inline(always)]
@@ -150,8 +150,8 @@ fn host_error(packet: &mut Packet, work: Parts, ip: &Ip) -> Result<Verdict, Drop
     Ok(Verdict::HostTranslated)
 }
 
-/// Whether a packet has the primary's address and leaves by it, as most of the host's do: what needs
-/// no look-up to be known as right.
+/// True if a packet has the primary's address and leaves by it, as most of the host's do: what
+/// needs no look-up to be known as right.
 #[inline(always)]
 fn is_primarys_own(packet: &Packet, ip: &Ip) -> bool {
     maps::eni(PRIMARY).is_some_and(|primary| {

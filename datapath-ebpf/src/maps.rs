@@ -20,7 +20,7 @@ use crate::nat::claim::Attempt;
 #[btf_map]
 static ADDRESSES: HashMap<Addr, AddressEntry, { MAX_ADDRESSES as usize }> = HashMap::new();
 
-/// What is known of a destination by its longest prefix.
+/// Facts about a destination by its longest prefix.
 #[btf_map]
 static DESTINATIONS: LpmTrie<Addr, DestinationClass, { MAX_DESTINATIONS as usize }> =
     LpmTrie::new();
@@ -37,7 +37,7 @@ static GATEWAYS: Array<GatewayEntry, { (MAX_ENIS * GatewayEntry::SLOTS) as usize
 #[btf_map]
 static ENI_BY_IFINDEX: HashMap<u32, u32, { MAX_ENIS as usize }> = HashMap::new();
 
-/// What became of packets.
+/// The outcome of packets.
 #[btf_map]
 static COUNTERS: PerCpuArray<Counter, { counter::SLOTS as usize }> = PerCpuArray::new();
 
@@ -136,7 +136,7 @@ pub(crate) fn eni(number: u8) -> Option<&'static EniEntry> {
         .filter(|entry| entry.ifindex() != 0)
 }
 
-/// What is known of the gateway of an ENI.
+/// Facts about the gateway of an ENI.
 #[inline(always)]
 pub(crate) fn gateway(eni: u8, is_v4: bool) -> Option<&'static GatewayEntry> {
     GATEWAYS.get(GatewayEntry::slot(eni, is_v4))

@@ -48,19 +48,19 @@ impl Mark {
         Self(MARK_DONE.load())
     }
 
-    /// Whether a packet's whole mark says so.
+    /// True if a packet's whole mark says so.
     #[inline(always)]
     pub(crate) fn is_done(mark: u32) -> bool {
         mark & MARK_DONE.load() != 0 && !fault::has(Fault::DoneIgnored)
     }
 
-    /// Whether a packet's whole mark has bits of ours.
+    /// True if a packet's whole mark has bits of ours.
     #[inline(always)]
     pub(crate) fn is_ours(mark: u32) -> bool {
         mark & MARK_MASK.load() != 0
     }
 
-    /// Whether a packet's whole mark says that the stack carries it for an exception's sake.
+    /// True if a packet's whole mark says that the stack carries it for an exception's sake.
     #[inline(always)]
     pub(crate) fn is_exception(mark: u32) -> bool {
         mark & MARK_EXCEPTION.load() != 0 && !fault::has(Fault::ExceptionNoted)

@@ -71,7 +71,7 @@ impl Packet {
         field!(self, ifindex)
     }
 
-    /// Whether the frame's destination is the device's own MAC.
+    /// True if the frame's destination is the device's own MAC.
     #[inline(always)]
     pub(crate) fn is_for_host(&self) -> bool {
         /// `PACKET_HOST` of `include/uapi/linux/if_packet.h`.
@@ -79,7 +79,7 @@ impl Packet {
         field!(self, pkt_type) == PACKET_HOST
     }
 
-    /// Whether the frame came with a VLAN tag, which the kernel keeps beside the packet.
+    /// True if the frame came with a VLAN tag, which the kernel keeps beside the packet.
     #[inline(always)]
     pub(crate) fn has_vlan_tag(&self) -> bool {
         field!(self, vlan_present) != 0
@@ -97,19 +97,19 @@ impl Packet {
         field!(self, ingress_ifindex)
     }
 
-    /// Whether an ENI's egress has nothing more to do with the packet.
+    /// True if an ENI's egress has nothing more to do with the packet.
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {
         Mark::is_done(field!(self, mark))
     }
 
-    /// Whether the stack carries the packet for an exception's sake.
+    /// True if the stack carries the packet for an exception's sake.
     #[inline(always)]
     pub(crate) fn is_exception(&self) -> bool {
         Mark::is_exception(field!(self, mark))
     }
 
-    /// Whether the mark has bits of ours.
+    /// True if the mark has bits of ours.
     #[inline(always)]
     pub(crate) fn is_marked(&self) -> bool {
         Mark::is_ours(field!(self, mark))

@@ -16,32 +16,32 @@ static PATH_STACK: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static SERVICE_NAT: Global<u32> = Global::new(0);
 
-/// Whether flows that the host's stack carries are noted and looked up, so that both directions take
-/// the same way.
+/// True if flows that the host's stack carries are noted and looked up, so that both directions
+/// take the same way.
 #[inline(always)]
 pub(crate) fn notes_stack() -> bool {
     SERVICE_NAT.load() != 0
 }
 
-/// Whether all pod traffic takes the host's stack.
+/// True if all pod traffic takes the host's stack.
 #[inline(always)]
 pub(crate) fn takes_stack() -> bool {
     PATH_STACK.load() != 0
 }
 
-/// Whether IPv4 is masqueraded.
+/// True if IPv4 is masqueraded.
 #[inline(always)]
 pub(crate) fn masquerades_v4() -> bool {
     MASQUERADE_V4.load() != 0
 }
 
-/// Whether IPv6 is masqueraded.
+/// True if IPv6 is masqueraded.
 #[inline(always)]
 pub(crate) fn masquerades_v6() -> bool {
     MASQUERADE_V6.load() != 0
 }
 
-/// What becomes of packets to the instance metadata service.
+/// The outcome of packets to the instance metadata service.
 #[inline(always)]
 pub(crate) fn metadata_policy() -> MetadataPolicy {
     const OWN: u32 = MetadataPolicy::Own as u32;

@@ -66,14 +66,14 @@ fn ip(packet: &mut Packet, version: Version) -> Result<Verdict, DropReason> {
     Ok(Verdict::Noted)
 }
 
-/// Whether the host made a packet. A fragment that the stack makes of an IPv6 packet has lost its
+/// True if the host made a packet. A fragment that the stack makes of an IPv6 packet has lost its
 /// device, but not its mark.
 #[inline(always)]
 fn is_hosts(packet: &Packet) -> bool {
     packet.ingress_ifindex() == 0 && !packet.is_marked()
 }
 
-/// Whether a packet of the host has the source that the host gave it. Netfilter may have put any
+/// True if a packet of the host has the source that the host gave it. Netfilter may have put any
 /// address in its place, and has to see the answer.
 #[inline(always)]
 fn is_of_host(ip: &Ip) -> bool {
@@ -81,7 +81,7 @@ fn is_of_host(ip: &Ip) -> bool {
         || fault::has(Fault::HostUnnoted)
 }
 
-/// Whether an address is one of the endpoint's that the device is of.
+/// True if an address is one of the endpoint's that the device is of.
 #[inline(always)]
 fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
     entry.is_endpoint() && entry.ifindex() == packet.ifindex()

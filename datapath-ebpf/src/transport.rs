@@ -52,7 +52,7 @@ impl Ports {
         }
     }
 
-    /// Whether these are of a TCP segment behind the one that opens its connection.
+    /// True if these are of a TCP segment behind the one that opens its connection.
     #[inline(always)]
     pub(crate) fn is_past_syn(self) -> bool {
         self.protocol == protocol::TCP && self.tcp_flags & (tcp::SYN | tcp::ACK) != tcp::SYN
@@ -221,7 +221,7 @@ fn opening(header: &Tcp) -> Opening {
 pub(crate) struct ChecksumField {
     /// Where it lies in the transport header.
     pub(crate) offset: usize,
-    /// Whether it covers the IP addresses.
+    /// True if it covers the IP addresses.
     pub(crate) covers_addresses: bool,
     /// Flags of `bpf_l4_csum_replace` that it needs.
     pub(crate) flags: u32,

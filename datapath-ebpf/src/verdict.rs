@@ -8,8 +8,9 @@ use datapath_common::outcome::{DropReason, Outcome, Verdict};
 use crate::packet::Packet;
 use crate::{count, log};
 
-/// What became of a packet, as the number of its [`Outcome`]. Between functions it is that: of a number
-/// that may be any outcome's, the verifier would follow each, where the compiler looks for its variant.
+/// The outcome of a packet, as the number of its [`Outcome`]. Between functions it is that: of a
+/// number that may be any outcome's, the verifier would follow each, where the compiler looks for
+/// its variant.
 #[derive(Clone, Copy)]
 pub(crate) struct Code(u32);
 
@@ -38,7 +39,7 @@ impl Code {
         }
     }
 
-    /// Whether it is this verdict.
+    /// True if it is this verdict.
     #[inline(always)]
     pub(crate) fn is(self, verdict: Verdict) -> bool {
         self.0 == verdict as u32

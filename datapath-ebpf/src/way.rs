@@ -100,9 +100,10 @@ fn decide(packet: &mut Packet, side: Side) -> Result<u32, DropReason> {
     }
 }
 
-/// Whether a pod's packet begins a flow to another pod of its node on ports that it has used through a
-/// service: the other pod's answers would find the note of that, so the flow takes the stack from its
-/// beginning on, where netfilter tells the two apart. From then on it has a note of its own.
+/// True if a pod's packet begins a flow to another pod of its node on ports that it has used
+/// through a service: the other pod's answers would find the note of that, so the flow takes the
+/// stack from its beginning on, where netfilter tells the two apart. From then on it has a note of
+/// its own.
 #[inline(always)]
 fn is_reused(ip: &Ip, ports: &Ports) -> bool {
     if !matches!(ports.opening, Opening::Opens) || ports.is_past_syn() {

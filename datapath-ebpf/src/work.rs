@@ -42,7 +42,7 @@ pub(crate) struct Work {
     pub(crate) target: Target,
     /// The datagram that a piece is of.
     pub(crate) datagram: DatagramKey,
-    /// What is to be known of it.
+    /// Facts about it.
     pub(crate) told: Datagram,
     /// How a flow looks that an answer is of.
     pub(crate) flow: FlowKey,
@@ -152,7 +152,7 @@ impl Parts {
         unsafe { &raw mut (*self.0).datagram }
     }
 
-    /// What is to be known of it.
+    /// Facts about it.
     #[inline(always)]
     pub(crate) fn told(self) -> *mut Datagram {
         // SAFETY: as for `ip`.

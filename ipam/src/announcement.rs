@@ -15,7 +15,7 @@ pub struct Announcement {
     /// What is known of pools, whether the node has blocks of them or not: the families that they
     /// give. A pool that is not named here may give both.
     pub pools: BTreeMap<String, BTreeSet<Family>>,
-    /// How many addresses of the default pool are kept in store, where the node says so
+    /// The number of addresses of the default pool that are kept in store, where the node says so
     /// (`spec.ipam.pre-allocate`); 0 and `None` leave it to the settings.
     pub pre_allocate: Option<u32>,
     /// Addresses that are never given, such as the node's own.

@@ -33,7 +33,7 @@ impl Counts {
         self.claimed + self.unclaimed + self.cooling
     }
 
-    /// Whether the parts make the whole.
+    /// True if the parts make the whole.
     #[must_use]
     pub fn add_up(&self) -> bool {
         self.free + self.in_use() + self.excluded == self.total

@@ -13,7 +13,7 @@ pub enum AllocateError {
     /// The start is not over.
     #[error("no address is given yet: waiting for {}", barriers(waiting))]
     Restoring {
-        /// What is missing.
+        /// The missing part.
         waiting: Vec<Barrier>,
     },
     /// The node does not use that family, or the pool has none of it.
@@ -149,7 +149,7 @@ pub enum AllocateError {
 }
 
 impl AllocateError {
-    /// Whether the same request can succeed later without anybody changing what is asked for.
+    /// True if the same request can succeed later without anybody changing what is asked for.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

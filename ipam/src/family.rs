@@ -95,7 +95,7 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Whether two CIDRs have an address in common.
+/// True if two CIDRs have an address in common.
 pub(crate) fn overlap(one: IpNet, other: IpNet) -> bool {
     one.contains(&other) || other.contains(&one)
 }

@@ -26,7 +26,7 @@ pub trait Kind {
     /// Writes what the node wants and keeps; answers whether that changed the document.
     fn write(&self, wanted: &Wanted, document: &mut Self::Document) -> bool;
 
-    /// Whether addresses of a pool keep their source out of the VPC; `None` while that is not
+    /// True if addresses of a pool keep their source out of the VPC; `None` while that is not
     /// known. Then nothing is given from it.
     fn skips_masquerade(&self, pool: &str) -> Option<bool>;
 
@@ -67,7 +67,7 @@ pub struct Allocation<D> {
     pub lease: Lease,
     /// The pool.
     pub pool: String,
-    /// Whether the address keeps its source out of the VPC.
+    /// True if the address keeps its source out of the VPC.
     pub skip_masquerade: bool,
     /// What the kind of resource adds.
     pub details: D,

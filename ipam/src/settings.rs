@@ -9,9 +9,9 @@ use crate::{Family, Formula, PreAllocation};
 /// Name of the pool that is meant when none is named.
 pub const DEFAULT_POOL: &str = "default";
 
-/// How long an address is given only where no other one is free, counted from its release. A client
-/// that got no answer goes on for that long: conntrack keeps its flow for 120 seconds (`SYN_SENT`), and
-/// Linux sends a SYN again for 127 (`tcp_syn_retries` is 6).
+/// The time that an address is given only where no other one is free, counted from its release. A
+/// client that got no answer goes on for that long: conntrack keeps its flow for 120 seconds
+/// (`SYN_SENT`), and Linux sends a SYN again for 127 (`tcp_syn_retries` is 6).
 pub(crate) const REST: Duration = Duration::from_secs(130);
 
 /// What shapes an [`Allocator`](crate::Allocator).
@@ -26,13 +26,13 @@ pub struct Settings {
     pub default_pool: String,
     /// How demand is counted.
     pub formula: Formula,
-    /// How many addresses of each pool are kept in store.
+    /// The number of addresses of each pool that are kept in store.
     pub pre_allocation: PreAllocation,
-    /// How long a released address is kept back.
+    /// The time that a released address is kept back.
     pub cooldown: Duration,
-    /// How long a lease waits for its claim.
+    /// The time that a lease waits for its claim.
     pub unclaimed: Duration,
-    /// How long a request that failed counts as demand, from its last attempt on.
+    /// The time that a request that failed counts as demand, from its last attempt on.
     pub waiting: Duration,
     /// What has to have happened before the first address is given.
     pub barriers: BTreeSet<Barrier>,

@@ -162,13 +162,13 @@ impl Candidates {
         all
     }
 
-    /// What is wrong with pools.
+    /// Faults of pools.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Whether a pool has an object.
+    /// True if a pool has an object.
     #[must_use]
     pub fn has(&self, pool: &str) -> bool {
         self.by_name.contains_key(pool)

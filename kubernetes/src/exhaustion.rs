@@ -32,8 +32,8 @@ struct Written {
 impl Exhaustion {
     /// Two tries are at least so far apart.
     pub const APART: Duration = Duration::from_secs(10);
-    /// How long pools are without an address before that is written: a node that has just come waits
-    /// for its first blocks.
+    /// The time that pools are without an address before that is written: a node that has just come
+    /// waits for its first blocks.
     pub const LASTS: Duration = Duration::from_secs(10);
     /// How often a condition that stays as it is gets a new heartbeat.
     pub const HEARTBEAT: Duration = Duration::from_mins(5);

@@ -103,7 +103,7 @@ impl Handshake {
         open.take(missing).collect()
     }
 
-    /// Whether an address is on its way back, so that nobody may get it.
+    /// True if an address is on its way back, so that nobody may get it.
     #[must_use]
     pub fn is_withheld(&self, address: IpAddr) -> bool {
         self.withheld.contains(&address)

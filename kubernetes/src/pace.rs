@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is written, or there was nothing to write.

@@ -31,13 +31,13 @@ pub struct EniParameters {
     /// ENIs with all of these tags are left alone.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub exclude_interface_tags: BTreeMap<String, String>,
-    /// Whether ENIs go with the instance.
+    /// True if ENIs go with the instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
-    /// Whether an ENI's own address is for pods too.
+    /// True if an ENI's own address is for pods too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_primary_address: Option<bool>,
-    /// Whether ENIs get single addresses only.
+    /// True if ENIs get single addresses only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_prefix_delegation: Option<bool>,
 }
@@ -90,7 +90,7 @@ pub enum CniError {
         plugin: String,
         /// The section.
         section: &'static str,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
 }

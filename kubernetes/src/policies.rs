@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Selector;
 use crate::choice::Metadata;
 
-/// What is known of a policy.
+/// Facts about a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Its namespace.

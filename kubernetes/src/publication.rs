@@ -33,12 +33,12 @@ pub struct NodePools {
 pub struct Requested {
     /// The pool.
     pub pool: String,
-    /// How many addresses, in all.
+    /// The number of addresses, in all.
     #[serde(deserialize_with = "nullable")]
     pub needed: Needed,
 }
 
-/// How many addresses of each family.
+/// The number of addresses of each family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Needed {
@@ -56,10 +56,10 @@ pub struct Needed {
 pub struct Allocated {
     /// The pool.
     pub pool: String,
-    /// Whether the first address of a block can be given.
+    /// True if the first address of a block can be given.
     #[serde(rename = "allowFirstIP", skip_serializing_if = "is_false")]
     pub allow_first: bool,
-    /// Whether the last one can.
+    /// True if the last one can.
     #[serde(rename = "allowLastIP", skip_serializing_if = "is_false")]
     pub allow_last: bool,
     /// The blocks.

@@ -66,7 +66,7 @@ struct Entry {
     report: Report,
     /// How often it had happened when it was written last.
     written: u32,
-    /// Whether the cluster has it.
+    /// True if the cluster has it.
     is_there: bool,
     /// When it can be written next.
     due: Duration,

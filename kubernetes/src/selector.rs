@@ -65,7 +65,7 @@ struct Expression {
 }
 
 impl Selector {
-    /// Whether it selects what has these labels.
+    /// True if it selects what has these labels.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements.iter().all(|requirement| {

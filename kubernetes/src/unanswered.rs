@@ -13,7 +13,7 @@ pub struct Wanting {
     pub pool: String,
     /// The family.
     pub family: Family,
-    /// How many addresses are asked for, in all.
+    /// The number of addresses that are asked for, in all.
     pub wanted: u64,
     /// How many the node has been given.
     pub given: u64,
@@ -27,7 +27,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// How long an answer may take.
+    /// The time that an answer may take.
     pub const PATIENCE: Duration = Duration::from_mins(2);
 
     /// Takes note of all that is asked for. What has been given to a pool in between is an answer, if

@@ -24,7 +24,7 @@ pub(crate) struct Target {
 pub(crate) struct Executable {
     /// The target that it was built from.
     pub(crate) target: Target,
-    /// Whether it is the target's test program and not the target itself.
+    /// True if it is the target's test program and not the target itself.
     pub(crate) test: bool,
     /// The file.
     pub(crate) path: PathBuf,

@@ -73,7 +73,7 @@ fn size_of(path: &Path) -> Result<u64> {
     Ok(metadata.len())
 }
 
-/// Whether the compiler has a target's standard library.
+/// True if the compiler has a target's standard library.
 fn is_installed(target: &str) -> Result<bool> {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(datapath_build::workspace_root()).args([

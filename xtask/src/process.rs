@@ -76,7 +76,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{} printed no UTF-8", words(command)))
 }
 
-/// Whether a command runs and succeeds; it prints nothing.
+/// True if a command runs and succeeds; it prints nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -96,7 +96,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// Whether we are root.
+/// True if we are root.
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }

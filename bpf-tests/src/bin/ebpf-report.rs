@@ -12,7 +12,7 @@ use datapath_build::{Lines, strip};
 use serde::Serialize;
 use towpath::bpf::{AttachMode, Features};
 
-/// What is printed.
+/// The printed text.
 #[derive(Serialize)]
 struct Report {
     /// The kernel's release, as `uname -r`.

@@ -39,7 +39,7 @@ use crate::kubernetes::{
     ApiServer, Caller, Controllers, Kubectl, MetadataService, ServerSpec, deploy,
 };
 
-/// How long a cluster's part may take to become ready on a busy machine.
+/// The time that a cluster's part may take to become ready on a busy machine.
 pub const SOON: Duration = Duration::from_mins(2);
 /// The address of the cluster's DNS service.
 pub const DNS: &str = "10.96.0.10";

@@ -15,7 +15,7 @@ const IMAGE_VARIABLE: &str = "TOWPATH_IMAGE";
 /// The description of a cluster to make.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
-    /// How many worker nodes it has.
+    /// The number of worker nodes that it has.
     pub workers: u8,
     /// The rules that kube-proxy writes.
     pub proxy: ProxyMode,

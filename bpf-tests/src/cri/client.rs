@@ -17,7 +17,7 @@ use tonic::{Response, Status};
 use super::IMAGE;
 use super::sandbox::{PodRequest, Sandbox};
 
-/// How long a call may take: a hundred pods at once share two cores.
+/// The time that a call may take: a hundred pods at once share two cores.
 const CALL: Duration = Duration::from_mins(3);
 
 /// What a command in a container did.

@@ -18,7 +18,7 @@ use super::{IMAGE, Image};
 use crate::fabric::eventually::eventually;
 use crate::fabric::{Fabric, Netns, command, reboot, record};
 
-/// How long containerd may take to start, and to know its image.
+/// The time that containerd may take to start, and to know its image.
 const START: Duration = Duration::from_secs(30);
 
 /// What a bed is to be like.

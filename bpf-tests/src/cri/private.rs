@@ -57,7 +57,7 @@ impl Shared {
         &self.folder
     }
 
-    /// Whether programs see something else at a place than the machine has there.
+    /// True if programs see something else at a place than the machine has there.
     pub(super) fn covers(&self, place: &Path) -> bool {
         self.all().iter().any(|(covered, _)| covered == place)
     }

@@ -82,7 +82,7 @@ pub struct Sandbox {
     pub addresses: Vec<IpAddr>,
     /// Its network namespace.
     pub netns: PathBuf,
-    /// How long it took to run.
+    /// The time that it took to run.
     pub took: Duration,
     pub(super) config: v1::PodSandboxConfig,
 }

@@ -25,10 +25,10 @@ const BUILD: &str = "build it with `cargo build -p towpath --features fault-poin
 /// Logged when it has a fault point, before anything else, and when it runs.
 const ARMED: &str = "kill itself at a fault point";
 const RUNS: &str = "agent runs";
-/// How long the agent may take to become ready: on a busy machine, an emulated Linux 5.10 verifies
-/// its programs for a minute.
+/// The time that the agent may take to become ready: on a busy machine, an emulated Linux 5.10
+/// verifies its programs for a minute.
 pub const START: Duration = Duration::from_mins(3);
-/// How long an answer of the agent may take.
+/// The time that an answer of the agent may take.
 const ANSWER: Duration = Duration::from_secs(25);
 
 /// The agent's binary.
@@ -256,7 +256,7 @@ impl Agent {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Whether the agent's process runs.
+    /// True if the agent's process runs.
     pub fn is_running(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::eventually::eventually;
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// How long the kernel may take to end a killed process.
+/// The time that the kernel may take to end a killed process.
 const END: Duration = Duration::from_secs(10);
 
 /// Makes a group in every hierarchy, as a kubelet expects its root.

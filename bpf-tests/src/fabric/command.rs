@@ -56,7 +56,7 @@ pub fn output(command: &mut Command) -> Result<Output> {
         .map_err(|error| cannot_start(command, error))
 }
 
-/// How long a command may take that has to end by itself.
+/// The time that a command may take that has to end by itself.
 const ENDS: Duration = Duration::from_secs(30);
 
 /// Runs a command that is to end by itself, where a fault would have it go on.

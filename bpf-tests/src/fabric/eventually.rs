@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
-/// How long to wait between two looks.
+/// The time to wait between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Looks until `look` succeeds, and returns how long that took beside what it returned.

@@ -17,7 +17,7 @@ use towpath::intent::Family;
 use super::eventually::{check, eventually};
 use super::{Fabric, Netns, command};
 
-/// How long a daemon may take to start.
+/// The time that a daemon may take to start.
 const START: Duration = Duration::from_secs(20);
 /// Where Debian's package has the daemon.
 const NETWORKD: &str = "/lib/systemd/systemd-networkd";
@@ -365,7 +365,7 @@ impl DhcpServer {
         Ok(Self(processes))
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn is_running(&mut self) -> bool {
         let mut children = self.0.0.iter_mut();
         children.all(|child| matches!(child.try_wait(), Ok(None)))

@@ -19,7 +19,7 @@ use super::command;
 pub struct Netns {
     path: PathBuf,
     file: Arc<File>,
-    /// Whether somebody else made it, and will remove it.
+    /// True if somebody else made it, and will remove it.
     foreign: bool,
 }
 

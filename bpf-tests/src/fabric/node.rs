@@ -368,7 +368,7 @@ impl Fabric {
     }
 }
 
-/// How long packets that are under way may take to be counted.
+/// The time that packets that are under way may take to be counted.
 const SETTLE: Duration = Duration::from_millis(20);
 
 impl Drop for Fabric {

@@ -89,7 +89,7 @@ impl Record {
         Ok(())
     }
 
-    /// Whether the fabric is to be left up.
+    /// True if the fabric is to be left up.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.keep.load(Ordering::Relaxed)

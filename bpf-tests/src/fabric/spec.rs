@@ -31,9 +31,9 @@ pub struct Spec {
     pub settings: Value,
     /// ENIs that are attached later.
     pub late: Vec<u8>,
-    /// Whether all secondary ENIs are in one subnet.
+    /// True if all secondary ENIs are in one subnet.
     pub shared_subnet: bool,
-    /// Whether there is a world beyond the VPC, with gateways that count what is not translated.
+    /// True if there is a world beyond the VPC, with gateways that count what is not translated.
     /// Then every ENI has an IPv6 address, each has addresses of a second pool, and the agent
     /// masquerades both families.
     pub world: bool,

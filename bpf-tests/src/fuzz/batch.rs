@@ -34,14 +34,14 @@ pub const PACKETS: usize = 256;
 /// One packet in so many finds another pod shaped than the one before it.
 const A_CHANGE_IN: usize = 160;
 
-/// What is wrong with a batch.
+/// Faults of a batch.
 #[derive(Debug)]
 pub struct Failure {
     /// The batch's seed.
     pub seed: u64,
     /// The packet that it was found by, if by one.
     pub packet: Option<usize>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 

@@ -15,7 +15,7 @@ pub(super) fn given(packet: &Packet, is_summed: bool) -> Given<'_> {
     }
 }
 
-/// Whether a test run takes a frame: not one that ends within its IP header.
+/// True if a test run takes a frame: not one that ends within its IP header.
 pub(super) fn is_accepted(frame: &[u8]) -> bool {
     let header = match frame.get(12..14) {
         Some([0x08, 0x00]) => 20,
@@ -25,7 +25,7 @@ pub(super) fn is_accepted(frame: &[u8]) -> bool {
     frame.len() >= parse::ETHERNET + header
 }
 
-/// Whether the kernel found the sum wrong.
+/// True if the kernel found the sum wrong.
 pub(super) fn is_wrong_sum(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<std::io::Error>()

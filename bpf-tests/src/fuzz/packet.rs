@@ -6,7 +6,7 @@ use crate::model::parse::{ETHERNET, ICMP, ICMPV6, SCTP, TCP, UDP};
 use crate::model::wire::{fold, octets, put, sum};
 use crate::random::Random;
 
-/// Whether the dice say so, once in so many times.
+/// True if the dice say so, once in so many times.
 pub(super) fn once_in(random: &mut Random, times: usize) -> bool {
     random.below(times) == 0
 }

@@ -255,7 +255,7 @@ fn noted(note: &Note) -> Noted {
     }
 }
 
-/// Whether the low word of a time is before another time.
+/// True if the low word of a time is before another time.
 fn is_before(low: u32, time: u64) -> bool {
     let [a, b, c, d, ..] = time.to_le_bytes();
     low.wrapping_sub(u32::from_le_bytes([a, b, c, d])) > u32::MAX / 2

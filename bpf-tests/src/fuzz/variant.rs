@@ -24,7 +24,7 @@ pub struct Variant {
     flows_per_endpoint: u32,
     flows_of_host: u32,
     mask: u32,
-    /// Whether notes have been counted since the maps were made.
+    /// True if notes have been counted since the maps were made.
     pub(super) is_counted: bool,
 }
 

@@ -207,7 +207,7 @@ impl Map {
         Ok(())
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     fn len(&self) -> usize {
         match &self.kind {
             Kind::Array => self.capacity,
@@ -252,7 +252,7 @@ fn prefix(key: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_ne_bytes(*length), address))
 }
 
-/// Whether two addresses have the first bits in common.
+/// True if two addresses have the first bits in common.
 fn begin_alike(one: &[u8], other: &[u8], bits: u32) -> bool {
     let bit = |bytes: &[u8], bit: u32| {
         let byte = bytes.get(bit as usize / 8).copied().unwrap_or(0);

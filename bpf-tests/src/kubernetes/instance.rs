@@ -155,7 +155,7 @@ impl MetadataService {
         lock(&self.played).requests
     }
 
-    /// How many tokens were given.
+    /// The number of tokens that were given.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         lock(&self.played).made

@@ -21,7 +21,7 @@ pub struct Kubectl<'a> {
 /// What a run of it did.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Whether it succeeded.
+    /// True if it succeeded.
     pub success: bool,
     /// What it wrote, its errors behind its output.
     pub text: String,

@@ -14,7 +14,7 @@ use super::{Caller, crds, path_of, program};
 use crate::fabric::Netns;
 use crate::fabric::eventually::{check, eventually};
 
-/// How long either may take to start on a busy machine.
+/// The time that either may take to start on a busy machine.
 const START: Duration = Duration::from_mins(2);
 /// Where etcd serves, on the loopback device of the namespace.
 const STORE: &str = "http://127.0.0.1:2379";

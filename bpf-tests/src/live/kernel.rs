@@ -40,7 +40,7 @@ impl Population {
         self.pods.div_ceil(2)
     }
 
-    /// Whether a pod is of the secondary ENI: every other one, from the first on.
+    /// True if a pod is of the secondary ENI: every other one, from the first on.
     fn is_on_secondary(index: usize) -> bool {
         index.is_multiple_of(2)
     }

@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// Whether TCP leaves the cutting into segments to the devices.
+    /// True if TCP leaves the cutting into segments to the devices.
     #[must_use]
     pub fn offloads(self) -> bool {
         !matches!(self, Self::BulkOutSegments | Self::BulkInSegments)

@@ -159,7 +159,7 @@ pub fn flows(site: &Site, count: usize) -> Result<()> {
     })
 }
 
-/// How many flows the real pod has, as its quota counts them.
+/// The number of flows that the real pod has, as its quota counts them.
 fn flows_of(site: &Site) -> Result<usize> {
     const SIZE: usize = size_of::<Quota>();
     let Site { fabric, pod } = site;

@@ -20,7 +20,7 @@ pub enum Way {
     VpcCni(usize, Traffic),
     /// Ours.
     Ours {
-        /// Whether service NAT is on.
+        /// True if service NAT is on.
         service_nat: bool,
         /// What kind.
         traffic: Traffic,

@@ -18,7 +18,7 @@ pub const ENI: u8 = 1;
 const INSIDE: Ipv4Addr = Ipv4Addr::new(10, 0, 254, 10);
 /// A server beyond it.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 10);
-/// How long a first packet may take, with a question for a neighbour before it.
+/// The time that a first packet may take, with a question for a neighbour before it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a lane's traffic goes, and so whether it is masqueraded.

@@ -21,7 +21,7 @@ const SMALL: usize = 64;
 const LARGE: usize = 64 * 1024;
 /// Datagrams on their way before anybody reads.
 const BURST: u32 = 32;
-/// How long a side waits for the other.
+/// The time that a side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after the last datagram a flood is over.
 const SILENCE: Duration = Duration::from_millis(200);

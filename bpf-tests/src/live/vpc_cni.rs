@@ -35,7 +35,7 @@ const MASK: &str = "0x80";
 const CONNMARK_CHAIN: &str = "AWS-CONNMARK-CHAIN-0";
 const SNAT_CHAIN: &str = "AWS-SNAT-CHAIN-0";
 
-/// How many objects of each kind there are.
+/// The number of objects of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// IPv4 rules.

@@ -27,7 +27,7 @@ struct Leaving<'a> {
     source: &'a Pod,
     owner: &'a Eni,
     policy: Policy,
-    /// Whether it may be of a translated flow.
+    /// True if it may be of a translated flow.
     looks_up: bool,
     origin: Origin,
 }
@@ -181,7 +181,7 @@ impl Passage<'_> {
         Ok(self.out(ip, leaving.owner, leaving.origin, verdict))
     }
 
-    /// Whether the stack has carried a packet as its flow, and not as an exception.
+    /// True if the stack has carried a packet as its flow, and not as an exception.
     fn is_carried(&self, origin: Origin) -> bool {
         let settings = &self.world.settings;
         let is_exception = self.packet.mark & settings.marks.exception != 0;
@@ -309,7 +309,7 @@ impl Passage<'_> {
         }
     }
 
-    /// What is known of a fragment's datagram.
+    /// Facts about a fragment's datagram.
     fn told(&self, ip: &Ip) -> Option<Told> {
         *self.state.datagrams.get(&datagram(ip))?
     }

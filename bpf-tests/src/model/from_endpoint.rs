@@ -111,7 +111,7 @@ impl Passage<'_> {
         }
     }
 
-    /// Whether a pod's packets take the stack.
+    /// True if a pod's packets take the stack.
     pub(super) fn takes_stack(&self, pod: &Pod) -> bool {
         self.world.settings.path_stack || pod.via_stack
     }

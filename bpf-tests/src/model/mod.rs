@@ -57,7 +57,7 @@ pub enum Way {
     Drop,
 }
 
-/// What becomes of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// What is counted; `None`: nothing.
@@ -222,7 +222,7 @@ impl Passage<'_> {
     }
 }
 
-/// Whether an address is multicast, or the limited broadcast.
+/// True if an address is multicast, or the limited broadcast.
 fn is_group(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
@@ -230,7 +230,7 @@ fn is_group(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is an IPv6 link-local one.
+/// True if an address is an IPv6 link-local one.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

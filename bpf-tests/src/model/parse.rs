@@ -59,7 +59,7 @@ pub struct Ip {
 }
 
 impl Ip {
-    /// Whether it carries IPv4 options.
+    /// True if it carries IPv4 options.
     #[must_use]
     pub fn has_options(&self) -> bool {
         self.version == 4 && self.header_length > 20
@@ -165,7 +165,7 @@ fn ipv6(frame: &[u8], is_gso: bool) -> Result<Ip, DropReason> {
     Ok(extensions(frame, ip))
 }
 
-/// Whether an IPv6 header carries an IPv4 address.
+/// True if an IPv6 header carries an IPv4 address.
 fn has_mapped(ip: &Ip) -> bool {
     let is_mapped = |address| matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     is_mapped(ip.source) || is_mapped(ip.destination)

@@ -7,7 +7,7 @@ use datapath_common::outcome::DropReason;
 use super::transport::Part;
 use super::world::{Metadata, Pool, World};
 
-/// What policy says of a source and a destination.
+/// The policy for a source and a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The source stays.
@@ -61,7 +61,7 @@ fn translate(eni: u8, is_hidden: bool) -> Policy {
     }
 }
 
-/// Whether pods' flows to a remote are translated, unless their pool is not.
+/// True if pods' flows to a remote are translated, unless their pool is not.
 #[must_use]
 pub fn is_translated(world: &World, remote: IpAddr) -> bool {
     let classes = world.classes(remote);

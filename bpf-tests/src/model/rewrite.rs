@@ -55,7 +55,7 @@ fn carry(frame: &mut [u8], ip: &Ip, old: &[u8], new: &[u8]) {
     put(frame, at, &checksum.to_be_bytes());
 }
 
-/// Whether the transport checksum covers the addresses.
+/// True if the transport checksum covers the addresses.
 fn covers_addresses(ip: &Ip) -> bool {
     !(ip.version == 4 && ip.protocol == ICMP)
 }

@@ -16,11 +16,11 @@ pub struct OfStack {
     pub noted: Noted,
     /// The ENI whose mark the pod's packets get; none for one that came by another device.
     pub eni: Option<u8>,
-    /// Whether it was noted more than two seconds ago.
+    /// True if it was noted more than two seconds ago.
     pub old: bool,
-    /// Whether it has been idle for long, and no packet since.
+    /// True if it has been idle for long, and no packet since.
     pub idle: bool,
-    /// Whether it is about to be removed.
+    /// True if it is about to be removed.
     pub dead: bool,
 }
 
@@ -182,8 +182,8 @@ impl Passage<'_> {
         }
     }
 
-    /// Whether a pod's packet begins something with another pod of the node, on ports for which that
-    /// one's answers go to the stack.
+    /// True if a pod's packet begins something with another pod of the node, on ports for which
+    /// that one's answers go to the stack.
     fn has_used(&self, ip: &Ip, protocol: u8, ports: Ports) -> bool {
         let begins = match protocol {
             TCP => ports.flags & (SYN | ACK | RST) == SYN,
@@ -218,7 +218,7 @@ impl Passage<'_> {
         }
     }
 
-    /// Whether the stack has to put a piece and the rest of its datagram in order: a later one came
+    /// True if the stack has to put a piece and the rest of its datagram in order: a later one came
     /// before the first. Whoever knows how the first one went lets the others go the same way.
     pub(super) fn is_reordered(&self, ip: &Ip) -> bool {
         let told = self.state.datagrams.get(&datagram(ip)).copied().flatten();

@@ -80,11 +80,11 @@ pub struct Flow {
     pub out: u8,
     /// What packets of the outside have shown.
     pub inward: u8,
-    /// Whether it has been idle for long, and no packet since.
+    /// True if it has been idle for long, and no packet since.
     pub idle: bool,
-    /// Whether it is about to be removed.
+    /// True if it is about to be removed.
     pub dead: bool,
-    /// Whether its answers take the stack.
+    /// True if its answers take the stack.
     pub stack: bool,
 }
 
@@ -163,7 +163,7 @@ pub fn of_packet(protocol: u8, flags: u8) -> u8 {
     bits
 }
 
-/// Whether a TCP connection is over.
+/// True if a TCP connection is over.
 fn is_closed(flow: &Flow, protocol: u8) -> bool {
     let reset = (flow.out | flow.inward) & shown::RST != 0;
     let ended = flow.out & flow.inward & shown::FIN != 0;
@@ -302,7 +302,7 @@ impl State {
         Ok(Ok(self.insert(outside(port), new)))
     }
 
-    /// Whether there is no room for another flow of a family.
+    /// True if there is no room for another flow of a family.
     fn is_full(&self, world: &World, is_v4: bool) -> bool {
         let flows = self
             .flows
@@ -312,7 +312,7 @@ impl State {
         flows >= world.settings.flow_capacity
     }
 
-    /// Whether any port towards the remote may be held by others.
+    /// True if any port towards the remote may be held by others.
     fn is_crowded(&self, world: &World, new: &Outside) -> bool {
         let is_beside = |other: &Outside| {
             Outside {
@@ -374,7 +374,7 @@ impl State {
         Ok(())
     }
 
-    /// How many flows from the outside an endpoint has.
+    /// The number of flows from the outside that an endpoint has.
     #[must_use]
     pub fn inbound_of(&self, endpoint: u32) -> u64 {
         let of = self

@@ -51,8 +51,8 @@ impl Passage<'_> {
         }
     }
 
-    /// Whether a packet, or a part of one whose device is forgotten, goes back to where it came from
-    /// with the mark that it got there.
+    /// True if a packet, or a part of one whose device is forgotten, goes back to where it came
+    /// from with the mark that it got there.
     fn is_sent_back(&self, ip: &Ip) -> bool {
         let device = self.packet.ingress_ifindex;
         let is_same = device == self.packet.ifindex || (device == 0 && ip.piece != Piece::Whole);

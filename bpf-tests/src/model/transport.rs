@@ -51,7 +51,7 @@ pub enum Transport {
     None,
 }
 
-/// Whether an ICMP type is an error that quotes a packet.
+/// True if an ICMP type is an error that quotes a packet.
 fn is_error(version: u8, kind: u8) -> bool {
     if version == 4 {
         matches!(kind, 3 | 4 | 11 | 12)
@@ -60,7 +60,7 @@ fn is_error(version: u8, kind: u8) -> bool {
     }
 }
 
-/// Whether an ICMP type is a query (`Some(true)`), or the answer to one (`Some(false)`).
+/// True if an ICMP type is a query (`Some(true)`), or the answer to one (`Some(false)`).
 fn is_query(version: u8, kind: u8) -> Option<bool> {
     match (version, kind) {
         (4, 8 | 13) | (6, 128) => Some(true),

@@ -39,7 +39,7 @@ pub struct Pod {
     pub eni_ifindex: u32,
     /// Whether its pool is masqueraded.
     pub pool: Pool,
-    /// Whether somebody shapes its packets in the stack, or looks at them there.
+    /// True if somebody shapes its packets in the stack, or looks at them there.
     pub via_stack: bool,
     /// Host-side device.
     pub ifindex: u32,
@@ -60,7 +60,7 @@ impl Pod {
     }
 }
 
-/// What is known of a destination.
+/// Facts about a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -115,7 +115,7 @@ impl Eni {
     }
 }
 
-/// What becomes of packets to the instance metadata service.
+/// The outcome of packets to the instance metadata service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metadata {
     /// By the primary ENI, translated.
@@ -148,13 +148,13 @@ pub struct Settings {
     pub marks: Marks,
     /// Whether IPv4 and IPv6 are masqueraded.
     pub masquerade: [bool; 2],
-    /// What becomes of packets to the metadata service.
+    /// The outcome of packets to the metadata service.
     pub metadata: Metadata,
     /// Translated flows that one endpoint may have.
     pub flows_per_endpoint: u64,
-    /// Whether all pod traffic takes the stack.
+    /// True if all pod traffic takes the stack.
     pub path_stack: bool,
-    /// Whether flows that the stack carries take it both ways.
+    /// True if flows that the stack carries take it both ways.
     pub service_nat: bool,
     /// Most of these.
     pub stack_capacity: usize,
@@ -173,7 +173,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether a port is ours.
+    /// True if a port is ours.
     #[must_use]
     pub fn has_port(&self, port: u16) -> bool {
         self.ports
@@ -181,7 +181,7 @@ impl Settings {
             .any(|(first, last)| (*first..=*last).contains(&port))
     }
 
-    /// Whether the family of an address is masqueraded.
+    /// True if the family of an address is masqueraded.
     #[must_use]
     pub fn masquerades(&self, address: IpAddr) -> bool {
         self.masquerade[usize::from(address.is_ipv6())]
@@ -254,7 +254,7 @@ impl World {
             .map(|(number, _)| *number)
     }
 
-    /// Whether a socket of the host holds a port of an address.
+    /// True if a socket of the host holds a port of an address.
     #[must_use]
     pub fn has_socket(&self, protocol: u8, address: IpAddr, port: u16) -> bool {
         self.sockets.contains(&HostSocket {

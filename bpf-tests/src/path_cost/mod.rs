@@ -22,7 +22,7 @@ pub struct Row {
     pub program: &'static str,
     /// What becomes of which packet.
     pub path: String,
-    /// Whether the programs keep notes of the flows that the stack carries.
+    /// True if the programs keep notes of the flows that the stack carries.
     pub service_nat: bool,
     /// Executed instructions.
     pub instructions: u64,

@@ -38,7 +38,7 @@ pub(super) struct Step {
     /// The device that received it, or 0.
     received_by: u32,
     mark: u32,
-    /// Whether it is the first one of its flow for a second.
+    /// True if it is the first one of its flow for a second.
     pub(super) is_late: bool,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Path {
     pub(super) step: Step,
     /// What is counted; nothing of what another program has dealt with.
     pub(super) outcome: Option<Outcome>,
-    /// Whether it is there with service NAT only.
+    /// True if it is there with service NAT only.
     pub(super) needs_service_nat: bool,
 }
 

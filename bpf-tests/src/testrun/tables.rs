@@ -225,7 +225,7 @@ pub struct Given<'a> {
     pub mark: u32,
     /// Payload of each of the packets that it stands for, or 0.
     pub gso_size: u32,
-    /// Whether the device has summed it up.
+    /// True if the device has summed it up.
     pub is_summed: bool,
 }
 

@@ -13,7 +13,8 @@ use serde_json::Value;
 const AGENTS: &str =
     "/api/v1/namespaces/kube-system/pods?labelSelector=app.kubernetes.io/name=towpath";
 
-/// How long the node is without an agent: longer than several looks of the kubelet at its runtime.
+/// The time that the node is without an agent: longer than several looks of the kubelet at its
+/// runtime.
 fn absence() -> Duration {
     let full = std::env::var_os("TOWPATH_FULL").is_some();
     Duration::from_secs(if full { 60 } else { 15 })

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scene::Scene;
 
-/// How long the node may take to come to rest.
+/// The time that the node may take to come to rest.
 const REST: Duration = Duration::from_secs(10);
 /// What the names of pods' devices on the node begin with.
 const DEVICE: &str = "tow";

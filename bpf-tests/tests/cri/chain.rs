@@ -26,10 +26,10 @@ const RATE: u64 = 16_000_000;
 const BURST: u64 = 800_000;
 /// Bytes that are timed: a second's worth.
 const BYTES: u64 = RATE / 8;
-/// How long a change of the rules may take to be followed.
+/// The time that a change of the rules may take to be followed.
 const CHANGE: Duration = Duration::from_secs(5);
 
-/// How long it takes to bring bytes from one place to another.
+/// The time that it takes to bring bytes from one place to another.
 fn pour(from: Place, to: Place) -> Result<Duration> {
     let listener = to.netns.enter(|| Ok(TcpListener::bind((to.address, 0))?))?;
     let address = listener.local_addr()?;

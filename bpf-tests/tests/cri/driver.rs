@@ -60,7 +60,7 @@ pub(crate) struct Refusal {
     /// The specification's code, where the plugin printed one.
     pub(crate) code: Option<u64>,
     pub(crate) text: String,
-    /// Whether it was killed.
+    /// True if it was killed.
     pub(crate) killed: bool,
 }
 

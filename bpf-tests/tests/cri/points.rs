@@ -49,7 +49,7 @@ impl Case {
         agent.chain(plugin).chain(queue).chain([pending]).collect()
     }
 
-    /// Whether only a DEL that was queued comes by.
+    /// True if only a DEL that was queued comes by.
     pub(crate) fn is_of_queue(&self) -> bool {
         let point = self.point.as_str();
         QUEUING.contains(&point) || CARRYING.contains(&point) || point == PENDING

@@ -18,7 +18,7 @@ const PREFIXES: [u8; 3] = [1, 1, 1];
 const ADDRESSES: usize = 32;
 /// State of a node without a free address, and a part of the reason.
 const FULL: (&str, &str) = ("degraded", "pool default has no IPv4 address left");
-/// How long a runtime may take to see a file, or an address to cool down.
+/// The time that a runtime may take to see a file, or an address to cool down.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A node whose default pool is small, its agent not started, and a runtime without a network.

@@ -26,12 +26,12 @@ const NAMES: [&str; 2] = ["towpath-cni", "towpath-ipam"];
 pub(crate) const NETWORK: &str = "towpath";
 /// Prefixes (/28) of ENIs 0, 1 and 2: 64, 224 and 48 addresses.
 const PREFIXES: [u8; 3] = [4, 14, 3];
-/// How long an address rests after its release, in seconds: tests make more pods than there are
-/// addresses.
+/// The time that an address rests after its release, in seconds: tests make more pods than there
+/// are addresses.
 const COOLDOWN: u32 = 1;
 /// Has the agent read a fault point from a file.
 const FILE_VARIABLE: &str = "TOWPATH_FAULT_FILE";
-/// How long the agent may take to reach a point after it was given reason to.
+/// The time that the agent may take to reach a point after it was given reason to.
 const REACH: Duration = Duration::from_secs(10);
 
 /// A node, and what its plugins need to know.
@@ -99,7 +99,7 @@ impl Scene {
         fabric.wait_until_ready()
     }
 
-    /// Whether the agent reaches its fault point. An answer may go out before it does.
+    /// True if the agent reaches its fault point. An answer may go out before it does.
     pub(crate) fn wait_for_fault(&mut self, has_answered: bool) -> bool {
         let patience = if has_answered { REACH / 10 } else { REACH };
         self.fabric.agent.wait_for_fault(patience).is_ok()

@@ -18,7 +18,7 @@ const INCOMPATIBLE: u64 = 1;
 const UNAVAILABLE: u64 = 50;
 const AGAIN: u64 = 11;
 
-/// Whether a version has a command.
+/// True if a version has a command.
 fn since(version: &str, first: &str) -> bool {
     VERSIONS.iter().position(|v| *v == version) >= VERSIONS.iter().position(|v| *v == first)
 }

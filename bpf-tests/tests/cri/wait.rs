@@ -14,5 +14,5 @@ pub(crate) fn by_length<T>(ordinary: T, full: T) -> T {
     }
 }
 
-/// How long a runtime may ask again for what was refused: a kubelet does so for minutes.
+/// The time that a runtime may ask again for what was refused: a kubelet does so for minutes.
 pub(crate) const RETRY: Duration = Duration::from_secs(20);

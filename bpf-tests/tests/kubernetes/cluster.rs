@@ -290,7 +290,7 @@ pub(crate) fn allocated(node: &Value, pool: &str) -> Vec<String> {
         .collect()
 }
 
-/// How many IPv4 addresses of a pool the node wants.
+/// The number of IPv4 addresses of a pool that the node wants.
 pub(crate) fn requested(node: &Value, pool: &str) -> Option<u64> {
     let entries = node["spec"]["ipam"]["pools"]["requested"].as_array();
     let entry = entries

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, SOON, requested};
 /// Prefixes of each ENI: 256 addresses in all.
 const PREFIXES: u8 = 8;
 
-/// How many pods there are.
+/// The number of pods.
 fn pods() -> usize {
     if env::var_os("TOWPATH_FULL").is_some() {
         250

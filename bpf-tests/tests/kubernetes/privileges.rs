@@ -27,8 +27,8 @@ fn listed(container: usize) -> Vec<String> {
     list.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// Whether a line of the log tells of something that the kernel refused. The machine itself may let nobody
-/// lift the limit on locked memory, which kernels of today do not need.
+/// True if a line of the log tells of something that the kernel refused. The machine itself may let
+/// nobody lift the limit on locked memory, which kernels of today do not need.
 fn is_refusal(line: &str) -> bool {
     let words = ["Operation not permitted", "Permission denied"];
     !line.contains("locked memory") && words.iter().any(|word| line.contains(word))

@@ -23,7 +23,7 @@ impl Cluster {
         made.expect(201).unwrap();
     }
 
-    /// How many pools the metric says are refused.
+    /// The number of pools that the metric says are refused.
     fn refused_annotations(&self) -> anyhow::Result<u64> {
         let text = self
             .fabric

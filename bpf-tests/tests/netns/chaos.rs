@@ -104,7 +104,7 @@ fn documents(fabric: &Fabric) -> [Value; 3] {
     [two, three, &fewer].map(document)
 }
 
-/// How many addresses for pods a document has.
+/// The number of addresses for pods that a document has.
 fn addresses(document: &Value) -> usize {
     let enis = document["status"]["eni"]["enis"].as_object().unwrap();
     let lists = enis.values().filter_map(|eni| eni["addresses"].as_array());

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{CHANGE, within};
 
-/// How long a visitor waits for the demo.
+/// The time that a visitor waits for the demo.
 const TIME: Duration = Duration::from_secs(20);
 
 /// Every reason that the demo shows by each protocol in both families; only IPv4 has another one.

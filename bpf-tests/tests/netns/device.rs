@@ -10,7 +10,7 @@ use towpath::intent::Family;
 
 use crate::support::{End, HEAL, PEER, carry_all, get, nothing_differs, within};
 
-/// How long the agent may take to reach a point after it was given reason to.
+/// The time that the agent may take to reach a point after it was given reason to.
 const REACH: Duration = Duration::from_secs(10);
 
 fn ifindex(netns: &Netns, device: &str) -> u64 {

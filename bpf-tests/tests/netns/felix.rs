@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::{End, PEER, carry_all, get, nothing_differs};
 
-/// How long the engine writes.
+/// The time that the engine writes.
 const TIME: Duration = Duration::from_secs(10);
 
 /// What Felix writes, by file below `/proc/sys/net`.

@@ -19,7 +19,7 @@ const KILLS_FULL: usize = 200;
 const FULL: &str = "TOWPATH_FULL";
 /// Packets a second that a stream must have had at least, in each direction.
 const RATE: u64 = 1000;
-/// How long the agent may take to reach a point after it was given reason to.
+/// The time that the agent may take to reach a point after it was given reason to.
 const REACH: Duration = Duration::from_secs(10);
 
 /// What gives the agent something to write.

@@ -20,7 +20,7 @@ fn mixed() -> Spec {
     }
 }
 
-/// How many programs a device has at its ingress, and how many of them TCX runs.
+/// The number of programs that a device has at its ingress, and how many of them TCX runs.
 #[track_caller]
 fn programs(fabric: &Fabric, device: &str) -> (usize, usize) {
     let all = program_ids(&fabric.node, device).unwrap();

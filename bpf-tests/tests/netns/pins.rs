@@ -15,7 +15,7 @@ use towpath::intent::Family;
 use crate::masq::{internet, scene};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within};
 
-/// How long pins may be away.
+/// The time that pins may be away.
 const PINNED: Duration = Duration::from_secs(2);
 /// The source port of both pods: outside of the range, and one of them finds its candidate taken.
 const PORT: u16 = 1000;

@@ -9,9 +9,9 @@ use bpf_tests::fabric::{Fabric, Place, Pod, counters, source_check};
 use serde_json::Value;
 use towpath::intent::Family;
 
-/// How long something of ours may be away before it is repaired.
+/// The time that something of ours may be away before it is repaired.
 pub(crate) const HEAL: Duration = Duration::from_secs(1);
-/// How long a change that was asked for may take.
+/// The time that a change that was asked for may take.
 pub(crate) const CHANGE: Duration = Duration::from_secs(5);
 
 /// One end of a flow, for both families.

@@ -30,7 +30,7 @@ struct Layout {
     id: u32,
     /// Where an IPv6 fragment header is.
     fragment: Option<usize>,
-    /// Whether a quote has to be looked for.
+    /// True if a quote has to be looked for.
     is_error: bool,
 }
 
@@ -352,7 +352,7 @@ fn icmp_of(parts: &Layout) -> u8 {
     })
 }
 
-/// Whether a frame is an IP packet from or to an address.
+/// True if a frame is an IP packet from or to an address.
 pub(crate) fn is_about(frame: &[u8], address: IpAddr) -> bool {
     let Some(packet) = frame.get(14..).filter(|packet| packet.len() >= 20) else {
         return false;

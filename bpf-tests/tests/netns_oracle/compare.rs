@@ -84,7 +84,7 @@ pub(crate) fn differences_allowed() -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether a step says that something is delivered at all.
+/// True if a step says that something is delivered at all.
 pub(crate) fn delivers(step: &Step) -> bool {
     step.expected.ours == Outcome::Delivered
 }

@@ -18,7 +18,7 @@ const MARKS: Ports = Ports {
     remote: 9,
 };
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Played {
     pub(crate) outcome: Outcome,

@@ -34,7 +34,7 @@ pub(crate) enum Way {
     In,
 }
 
-/// What becomes of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It comes to the other side, translated.
@@ -83,9 +83,9 @@ pub(crate) struct Segment {
     pub(crate) flags: u8,
     /// Added to the sequence number.
     pub(crate) skip: u32,
-    /// Whether it has the sequence number of the side's last segment.
+    /// True if it has the sequence number of the side's last segment.
     pub(crate) is_again: bool,
-    /// Whether its sequence number is 0, as in a refusal.
+    /// True if its sequence number is 0, as in a refusal.
     pub(crate) is_zero: bool,
 }
 

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use crate::canonical::is_about;
 
-/// How long a packet may take that has to come.
+/// The time that a packet may take that has to come.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 type Mac = [u8; 6];

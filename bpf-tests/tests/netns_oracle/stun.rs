@@ -14,7 +14,7 @@ use datapath_common::config::PortSlice;
 use crate::ours::{self, Attached};
 use crate::stage::{ENI_MAC, NETS, Net, POD_MAC, Stage, VETH_MAC, text};
 
-/// How long the server may take to come up.
+/// The time that the server may take to come up.
 const START: Duration = Duration::from_secs(20);
 
 /// A STUN server with two addresses, as RFC 5780 asks for. It ends with this value.

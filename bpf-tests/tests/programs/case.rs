@@ -99,7 +99,7 @@ impl Case {
         self
     }
 
-    /// Whether it is a packet that the stack sends on. A test run on Linux 5.10 cannot be told that
+    /// True if it is a packet that the stack sends on. A test run on Linux 5.10 cannot be told that
     /// another device has received a packet.
     pub(crate) fn is_carried(&self) -> bool {
         let is_sent = matches!(self.program, Program::ToNetwork | Program::ToEndpoint);

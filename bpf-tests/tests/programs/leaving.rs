@@ -8,7 +8,7 @@ use datapath_common::outcome::{DropReason, Verdict};
 use crate::case::{Case, Expect};
 use crate::world::*;
 
-/// What becomes of it.
+/// The outcome of it.
 #[derive(Clone, Copy)]
 pub(crate) enum Leaves {
     /// Out of the owner's ENI as it is.

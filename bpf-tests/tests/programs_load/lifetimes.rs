@@ -15,7 +15,7 @@ const FLOW: Tuple = Tuple {
     remote_port: 443,
 };
 
-/// How long a flow has been idle before a packet, in seconds.
+/// The time that a flow has been idle before a packet, in seconds.
 const IDLE: u64 = 100;
 
 /// Ages the flow, and tells whether what is done next refreshes it.

@@ -19,9 +19,9 @@ use Way::{In, Out};
 pub(crate) struct Case {
     packets: &'static [Way],
     remote_port: u16,
-    /// How long it may be idle, in seconds.
+    /// The time that it may be idle, in seconds.
     pub(crate) lifetime: u64,
-    /// Whether it goes early where room is short.
+    /// True if it goes early where room is short.
     pub(crate) is_closed: bool,
 }
 

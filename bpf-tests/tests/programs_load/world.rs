@@ -35,7 +35,7 @@ pub(crate) struct Tuple {
     pub(crate) remote_port: u16,
 }
 
-/// What became of a packet of a pod.
+/// The outcome of a packet of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It left with this port.
@@ -130,7 +130,7 @@ impl Driver {
         self.is_untranslated(tuple, &self.leave(tuple, port, kind).0)
     }
 
-    /// How long the program took for a packet to a remote that called the pod.
+    /// The time that the program took for a packet to a remote that called the pod.
     #[track_caller]
     pub(crate) fn timed_reply(&self, tuple: Tuple, kind: Kind) -> Duration {
         let (made, took) = self.leave(tuple, tuple.port, kind);

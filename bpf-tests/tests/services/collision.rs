@@ -17,7 +17,7 @@ const CLIENT: Site = Site::Pod(0, 0);
 const SERVER: Site = Site::Pod(1, 1);
 /// The client's port, which no other test has.
 const PORT: u16 = 23_456;
-/// How long an answer may take.
+/// The time that an answer may take.
 const SOON: Duration = Duration::from_secs(2);
 
 /// What happens is what is documented.

@@ -13,7 +13,7 @@ use crate::model::{
     BACKEND_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,
 };
 
-/// How long kube-proxy may take to write its first rules.
+/// The time that kube-proxy may take to write its first rules.
 const START: Duration = Duration::from_mins(1);
 /// Where kube-proxy has its metrics.
 const METRICS: &str = "127.0.0.1:10249";

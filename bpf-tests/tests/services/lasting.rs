@@ -83,7 +83,7 @@ pub(crate) enum Event {
     Idle,
 }
 
-/// How long connection tracking keeps an open connection (`net.netfilter`), and by default, in
+/// The time that connection tracking keeps an open connection (`net.netfilter`), and by default, in
 /// seconds (`nf_conntrack_proto_tcp.c`).
 const ESTABLISHED: &str = "netfilter/nf_conntrack_tcp_timeout_established";
 const DEFAULT: &str = "432000";

@@ -13,7 +13,7 @@ pub(crate) const BACKEND_PORT: u16 = 8080;
 pub(crate) const DNS_PORT: u16 = 53;
 /// The first of the node ports; Kubernetes gives out 30000 to 32767.
 pub(crate) const FIRST_NODE_PORT: u16 = 30_000;
-/// How long a client stays with its backend, in seconds: Kubernetes' default.
+/// The time that a client stays with its backend, in seconds: Kubernetes' default.
 pub(crate) const STICKY_SECONDS: u32 = 10_800;
 
 /// What service NAT tells apart.
@@ -48,7 +48,7 @@ pub(crate) enum Policy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backend {
     pub(crate) address: IpAddr,
-    /// Whether it is on this node.
+    /// True if it is on this node.
     pub(crate) here: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Service {
     pub(crate) number: u16,
     pub(crate) address: IpAddr,
     pub(crate) policy: Policy,
-    /// Whether a client stays with the backend that it had.
+    /// True if a client stays with the backend that it had.
     pub(crate) sticky: bool,
     pub(crate) backends: Vec<Backend>,
 }

@@ -34,7 +34,7 @@ const PODS: usize = 2;
 const FIRST_HOST_PORT: u16 = 7000;
 /// The first of the clients' ports: above all servers' and host ports, below node ports.
 const FIRST_CLIENT_PORT: u16 = 10_000;
-/// How long the agent may take to see rules, and to load other programs for them.
+/// The time that the agent may take to see rules, and to load other programs for them.
 const SEEN: Duration = Duration::from_secs(30);
 /// A TTL of the metadata service's answers that reaches pods, as a hop limit of 2 has it.
 const METADATA_TTL: u8 = 3;
@@ -78,7 +78,7 @@ impl Site {
     /// another node.
     pub(crate) const SPREAD: [Self; 3] = [Self::Pod(0, 1), Self::Pod(1, 1), Self::Peer];
 
-    /// Whether it is on this node.
+    /// True if it is on this node.
     fn is_here(self) -> bool {
         matches!(self, Self::Pod(..) | Self::Node)
     }

@@ -12,7 +12,7 @@ use crate::nftables;
 use crate::rules::Kind;
 use crate::scene::Scene;
 
-/// How long something of ours may be away before it is repaired.
+/// The time that something of ours may be away before it is repaired.
 const HEAL: Duration = Duration::from_secs(1);
 /// What Towpath keeps an ENI's filter at: loose.
 const LOOSE: &str = "2";

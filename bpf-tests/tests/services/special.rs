@@ -25,7 +25,7 @@ const CHANCES: usize = 200;
 const STICKY: usize = 8;
 /// What a link takes that is narrower than all others.
 const NARROW: u32 = 1380;
-/// How long a packet may be under way, or its end take to be told.
+/// The time that a packet may be under way, or its end take to be told.
 const SOON: Duration = Duration::from_secs(3);
 
 /// Asks once, and returns the client as the server sees it.
@@ -42,7 +42,7 @@ fn ask_once(
     }
 }
 
-/// Whether an error says that somebody refused.
+/// True if an error says that somebody refused.
 fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let by_io = cause.downcast_ref().and_then(io::Error::raw_os_error);

@@ -10,7 +10,7 @@ use towpath::intent::Family;
 use crate::model::Transport;
 use crate::scene::Setting;
 
-/// What became of a cell.
+/// The outcome of a cell.
 #[derive(Clone, Debug)]
 enum Cell {
     Passed,

@@ -13,7 +13,7 @@ use nix::sys::time::TimeVal;
 
 use crate::faults::{self, Exchange, Stage};
 
-/// How long the agent may take to accept a connection. It accepts at once unless it is stuck.
+/// The time that the agent may take to accept a connection. It accepts at once unless it is stuck.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Largest answer that is read, in bytes.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;

@@ -57,7 +57,7 @@ impl Agent {
         }
     }
 
-    /// How long an answer may take.
+    /// The time that an answer may take.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.patience
@@ -236,7 +236,7 @@ impl Agent {
 }
 
 impl CallError {
-    /// Whether the agent could not take the request in hand, so that another one may later.
+    /// True if the agent could not take the request in hand, so that another one may later.
     #[must_use]
     pub fn is_absence(&self) -> bool {
         match self {
@@ -247,7 +247,7 @@ impl CallError {
         }
     }
 
-    /// Whether the agent is too old to know the path.
+    /// True if the agent is too old to know the path.
     #[must_use]
     pub fn is_unknown_path(&self) -> bool {
         matches!(self, Self::Refused(refusal)

@@ -127,7 +127,7 @@ pub struct Attachment {
 pub struct Inspection {
     /// What was attached.
     pub attachment: Attachment,
-    /// What is not as it should be.
+    /// The differences from the wanted state.
     #[serde(default)]
     pub problems: Vec<String>,
 }
@@ -215,7 +215,7 @@ pub struct Refusal {
     /// The field of the request that is to blame.
     #[serde(default)]
     pub field: Option<String>,
-    /// Whether the same may work later; older agents do not say.
+    /// True if the same may work later; older agents do not say.
     #[serde(default)]
     pub retry: bool,
 }

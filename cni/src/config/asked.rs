@@ -30,7 +30,7 @@ pub struct Asked {
 pub struct Gateways {
     /// Those that the configuration names, in place of the VPC's router.
     pub given: BTreeMap<Family, IpAddr>,
-    /// Whether the plugin that asks puts the gateway's address on the host.
+    /// True if the plugin that asks puts the gateway's address on the host.
     pub on_host: bool,
 }
 

@@ -61,7 +61,7 @@ pub struct Config {
     pub socket: PathBuf,
     /// Where DELs are queued.
     pub state_dir: PathBuf,
-    /// How long the agent may take to answer.
+    /// The time that the agent may take to answer.
     pub timeout: Duration,
     /// Where each call is noted.
     pub log_file: Option<PathBuf>,

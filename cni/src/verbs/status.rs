@@ -13,7 +13,7 @@ use crate::failure::{Code, Failure};
 use crate::log;
 use crate::note::Note;
 
-/// How long the agent may take to say whether it is ready: who does not answer soon is not.
+/// The time that the agent may take to say whether it is ready: who does not answer soon is not.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Carries out STATUS, and what is queued if the agent answers.

@@ -252,7 +252,7 @@ pub(crate) struct Call<'a> {
     config: Vec<u8>,
 }
 
-/// What became of it.
+/// The outcome of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,

@@ -68,7 +68,7 @@ impl Addr {
         one ^ other
     }
 
-    /// Whether this is an IPv4 address.
+    /// True if this is an IPv4 address.
     #[inline(always)]
     #[must_use]
     pub const fn is_v4(self) -> bool {
@@ -77,7 +77,7 @@ impl Addr {
         first == 0 && mapped == Self::V4_MAPPED
     }
 
-    /// Whether this is a multicast address, or the limited broadcast address of IPv4.
+    /// True if this is a multicast address, or the limited broadcast address of IPv4.
     #[inline(always)]
     #[must_use]
     pub const fn is_multicast_or_broadcast(self) -> bool {
@@ -91,7 +91,7 @@ impl Addr {
         }
     }
 
-    /// Whether this is an IPv6 link-local address, `fe80::/10` (RFC 4291 section 2.5.6).
+    /// True if this is an IPv6 link-local address, `fe80::/10` (RFC 4291 section 2.5.6).
     #[inline(always)]
     #[must_use]
     pub const fn is_v6_link_local(self) -> bool {
@@ -99,7 +99,7 @@ impl Addr {
         u32::from_be(first) >> 22 == 0xfe80 >> 6
     }
 
-    /// Whether this may be an address of [`DestinationClass::UNROUTABLE`]; most others are not.
+    /// True if this may be an address of [`DestinationClass::UNROUTABLE`]; most others are not.
     ///
     /// [`DestinationClass::UNROUTABLE`]: super::DestinationClass::UNROUTABLE
     #[inline(always)]
@@ -115,7 +115,7 @@ impl Addr {
         }
     }
 
-    /// Whether this is `::`.
+    /// True if this is `::`.
     #[inline(always)]
     #[must_use]
     pub const fn is_unspecified(self) -> bool {

@@ -52,7 +52,7 @@ impl AddressFlags {
         Self(self.0 | other.0)
     }
 
-    /// Whether every flag of `other` is in this set.
+    /// True if every flag of `other` is in this set.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -92,7 +92,7 @@ pub struct EndpointAddress {
     pub eni_ifindex: u32,
     /// What its pool says of masquerade.
     pub pool: PoolPolicy,
-    /// Whether its packets take the host's stack.
+    /// True if its packets take the host's stack.
     pub via_stack: bool,
     /// Host-side device.
     pub ifindex: u32,
@@ -157,14 +157,14 @@ impl AddressEntry {
         }
     }
 
-    /// Whether the address is a pod's.
+    /// True if the address is a pod's.
     #[inline(always)]
     #[must_use]
     pub const fn is_endpoint(&self) -> bool {
         self.kind == AddressKind::Endpoint as u8
     }
 
-    /// Whether the address is the host's.
+    /// True if the address is the host's.
     #[inline(always)]
     #[must_use]
     pub const fn is_host(&self) -> bool {
@@ -184,14 +184,14 @@ impl AddressEntry {
         }
     }
 
-    /// Whether the packets of a pod's address take the host's stack, both ways.
+    /// True if the packets of a pod's address take the host's stack, both ways.
     #[inline(always)]
     #[must_use]
     pub const fn is_via_stack(&self) -> bool {
         self.flags.contains(AddressFlags::VIA_STACK)
     }
 
-    /// Whether the address is the translation address of [`Self::eni`].
+    /// True if the address is the translation address of [`Self::eni`].
     #[inline(always)]
     #[must_use]
     pub const fn is_translation(&self) -> bool {

@@ -47,7 +47,7 @@ pub const fn given_up(word: u64) -> Option<u64> {
     Some(GROUP_GIVEN_UP + word % GROUP_NOTE)
 }
 
-/// Whether a flow of a group may have a note, by the group's word.
+/// True if a flow of a group may have a note, by the group's word.
 #[inline(always)]
 #[must_use]
 pub const fn may_be_noted(word: u64) -> bool {

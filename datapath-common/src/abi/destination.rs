@@ -65,14 +65,14 @@ impl DestinationClass {
         Self(self.0 & !other.0)
     }
 
-    /// Whether every class of `other` is in this set.
+    /// True if every class of `other` is in this set.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any class of `other` is in this set.
+    /// True if any class of `other` is in this set.
     #[inline(always)]
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {

@@ -132,7 +132,7 @@ impl Flow {
         self.echo_port = port;
     }
 
-    /// Whether this is the flow of a key.
+    /// True if this is the flow of a key.
     ///
     /// The kernel gives the slot of a removed entry to the next one at once. A program that looked
     /// an entry up just before sees another flow's value then, and tells so by this: once in 2^32 reuses it

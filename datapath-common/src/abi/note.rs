@@ -87,7 +87,7 @@ impl Note {
         }
     }
 
-    /// Whether this is the flow of a tuple, as [`super::Flow::is_of`].
+    /// True if this is the flow of a tuple, as [`super::Flow::is_of`].
     #[inline(always)]
     #[must_use]
     pub const fn is_of(&self, tuple: &PodTuple) -> bool {

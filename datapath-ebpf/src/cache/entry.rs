@@ -7,7 +7,7 @@ use super::plain::Plain as _;
 use crate::family::{V4, V6, Version};
 use crate::redirect::NextHop;
 
-/// What becomes of the packets of one direction of a flow.
+/// The outcome of the packets of one direction of a flow.
 #[repr(C)]
 pub(super) struct Entry {
     pub(super) key: Key,

@@ -30,7 +30,7 @@ pub(crate) fn advance(tuple: &PodTuple) {
     }
 }
 
-/// Whether a flow may have a note.
+/// True if a flow may have a note.
 #[inline(always)]
 pub(crate) fn has_notes(tuple: &PodTuple) -> bool {
     may_be_noted(of(group_of(tuple)))

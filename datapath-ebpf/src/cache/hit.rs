@@ -24,7 +24,7 @@ use crate::packet::{Front, Packet};
 use crate::redirect;
 use crate::verdict::Code;
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy)]
 pub(crate) enum Answer {
     /// It goes where those before it went, and has been counted.
@@ -158,7 +158,7 @@ fn renew<F: Plain>(
     }
 }
 
-/// Whether a packet may have a slot whose entry is not its own.
+/// True if a packet may have a slot whose entry is not its own.
 ///
 /// A flow gets the slot with its second packet in a row that would have it: those with a single packet drive
 /// nobody out, nor do two that would have it by turns. A connection, which has more than one, gets a slot at
@@ -173,7 +173,7 @@ fn gets_slot(entry: &mut Entry, seen: &Seen, group: u32) -> bool {
     is_second || (is_connection && is_free(entry))
 }
 
-/// Whether an entry is of this packet's direction of its flow.
+/// True if an entry is of this packet's direction of its flow.
 #[inline(always)]
 fn is_for<F: Plain>(entry: &Entry, seen: &Seen) -> bool {
     F::is_same(&entry.key.addresses, &seen.key.addresses)
@@ -181,7 +181,7 @@ fn is_for<F: Plain>(entry: &Entry, seen: &Seen) -> bool {
         && u64::from(entry.kind) == seen.kind
 }
 
-/// Whether nothing has changed since an entry was made. `word` gives that of its group.
+/// True if nothing has changed since an entry was made. `word` gives that of its group.
 #[inline(always)]
 fn is_good(entry: &Entry, word: impl FnOnce() -> u64) -> bool {
     clock::now() < entry.until
@@ -189,7 +189,7 @@ fn is_good(entry: &Entry, word: impl FnOnce() -> u64) -> bool {
         && entry.stamp.epoch == word()
 }
 
-/// Whether nobody needs an entry any more.
+/// True if nobody needs an entry any more.
 #[inline(always)]
 fn is_free(entry: &Entry) -> bool {
     entry.watched & tcp::FIN == 0 || !is_good(entry, || epoch::of(entry.stamp.group))

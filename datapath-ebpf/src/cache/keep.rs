@@ -42,7 +42,7 @@ pub(crate) struct Pending {
 /// Where a packet was redirected to.
 pub(crate) struct Target {
     exit: u8,
-    /// Whether the pool of the endpoint that the packet is for skips masquerade.
+    /// True if the pool of the endpoint that the packet is for skips masquerade.
     skips_masquerade: bool,
     device: u32,
     mtu: u32,

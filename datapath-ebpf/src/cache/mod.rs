@@ -58,7 +58,7 @@ fn generation() -> u32 {
     CACHE_CONTROL.get(0).map_or(0, |control| control.generation)
 }
 
-/// Whether there is a cache.
+/// True if there is a cache.
 #[inline(always)]
 fn is_on() -> bool {
     CACHE_ENTRIES.load() != 0

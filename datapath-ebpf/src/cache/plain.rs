@@ -30,7 +30,7 @@ pub(super) trait Plain: Family {
     /// Source and destination in one word, which the other direction has otherwise.
     fn digest(addresses: &[u64; 4]) -> u64;
 
-    /// Whether addresses are the same.
+    /// True if addresses are the same.
     fn is_same(one: &[u64; 4], other: &[u64; 4]) -> bool;
 
     /// Source and destination.

@@ -12,7 +12,8 @@ use super::seen::Seen;
 use crate::fault;
 use crate::nat::{self, Side};
 
-/// Whether the flow has been told of a segment whose entry is good. If not, the segment is to be looked at.
+/// True if the flow has been told of a segment whose entry is good. If not, the segment is to be
+/// looked at.
 #[inline(always)]
 pub(super) fn is_told(program: Program, seen: &Seen) -> bool {
     let is_from_outside = matches!(program, Program::FromNetwork);

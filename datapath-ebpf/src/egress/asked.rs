@@ -11,7 +11,7 @@ use crate::nat::{self, Mapping, Sender};
 use crate::packet::Packet;
 use crate::work::Parts;
 
-/// What policy says of the flow of a packet.
+/// The policy for the flow of a packet.
 pub(crate) enum Asked {
     /// It is not translated.
     Exempt,
@@ -19,7 +19,7 @@ pub(crate) enum Asked {
     Flow(Sender),
 }
 
-/// What policy says of a packet, if that alone decides; all else is for [`super::leave`].
+/// The policy for a packet, if that alone decides; all else is for [`super::leave`].
 #[inline(always)]
 pub(crate) fn ask(mut leaving: Leaving) -> Option<Asked> {
     match rule(&leaving.question) {

@@ -16,8 +16,8 @@ use crate::work::{self, work};
 pub(crate) struct Leaving {
     pub(super) sender: Sender,
     pub(super) question: Question,
-    /// Whether its flow may be a translated one, or one from the outside, whatever policy says of new
-    /// ones.
+    /// True if its flow may be a translated one, or one from the outside, whatever policy says of
+    /// new ones.
     pub(super) may_be_translated: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// What is to be known of a pod's packet that leaves the node.
+/// Facts about a pod's packet that leaves the node.
 #[inline(always)]
 pub(crate) fn leaving(
     version: Version,

@@ -76,7 +76,7 @@ pub(super) fn follow(packet: &Packet, protocol: u8, offset: usize, end: usize) -
     Chain::from_register(follow_chain(packet.skb(), protocol.into(), offset, end))
 }
 
-/// Whether this is an extension header that is followed.
+/// True if this is an extension header that is followed.
 #[inline(always)]
 fn is_known(protocol: u8) -> bool {
     matches!(

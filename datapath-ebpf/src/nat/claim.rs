@@ -30,12 +30,13 @@ pub(crate) struct Attempt {
     pub(super) tries: u32,
     pod_port: u16,
     pub(super) is_host: bool,
-    /// Whether the port has been looked for already and no flow had it, or none is supposed to have it.
+    /// True if the port has been looked for already and no flow had it, or none is supposed to have
+    /// it.
     is_vacant: bool,
     /// Of the search: which block comes next, and how many in a row had no port.
     pub(super) next_look: u32,
     pub(super) looks_in_vain: u32,
-    /// Whether there is no room for another block.
+    /// True if there is no room for another block.
     pub(super) has_no_room: bool,
     socket: SocketTuple,
 }
@@ -95,7 +96,7 @@ impl Attempt {
         unsafe { &mut *(&raw mut self.flow).cast::<Flow>() }
     }
 
-    /// Whether the port is the one on the inside.
+    /// True if the port is the one on the inside.
     #[inline(always)]
     pub(super) fn has_own_port(&self) -> bool {
         self.key.port == self.pod_port

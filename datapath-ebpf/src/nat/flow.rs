@@ -134,7 +134,7 @@ pub(crate) fn peek_answered(key: &FlowKey) -> Option<Inside> {
     is_alive(flow, key).then(|| inside(flow))
 }
 
-/// Whether no flow has the inside port of a request, towards its remote.
+/// True if no flow has the inside port of a request, towards its remote.
 #[inline(always)]
 pub(super) fn is_own_port_free(request: &Request) -> bool {
     let key = key(&request.tuple, request.at(request.tuple.pod_port));
@@ -166,8 +166,8 @@ pub(super) fn key(tuple: &PodTuple, mapping: Mapping) -> FlowKey {
     )
 }
 
-/// Whether a flow is an endpoint's with this tuple; keeps it alive. Some(true) for one whose packets take
-/// the stack.
+/// True if a flow is an endpoint's with this tuple; keeps it alive. Some(true) for one whose
+/// packets take the stack.
 #[inline(always)]
 fn refreshed(
     flow: *mut Flow,
@@ -182,7 +182,7 @@ fn refreshed(
     is_it.then(|| unsafe { ptr::read_volatile(&raw const (*flow).stack) != 0 })
 }
 
-/// Whether there is a flow of this request behind a mapping.
+/// True if there is a flow of this request behind a mapping.
 #[inline(always)]
 fn alive(request: &Request, mapping: Mapping) -> bool {
     let Request {
@@ -212,7 +212,7 @@ pub(super) fn take_stack(request: &Request, mapping: Mapping) {
     }
 }
 
-/// Whether a flow has this tuple's inside, and is this endpoint's.
+/// True if a flow has this tuple's inside, and is this endpoint's.
 #[inline(always)]
 pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) -> bool {
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
@@ -221,7 +221,7 @@ pub(super) fn is_owned_by(flow: *const Flow, tuple: &PodTuple, endpoint: u32) ->
     is_own || fault::has(Fault::AnybodysFlow)
 }
 
-/// Whether a flow has this tuple's inside, whoever had it.
+/// True if a flow has this tuple's inside, whoever had it.
 #[inline(always)]
 pub(super) fn has_inside(flow: *const Flow, tuple: &PodTuple) -> bool {
     // SAFETY: as for `is_owned_by`.
@@ -229,7 +229,7 @@ pub(super) fn has_inside(flow: *const Flow, tuple: &PodTuple) -> bool {
     flow.pod == tuple.pod && flow.pod_port == tuple.pod_port
 }
 
-/// Whether a value is the flow of its key still.
+/// True if a value is the flow of its key still.
 #[inline(always)]
 pub(super) fn is_alive(flow: *const Flow, key: &FlowKey) -> bool {
     // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow

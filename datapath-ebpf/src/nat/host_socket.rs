@@ -12,7 +12,7 @@ const CURRENT_NETNS: u64 = u64::MAX;
 /// then both ports.
 pub(super) type SocketTuple = [u32; 9];
 
-/// Whether a socket of this namespace would get the answers of a flow: a listening, connected or
+/// True if a socket of this namespace would get the answers of a flow: a listening, connected or
 /// `TIME_WAIT` one of TCP, or one of UDP. `tuple` is memory to work in.
 #[inline(always)]
 pub(super) fn has(

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::egress;
 use crate::maps::INBOUND;
 
-/// Whether a packet of an endpoint belongs to an inbound flow; keeps that alive.
+/// True if a packet of an endpoint belongs to an inbound flow; keeps that alive.
 #[inline(always)]
 pub(super) fn known(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) -> bool {
     let shown = progress::of_packet(tuple.protocol, tcp_flags);
@@ -34,7 +34,7 @@ pub(super) fn seen(tuple: &PodTuple, endpoint: u32, tcp_flags: u8) {
     }
 }
 
-/// Whether an endpoint has an inbound flow; leaves it as it is.
+/// True if an endpoint has an inbound flow; leaves it as it is.
 #[inline(always)]
 pub(super) fn peek(tuple: &PodTuple, endpoint: u32) -> bool {
     noted::find(&INBOUND, tuple)

@@ -79,7 +79,7 @@ impl Mapping {
         self.0.get() as u16
     }
 
-    /// Whether its packets take the host's stack.
+    /// True if its packets take the host's stack.
     #[inline(always)]
     pub(crate) fn takes_stack(self) -> bool {
         self.0.get() & Self::IS_OF_STACK != 0
@@ -129,25 +129,25 @@ pub(crate) struct Inside {
     pub(crate) port: u16,
     /// Whose it is: the pod's identity, or [`HOST`].
     pub(crate) endpoint: u32,
-    /// Whether its packets take the host's stack.
+    /// True if its packets take the host's stack.
     pub(crate) stack: bool,
 }
 
 impl Inside {
-    /// Whether the flow is the host's.
+    /// True if the flow is the host's.
     #[inline(always)]
     pub(crate) fn is_host(self) -> bool {
         self.endpoint == HOST
     }
 }
 
-/// Whether packets that policy exempts may belong to translated flows.
+/// True if packets that policy exempts may belong to translated flows.
 #[inline(always)]
 pub(crate) fn may_be_exempt() -> bool {
     control().is_some_and(|control| control.may_be_exempt != 0)
 }
 
-/// Whether flows may be at the ENI that another policy gave them.
+/// True if flows may be at the ENI that another policy gave them.
 #[inline(always)]
 fn may_be_elsewhere() -> bool {
     control().is_some_and(|control| control.may_be_elsewhere != 0)

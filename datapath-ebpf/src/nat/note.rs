@@ -62,7 +62,7 @@ pub(super) fn take_over(found: *mut Note, tuple: &PodTuple, to: &Note) -> Option
     }
 }
 
-/// Whether a flow is this endpoint's.
+/// True if a flow is this endpoint's.
 #[inline(always)]
 pub(super) fn is_owned_by(found: *const Note, endpoint: u32) -> bool {
     // SAFETY: a map's value stays readable while the program runs.
@@ -70,7 +70,7 @@ pub(super) fn is_owned_by(found: *const Note, endpoint: u32) -> bool {
     of == endpoint || fault::has(Fault::FormerPodsFlow)
 }
 
-/// Whether a value is the flow of its tuple still.
+/// True if a value is the flow of its tuple still.
 #[inline(always)]
 pub(super) fn is_alive(found: *const Note, tuple: &PodTuple) -> bool {
     // SAFETY: as for `is_owned_by`. `dead` is read first: who gives the slot to another flow clears

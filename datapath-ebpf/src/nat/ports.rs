@@ -18,7 +18,7 @@ fn all() -> Ports {
     Ports::from_words(PORT_SLICES.load())
 }
 
-/// Whether a port, as it lies in a packet, may be one of a flow.
+/// True if a port, as it lies in a packet, may be one of a flow.
 #[inline(always)]
 pub(crate) fn in_range(port: u16) -> bool {
     let port = u16::from_be(port);
@@ -39,7 +39,7 @@ pub(super) fn spread(bits: u32) -> u16 {
     nat_spread(bits) as u16
 }
 
-/// How many blocks of ports there are: at least one, which the configuration sees to.
+/// The number of blocks of ports: at least one, which the configuration sees to.
 #[inline(always)]
 pub(super) fn blocks() -> u32 {
     nat_blocks()

@@ -89,7 +89,7 @@ pub(crate) fn open(work: Parts, packet: &Packet, snat: Addr) -> Result<Mapping, 
     Mapping::from_register(answer).ok_or_else(|| reason(answer))
 }
 
-/// Whether the flow that was asked for is an inbound one of the endpoint; keeps that alive.
+/// True if the flow that was asked for is an inbound one of the endpoint; keeps that alive.
 #[inline(always)]
 pub(crate) fn is_inbound() -> bool {
     nat_is_inbound() != 0
@@ -145,7 +145,7 @@ pub(crate) fn take_stack(mapping: Mapping) {
     let _done = nat_take_stack(Mapping::to_register(Some(mapping)));
 }
 
-/// Whether no flow has the inside port itself, of what [`open`] could not open.
+/// True if no flow has the inside port itself, of what [`open`] could not open.
 #[inline(always)]
 pub(crate) fn is_own_port_free() -> bool {
     nat_own_port_free() != 0
@@ -212,8 +212,8 @@ pub(crate) fn stack_quoted(side: Side) -> Option<Came> {
     eni_from_register(stack_of_quoted(side.to_register()))
 }
 
-/// Whether the endpoint that a packet is for has a note of its flow: whoever sends it has used the same
-/// ports through the stack.
+/// True if the endpoint that a packet is for has a note of its flow: whoever sends it has used the
+/// same ports through the stack.
 #[inline(always)]
 pub(crate) fn stack_of_receiver(endpoint: u32, ip: &Ip, ports: &Ports) -> bool {
     let Ok(work) = work() else {

@@ -50,7 +50,7 @@ pub struct Logged {
     pub dry_run: bool,
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The answer or the error.

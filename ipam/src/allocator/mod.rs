@@ -36,7 +36,7 @@ pub struct Allocator {
     /// What is not lifted yet.
     waiting: BTreeSet<Barrier>,
     announcement: Announcement,
-    /// Whether anything has been announced yet.
+    /// True if anything has been announced yet.
     is_observed: bool,
     /// The announced blocks that count, by their first address.
     announced: BTreeMap<IpAddr, AnnouncedBlock>,

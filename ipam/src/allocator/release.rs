@@ -15,9 +15,10 @@ pub struct Advanced {
     pub expired: Vec<Lease>,
     /// Addresses that can be given again.
     pub cooled: Vec<IpAddr>,
-    /// How many addresses are as good as any from now on, because their release is long ago.
+    /// The number of addresses that are as good as any from now on, because their release is long
+    /// ago.
     pub rested: usize,
-    /// How many requests were made in vain and count as demand no more.
+    /// The number of requests that were made in vain and count as demand no more.
     pub forgotten: usize,
 }
 

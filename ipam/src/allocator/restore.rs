@@ -18,7 +18,7 @@ pub struct SeenEndpoint {
 /// What a start made of what was written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// How many leases are as they were.
+    /// The number of leases that are as they were.
     pub kept: usize,
     /// How many of these wait for their claim: their owners' endpoints were not seen.
     pub unclaimed: usize,

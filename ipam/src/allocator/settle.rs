@@ -165,7 +165,7 @@ impl Allocator {
         }
     }
 
-    /// Whether an address of a CIDR is in use or cools down.
+    /// True if an address of a CIDR is in use or cools down.
     fn is_held(&self, net: IpNet) -> bool {
         let range = net.network()..=net.broadcast();
         self.leases.range(range.clone()).next().is_some()

@@ -20,9 +20,9 @@ pub struct Rebalanced {
 }
 
 impl Allocator {
-    /// How many addresses the node wants of each pool, in all. What cools down counts as in use: it
-    /// is needed until then, and what takes its place has to come from somewhere. Addresses of
-    /// blocks that are gone do not count, for they take no place in the others.
+    /// The number of addresses that the node wants of each pool, in all. What cools down counts as
+    /// in use: it is needed until then, and what takes its place has to come from somewhere.
+    /// Addresses of blocks that are gone do not count, for they take no place in the others.
     #[must_use]
     pub fn demand(&self) -> Demand {
         let mut wanted: BTreeMap<(&str, Family), u64> = BTreeMap::new();
@@ -156,7 +156,7 @@ impl Allocator {
         self.settings.in_store.contains(&family) || has_blocks()
     }
 
-    /// How many addresses of a pool are kept in store.
+    /// The number of addresses of a pool that are kept in store.
     fn pre_allocate(&self, pool: &str) -> u32 {
         let is_default = pool == self.settings.default_pool;
         let of_node = self
@@ -182,7 +182,7 @@ impl Allocator {
             .filter_map(|(address, pool)| Some((pool.as_deref()?, Family::of(address))))
     }
 
-    /// Whether addresses of a pool and family can exist.
+    /// True if addresses of a pool and family can exist.
     fn gives(&self, pool: &str, family: Family) -> bool {
         let of_pool = self.announcement.pools.get(pool);
         let key = (pool.to_owned(), family);

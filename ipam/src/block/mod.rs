@@ -95,7 +95,7 @@ pub(crate) struct Block {
     pub(crate) pool: Option<String>,
     pub(crate) life: Life,
     pub(crate) slots: Slots,
-    /// How many addresses of it are in use or cooling down, within its window or not.
+    /// The number of addresses of it that are in use or cooling down, within its window or not.
     pub(crate) held: u32,
 }
 
@@ -128,7 +128,7 @@ impl Block {
         self.family() == family && self.pool.as_deref() == Some(pool)
     }
 
-    /// Whether a free address of it would do, were it ready.
+    /// True if a free address of it would do, were it ready.
     pub(crate) fn waits_for_its_source(&self) -> bool {
         self.life == Life::Announced && self.slots.free() > 0
     }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::number;
 
-/// How many addresses of a block are ever given, from its first one on. IPv6 blocks have more than
-/// anybody could count; no node runs so many pods. Cilium has the same bound.
+/// The number of addresses of a block that are ever given, from its first one on. IPv6 blocks have
+/// more than anybody could count; no node runs so many pods. Cilium has the same bound.
 pub const WINDOW: u32 = 1 << 16;
 
 /// Whether the first and the last address of a block can be given. Blocks of one or two addresses
@@ -31,7 +31,7 @@ impl EdgeRules {
         allow_last: true,
     };
 
-    /// How many addresses of a CIDR these rules leave, without [`WINDOW`].
+    /// The number of addresses of a CIDR that these rules leave, without [`WINDOW`].
     #[must_use]
     pub fn usable(self, net: IpNet) -> u128 {
         let bits = u32::from(net.max_prefix_len() - net.prefix_len());

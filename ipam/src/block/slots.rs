@@ -158,7 +158,7 @@ impl Slots {
         }
     }
 
-    /// How many addresses can be given when nobody has one.
+    /// The number of addresses that can be given when nobody has one.
     pub(crate) fn capacity(&self) -> u32 {
         self.allowed.count
     }

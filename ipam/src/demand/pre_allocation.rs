@@ -6,15 +6,15 @@ use std::str::FromStr;
 
 use crate::DEFAULT_POOL;
 
-/// How many addresses are kept in store, by pool; the same for each family. Of a pool that is not
-/// in it none is.
+/// The number of addresses that are kept in store, by pool; the same for each family. Of a pool
+/// that is not in it none is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreAllocation {
     by_pool: BTreeMap<String, u32>,
 }
 
 impl PreAllocation {
-    /// How many addresses of a pool are kept in store.
+    /// The number of addresses of a pool that are kept in store.
     #[must_use]
     pub fn of(&self, pool: &str) -> u32 {
         self.by_pool.get(pool).copied().unwrap_or(0)

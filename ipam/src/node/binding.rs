@@ -94,7 +94,7 @@ impl Binding {
         }
     }
 
-    /// Whether it binds an ENI; `None` where that hangs on tags of a subnet that are not known.
+    /// True if it binds an ENI; `None` where that hangs on tags of a subnet that are not known.
     #[must_use]
     pub fn binds(&self, eni: &Eni) -> Option<bool> {
         let of_subnet = self.subnet_ids.is_empty() || self.subnet_ids.contains(&eni.subnet.id);

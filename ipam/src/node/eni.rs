@@ -59,7 +59,7 @@ impl Eni {
         blocks
     }
 
-    /// Whether the VPC delivers an address to it, be it a pod's or its own.
+    /// True if the VPC delivers an address to it, be it a pod's or its own.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         Some(address) == self.own_address()

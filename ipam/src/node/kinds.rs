@@ -11,7 +11,7 @@ use crate::{
     AnnouncedBlock, Announcement, DEFAULT_POOL, EdgeRules, Family, Kind, Problem, Source, Wanted,
 };
 
-/// What is known of pools from their `CiliumPodIPPool` documents.
+/// Facts about pools from their `CiliumPodIPPool` documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
     by_name: BTreeMap<String, Pool>,
@@ -53,12 +53,12 @@ impl Pools {
         bound.filter_map(|(name, binding)| (binding.binds(eni) == Some(true)).then_some(name))
     }
 
-    /// Whether there is a document of a pool.
+    /// True if there is a document of a pool.
     fn is_known(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Whether a pool's addresses are those of ENIs.
+    /// True if a pool's addresses are those of ENIs.
     fn is_on_enis(&self, name: &str) -> bool {
         let pool = self.by_name.get(name);
         name == self.default || pool.is_some_and(|pool| pool.binding.is_some())
@@ -118,7 +118,7 @@ impl Default for Pools {
 /// neither are plain ones beside them.
 #[derive(Clone, Debug)]
 pub struct PodsOnEnis<F> {
-    /// What is known of pools.
+    /// Facts about pools.
     pub pools: Pools,
     /// Whether a pool's addresses keep their source; `None` while that is not known.
     pub skips_masquerade: F,
@@ -131,7 +131,7 @@ pub struct PodsOnEnis<F> {
 }
 
 impl<F> PodsOnEnis<F> {
-    /// Whether addresses of plain pools can leave the node.
+    /// True if addresses of plain pools can leave the node.
     fn plain_leaves(&self, family: Family) -> bool {
         self.plain_is_native || self.masqueraded.contains(&family)
     }
@@ -251,7 +251,7 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
 /// Pods on a node without ENIs of its own: every pool is a plain one.
 #[derive(Clone, Debug)]
 pub struct PodsOnPlainPools<F> {
-    /// What is known of pools.
+    /// Facts about pools.
     pub pools: Pools,
     /// Whether a pool's addresses keep their source; `None` while that is not known.
     pub skips_masquerade: F,

@@ -73,7 +73,7 @@ pub struct Eni {
     pub prefixes: Vec<IpNet>,
     /// `tags`.
     pub tags: BTreeMap<String, String>,
-    /// Whether pods must not use it (`first-interface-index`, `exclude-interface-tags`).
+    /// True if pods must not use it (`first-interface-index`, `exclude-interface-tags`).
     pub excluded: bool,
     /// `spec.eni.use-primary-address`. The primary ENI's own address is the host's in any case.
     pub use_primary_address: bool,

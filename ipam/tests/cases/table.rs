@@ -1,7 +1,7 @@
 //! The numbers of Cilium's own tests that are about the node (not about its operator). One line
 //! here is one case there.
 
-/// How many addresses are asked for: in use or pending, pre-allocated, asked for.
+/// The number of addresses that are asked for: in use or pending, pre-allocated, asked for.
 pub(crate) const ROUNDED_UP: &[(u64, u64, u64)] = &[
     (0, 0, 0),
     (1, 0, 1),
@@ -16,7 +16,7 @@ pub(crate) const ROUNDED_UP: &[(u64, u64, u64)] = &[
     (17, 16, 48),
 ];
 
-/// How many addresses of a block are given: block, allowFirstIP, allowLastIP, addresses.
+/// The number of addresses of a block that are given: block, allowFirstIP, allowLastIP, addresses.
 pub(crate) const CAPACITY: &[(&str, bool, bool, u64)] = &[
     ("10.0.0.0/27", false, false, 30),
     ("10.0.0.0/31", false, false, 2),

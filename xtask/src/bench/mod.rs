@@ -85,13 +85,13 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether the agent itself is among what is measured.
+    /// True if the agent itself is among what is measured.
     fn has_agent(&self) -> bool {
         let by_itself = [Group::Agent, Group::Cri];
         self.groups.is_empty() || self.groups.iter().any(|group| by_itself.contains(group))
     }
 
-    /// Whether pods are among what is measured: it needs container runtimes.
+    /// True if pods are among what is measured: it needs container runtimes.
     fn runs_pods(&self) -> bool {
         let is_usual = self.groups.is_empty() && self.compare.is_none();
         is_usual || self.groups.contains(&Group::Cri)

@@ -45,7 +45,7 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    /// Whether the new build is slower, by more than chance explains.
+    /// True if the new build is slower, by more than chance explains.
     pub(super) fn is_worse(&self) -> bool {
         self.ratio - self.spread > TOLERATED
     }

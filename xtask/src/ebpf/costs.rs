@@ -21,7 +21,7 @@ const SHEET: Sheet<2, 5> = Sheet {
     names: ["kernel", "program"],
     figures: ["instructions", "stack", "verified", "states", "peak states"],
 };
-/// What stands in the file before the table.
+/// The content of the file before the table.
 const PREFACE: &str = "\
 # What the verifier makes of the programs
 

@@ -117,7 +117,7 @@ impl<const NAMES: usize, const FIGURES: usize> Row<NAMES, FIGURES> {
 pub(super) struct Tolerance {
     /// By so many percent.
     pub(super) percent: u64,
-    /// Whether it may be any smaller.
+    /// True if it may be any smaller.
     pub(super) may_shrink: bool,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Figures {
     pub(super) total_states: u64,
     /// The most of them at one time.
     pub(super) peak_states: u64,
-    /// How long it took, in microseconds.
+    /// The time that it took, in microseconds.
     pub(super) microseconds: u64,
 }
 

@@ -28,7 +28,7 @@ const SHEET: Sheet<3, 3> = Sheet {
     names: ["program", "path", "service NAT"],
     figures: ["instructions", "helper calls", "look-ups"],
 };
-/// What stands in the file before the table.
+/// The content of the file before the table.
 const PREFACE: &str = "\
 # What each path of a packet costs
 

@@ -33,7 +33,7 @@ struct Row {
     total_states: Option<u64>,
     /// The most of them at one time.
     peak_states: Option<u64>,
-    /// How long it took, in microseconds.
+    /// The time that it took, in microseconds.
     verification_microseconds: Option<u64>,
 }
 

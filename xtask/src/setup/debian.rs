@@ -11,7 +11,7 @@ use crate::process;
 /// Package with the prebuilt `core` for eBPF; not every release has it.
 const PREBUILT_CORE: &str = "libstd-rust-web-dev-bpf";
 
-/// Whether packages can be installed: this machine has apt, and we are root.
+/// True if packages can be installed: this machine has apt, and we are root.
 pub(super) fn can_install() -> bool {
     process::is_root() && process::find("apt-get").is_some()
 }

@@ -96,7 +96,7 @@ impl Go {
             .with_context(|| format!("cannot build {package} of {}", module.display()))
     }
 
-    /// How many packages a package is made of.
+    /// The number of packages that a package is made of.
     pub(super) fn count(&self, module: &Path, packages: &[&str]) -> Result<usize> {
         let mut list = self.command(module, "list");
         Ok(process::output(list.arg("-deps").args(packages))?

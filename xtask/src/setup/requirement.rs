@@ -14,7 +14,7 @@ pub(super) struct Requirement {
     pub(super) package: &'static str,
     /// What needs it.
     need: Need,
-    /// Whether it belongs to Debian's eBPF compiler, which rustup's nightly can stand in for.
+    /// True if it belongs to Debian's eBPF compiler, which rustup's nightly can stand in for.
     pub(super) toolchain: bool,
 }
 

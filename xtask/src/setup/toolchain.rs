@@ -15,7 +15,7 @@ const LINKER_VERSION: &str = "0.13.0";
 /// Debian's LLVM, the one that its `rustc-web` is built with.
 const DEBIAN_LLVM: &str = "/usr/lib/llvm-22";
 
-/// Whether a rustup toolchain is asked for, or the default one is there with all it needs.
+/// True if a rustup toolchain is asked for, or the default one is there with all it needs.
 pub(super) fn rustup_is_ready() -> bool {
     match Toolchain::detect() {
         Toolchain::Debian => false,
@@ -44,7 +44,7 @@ pub(super) fn ensure_compiler() -> Result<()> {
     .context("the eBPF programs need a nightly compiler with rust-src (https://rustup.rs)")
 }
 
-/// Whether a rustup toolchain can build `core`.
+/// True if a rustup toolchain can build `core`.
 fn has_library_source(name: &str) -> bool {
     Command::new("rustup")
         .args(["run", name, "rustc", "--print", "sysroot"])

@@ -2,7 +2,7 @@
 
 use std::ops::Add;
 
-/// How many tests passed and failed.
+/// The number of tests that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Tests that passed.

@@ -52,7 +52,7 @@ struct Built {
     client: Vec<Executable>,
 }
 
-/// What became of a suite.
+/// The outcome of a suite.
 struct Outcome {
     suite: Suite,
     results: Results,

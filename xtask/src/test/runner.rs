@@ -145,7 +145,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// How long a suite may take; what takes longer hangs.
+/// The time that a suite may take; what takes longer hangs.
 fn time_limit(full: bool) -> Duration {
     Duration::from_secs(if full { 3600 } else { 600 })
 }

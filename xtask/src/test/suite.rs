@@ -164,7 +164,7 @@ impl Suite {
             .map(|(_, _, _, suite)| *suite)
     }
 
-    /// Whether its tests need root.
+    /// True if its tests need root.
     pub(crate) fn needs_root(self) -> bool {
         match self {
             Self::Unit | Self::Cloud => false,

@@ -17,8 +17,8 @@ use crate::test::{Counts, Failure, Reader};
 /// of the time: with every system call it forgets the code that it has translated.
 const KERNEL_COMMAND_LINE: &str =
     "console=ttyS0 reboot=t panic=-1 quiet loglevel=4 mitigations=off";
-/// How long a guest may run, from power on to power off; what takes longer hangs. With a processor
-/// to itself it takes less than half of that.
+/// The time that a guest may run, from power on to power off; what takes longer hangs. With a
+/// processor to itself it takes less than half of that.
 const TIME_LIMIT: Duration = Duration::from_mins(15);
 /// Lines of the console that a failure shows.
 const TAIL: usize = 60;

@@ -20,7 +20,7 @@ pub(super) struct Kernel {
     suite: &'static str,
     /// Debian's package, or the one that always depends on the newest of a series.
     package: &'static str,
-    /// Whether it has TCX, which came with 6.6.
+    /// True if it has TCX, which came with 6.6.
     pub(super) tcx: bool,
     /// How much runs on it.
     pub(super) depth: Depth,

@@ -13,7 +13,7 @@ use crate::test::{Counts, Failure, Results};
 pub(crate) struct Row {
     /// The kernel's series, such as `6.12`; for one that did not come up, its name in the matrix.
     pub(super) kernel: String,
-    /// How many eBPF programs it took.
+    /// The number of eBPF programs that it took.
     pub(super) programs_loaded: usize,
     /// Tests that passed.
     pub(super) passed: u64,

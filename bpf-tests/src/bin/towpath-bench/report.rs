@@ -60,7 +60,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the target is met; `None` without one.
+    /// True if the target is met; `None` without one.
     pub(crate) fn met(&self) -> Option<bool> {
         self.target.map(|target| self.value <= target)
     }
@@ -125,7 +125,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| file.display().to_string())
 }
 
-/// How many targets are met.
+/// The number of targets that are met.
 fn summary(rows: &[Row]) -> String {
     let verdicts: Vec<_> = rows.iter().filter_map(Row::met).collect();
     let met = verdicts.iter().filter(|met| **met).count();

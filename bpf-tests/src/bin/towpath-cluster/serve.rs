@@ -19,7 +19,7 @@ use crate::place::{FOLDER, Place};
 
 /// How often a state is looked at.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long a cluster may take to end.
+/// The time that a cluster may take to end.
 const END: Duration = Duration::from_mins(1);
 /// Begins each line of progress.
 const STEP: &str = "==> ";

@@ -126,7 +126,7 @@ impl Trial {
         })
     }
 
-    /// What is not as it should be.
+    /// The differences from the wanted state.
     fn problem(&self, stage: &Stage, from: Place, seen: &Seen) -> Result<Option<String>> {
         let plan = self.plan;
         let source = match plan.source {
@@ -193,7 +193,7 @@ fn has(moved: &BTreeMap<Name, u64>, program: &str, outcome: &str) -> bool {
     moved.contains_key(&(program.to_owned(), outcome.to_owned()))
 }
 
-/// Whether the counters tell of the way that a reason stands for.
+/// True if the counters tell of the way that a reason stands for.
 fn counted(why: &str, moved: &BTreeMap<Name, u64>) -> bool {
     match why {
         "local" | "host" | "translated" => has(moved, "from_endpoint", why),

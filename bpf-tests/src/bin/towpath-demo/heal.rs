@@ -115,7 +115,7 @@ impl Damage {
     }
 }
 
-/// How many repairs the agent has made since its start, as `towpath status` tells.
+/// The number of repairs that the agent has made since its start, as `towpath status` tells.
 fn repairs(stage: &Stage) -> Result<u64> {
     let fabric = &stage.fabric;
     let status: Value = fabric.agent.cli_json(&fabric.node, &["status"])?;

@@ -5,13 +5,13 @@ use std::io::Write as _;
 use anyhow::Result;
 use serde::Serialize;
 
-/// How long something that was removed may be away.
+/// The time that something that was removed may be away.
 pub(crate) const HEAL_LIMIT_MS: u64 = 1000;
 
 /// Everything that the demo found.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Document {
-    /// Whether everything was as it should be.
+    /// True if everything was as it should be.
     pub(crate) ok: bool,
     /// The flows that were tried.
     pub(crate) flows: Vec<Flow>,
@@ -36,7 +36,7 @@ pub(crate) struct Flow {
     pub(crate) from: String,
     /// Address of who answered.
     pub(crate) to: String,
-    /// Whether the answer came, and the packets went as they should.
+    /// True if the answer came, and the packets went as they should.
     pub(crate) ok: bool,
     /// Number of the ENI that carried it, as the VPC saw it; none when it stayed on the node.
     pub(crate) eni: Option<u16>,
@@ -57,7 +57,7 @@ pub(crate) struct Flow {
 pub(crate) struct Healed {
     /// The object, as ip(8) writes it.
     pub(crate) object: String,
-    /// How long it was away, in milliseconds.
+    /// The time that it was away, in milliseconds.
     pub(crate) after_ms: u64,
 }
 

@@ -20,7 +20,7 @@ use crate::fabric::{Place, command};
 
 use super::Echo;
 
-/// How long an exchange may take. A local one takes a millisecond.
+/// The time that an exchange may take. A local one takes a millisecond.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Between two looks at whether a port is free again.

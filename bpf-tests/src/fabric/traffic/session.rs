@@ -16,7 +16,7 @@ use crate::fabric::eventually::eventually;
 /// moment has it until it executes its program.
 const HELD: Duration = Duration::from_secs(2);
 
-/// Whether an address is in use.
+/// True if an address is in use.
 fn is_in_use(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)

@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Most packets in a tick: a sender that was kept waiting must not overrun a device's backlog
 /// (`net.core.netdev_max_backlog`, 1000).
 const BURST: u64 = 64;
-/// How long the last packets may take.
+/// The time that the last packets may take.
 const TAIL: Duration = Duration::from_secs(2);
 /// The receiver's buffer: some seconds of a stream, as a busy machine does not always run it.
 const BUFFER: usize = 32 * 1024 * 1024;
@@ -37,11 +37,11 @@ pub struct Stream {
 /// How far a stream is.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Whether it is to end.
+    /// True if it is to end.
     stop: AtomicBool,
     /// Packets that were handed to the socket, or are just now.
     sent: AtomicU64,
-    /// Whether these are all.
+    /// True if these are all.
     is_over: AtomicBool,
     /// How many have arrived, each counted once.
     arrived: AtomicU64,
@@ -59,7 +59,7 @@ struct Seen {
     times: Vec<u8>,
 }
 
-/// What became of a stream.
+/// The outcome of a stream.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// What it was.

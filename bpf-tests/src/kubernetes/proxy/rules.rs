@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Request {
-    /// Whether it is of a kind.
+    /// True if it is of a kind.
     #[must_use]
     pub fn is(&self, kind: Kind) -> bool {
         let is_of_status = self.path.ends_with("/status");
@@ -64,7 +64,7 @@ impl Request {
         }
     }
 
-    /// Whether it is a watch.
+    /// True if it is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         self.method == Method::GET && (self.asks("watch=true") || self.asks("watch=1"))
@@ -80,7 +80,7 @@ impl Request {
         self.query.split('&').any(|other| other == pair)
     }
 
-    /// Whether it changes something.
+    /// True if it changes something.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
@@ -94,7 +94,7 @@ pub enum Does {
     Answer(u16, Vec<(&'static str, String)>, Value),
     /// The connection ends without an answer, after the server was asked or not.
     Lose {
-        /// Whether the server is asked.
+        /// True if the server is asked.
         is_forwarded: bool,
     },
     /// It waits until the test says how it goes on.
@@ -104,7 +104,7 @@ pub enum Does {
 /// Where a request waits.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// Whether that is after the server was asked.
+    /// True if that is after the server was asked.
     pub(super) is_forwarded: bool,
     pub(super) wait: Wait,
 }
@@ -150,7 +150,7 @@ impl Rule {
         Self::next(usize::MAX, kind, does)
     }
 
-    /// What becomes of a request, if this catches it.
+    /// The outcome of a request, if this catches it.
     pub(super) fn catches(&mut self, request: &Request) -> Option<Does> {
         if self.times == 0 || !request.is(self.kind) {
             return None;

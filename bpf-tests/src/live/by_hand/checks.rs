@@ -156,7 +156,7 @@ impl Checks {
         code.land(free);
     }
 
-    /// What is to be known of a flow.
+    /// Facts about a flow.
     pub(super) fn fill_new(&self, code: &mut Assembler, ends: Ends) {
         let pod = u32::from_ne_bytes(ends.inside.octets());
         code.add(&[

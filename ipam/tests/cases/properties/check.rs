@@ -148,7 +148,7 @@ fn announced<'a>(run: &'a Run, view: &BlockView) -> &'a AnnouncedBlock {
         .expect("a block that nobody announced")
 }
 
-/// Whether an address can be given at all.
+/// True if an address can be given at all.
 fn is_allowed(run: &Run, block: &AnnouncedBlock, address: IpAddr) -> bool {
     let net = block.cidr;
     let size = 1_u128 << (net.max_prefix_len() - net.prefix_len());

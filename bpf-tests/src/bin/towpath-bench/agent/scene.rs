@@ -29,7 +29,7 @@ pub(super) struct Size {
     pub(super) loads: usize,
     /// Flows that expire.
     pub(super) expiring: u32,
-    /// How long the agent is watched at rest.
+    /// The time that the agent is watched at rest.
     pub(super) rest: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Size {
 const PREFIXES: usize = 11;
 /// Addresses of a prefix (AWS, "Assigning prefixes to network interfaces").
 const PREFIX: usize = 16;
-/// How long the agent may take for anything.
+/// The time that the agent may take for anything.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two looks at an agent that is not there yet.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -23,7 +23,7 @@ const RESIDENT: f64 = 20.0;
 const FLOWS: f64 = 64.0;
 /// Packets a second of each stream while memory is read.
 const RATE: u64 = 1000;
-/// How long traffic runs before.
+/// The time that traffic runs before.
 const TRAFFIC: Duration = Duration::from_secs(2);
 /// Beyond the lifetime of a UDP flow that nobody answered, which is 30 seconds.
 const IDLE: Duration = Duration::from_secs(40);
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(40);
 const CAPACITY: u32 = datapath_common::abi::DEFAULT_FLOWS_V4;
 /// Entries of the map that traffic may have taken.
 const OTHERS: u32 = 64;
-/// How long flows may take to expire: a sweep is due every ten seconds.
+/// The time that flows may take to expire: a sweep is due every ten seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {

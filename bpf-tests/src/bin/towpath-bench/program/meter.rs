@@ -30,7 +30,7 @@ pub(super) struct Plan {
     pub(super) repeat: u32,
     /// Flows where there are many.
     pub(super) flows: usize,
-    /// Whether every kind of flow is measured with many flows, too.
+    /// True if every kind of flow is measured with many flows, too.
     pub(super) is_full: bool,
 }
 

@@ -11,9 +11,9 @@ pub(super) const ROOM: u32 = 262_144;
 pub(super) struct Variant {
     /// What rows of it add to their name; nothing for the default.
     pub(super) suffix: &'static str,
-    /// Whether flows of the stack are looked up.
+    /// True if flows of the stack are looked up.
     pub(super) notes_stack: bool,
-    /// Whether decisions about flows are remembered, as users have it.
+    /// True if decisions about flows are remembered, as users have it.
     pub(super) is_cached: bool,
     pub(super) programs: Programs,
 }
