@@ -19,8 +19,8 @@ use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::{Echo, Session, of_protocol, send_ip};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Netns, POD_INTERFACE, Place, Pod, Spec, counters};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 /// IANA, "Protocol Numbers".
 const SCTP: u8 = 132;

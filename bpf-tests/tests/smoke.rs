@@ -16,8 +16,8 @@ use bpf_tests::fabric::layout::{DIRECT, Host};
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Client, Fabric, Place, Pod, Spec, source_check};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 /// MTU of every link to the world, as the Internet has it.
 const MTU: u32 = 1500;

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::ids::{EniNumber, MacAddr};
+use api::types::EniRef;
+use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{BindingError, Eni, EniAddress, NodePools, PodsOnEnis, Pools, Subnet};
 use ipnet::IpNet;
 use kubernetes::flat::FlatPool;
 
-use crate::api::types::EniRef;
 use crate::intent;
 use crate::masquerade;
-use crate::refused::{Refused, RefusedKind};
-use crate::types::{EniNumber, MacAddr};
 
 /// Whether a pool's addresses keep their source out of the VPC; `None` while that is not known.
 pub(crate) type SkipsMasquerade = Box<dyn Fn(&str) -> Option<bool> + Send + Sync>;

@@ -4,18 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use api::ids::{EndpointId, EniNumber, MacAddr, Owner};
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::PoolPolicy;
+use ipam::Family;
 use ipnet::IpNet;
 
-use crate::intent::{
-    About, ClusterServices, Endpoint, Eni, Family, Intent, Node, Settings, StaticAddress,
-};
+use crate::intent::{About, ClusterServices, Endpoint, Eni, Intent, Node, Settings, StaticAddress};
 use crate::kernel::{Address, Link, LinkKind, Observed, Sysctl, SysctlScope};
 use crate::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::numbers;
-use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
 
 /// Index of ENI 0's device; ENI n's is this plus n.
 pub(crate) const ETH0: u32 = 2;

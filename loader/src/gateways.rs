@@ -5,11 +5,11 @@
 
 use std::net::IpAddr;
 
+use api::ids::{EniNumber, MacAddr};
 use datapath_common::abi::{EniEntry, GatewayEntry};
+use ipam::Family;
 
-use crate::intent::Family;
 use crate::kernel::{MapEntry, Observed};
-use crate::types::{EniNumber, MacAddr};
 
 /// The gateway of an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

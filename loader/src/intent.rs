@@ -1,15 +1,16 @@
 //! What the node should be: the sources, merged and checked, before any of it is resolved against
 //! the kernel.
 
-mod pod;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use api::ids::PodRef;
+use api::ids::{EndpointId, EniNumber, MacAddr, NetnsId, Owner};
+use api::types::Readiness;
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
-pub use ipam::Family;
+use ipam::Family;
 use ipam::node::AllocatedPool;
 use ipam::{Lease, Time};
 use ipnet::{IpNet, Ipv4Net};
@@ -19,10 +20,6 @@ use serde::{Deserialize, Serialize};
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
 use crate::node::Problem;
 use crate::numbers;
-use crate::types::{EndpointId, EniNumber, MacAddr, NetnsId, Owner};
-use crate::view::Readiness;
-
-pub use self::pod::PodRef;
 
 /// One ENI of the node, as the node document has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

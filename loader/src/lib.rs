@@ -9,7 +9,6 @@
 
 pub mod agent;
 mod allocation;
-pub mod api;
 pub mod bpf;
 mod bypassed;
 pub mod cli;
@@ -30,7 +29,6 @@ pub mod intent;
 mod kept;
 pub mod kernel;
 pub mod masquerade;
-pub mod nat;
 pub mod netlink;
 pub mod node;
 pub mod numbers;
@@ -39,9 +37,8 @@ pub mod plan;
 mod pod_routes;
 pub mod recognise;
 pub mod reconcile;
-pub mod refused;
+pub mod server;
 pub mod service_nat;
 pub mod traces;
-pub mod types;
 mod untracked;
 pub mod view;

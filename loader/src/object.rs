@@ -5,15 +5,15 @@ mod text;
 
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
+use api::types::ObjectKind;
+use ipam::Family;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
-use crate::intent::Family;
 use crate::kernel::{
     Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl,
 };
 use crate::masquerade::SharedPorts;
-use crate::types::EndpointId;
 
 /// One thing that should be so in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,34 +72,6 @@ pub enum ObjectKey {
     MapEntry(MapKey),
     /// A hook.
     Attachment(Hook),
-}
-
-/// The kinds of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ObjectKind {
-    /// A sysctl.
-    Sysctl,
-    /// A device's MTU.
-    Mtu,
-    /// A device's administrative state.
-    LinkState,
-    /// An endpoint's devices.
-    Device,
-    /// An address on a device.
-    Address,
-    /// A route.
-    Route,
-    /// A rule.
-    Rule,
-    /// A neighbour entry.
-    Neighbour,
-    /// A map entry.
-    MapEntry,
-    /// A program at a hook.
-    Attachment,
-    /// The nftables table for exceptions of the direct path.
-    NetfilterTable,
 }
 
 impl Object {

@@ -16,6 +16,9 @@ mod turnover;
 
 use std::collections::BTreeSet;
 
+use api::ids::EndpointId;
+use api::types::ObjectState;
+
 pub(crate) use self::dependency::rests_on;
 use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
@@ -23,8 +26,7 @@ use crate::intent::Intent;
 use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
 use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, intact_device, recognise};
-use crate::types::EndpointId;
-use crate::view::{ObjectState, OwnedObjects, View};
+use crate::view::{OwnedObjects, View};
 
 /// The steps from the kernel as it is to the kernel as it should be, and how the two compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

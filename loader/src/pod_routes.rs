@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 
+use ipam::Family;
 use ipnet::IpNet;
 
-use crate::intent::{Family, Intent};
+use crate::intent::Intent;
 
 /// What pods' routes follow from, the same for all pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

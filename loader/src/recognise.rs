@@ -11,17 +11,17 @@
 
 use std::collections::BTreeSet;
 
+use api::ids::{EndpointId, EniNumber};
 use datapath_common::mark::MarkLayout;
+use ipam::Family;
 use ipnet::IpNet;
 
-use crate::intent::Family;
 use crate::kernel::{
     Action, Address, Link, LinkKind, MapEntry, NextHop, Observed, Route, Rule, Scope, Selector,
     StepKind,
 };
 use crate::numbers;
 use crate::object::Object;
-use crate::types::{EndpointId, EniNumber};
 
 /// An object that is there and ours, so that it may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

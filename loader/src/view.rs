@@ -5,54 +5,15 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use api::ids::{EndpointId, EniNumber, MacAddr, Owner};
+use api::types::MasqueradeView;
+use api::types::ObjectState;
+use api::types::OwnedObject;
+use api::types::Readiness;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::{Link, Scope};
-use crate::masquerade::MasqueradeView;
-use crate::object::{Object, ObjectKind};
-use crate::types::{EndpointId, EniNumber, MacAddr, Owner};
-
-/// Whether something can be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
-pub enum Readiness {
-    /// Everything it needs is in the kernel.
-    Ready,
-    /// It cannot be used.
-    NotReady {
-        /// Why.
-        reason: String,
-    },
-    /// It is left alone on purpose.
-    Excluded {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl Readiness {
-    /// Not ready, because of `reason`.
-    pub fn not_ready(reason: impl Into<String>) -> Self {
-        Self::NotReady {
-            reason: reason.into(),
-        }
-    }
-
-    /// Whether it can be used.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        *self == Self::Ready
-    }
-
-    /// Why it cannot be used, where that is so.
-    #[must_use]
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            Self::Ready => None,
-            Self::NotReady { reason } | Self::Excluded { reason } => Some(reason),
-        }
-    }
-}
+use crate::object::Object;
 
 /// A device, as far as a reader wants to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,31 +81,6 @@ pub struct EndpointView {
     pub addresses: BTreeMap<IpAddr, Option<EniNumber>>,
     /// Whether it can be used.
     pub readiness: Readiness,
-}
-
-/// How an object stands to what should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ObjectState {
-    /// It is there and should be.
-    Present,
-    /// It should be there and is not, or differs.
-    Missing,
-    /// It is ours and there, but should not be.
-    Unexpected,
-}
-
-/// One object of ours.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct OwnedObject {
-    /// What kind of object it is.
-    pub kind: ObjectKind,
-    /// The object, in the words that `ip rule` and `ip route` use.
-    pub object: String,
-    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
-    pub scope: String,
-    /// How it stands to what should be.
-    pub state: ObjectState,
 }
 
 /// The whole node.

@@ -4,9 +4,9 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use ec2_fake::Cloud;
+use ipam::Family;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use super::CLUSTER;
 use crate::fabric::Instance;

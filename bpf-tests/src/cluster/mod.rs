@@ -21,9 +21,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use towpath::intent::Family;
 
 pub use blocks::{PLAIN_POOL, plain_pool};
 pub use operator::Operator;

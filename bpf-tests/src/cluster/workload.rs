@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use super::{Cluster, SOON, Worker};
 use crate::cri::IMAGE;

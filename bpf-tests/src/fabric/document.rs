@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
-use towpath::intent::Family;
 
 use super::layout::{DIRECT_POOL, Eni, VPC_V4, VPC_V6};
 

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 
 use anyhow::{Context as _, Result, bail};
+use api::ids::MacAddr;
 use etherparse::PacketBuilder;
+use ipam::Family;
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike as _, sendto, socket,
 };
-use towpath::intent::Family;
-use towpath::types::MacAddr;
 
 use super::layout::{Eni, Host, foreign_source};
 use super::netns::Netns;

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::Family;
 
 use super::command;
 use super::layout::Eni;

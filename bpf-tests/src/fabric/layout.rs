@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use anyhow::{Context as _, Result};
+use api::ids::MacAddr;
+use ipam::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use towpath::intent::{self, Family};
-use towpath::types::MacAddr;
+use towpath::intent;
 
 use super::room::{ADDRESSES, Share};
 

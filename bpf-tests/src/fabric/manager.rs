@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::eventually::{check, eventually};
 use super::{Fabric, Netns, command};

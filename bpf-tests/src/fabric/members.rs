@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, ensure};
+use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::Family;
 
 use super::gateway::Allowed;
 use super::layout::Eni;

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use super::agent::{Agent, START};
 use super::document::{self, document_of};

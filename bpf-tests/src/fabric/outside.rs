@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::Value;
-use towpath::intent::Family;
 
 use super::layout::{Eni, of_key};
 use super::record::Record;

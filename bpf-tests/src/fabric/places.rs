@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::Value;
-use towpath::intent::Family;
 
 use super::layout::Host;
 use super::pod::{Place, Pod};

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use anyhow::Result;
+use api::ids::{EndpointId, Owner};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
-use towpath::types::{EndpointId, Owner};
 
 use super::Netns;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::eventually::check;
 use super::traffic::Protocol;

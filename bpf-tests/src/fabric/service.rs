@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::{Fabric, command};
 

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::Value;
-use towpath::intent::Family;
 
 use super::command;
 use super::layout::{Eni, of_key};

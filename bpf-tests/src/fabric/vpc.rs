@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
-use towpath::intent::Family;
-use towpath::types::MacAddr;
+use api::ids::MacAddr;
+use ipam::Family;
 
 use super::layout::{Eni, Host};
 use super::members::Members;

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::Result;
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::netns::Netns;
 use super::{Place, command, source_check};

@@ -6,13 +6,15 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
+use api::ids::EniNumber;
+use api::types::{Explanation, Verdict};
+use api::{Peer, Protocol, Tuple};
 use datapath_common::abi::{Addr, AddressEntry, EniEntry, map};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
 use towpath::bpf::{DatapathSettings, NatTables};
 use towpath::kernel::{MapEntry, MapKey};
-use towpath::masquerade::{Asked, Explanation, Live, Peer, Protocol, Tuple, Verdict};
-use towpath::types::EniNumber;
+use towpath::masquerade::{Asked, Live};
 
 use super::aim::{Aim, PORTS, REMOTE_PORTS};
 use super::batch::mixed;

@@ -8,7 +8,7 @@ use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry,
 };
 use datapath_common::masquerade::PoolPolicy;
-use towpath::nat::Lookups;
+use flows::Lookups;
 
 use super::packet::{Load, Spec, framed};
 use super::variant::Variant;

@@ -4,9 +4,9 @@ use anyhow::{Context as _, Result};
 use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
+use flows::Lookups;
 use towpath::bpf::{DatapathSettings, Path};
 use towpath::masquerade::NO_SLICES;
-use towpath::nat::Lookups;
 
 use crate::model::world::{Marks, Metadata, Settings};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anyhow::Result;
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use super::server::{end, log_to};
 use super::{ApiServer, User, program};

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail};
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::by_hand::{self, Checks, Ends};
 use super::kernel;

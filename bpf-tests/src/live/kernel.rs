@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use towpath::intent::Family;
+use ipam::Family;
 use towpath::numbers::POD_GATEWAY_V4;
 
 use super::site::{ENI, Expected, Site, Traffic};

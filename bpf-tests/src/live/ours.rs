@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use super::plant;
 use super::site::{ENI, Expected, Site, Traffic};

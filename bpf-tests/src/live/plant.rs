@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use datapath_common::abi::{self, Addr, AddressEntry, EndpointAddress, GatewayEntry, Quota, map};
 use datapath_common::masquerade::PoolPolicy;
+use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::Family;
 use towpath::numbers::TABLE_PODS;
 use zerocopy::FromBytes as _;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use towpath::intent::Family;
+use ipam::Family;
 
 use super::lane::Lane;
 use crate::fabric::eventually::check;

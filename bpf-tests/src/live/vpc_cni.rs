@@ -20,8 +20,8 @@
 //! one cheaper.
 
 use anyhow::{Context as _, Result};
+use ipam::Family;
 use serde_json::Value;
-use towpath::intent::Family;
 
 use super::kernel::{self, Population, TABLE};
 use super::site::{ENI, Expected, Site, Traffic};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use flows::Lookups;
 use ipnet::IpNet;
-use towpath::nat::Lookups;
 
 /// An address of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

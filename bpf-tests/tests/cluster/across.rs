@@ -7,7 +7,7 @@ use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::source_check;
 use bpf_tests::fabric::traffic::Protocol;
-use towpath::intent::Family;
+use ipam::Family;
 
 /// The key of the ENI that owns a pod's address of a family.
 pub(crate) fn owner(cluster: &Cluster, pod: &PodAt, family: Family) -> u16 {

@@ -6,8 +6,8 @@ use bpf_tests::cluster::{
 };
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::{Kubectl, ProxyMode, deploy};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::across;
 

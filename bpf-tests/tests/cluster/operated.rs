@@ -9,7 +9,7 @@ use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, deployment};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::kubernetes::ProxyMode;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::across;
 

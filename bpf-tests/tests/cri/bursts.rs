@@ -7,7 +7,7 @@ use std::time::Instant;
 use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, Sandbox, Setup};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Protocol;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::census::{Census, exactly};
 use crate::scene::{BLUE, Reach, Scene};

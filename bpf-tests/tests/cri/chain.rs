@@ -10,8 +10,8 @@ use bpf_tests::cri::{Bed, Containerd, Plugins, PodRequest, PortMapping, Setup};
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::{Echo, Protocol, connect_from_port, tcp};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::census::{Census, exactly};
 use crate::containers::Containers;

@@ -2,7 +2,7 @@
 
 use bpf_tests::cri::Podman;
 use bpf_tests::fabric::layout::Host;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::census::{Census, exactly};
 use crate::scene::{NETWORK, Scene};

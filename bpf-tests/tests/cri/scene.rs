@@ -12,9 +12,9 @@ use bpf_tests::fabric::document::{document, pool};
 use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::driver::Network;
 

@@ -12,9 +12,9 @@ use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::{Fabric, Netns, Spec};
 use bpf_tests::kubernetes::proxy::Proxy;
 use bpf_tests::kubernetes::{ApiServer, MetadataService, read_manifest};
+use ipam::Family;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use towpath::intent::Family;
 
 /// How long what needs the API server and the agent may take.
 pub(crate) const SOON: Duration = Duration::from_mins(1);

@@ -7,8 +7,8 @@ use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Spec};
 use bpf_tests::kubernetes::read_manifest;
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::cluster::SOON;
 

@@ -3,7 +3,7 @@
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Protocol, ping};
 use bpf_tests::fabric::{Fabric, Place, Spec};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, eni_status, within};
 

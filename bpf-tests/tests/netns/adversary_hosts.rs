@@ -4,8 +4,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::traffic::{Echo, Protocol, Stream, tcp_bulk};
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, HEAL, PEER, carry, carry_all, get, nothing_differs, within};
 

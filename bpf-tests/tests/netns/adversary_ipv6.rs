@@ -2,8 +2,8 @@
 
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, carry, nothing_differs, within};
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, count, nothing_differs, within};
 

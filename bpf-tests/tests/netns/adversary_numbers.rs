@@ -4,8 +4,8 @@
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 

@@ -12,8 +12,8 @@ use bpf_tests::fabric::command;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, within};
 

@@ -96,8 +96,8 @@ fn an_eni_that_goes_takes_nothing_with_it_and_comes_back_with_another_index() {
     carry_all(&fabric, End::Pod(&pod), End::Pod(&other), &[]);
     carry_all(&fabric, End::Node, End::Pod(&pod), &[]);
     let stuck = bpf_tests::fabric::traffic::ping(
-        pod.at(towpath::intent::Family::V4),
-        fabric.peer(towpath::intent::Family::V4).address,
+        pod.at(ipam::Family::V4),
+        fabric.peer(ipam::Family::V4).address,
         &["-W", "1"],
     );
     stuck.unwrap_err();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{get, within};
 

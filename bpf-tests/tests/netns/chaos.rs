@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use api::ids::EndpointId;
 use bpf_tests::fabric::document::document;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::{Fabric, Pod, Spec};
 use bpf_tests::random::Random;
 use serde_json::{Value, json};
-use towpath::types::EndpointId;
 
 use crate::damage::{Damage, Entry};
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
@@ -35,7 +35,7 @@ neigh add 10.0.1.66 lladdr 02:00:00:00:00:66 dev tow-foreign nud permanent";
 /// What is missing or changed, and what an older agent left behind.
 fn damages(pod: &Pod, attach: &str) -> Vec<Damage> {
     let (veth, mac) = (pod.host_device(), EndpointId::of(&pod.owner()).pod_mac());
-    let v4 = pod.address(towpath::intent::Family::V4);
+    let v4 = pod.address(ipam::Family::V4);
     let sysctl = |key: &str, value| Damage::Sysctl(key.to_owned(), value);
     let mut damages = vec![
         Damage::DeleteMapEntry("ADDRESSES", Entry::First),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Connection;
 use bpf_tests::fabric::{Fabric, Netns, Spec, source_check};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::support::{End, HEAL, PEER, carry_all, get, nothing_differs, within};
 

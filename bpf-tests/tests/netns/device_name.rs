@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use api::ids::PodRef;
 use bpf_tests::fabric::{Fabric, Pod, Spec};
 use serde_json::{Value, json};
-use towpath::intent::PodRef;
 
 use crate::support::{End, PEER, carry_all, get, nothing_differs};
 

@@ -6,7 +6,7 @@ use std::thread;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Echo, udp};
 use bpf_tests::fabric::{Fabric, Spec};
-use towpath::intent::Family;
+use ipam::Family;
 
 /// Endpoints that are made one after the other.
 const TIMES: usize = 20;

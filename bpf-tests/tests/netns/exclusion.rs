@@ -3,8 +3,8 @@
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Pod, Spec, source_check};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, wait_for_eni, within};
 

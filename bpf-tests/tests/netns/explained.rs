@@ -7,8 +7,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, masquerade, scene, site};
 use crate::support::{CHANGE, count, get, wait_for_eni, within};

@@ -4,8 +4,8 @@ use bpf_tests::fabric::command::{self, ends};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Netns, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, count};
 

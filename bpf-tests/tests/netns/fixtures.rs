@@ -5,8 +5,9 @@ use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use datapath_common::mark::MarkLayout;
+use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::{Family, Node};
+use towpath::intent::Node;
 
 use crate::support::{
     CHANGE, End, OUTSIDE, PEER, carry, carry_all, nothing_differs, wait_for_eni, within,

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ids::MacAddr;
 use aya::maps::{Array, Map, MapData};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Pod, Spec};
 use datapath_common::abi::{self, GatewayEntry, map};
-use towpath::intent::Family;
-use towpath::types::MacAddr;
+use ipam::Family;
 
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, within};
 

@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Echo, Session};
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use towpath::intent::Family;
 use towpath::masquerade::PortList;
 
 use crate::masq::{internet, scene, scene_of};

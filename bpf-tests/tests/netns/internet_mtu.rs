@@ -7,8 +7,8 @@ use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Echo, ping, tcp_bulk};
 use bpf_tests::fabric::world::Link;
 use bpf_tests::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene_of};
 use crate::mtu::ping_of;

@@ -9,8 +9,8 @@ use bpf_tests::fabric::layout::{Addressing, Eni, Host};
 use bpf_tests::fabric::traffic::{Echo, Protocol, Session};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::cni_status::status;
 use crate::exposition::ask_at;

@@ -8,7 +8,7 @@ use bpf_tests::fabric::agent::FAULT_VARIABLE;
 use bpf_tests::fabric::state::{State, difference, program_ids};
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 

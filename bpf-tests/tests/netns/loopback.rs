@@ -6,8 +6,8 @@ use std::time::Duration;
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{fragments, send_ip};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::scene;
 use crate::masq_host_networks::vpn;

@@ -8,8 +8,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::manager::{DhcpServer, Manager, shipped};
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Pod, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::managers::{healed, named, renamed, repairs_of, takes};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, within};

@@ -5,8 +5,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::manager::{shipped, udev};
 use bpf_tests::fabric::traffic::{Stream, ping};
 use bpf_tests::fabric::{Fabric, Spec, source_check};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::managers::{healed, named, takes};
 use crate::support::{CHANGE, End, PEER, carry_all, eni_status, get, wait_for_eni, within};

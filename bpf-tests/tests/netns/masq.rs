@@ -5,8 +5,8 @@ use std::process::Command;
 
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec, command};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 /// MTU of every link, where a test speaks of packets' sizes: what the Internet takes.
 pub(crate) const MTU: u32 = 1500;

@@ -7,8 +7,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, Stream};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene, seen_as, snat, translated};
 use crate::support::{CHANGE, count, nothing_differs, within};

@@ -8,8 +8,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, document};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 use crate::support::{CHANGE, get, within};

@@ -8,8 +8,8 @@ use bpf_tests::fabric::Place;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{ping, uninterrupted};
 use bpf_tests::fabric::world::World;
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene, snat};
 use crate::support::within;

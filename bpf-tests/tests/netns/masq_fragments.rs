@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bpf_tests::fabric::traffic::{Asker, Echo, fragments, ping, send_ip, uninterrupted};
 use bpf_tests::fabric::{Fabric, Place, Pod};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, internet_scene, snat};
 use crate::support::count;

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Pod};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{scene, translated};
 use crate::support::{CHANGE, within};

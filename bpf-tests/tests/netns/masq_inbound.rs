@@ -9,8 +9,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
 use bpf_tests::fabric::{Fabric, Pod};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{entries, internet, internet_scene, scene, snat};
 use crate::support::{End, OUTSIDE, carry_all, count, within};

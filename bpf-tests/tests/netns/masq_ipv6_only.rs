@@ -3,8 +3,8 @@
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{scene_of, seen_as, snat, translated};
 use crate::support::{CHANGE, End, PEER, carry, nothing_differs, within};

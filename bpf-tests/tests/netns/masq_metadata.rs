@@ -4,8 +4,8 @@
 use bpf_tests::fabric::Fabric;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 use crate::support::count;

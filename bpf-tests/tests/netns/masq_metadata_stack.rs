@@ -2,9 +2,9 @@
 
 use bpf_tests::fabric::traffic::{Echo, Session};
 use bpf_tests::fabric::world::Site;
+use ipam::Family;
 use serde_json::json;
 use std::net::SocketAddr;
-use towpath::intent::Family;
 
 use crate::masq::{masquerade, scene, seen_as, site, snat};
 

@@ -6,8 +6,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session, ping, tcp_bulk};
 use bpf_tests::fabric::world::{Link, World};
 use bpf_tests::fabric::{Fabric, Place, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{MTU, internet, internet_scene, scene_of, snat, under_each_policy};
 use crate::support::within;

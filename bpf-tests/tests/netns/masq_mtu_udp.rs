@@ -8,9 +8,9 @@ use anyhow::{Context as _, ensure};
 use bpf_tests::fabric::world::Link;
 use bpf_tests::fabric::{Place, Spec};
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice};
+use ipam::Family;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{MTU, internet, scene_of, snat};
 use crate::masq_mtu::{SMALL, forget, knows};

@@ -5,8 +5,8 @@ use std::fs;
 
 use bpf_tests::fabric::traffic::{Asker, Echo, tcp_bulk};
 use bpf_tests::fabric::{Fabric, Netns, POD_INTERFACE};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, internet_scene};
 

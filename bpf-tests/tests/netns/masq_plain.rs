@@ -4,9 +4,9 @@
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol};
 use bpf_tests::fabric::{Fabric, Pod};
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{scene, snat, translated};
 use crate::support::{CHANGE, within};

@@ -2,8 +2,8 @@
 
 use bpf_tests::fabric::traffic::{Asker, Echo};
 use bpf_tests::fabric::{Fabric, Place};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, masquerade, scene, snat, translated};
 use crate::support::{CHANGE, within};

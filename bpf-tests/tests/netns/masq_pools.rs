@@ -7,8 +7,8 @@ use bpf_tests::fabric::layout::{DIRECT, DIRECT_POOL};
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, masquerade, scene, seen_as, snat, translated};
 use crate::support::{CHANGE, within};

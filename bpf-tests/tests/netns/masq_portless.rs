@@ -4,8 +4,8 @@
 use bpf_tests::fabric::traffic::{of_protocol, send_ip};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, source_check};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene};
 use crate::support::count;

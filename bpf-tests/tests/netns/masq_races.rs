@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::traffic::{Echo, uninterrupted};
+use ipam::Family;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, scene};
 

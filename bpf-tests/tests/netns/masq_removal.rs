@@ -3,8 +3,8 @@
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{entries, internet, scene, translated};
 use crate::support::{CHANGE, within};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, internet_scene, snat};
 use crate::support::within;

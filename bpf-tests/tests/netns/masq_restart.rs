@@ -3,9 +3,9 @@
 use bpf_tests::fabric::Fabric;
 use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use ipam::Family;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene};
 

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use bpf_tests::fabric::traffic::{Echo, Session};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{internet, internet_scene};
 use crate::support::{get, within};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::traffic::connect_from_port;
+use ipam::Family;
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, scene};
 

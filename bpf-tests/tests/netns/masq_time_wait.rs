@@ -8,10 +8,10 @@ use std::time::Duration;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::connect_from_port;
 use bpf_tests::fabric::{Fabric, Place, Pod};
+use ipam::Family;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, scene, snat};
 use crate::support::{CHANGE, get, within};

@@ -7,8 +7,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::Web;
 use bpf_tests::fabric::world::World;
 use bpf_tests::fabric::{Place, command};
+use ipam::Family;
 use serde_json::Value;
-use towpath::intent::Family;
 
 use crate::masq::{flag, internet, snat, under_each_policy};
 use crate::support::within;

@@ -1,8 +1,8 @@
 //! `towpath masq`: what the decision looks at, each with where it comes from.
 
 use bpf_tests::fabric::layout::DIRECT_POOL;
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{masquerade, scene, snat};
 

@@ -4,8 +4,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{program_ids, tcx_ids};
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Pod, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::ingress_qdisc::displace;
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};

@@ -6,8 +6,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Echo, Protocol, ping, tcp_bulk, udp};
 use bpf_tests::fabric::{Fabric, MTU_JUMBO, POD_INTERFACE, Place, Pod, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, within};
 

@@ -7,8 +7,8 @@ use bpf_tests::fabric::layout::{DIRECT, Host};
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, of_protocol, send_ip};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, source_check};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, masquerade, scene, site, snat};
 use crate::support::{CHANGE, count, within};

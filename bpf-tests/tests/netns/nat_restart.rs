@@ -2,8 +2,8 @@
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{FIRST_PORT, internet, scene};
 use crate::support::{CHANGE, get, within};

@@ -3,8 +3,8 @@
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{End, PEER, carry, carry_all, get};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::{Fabric, Spec};
+use flows::LONGEST;
 use serde_json::{Value, json};
-use towpath::nat::LONGEST;
 
 use crate::support::{CHANGE, get, within};
 

@@ -11,8 +11,8 @@ use anyhow::{Result, ensure};
 use bpf_tests::fabric::command::ends;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Spec, agent};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{End, PEER, carry_all};
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::support::count;
 

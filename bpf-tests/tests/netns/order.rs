@@ -5,8 +5,8 @@
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Pod, Spec, command};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, nothing_differs, within};
 

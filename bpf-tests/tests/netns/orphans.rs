@@ -7,8 +7,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::support::{CHANGE, End, PEER, carry_all, get, nothing_differs, within};
 

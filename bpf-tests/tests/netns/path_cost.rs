@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::traffic::{Asker, Echo};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::masq::scene;
 use crate::masq_tools::{Iperf, iperf};

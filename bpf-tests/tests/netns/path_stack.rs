@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use bpf_tests::fabric::{Fabric, Place};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene, snat, translated};
 use crate::support::{End, OUTSIDE, PEER, carry_all, count};

@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Echo, Session};
 use bpf_tests::fabric::{Fabric, command};
+use ipam::Family;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene};
 use crate::support::{CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
 use bpf_tests::fabric::{Fabric, Pod, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::damage::{Damage, Entry};
 use crate::support::{

@@ -3,7 +3,7 @@
 use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::{Fabric, Place, Spec};
-use towpath::intent::Family;
+use ipam::Family;
 
 /// Replacements.
 const TIMES: usize = 100;

@@ -8,7 +8,7 @@ use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::state::difference;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::support::{CHANGE, within};
 

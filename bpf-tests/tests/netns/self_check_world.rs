@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bpf_tests::fabric::traffic::{Asker, Echo, Protocol, Session, ping};
 use bpf_tests::fabric::world::{Link, Site, World};
 use bpf_tests::fabric::{Fabric, Place, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 #[test]
 fn the_node_reaches_the_world_and_is_seen() {

@@ -10,8 +10,8 @@ use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::state::egress_program_ids;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session};
 use bpf_tests::fabric::{Fabric, Place, Pod};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene, snat};
 use crate::masq_netfilter::container;

@@ -210,7 +210,7 @@ fn addresses_that_cannot_be_had_are_refused() {
         422,
         "address-not-owned",
     );
-    let taken = good.address(towpath::intent::Family::V4);
+    let taken = good.address(ipam::Family::V4);
     put(
         &fabric,
         &with(&pod, "addresses", &json!([taken])),

@@ -9,8 +9,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Asker, Echo, Session, connect_from_port};
 use bpf_tests::fabric::{Fabric, Netns, Place};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::allocation::Guest;
 use crate::masq::scene;

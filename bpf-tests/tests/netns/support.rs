@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::{Fabric, Place, Pod, counters, source_check};
+use ipam::Family;
 use serde_json::Value;
-use towpath::intent::Family;
 
 /// The time that something of ours may be away before it is repaired.
 pub(crate) const HEAL: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Place, Spec};
-use towpath::intent::Family;
+use ipam::Family;
 
 /// Who answers when a ping is sent with a TTL; `None` when it arrives.
 fn answers(from: Place, to: Place, ttl: u32) -> Option<String> {

@@ -8,8 +8,8 @@ use bpf_tests::fabric::layout::{Addressing, Host};
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, Pod, Spec, source_check};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 /// A node with its agent running, and another one in its VPC.
 fn pair(spec: &Spec) -> [Fabric; 2] {

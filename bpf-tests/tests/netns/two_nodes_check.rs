@@ -8,8 +8,8 @@ use bpf_tests::fabric::layout::{Addressing, Host, key};
 use bpf_tests::fabric::traffic::{Protocol, ping};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Place, Spec, source_check};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 /// A node, and another one in its VPC.
 fn pair(spec: &Spec) -> (Fabric, Fabric) {

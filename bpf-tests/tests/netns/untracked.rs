@@ -6,8 +6,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::{Echo, Session, ping};
 use bpf_tests::fabric::{Fabric, MTU_JUMBO, Netns, Place, Pod, Spec};
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::managers::repairs_of;
 use crate::masq::{internet, scene_of};

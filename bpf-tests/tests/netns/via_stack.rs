@@ -5,8 +5,8 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::program::{Deed, ForeignProgram, Hook, Position};
 use bpf_tests::fabric::traffic::{Asker, Echo, Session, ping};
 use bpf_tests::fabric::{Fabric, Place, Pod};
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::masq::{internet, scene, translated};
 use crate::support::{CHANGE, End, OUTSIDE, PEER, carry_all, count, get, within};

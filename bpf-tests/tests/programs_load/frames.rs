@@ -28,10 +28,10 @@ impl Family {
     }
 
     /// The same for the agent.
-    pub(crate) fn intent(self) -> towpath::intent::Family {
+    pub(crate) fn intent(self) -> ipam::Family {
         match self {
-            Self::V4 => towpath::intent::Family::V4,
-            Self::V6 => towpath::intent::Family::V6,
+            Self::V4 => ipam::Family::V4,
+            Self::V6 => ipam::Family::V6,
         }
     }
 

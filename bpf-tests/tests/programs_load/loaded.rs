@@ -7,8 +7,8 @@ use anyhow::Result;
 use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use datapath_common::abi::PodTuple;
+use flows::{Lifetimes, Limits, Mark, Removed, StackLifetimes, Sweeper, Tracker};
 use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::nat::{Lifetimes, Limits, Mark, Removed, StackLifetimes, Sweeper, Tracker};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {
@@ -67,6 +67,6 @@ impl Tracker for Untracked {
 }
 
 fn sweeper(tables: NatTables, settings: &DatapathSettings) -> Sweeper<NatTables> {
-    let limits = Limits::of(settings);
+    let limits = Limits::from(settings);
     Sweeper::new(tables, Lifetimes::default(), limits, Box::new(Untracked))
 }

@@ -13,8 +13,8 @@ use datapath_common::abi::{
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Outcome};
+use flows::{NatCounters, Surroundings, Sweep, Tables as _};
 use towpath::bpf::DatapathSettings;
-use towpath::nat::{NatCounters, Surroundings, Sweep, Tables as _};
 
 use crate::frames::Family;
 use crate::loaded::{self, Lease};

@@ -11,7 +11,6 @@ use datapath_common::headers::protocol;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use towpath::bpf::DatapathSettings;
-use towpath::intent;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;
@@ -69,7 +68,7 @@ fn idle_connections_survive_short_ones() {
         }
         node.age(3);
         let sweep = node.sweep(true);
-        assert_eq!(sweep.census.translated(intent::Family::V4), u64::from(IDLE));
+        assert_eq!(sweep.census.translated(ipam::Family::V4), u64::from(IDLE));
         reaped += sweep.reaped;
         swept += sweep.took;
         sweeps += 1;

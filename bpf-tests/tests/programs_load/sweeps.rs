@@ -2,8 +2,8 @@
 
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
+use flows::{Lifetimes, Used};
 use towpath::bpf::DatapathSettings;
-use towpath::nat::{Lifetimes, Used};
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context as _, Result, ensure};
 use bpf_tests::fabric::traffic::{Asker, Session};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::model::Transport;
 use crate::scene::{Scene, Site};

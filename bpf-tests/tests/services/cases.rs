@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use bpf_tests::fabric::Place;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::asked::{Asked, Source};
 use crate::model::{Policy, SERVICE_PORT, Transport};

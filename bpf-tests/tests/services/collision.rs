@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bpf_tests::fabric::traffic::{Session, uninterrupted};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::model::{Policy, SERVICE_PORT};
 use crate::scene::{Path, Scene, Site, Which};

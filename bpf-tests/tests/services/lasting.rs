@@ -9,7 +9,7 @@ use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Eni;
 use bpf_tests::fabric::state::program_ids;
 use bpf_tests::fabric::traffic::Session;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::asked::Asked;
 use crate::cases::Case;

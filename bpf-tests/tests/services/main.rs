@@ -24,12 +24,12 @@ use std::cell::RefCell;
 
 use bpf_tests::kubernetes::ProxyMode;
 use cases::Case;
+use ipam::Family;
 use lasting::{Event, Lasting};
 use model::Transport;
 use rules::Kind;
 use scene::{Scene, Setting};
 use table::Column;
-use towpath::intent::Family;
 
 /// Why a row is about one transport only.
 fn only(

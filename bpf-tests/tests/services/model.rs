@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::Family;
 
 /// Port of every service.
 pub(crate) const SERVICE_PORT: u16 = 80;

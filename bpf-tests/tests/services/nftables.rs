@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Result;
 use bpf_tests::fabric::{Netns, command};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::model::{
     BACKEND_PORT, DNS_PORT, Policy, SERVICE_PORT, STICKY_SECONDS, Served, Service, Transport,

@@ -15,8 +15,8 @@ use bpf_tests::fabric::traffic::Echo;
 use bpf_tests::fabric::world;
 use bpf_tests::fabric::{Fabric, Netns, Place, Pod, Spec};
 use bpf_tests::kubernetes::ProxyMode;
+use ipam::Family;
 use serde_json::{Value, json};
-use towpath::intent::Family;
 
 use crate::kube_proxy::KubeProxy;
 use crate::model::{

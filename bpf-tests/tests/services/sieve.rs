@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bpf_tests::fabric::eventually::{check, eventually};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::cases::{Backend, Behind, Case};
 use crate::model::Transport;

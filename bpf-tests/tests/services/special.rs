@@ -9,9 +9,9 @@ use bpf_tests::fabric::counters;
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::traffic::{Asker, Session, uninterrupted};
 use bpf_tests::fabric::world::Link;
+use ipam::Family;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
-use towpath::intent::Family;
 
 use crate::asked::{Asked, Source};
 use crate::cases::{Backend, CLIENTS, Case};

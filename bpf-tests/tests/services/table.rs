@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::model::Transport;
 use crate::scene::Setting;

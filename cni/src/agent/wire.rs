@@ -1,6 +1,6 @@
 //! What goes over the agent's socket, as far as the plugin needs it.
 //!
-//! The agent's own types are in `loader/src/api/types`; these are apart so that the plugin does not
+//! The agent's own types are in `api/src/types`; these are apart so that the plugin does not
 //! carry the agent's libraries, and so that it ignores what a later agent adds. Recorded requests
 //! and answers (`cni/tests/transcripts`) hold both to one contract. An optional field is sent only
 //! when it says something: the agent refuses fields that it does not know.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::ids::{EndpointId, EniNumber, Owner};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
@@ -19,18 +20,17 @@ use super::pacer::Pacer;
 use super::pending::Pending;
 use super::policy::PolicyFiles;
 use super::store::{Store, Stored};
-use crate::api::Command;
-use crate::api::types::Work;
 use crate::bypassed::Bypassed;
 use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::intent::{Intent, Node, Settings};
 use crate::kernel::{Endpoints, Observed};
 use crate::masquerade::Policy;
-use crate::nat;
 use crate::node::NodeSource;
 use crate::pod_routes::PodRoutes;
 use crate::reconcile::{Pass, Reconciler};
-use crate::types::{EndpointId, EniNumber, Owner};
+use crate::server::Command;
+use crate::server::Work;
+use flows as nat;
 
 /// The owner of the node's state.
 pub(super) struct Actor<K> {

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::{EndpointId, Owner};
+use api::types;
+use api::types::{AllocationStatus, Leased, LeasedAddress, PoolStatus};
+use api::{ApiError, ErrorCode};
+
 use super::actor::Actor;
 use super::allocation::Addresses;
 use super::kernel::Host;
 use crate::allocation::{conflicts, eni_ref};
-use crate::api::types::{self, AllocationStatus, Leased, LeasedAddress, PoolStatus};
-use crate::api::{AddressCommand, AddressRequest, ApiError, ErrorCode};
-use crate::types::{EndpointId, Owner};
+use crate::server::{AddressCommand, AddressRequest};
 
 /// Most addresses that one problem names.
 const NAMED: usize = 5;

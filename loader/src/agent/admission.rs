@@ -3,14 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
+use api::types::Readiness;
+use api::types::{Allocation, Attachment, EniRef};
+use api::{ApiError, ErrorCode};
+use ipam::Family;
+
 use super::allocation::Addresses;
 use super::facts::Facts;
-use crate::api::types::{Allocation, Attachment, EniRef};
-use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
-use crate::intent::{About, Endpoint, Family, Intent};
+use crate::intent::{About, Endpoint, Intent};
 use crate::numbers;
-use crate::types::EndpointId;
-use crate::view::{DeviceView, Readiness, View};
+use crate::server::{Ask, EndpointRequest};
+use crate::view::{DeviceView, View};
 
 /// The node, as far as it decides about a request.
 pub(super) struct Admission<'a> {

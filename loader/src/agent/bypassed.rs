@@ -1,10 +1,11 @@
 //! Rules of netfilter that packets of the direct path do not meet.
 
+use api::ids::EndpointId;
+
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::bpf::Path;
 use crate::bypassed::Subjects;
-use crate::types::EndpointId;
 
 impl<K: Host> Actor<K> {
     /// Those that name pods, their devices or the metadata service, or clamp the MSS.

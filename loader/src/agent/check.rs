@@ -1,14 +1,15 @@
 //! How one endpoint is, by a fresh look at the kernel, and whether the node takes pods.
 
+use api::ids::{EndpointId, Owner};
+use api::types::EndpointCheck;
+use api::{ApiError, ErrorCode};
+
 use super::actor::Actor;
 use super::admission;
 use super::kernel::Host;
-use crate::api::types::EndpointCheck;
-use crate::api::{ApiError, ErrorCode};
 use crate::intent::Endpoint;
 use crate::kernel::Scope;
 use crate::plan::plan;
-use crate::types::{EndpointId, Owner};
 
 impl<K: Host> Actor<K> {
     /// Looks whether everything of an endpoint is there. Repairs nothing.

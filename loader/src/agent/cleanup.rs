@@ -185,8 +185,8 @@ fn remove_records(folder: &Path) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::Family;
     use crate::kernel::{Action, Rule, Selector};
+    use ipam::Family;
 
     #[tokio::test]
     async fn what_cannot_be_removed_is_named_and_the_rest_goes() {

@@ -1,10 +1,10 @@
 //! What the agent says of its cluster.
 
+use api::types::{ClusterStatus, UnenforcedPolicy};
 use kubernetes::policies::Selected;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::api::types::{ClusterStatus, UnenforcedPolicy};
 use crate::desired::left_out;
 
 /// What has to be set where nothing tells the cluster's service CIDRs.

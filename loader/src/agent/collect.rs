@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use api::ids::{EndpointId, Owner};
+use api::types::{Collect, Collected, Kept};
+
 use super::actor::Actor;
 use super::allocation::Addresses;
 use super::kernel::Host;
 use super::netns::Netns;
-use crate::api::types::{Collect, Collected, Kept};
 use crate::intent::About;
-use crate::types::{EndpointId, Owner};
 
 /// How long an attachment may be missing in a runtime's list after its ADD has begun: the list may
 /// be older. Longer than any ADD takes.

@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::{EndpointId, Owner};
+use api::types::Attachment;
+use api::types::Readiness;
+use api::{ApiError, ErrorCode};
 use tokio::sync::mpsc;
 
 use super::actor::Actor;
@@ -10,14 +14,11 @@ use super::admission::{self, Admission, Decision};
 use super::kernel::Host;
 use super::nat;
 use super::netns::{self, Netns};
-use crate::api::types::Attachment;
-use crate::api::{ApiError, Command, EndpointRequest, ErrorCode, Reply};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
 use crate::kernel::Endpoints;
 use crate::netlink::netns_at;
-use crate::types::{EndpointId, Owner};
-use crate::view::Readiness;
+use crate::server::{Command, EndpointRequest, Reply};
 
 /// An endpoint that waits for the pass that makes it.
 #[derive(Debug)]

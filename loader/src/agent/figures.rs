@@ -1,15 +1,15 @@
 //! What the agent counts.
 
+use api::ApiError;
+use api::types::ObjectKind;
+use api::types::Readiness;
 use apiserver::traffic;
 
 use super::actor::Actor;
 use super::kernel::Host;
 use super::refused;
-use crate::api::ApiError;
-use crate::api::types::Figures;
-use crate::object::ObjectKind;
 use crate::reconcile::Repairs;
-use crate::view::Readiness;
+use crate::server::Figures;
 
 impl<K: Host> Actor<K> {
     /// What is counted, as far as that is known without a look at the kernel's configuration.

@@ -1,9 +1,9 @@
 //! How the agent is: one judgement for the status, the probes, `towpath ready`, STATUS and metrics.
 
-use crate::api::types::{Health, HealthState};
-use crate::api::{ApiError, ErrorCode};
-
 /// All that the judgement goes by.
+use api::types::{Health, HealthState};
+use api::{ApiError, ErrorCode};
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot<'a> {
     /// True where a good node document is known, also an earlier one.

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use api::ids::EndpointId;
+use api::types::ServiceNatStatus;
+use api::types::{ForeignProgram, MissingFeature};
 use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
@@ -21,18 +24,16 @@ use super::policy::PolicyWatch;
 use super::ports::TranslationPorts;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
-use crate::api::types::ServiceNatStatus;
-use crate::bpf::{Datapath, DatapathSettings, ForeignProgram, MissingFeature};
+use crate::bpf::{Datapath, DatapathSettings};
 use crate::faults::{self, Point};
 use crate::gateways;
 use crate::intent::Endpoint;
 use crate::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
-use crate::nat;
 use crate::netlink::{Netlink, Others};
 use crate::object::Object;
 use crate::pod_routes::PodRoutes;
-use crate::types::EndpointId;
 use crate::untracked::Untracked;
+use flows as nat;
 
 /// A kernel that also answers what only people ask.
 pub(super) trait Host: Kernel {

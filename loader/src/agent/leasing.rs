@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use api::ids::{EndpointId, Owner};
+use api::{ApiError, ErrorCode};
+
 use super::actor::Actor;
 use super::allocation::Surroundings;
 use super::commands::Admitted;
 use super::kernel::Host;
-use crate::api::{ApiError, Ask, EndpointRequest, ErrorCode};
 use crate::faults::{self, Point};
 use crate::intent::Endpoint;
-use crate::types::{EndpointId, Owner};
+use crate::server::{Ask, EndpointRequest};
 
 impl<K: Host> Actor<K> {
     /// Tells the allocator how the node is by now, and writes down what time has done.

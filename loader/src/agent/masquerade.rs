@@ -3,16 +3,18 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use api::Tuple;
+use api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
+use api::{ApiError, ErrorCode};
 use ipnet::IpNet;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
-use crate::api::{ApiError, ErrorCode, Reply};
 use crate::follow::Followed;
 use crate::intent::Eni;
-use crate::masquerade::{Asked, DEFAULT_POOL, Live, PortList, Tuple, metadata_name};
+use crate::masquerade::{Asked, DEFAULT_POOL, Live, PortList, metadata_name, unknown_source};
 use crate::netlink;
+use crate::server::Reply;
 
 /// How many networks that are too many are named.
 const NAMED: usize = 4;
@@ -132,7 +134,7 @@ impl<K: Host> Actor<K> {
             };
             let answer = match live.explain(&Asked::from(&tuple)) {
                 Ok(Some(explanation)) => Ok(explanation),
-                Ok(None) if is_endpoints => Ok(Explanation::unknown_source()),
+                Ok(None) if is_endpoints => Ok(unknown_source()),
                 Ok(None) => Err(not_a_pods(source)),
                 Err(error) => Err(internal(&error)),
             };

@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
+use api::types::{Metric, NatStats, NatStatus};
+use api::{ApiError, ErrorCode};
 use datapath_common::abi::HOST;
 use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::outcome::{DropReason, Outcome};
+use flows::{Answer, NatCounters};
+use ipam::Family;
 
 use super::actor::Actor;
 use super::kernel::Host;
-use crate::api::types::{Metric, NatStats, NatStatus};
-use crate::api::{ApiError, ErrorCode, Reply};
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{MapEntry, MapKey};
-use crate::nat::{self, Answer, NatCounters};
+use crate::server::Reply;
+use flows as nat;
 
 /// Why a packet was not translated that should have been.
 const FAILURES: [DropReason; 11] = [

@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::api::{ApiError, ErrorCode};
+use api::{ApiError, ErrorCode};
+
 use crate::intent::Endpoint;
 use crate::netlink::netns_at;
 

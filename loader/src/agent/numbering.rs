@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use api::ids::{EniNumber, MacAddr};
+use api::types::Readiness;
 use datapath_common::mark::MarkLayout;
 use serde::{Deserialize, Serialize};
 
 use crate::intent::{Eni, Node};
 use crate::kernel::{Link, MapEntry, MapKey};
-use crate::nat;
 use crate::node::Around;
 use crate::recognise::may_be_eni;
-use crate::types::{EniNumber, MacAddr};
-use crate::view::Readiness;
 use document::read_file;
+use flows as nat;
 
 /// Name of the record in the state folder.
 const NAME: &str = "enis.json";

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use api::ids::EndpointId;
+
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::intent::{About, Endpoint};
@@ -17,7 +19,6 @@ use crate::kernel::{MapEntry, NextHop, Observed};
 use crate::netlink;
 use crate::numbers;
 use crate::recognise::finished_device;
-use crate::types::EndpointId;
 
 impl<K: Host> Actor<K> {
     /// Takes in the endpoints whose records are lost, once; whether that is done. Before it is, no

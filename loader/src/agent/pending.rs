@@ -6,12 +6,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use api::ids::Owner;
 use serde::Deserialize;
 
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::faults::{self, Point};
-use crate::types::Owner;
 use document::read_file;
 
 /// Version of the files.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use api::ids::EndpointId;
+
 use super::netns;
 use crate::intent::Endpoint;
-use crate::types::EndpointId;
 
 /// How many pods are looked at in one pass, so that a pod that comes does not wait for all of them.
 const BATCH: usize = 16;

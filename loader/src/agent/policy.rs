@@ -11,8 +11,8 @@ use crate::follow::Followed;
 use crate::intent::ClusterServices;
 use crate::kernel::MapEntry;
 use crate::masquerade::{self, AgentCidrs, Judge, MasqueradeSettings, Policy, Pools, UsedPools};
-use crate::nat;
 use crate::object::Object;
+use flows as nat;
 
 /// The files as they are followed; none where the configuration names none. In a cluster some of it is
 /// objects.

@@ -14,7 +14,7 @@ use super::reservation::Reservation;
 use crate::bpf::{Datapath, DatapathSettings};
 use crate::config::Config;
 use crate::masquerade::{HostPorts, PortList, SharedPorts, choose, cover};
-use crate::nat;
+use flows as nat;
 
 /// How long programs that were refused are not tried again.
 const PATIENCE: Duration = Duration::from_mins(1);

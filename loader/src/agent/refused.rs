@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use api::types::{Refused, RefusedKind};
+
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::follow::Followed;
 use crate::node::Problem;
-use crate::refused::{Refused, RefusedKind};
 
 impl<K: Host> Actor<K> {
     /// Entries that are not used, each with the reason.

@@ -2,6 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::types::PathMode;
+use api::types::Readiness;
+use api::types::RepairWar;
+use api::types::{
+    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Metric, Repairs,
+    Status, SysctlStatus,
+};
+use api::{ApiError, ErrorCode};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 
@@ -12,18 +20,11 @@ use super::health::Snapshot;
 use super::kernel::Host;
 use super::masquerade;
 use super::nat;
-use crate::api::types::{
-    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Metric, Repairs,
-    Status, SysctlStatus,
-};
-use crate::api::{ApiError, ErrorCode};
 use crate::bpf::Path;
-use crate::config::PathMode;
 use crate::intent::{Eni, OtherEni};
 use crate::netlink::{self, Others};
-use crate::reconcile::RepairWar;
 use crate::untracked;
-use crate::view::{EndpointView, EniView, Readiness};
+use crate::view::{EndpointView, EniView};
 
 /// How many refused fields health tells of; `document.refused` has the others.
 const REFUSED: usize = 8;

@@ -26,17 +26,17 @@ use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use super::sources::Sources;
 use super::store::Store;
-use crate::api::{Handle, Server, ServerLimits};
 use crate::bpf::{self, Datapath, ForNat};
 use crate::config::Config;
 use crate::conntrack;
 use crate::exposition::Exposition;
 use crate::faults;
-use crate::nat;
 use crate::netlink::Netlink;
 use crate::node::Kept;
+use crate::server::{Handle, Server, ServerLimits};
 use crate::service_nat::KernelTracker;
 use crate::untracked::Untracked;
+use flows as nat;
 
 /// Folder of the endpoint records in the state folder.
 pub(super) const ENDPOINTS: &str = "endpoints";
@@ -86,7 +86,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let nat = nat::Handle::new(Arc::new(switch))?;
     renew_flows(&tables, &told);
     let lifetimes = config.nat.lifetimes.lifetimes();
-    let limits = nat::Limits::of(&told);
+    let limits = nat::Limits::from(&told);
     let tracker = Box::new(KernelTracker::default());
     let _sweeper = nat::start(tables, lifetimes, limits, tracker, nat.clone())?;
     ports.give_back(&mut reservation);

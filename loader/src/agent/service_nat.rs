@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use api::types::ServiceNat as Mode;
+use api::types::ServiceNatStatus;
 use datapath_common::abi::DEFAULT_STACK;
 
-use crate::api::types::ServiceNatStatus;
 use crate::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
-use crate::config::ServiceNat as Mode;
 use crate::service_nat::{Detector, Evidence, Renewal};
 
 /// What pods miss where the configuration names no services.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use super::policy::{OfCluster, PolicyFiles};
-use crate::api::{Command, Handle};
 use crate::cluster::{AskOutlook, Cluster, POOLS_PLACE, Prepared, Remarks, Signals};
 use crate::config::Config;
 use crate::intent::Settings;
 use crate::masquerade::UsedPools;
 use crate::node::{self, Kept, NodeSource};
+use crate::server::{Command, Handle};
 
 /// Everything that the actor is told.
 pub(super) struct Sources {

@@ -8,16 +8,16 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use api::ids::{EndpointId, Owner};
+use api::types::AddEndpoint;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{Folder, Writing};
 use super::lock::is_unwritable;
-use crate::api::EndpointRequest;
-use crate::api::types::AddEndpoint;
 use crate::faults::{self, Point};
 use crate::intent::{About, Endpoint};
 use crate::numbers;
-use crate::types::{EndpointId, Owner};
+use crate::server::EndpointRequest;
 use document::read_file;
 
 /// Version of the records.

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use api::types::Readiness;
+use api::types::Trace;
+
 use super::actor::Actor;
 use super::kernel::Host;
 use crate::netlink::Others;
-use crate::traces::{Placed, Seen, Trace, traces};
-use crate::view::Readiness;
+use crate::traces::{Placed, Seen, traces};
 
 impl<K: Host> Actor<K> {
     /// The devices of the ENIs.

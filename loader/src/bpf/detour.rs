@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use api::types::Direction;
+use api::types::{ForeignProgram, Position};
 
-use super::foreign::{self, ForeignProgram, Position};
-use super::sys::Direction;
+use super::foreign;
 use super::tc::{Place, Qdisc, TcSocket};
 use crate::kernel::Link;
 
@@ -63,7 +64,7 @@ fn describe(program: &ForeignProgram) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::Mechanism;
+    use api::types::Mechanism;
 
     fn program(direction: Direction, position: Position) -> ForeignProgram {
         ForeignProgram {

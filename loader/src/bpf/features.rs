@@ -5,13 +5,16 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use api::types::Direction;
+use api::types::Mechanism;
+use api::types::MissingFeature;
 use aya::programs::ProgramType;
 use aya::sys::{BpfHelper, is_helper_supported};
 use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
-use super::attach::{Mechanism, Mechanisms};
-use super::sys::{Direction, query_tcx};
+use super::attach::Mechanisms;
+use super::sys::query_tcx;
 
 /// The loopback device has this index in every network namespace (`LOOPBACK_IFINDEX` in
 /// include/net/flow.h).
@@ -45,15 +48,6 @@ pub struct Features {
     /// Whether the memory of maps and programs counts as the agent's own, in its cgroup (Linux
     /// 5.11), and not as locked memory.
     pub cgroup_memory: bool,
-}
-
-/// Something that the kernel lacks, which we use where it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MissingFeature {
-    /// Its name.
-    pub name: String,
-    /// What follows from the lack.
-    pub consequence: String,
 }
 
 impl Features {

@@ -4,48 +4,16 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
+use api::types::Direction;
+use api::types::ForeignProgram;
+use api::types::Mechanism;
+use api::types::Position;
 use aya::programs::loaded_programs;
-use serde::{Deserialize, Serialize};
 
-use super::attach::{Mechanism, directions, is_ours};
-use super::sys::{Direction, query_tcx};
+use super::attach::{directions, is_ours};
+use super::sys::query_tcx;
 use super::tc::{Place, Qdisc, TcSocket};
 use crate::kernel::Link;
-
-/// A program or filter of someone else on a device of ours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ForeignProgram {
-    /// The device's name.
-    pub device: String,
-    /// The device's index.
-    pub ifindex: u32,
-    /// Which packets it sees.
-    pub direction: Direction,
-    /// How it is attached.
-    pub mechanism: Mechanism,
-    /// What it is: `bpf`, or the kind of another filter, such as `flower`.
-    pub kind: String,
-    /// Its name, where it has one.
-    pub name: Option<String>,
-    /// The program's id, for BPF.
-    pub id: Option<u32>,
-    /// Priority of a filter.
-    pub priority: Option<u16>,
-    /// When it runs.
-    pub position: Position,
-}
-
-/// When a foreign program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Position {
-    /// Before ours: it may keep packets from us.
-    Before,
-    /// After ours: it sees what we pass on.
-    After,
-    /// Ours is not on this hook.
-    Alone,
-}
 
 /// A program on a device, whoever put it there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
+use api::ids::EniNumber;
 use aya::Ebpf;
 use aya::maps::lpm_trie::Key;
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray};
@@ -13,7 +14,6 @@ use ipnet::{IpNet, Ipv6Net};
 
 use super::cache::Cache;
 use crate::kernel::{MapEntry, MapKey};
-use crate::types::EniNumber;
 
 /// The datapath's maps.
 pub(super) struct Maps {

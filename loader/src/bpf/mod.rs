@@ -35,23 +35,22 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use api::types::ForeignProgram;
 use aya::include_bytes_aligned;
 use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 
-pub use attach::{Mechanism, direction};
+pub use attach::direction;
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
-pub use features::{Features, MissingFeature};
+pub use features::Features;
 pub(crate) use foreign::{BpfProgram, programs_on};
-pub use foreign::{ForeignProgram, Position};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
 pub use notes::StackNotes;
 pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
-pub use sys::Direction;
 pub use untyped::loader;
 
 use crate::gateways::Gateway;

@@ -10,6 +10,8 @@ use datapath_common::abi::{
 };
 use datapath_common::counter::{Counter, NatStat, Program, nat_at_once_slot};
 use datapath_common::outcome::Outcome;
+use flows::{Capacities, Lookups, NatCounters, NoteKind, REFUSALS, Refused, Switch, Tables};
+use ipam::Family;
 use zerocopy::{Immutable, IntoBytes};
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +22,6 @@ use super::jiffies::Jiffies;
 use super::stack::{SharedStack, Stack};
 use super::sys::run::test_run;
 use super::sys::table::{Plain, Table};
-use crate::intent::Family;
-use crate::nat::{Capacities, Lookups, NatCounters, NoteKind, REFUSALS, Refused, Switch, Tables};
 
 /// One table for each family.
 struct PerFamily<T> {

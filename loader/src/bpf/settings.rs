@@ -6,8 +6,9 @@ use datapath_common::config::{self, PortSlice};
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::ports::Ports;
+use flows::Limits;
+use ipam::Family;
 
-use crate::intent::Family;
 use crate::masquerade::{NO_SLICES, PortList, cover};
 
 /// Room for notes of the host's stack where none are kept. The kernel takes memory for what a map may
@@ -60,6 +61,17 @@ pub struct DatapathSettings {
     pub flows_of_host: u32,
     /// Entries of the flow cache for each CPU: a power of two, or 0 for none.
     pub cache: u32,
+}
+
+impl From<&DatapathSettings> for Limits {
+    fn from(settings: &DatapathSettings) -> Self {
+        Self {
+            ports: settings.ports().count(),
+            per_endpoint: settings.flows_per_endpoint,
+            inbound_per_endpoint: settings.inbound_per_endpoint,
+            host: settings.flows_of_host,
+        }
+    }
 }
 
 impl DatapathSettings {

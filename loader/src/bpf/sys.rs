@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use api::types::Direction;
 use aya_obj::generated::{BPF_F_AFTER, bpf_attach_type, bpf_cmd, bpf_link_type};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use serde::{Deserialize, Serialize};
 
 /// Most programs on one TCX hook (`BPF_MPROG_MAX` in `include/linux/bpf_mprog.h`).
 const MPROG_MAX: usize = 64;
@@ -167,37 +167,6 @@ pub(super) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     bpf(bpf_cmd::BPF_OBJ_PIN, &mut attribute).map(|_zero| ())
 }
 
-/// Which way packets go through a hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Packets that the device receives.
-    Ingress,
-    /// Packets that the device sends.
-    Egress,
-}
-
-impl Direction {
-    /// Both directions.
-    pub const ALL: [Self; 2] = [Self::Ingress, Self::Egress];
-
-    /// The name, as `tc` has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-
-    fn attach_type(self) -> u32 {
-        match self {
-            Self::Ingress => bpf_attach_type::BPF_TCX_INGRESS as u32,
-            Self::Egress => bpf_attach_type::BPF_TCX_EGRESS as u32,
-        }
-    }
-}
-
 /// A TCX link. Dropping it closes the descriptor; the link lives on as long as its pin.
 pub(super) struct TcxLink(OwnedFd);
 
@@ -224,7 +193,7 @@ impl TcxLink {
         let mut attribute = LinkCreate {
             program: raw(program),
             ifindex,
-            attach_type: direction.attach_type(),
+            attach_type: attach_type(direction),
             flags: BPF_F_AFTER,
             relative: 0,
             pad: 0,
@@ -287,7 +256,7 @@ impl TcxLink {
             ifindex: info.ifindex,
             direction: Direction::ALL
                 .into_iter()
-                .find(|direction| info.attach_type == direction.attach_type()),
+                .find(|direction| info.attach_type == attach_type(*direction)),
         }))
     }
 }
@@ -308,7 +277,7 @@ pub(super) fn query_tcx(ifindex: u32, direction: Direction) -> io::Result<Vec<Tc
     let mut links = [0_u32; MPROG_MAX];
     let mut attribute = ProgramQuery {
         ifindex,
-        attach_type: direction.attach_type(),
+        attach_type: attach_type(direction),
         query_flags: 0,
         attach_flags: 0,
         programs: programs.as_mut_ptr() as u64,
@@ -349,5 +318,12 @@ pub(super) fn lift_memory_limit() -> io::Result<()> {
     match unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) } {
         0 => Ok(()),
         _error => Err(io::Error::last_os_error()),
+    }
+}
+
+fn attach_type(direction: Direction) -> u32 {
+    match direction {
+        Direction::Ingress => bpf_attach_type::BPF_TCX_INGRESS as u32,
+        Direction::Egress => bpf_attach_type::BPF_TCX_EGRESS as u32,
     }
 }

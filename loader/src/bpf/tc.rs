@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
+use api::types::Direction;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer,
     NetlinkMessage, NlasIterator,
@@ -18,8 +19,6 @@ use netlink_packet_route::tc::{
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
-
-use super::sys::Direction;
 
 /// Attribute numbers, from `include/uapi/linux/rtnetlink.h` and
 /// `include/uapi/linux/pkt_cls.h`.

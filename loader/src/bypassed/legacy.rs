@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use anyhow::Context as _;
+use ipam::Family;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::nft::Rule;
 use super::policy::DropPolicy;
 use super::xtables::{self, Info};
-use crate::intent::Family;
 
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES` in `include/uapi/linux/netfilter_ipv4/ip_tables.h`; those of
 /// IPv6 have the same numbers.

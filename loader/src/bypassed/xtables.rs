@@ -5,12 +5,12 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::nft::{Rule, is_left_out_chain};
 use super::policy::DropPolicy;
 use super::rule::Name;
-use crate::intent::Family;
 
 /// The hooks in the kernel's order (`enum nf_inet_hooks`).
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];

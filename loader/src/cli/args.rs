@@ -4,12 +4,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::{Peer, Protocol};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use ipam::Family;
 use terminal::Output;
-
-use crate::intent::Family;
-use crate::masquerade::{Peer, Protocol};
 
 /// Where runtimes look for network configurations.
 const CONF_DIR: &str = "/etc/cni/net.d";

@@ -5,7 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
+use api::Client;
+use api::Tuple;
+use api::ids::Owner;
+use api::types::ObjectState;
+use api::types::{AddEndpoint, FlowFilter, HealthState};
 use clap::CommandFactory as _;
+use ipam::Family;
 use serde_json::json;
 use terminal::Output;
 use tracing_subscriber::EnvFilter;
@@ -17,14 +23,8 @@ use super::args::{
 use super::failure::{Failure, NOT_READY};
 use super::{cni, render};
 use crate::agent;
-use crate::api::Client;
-use crate::api::types::{AddEndpoint, FlowFilter, HealthState};
 use crate::config::Config;
-use crate::intent::Family;
-use crate::masquerade::Tuple;
 use crate::netlink::find_sysctls_in;
-use crate::types::Owner;
-use crate::view::ObjectState;
 
 /// Where `ip netns` keeps its namespaces.
 const NETNS_FOLDER: &str = "/run/netns";

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::api::ClientError;
+use api::ClientError;
 
 /// The exit code of `status` when not everything is ready.
 pub(super) const NOT_READY: u8 = 4;

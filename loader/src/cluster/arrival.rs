@@ -13,7 +13,7 @@ use kubernetes::arrival;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::api::{Command, Handle};
+use crate::server::{Command, Handle};
 
 /// How often it is asked whether the agent is ready.
 const ASK: Duration = Duration::from_secs(1);

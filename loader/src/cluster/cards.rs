@@ -6,8 +6,8 @@ use std::time::Duration;
 use apiserver::retry::Retry;
 use tokio::time::sleep;
 
-use crate::api::{Command, Handle};
 use crate::instance::{self, Endpoint};
+use crate::server::{Command, Handle};
 
 /// How often they are looked for: an ENI that is attached later has to be known before long.
 const PERIOD: Duration = Duration::from_mins(1);

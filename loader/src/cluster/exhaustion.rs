@@ -12,7 +12,7 @@ use kube::api::{Patch, PatchParams};
 use kubernetes::exhaustion::{self, CONDITION, Exhaustion};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::api::{Command, Handle};
+use crate::server::{Command, Handle};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(2);

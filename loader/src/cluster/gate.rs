@@ -6,7 +6,11 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::ids::Owner;
+use api::types::{Attachment, Leased};
+use api::{ApiError, ErrorCode};
 use apiserver::events::Events;
+use ipam::Family;
 use kubernetes::choice::{Candidates, Choice, ChoiceError};
 use kubernetes::reports::Subject;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -14,12 +18,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use super::Signals;
 use super::metadata::Metadatas;
 use crate::allocation;
-use crate::api::types::{Attachment, Leased};
-use crate::api::{
-    AddressCommand, AddressRequest, ApiError, Ask, Command, EndpointRequest, ErrorCode, Reply,
-};
-use crate::intent::Family;
-use crate::types::Owner;
+use crate::server::{AddressCommand, AddressRequest, Ask, Command, EndpointRequest, Reply};
 
 /// The adds whose pool is being chosen, by owner, each with its number.
 type Choosing = Arc<Mutex<HashMap<Owner, u64>>>;
@@ -141,7 +140,7 @@ impl Gate {
 
     /// Has commands pass the gate; what comes out at its other end.
     pub(crate) fn guard(self, mut commands: mpsc::Receiver<Command>) -> mpsc::Receiver<Command> {
-        let (sender, receiver) = mpsc::channel(crate::api::Handle::QUEUE);
+        let (sender, receiver) = mpsc::channel(crate::server::Handle::QUEUE);
         tokio::spawn(async move {
             let mut number = 0;
             while let Some(command) = commands.recv().await {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::ids::PodRef;
 use apiserver::client::{self, Connection};
 use apiserver::{cause, objects, retry};
 use futures_util::{Stream, StreamExt as _};
@@ -17,9 +18,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::keeper::Keeper;
-use crate::api::{Command, Handle};
-use crate::intent::PodRef;
 use crate::kept::{Kept, Subject};
+use crate::server::{Command, Handle};
 
 /// The annotations that are kept begin so.
 const OURS: &str = "ipam.cilium.io/";

@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use api::types::PathMode;
 use apiserver::client::{Access, Connection};
 use apiserver::events::{Events, Reporter};
 use apiserver::objects;
@@ -46,12 +47,12 @@ pub(crate) use self::policies::Unenforced;
 pub(crate) use self::remarks::Remarks;
 pub(crate) use self::services::ServicesSource;
 use self::writer::Writer;
-use crate::api::Handle;
-use crate::config::{AbsolutePath, Config, KubernetesSection, PathMode, ServiceCidrs};
+use crate::config::{AbsolutePath, Config, KubernetesSection, ServiceCidrs};
 use crate::follow::Followed;
 use crate::kept::{Server, Subject};
 use crate::masquerade::{Pools, UsedPools};
 use crate::node::{Kept, NodeSource};
+use crate::server::Handle;
 
 /// What names the pool objects where a path is shown.
 pub(crate) const POOLS_PLACE: &str = "CiliumPodIPPool";

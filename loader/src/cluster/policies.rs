@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Signals;
 use super::metadata::Metadatas;
-use crate::api::{Command, Handle};
+use crate::server::{Command, Handle};
 
 /// How long changes gather.
 const GATHER: Duration = Duration::from_secs(1);

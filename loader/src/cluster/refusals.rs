@@ -8,7 +8,7 @@ use kubernetes::refusals::{Due, Refusals};
 use kubernetes::reports::Subject;
 use tokio::time::{Instant, sleep};
 
-use crate::api::{Command, Handle};
+use crate::server::{Command, Handle};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(5);

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::types::{Refused, RefusedKind};
+
 use super::POOLS_PLACE;
-use crate::refused::{Refused, RefusedKind};
 
 /// The topic of pools: what is wrong with their restrictions and selectors.
 pub(super) const POOLS_TOPIC: &str = "pools";

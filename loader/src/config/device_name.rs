@@ -1,10 +1,10 @@
 //! The setting for the names of pods' host-side devices.
 
+use api::ids::EndpointId;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::values::refused;
-use crate::types::EndpointId;
 
 const ID: &str = "id";
 /// With 11 digits behind it a name has the kernel's 15 characters.
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for PodDeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::PodRef;
+    use api::ids::PodRef;
 
     fn read(text: &str) -> Result<PodDeviceName, serde_json::Error> {
         serde_json::from_value(text.into())

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use api::types::ExternalPolicy;
 use datapath_common::masquerade::MetadataPolicy;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{AbsolutePath, refused};
-use crate::masquerade::{ExternalPolicy, MasqueradeSettings, is_plain};
+use crate::masquerade::{MasqueradeSettings, is_plain};
 use document::nullable;
 
 /// Section `masquerade`.

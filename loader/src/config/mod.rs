@@ -16,6 +16,8 @@ mod values;
 use std::collections::BTreeSet;
 use std::path::{Path as FilePath, PathBuf};
 
+use api::types::PathMode;
+use api::types::ServiceNat;
 use datapath_common::abi::DEFAULT_STACK;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
@@ -31,9 +33,9 @@ pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr
 pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
 pub use self::sections::{
     DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,
-    NodeSection, OtherCni, PathMode,
+    NodeSection, OtherCni,
 };
-pub use self::services::{ServiceCidr, ServiceCidrs, ServiceNat, ServicesSection};
+pub use self::services::{ServiceCidr, ServiceCidrs, ServicesSection};
 pub use self::values::{
     AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, UnicastAddr,
 };

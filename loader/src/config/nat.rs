@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use datapath_common::abi;
 use datapath_common::config::PortSlice;
+use flows::Lifetimes;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::values::refused;
-use crate::nat::Lifetimes;
 
 /// Section `nat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use api::types::PathMode;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AttachMode;
@@ -81,17 +82,6 @@ impl Default for DatapathSection {
             flow_cache: CacheEntries::default(),
         }
     }
-}
-
-/// Which way pod traffic takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PathMode {
-    /// Past the host's stack wherever that is not needed.
-    #[default]
-    Direct,
-    /// Through the host's stack, both ways, so that netfilter sees all of it.
-    Stack,
 }
 
 /// Section `kernel`.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use api::types::ServiceNat;
 use ipnet::IpNet;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error, SeqAccess, Unexpected, Visitor};
@@ -22,19 +23,6 @@ pub struct ServicesSection {
     pub addresses: BTreeSet<UnicastAddr>,
     /// Whether flows are noted that the host's stack carries, so that both directions take it.
     pub nat: ServiceNat,
-}
-
-/// Whether the host translates what services are asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServiceNat {
-    /// As soon as rules are seen that do, and until the agent ends.
-    #[default]
-    Auto,
-    /// It does.
-    On,
-    /// It does not.
-    Off,
 }
 
 /// The CIDRs of services.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::intent::{Family, Intent};
+use ipam::Family;
+
+use crate::intent::Intent;
 use crate::kernel::{Action, Observed, Rule, Scope, Selector, Sysctl, SysctlScope};
 use crate::object::Object;
 

@@ -5,6 +5,7 @@ mod unroutable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
+use api::types::ExemptCidr;
 use datapath_common::abi::DestinationClass;
 use ipnet::{IpNet, Ipv4Net};
 
@@ -12,7 +13,7 @@ use super::builder::Builder;
 use super::host_networks::HostNetworks;
 use crate::intent::{ClusterServices, Intent};
 use crate::kernel::{MapEntry, Observed, Scope};
-use crate::masquerade::{AgentCidrs, ExemptCidr, class_names};
+use crate::masquerade::{AgentCidrs, class_names};
 use crate::object::Object;
 
 /// The instance metadata service (AWS, "Use the Instance Metadata Service to access instance

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use api::ids::{EniNumber, MacAddr};
+use api::types::Readiness;
+
 use crate::intent::{Eni, Intent};
 use crate::kernel::{Link, Observed};
 use crate::numbers;
 use crate::recognise::may_be_eni;
-use crate::types::{EniNumber, MacAddr};
-use crate::view::{EniView, Readiness};
+use crate::view::EniView;
 
 /// An ENI and what became of looking for its device.
 pub(super) struct ResolvedEni<'a> {

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api::ids::{EndpointId, EniNumber};
+use api::types::Readiness;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
 use super::node::HostAddress;
-use crate::intent::{Endpoint, Family, Intent};
+use crate::intent::{Endpoint, Intent};
 use crate::kernel::{
     Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
 };
@@ -19,8 +22,7 @@ use crate::node::highest_number;
 use crate::numbers;
 use crate::object::Object;
 use crate::recognise::{default_metric, endpoint_device, finished_device};
-use crate::types::{EndpointId, EniNumber};
-use crate::view::{EndpointView, Readiness};
+use crate::view::EndpointView;
 
 type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 

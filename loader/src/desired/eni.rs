@@ -1,21 +1,22 @@
 //! What one ENI needs in the kernel.
 
+use api::ids::EniNumber;
 use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
 use super::host_networks::HostNetworks;
 use super::translation::Exits;
-use crate::intent::{Eni, Family};
+use crate::intent::Eni;
 use crate::kernel::{
     Action, Address, Hook, Link, MapEntry, NextHop, Route, Scope, Selector, SysctlScope,
 };
 use crate::numbers;
 use crate::object::Object;
 use crate::recognise::default_metric;
-use crate::types::EniNumber;
 
 /// Adds everything of one ENI.
 pub(super) fn add(

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use api::ids::MacAddr;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::destinations::{LINK_LOCAL_V4, LINK_LOCAL_V6, METADATA};
-use crate::intent::{Family, Intent};
+use crate::intent::Intent;
 use crate::kernel::{Link, LinkKind, Observed};
 use crate::recognise::{endpoint_device, may_be_eni};
-use crate::types::MacAddr;
 
 /// The most networks that are handed to the stack: each costs an entry of the map of destinations, and
 /// a route in each ENI's table.

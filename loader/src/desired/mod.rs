@@ -16,14 +16,17 @@ mod translation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::{EndpointId, EniNumber};
+use api::types::Readiness;
+use api::types::{MasqueradeView, PoolView};
+
 use self::builder::Builder;
 pub(crate) use self::destinations::left_out;
 use crate::intent::Intent;
 use crate::kernel::{Link, MapEntry, MapKey, Observed, Scope};
-use crate::masquerade::{DEFAULT_POOL, MasqueradeView, PoolView};
+use crate::masquerade::DEFAULT_POOL;
 use crate::object::Object;
-use crate::types::{EndpointId, EniNumber};
-use crate::view::{DeviceView, EndpointView, EniView, Readiness};
+use crate::view::{DeviceView, EndpointView, EniView};
 
 /// What should be in the kernel, and how far the intent could be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
 use datapath_common::abi::AddressEntry;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::builder::Builder;
 use super::eni;
 use super::translation::Exits;
-use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sysctl, SysctlScope};
 use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
 use crate::object::Object;
-use crate::types::EniNumber;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
 /// the primary's device.

@@ -2,12 +2,12 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
-use crate::intent::Family;
 use crate::kernel::{Action, Attachment, Hook, MapEntry, MapKey};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
+use ipam::Family;
 
 fn has(desired: &Desired, object: Object) -> bool {
     desired.objects.contains_key(&object)

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use api::ids::EniNumber;
+use api::types::{EniMasquerade, ExternalPolicy, FamilyMasquerade};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::devices::{EniState, ResolvedEni};
-use crate::intent::{Eni, Family, Intent};
+use crate::intent::{Eni, Intent};
 use crate::kernel::{Link, MapEntry, MapKey, Observed};
-use crate::masquerade::{EniMasquerade, ExternalPolicy, FamilyMasquerade};
 use crate::numbers;
-use crate::types::EniNumber;
 
 type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 

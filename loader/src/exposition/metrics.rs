@@ -1,9 +1,11 @@
 //! The agent's metrics. `docs/reference/metrics.md` has a row for each; a test holds both together.
 
+use api::types;
+use api::types::ObjectKind;
+use api::types::{NatStatus, PoolStatus};
+
 use super::text::{Kind, Labels, Metric};
-use crate::api::types::Figures;
-use crate::api::types::{self, NatStatus, PoolStatus};
-use crate::object::ObjectKind;
+use crate::server::Figures;
 
 /// The program whose counters are of flows, not of packets.
 const NAT: &str = "nat";

@@ -20,9 +20,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::api::{Command, Handle};
 use crate::config::{HttpSection, MetricsSection};
 use crate::connections::{self, Connections, Times};
+use crate::server::{Command, Handle};
 
 /// Connections at a time. Beyond, one that is idle or slow gives way to the next.
 const CONNECTIONS: usize = 128;

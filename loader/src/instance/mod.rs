@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use api::ids::MacAddr;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
@@ -20,7 +21,6 @@ use kubernetes::creation::Instance;
 use tokio::time::{sleep, timeout};
 
 pub use self::endpoint::{Endpoint, NotAnEndpoint};
-use crate::types::MacAddr;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(1);

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
+
 use crate::object::Object;
-use crate::types::EndpointId;
 
 mod objects;
 mod observed;

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 
+use api::ids::{EniNumber, MacAddr};
 use datapath_common::abi::{AddressEntry, DestinationClass, EniEntry};
 use datapath_common::counter::Program;
+use ipam::Family;
 use ipnet::IpNet;
-
-use crate::intent::Family;
-use crate::types::{EniNumber, MacAddr};
 
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

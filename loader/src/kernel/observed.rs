@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
 use datapath_common::counter::Program;
 use ipnet::IpNet;
 
 use crate::masquerade::HostPorts;
-use crate::types::EndpointId;
 
 use super::{
     Address, Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Resolved, Route, Rule, Sysctl,

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use api::ids::{EndpointId, EniNumber};
+
 use super::{Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Sysctl};
 use crate::intent::Endpoint;
 use crate::masquerade::SharedPorts;
-use crate::types::{EndpointId, EniNumber};
 
 /// What a step serves. A step that fails holds back only what rests on it in its own scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
 use datapath_common::abi::DestinationClass;
 use datapath_common::masquerade::{Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, rule};
+use flows::FlowPolicy;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::MasqueradeSettings;
-use crate::intent::Family;
 use crate::kernel::MapEntry;
-use crate::nat::FlowPolicy;
 use crate::object::Object;
-use crate::types::EniNumber;
 
 /// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
 /// so it is ahead of them while they change.
@@ -145,8 +145,8 @@ pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> O
 mod tests {
     use super::*;
     use crate::fixture::{address_entry, host, intent, plug, pod_link};
-    use crate::masquerade::ExternalPolicy;
     use crate::plan::plan;
+    use api::types::ExternalPolicy;
 
     #[test]
     fn a_plain_pools_packets_are_exempt_nowhere() {

@@ -9,24 +9,25 @@ mod room;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ::flows::{Lookups, Tables};
 use anyhow::Result;
+use api::ids::EniNumber;
+use api::types::Explanation;
+use api::types::Verdict;
+use api::{Protocol, Tuple};
 use datapath_common::abi::{Addr, AddressEntry, DestinationClass, EniEntry, PodTuple};
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::DropReason;
+use ipam::Family;
 use ipnet::IpNet;
 
-pub use self::answer::{Explanation, Onward, Step, Verdict};
-
-use self::answer::Told;
+pub use self::answer::unknown_source;
+use self::answer::{Told, through_stack};
 use self::flows::Came;
 use self::leaving::{Leaving, Origin};
 use super::judge::longest;
-use super::{Protocol, Tuple};
 use crate::bpf::{DatapathSettings, Path};
-use crate::intent::Family;
 use crate::kernel::{MapEntry, MapKey};
-use crate::nat::{Lookups, Tables};
-use crate::types::EniNumber;
 
 /// The live maps, and what the programs go by.
 #[derive(Clone, Copy)]
@@ -143,7 +144,7 @@ impl Live<'_> {
         };
         told.detour(why);
         let onward = self.leave(&leaving, Origin::Stack, told)?;
-        Ok(Some(onward.through_stack()))
+        Ok(Some(through_stack(onward)))
     }
 
     /// Why packets between these go through the host's stack, if they do.
@@ -236,7 +237,7 @@ impl Live<'_> {
             return Ok(told.finish(Verdict::Delivered, "local"));
         };
         told.detour(why);
-        Ok(told.finish(Verdict::Delivered, "local").through_stack())
+        Ok(through_stack(told.finish(Verdict::Delivered, "local")))
     }
 
     /// By what the flow of a packet within the node came that takes the host's stack.

@@ -9,21 +9,17 @@ mod live;
 mod pool;
 mod ports;
 mod settings;
-mod tuple;
 mod used_pools;
-mod view;
 
 pub use self::agent_file::{AgentCidrs, AgentFiles, MASQUERADE_DEFAULTS};
 pub use self::host_ports::{HostPorts, NO_SLICES, SharedPorts, choose, cover};
 pub use self::judge::Judge;
-pub use self::live::{Asked, Explanation, Live, Onward, Step, Verdict, class_names};
+pub use self::live::{Asked, Live, class_names, unknown_source};
 pub(crate) use self::pool::DEFAULT_POOL;
-pub use self::pool::{PoolDocuments, PoolPolicy, Pools};
+pub use self::pool::{PoolDocuments, Pools};
 pub use self::ports::{BadPorts, PortList};
-pub use self::settings::{ExternalPolicy, MasqueradeSettings, metadata_name};
-pub use self::tuple::{BadTuple, Peer, Protocol, Tuple};
+pub use self::settings::{MasqueradeSettings, metadata_name};
 pub(crate) use self::used_pools::UsedPools;
-pub use self::view::{EniMasquerade, ExemptCidr, FamilyMasquerade, MasqueradeView, PoolView};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -5,14 +5,14 @@ mod object;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use api::types::PoolPolicy;
+use api::types::{Refused, RefusedKind};
 use ipam::node::Binding;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::object::{Read, SKIP};
 use super::{MasqueradeSettings, Policy};
 use crate::follow::{Fragment, Fragments, Source};
-use crate::refused::{Refused, RefusedKind};
 
 /// Name of the pool that an address is of when nothing else is said.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -36,19 +36,6 @@ struct Document {
     is_old: bool,
     /// True if it was deleted and stays in force.
     is_removed: bool,
-}
-
-/// What holds for the addresses of a pool, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct PoolPolicy {
-    /// Whether packets from it keep their source.
-    pub skip_masquerade: bool,
-    /// Why.
-    pub why: String,
-    /// Where the pool's document stands, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
 }
 
 impl Pools {

@@ -3,36 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use api::types::ExternalPolicy;
 use datapath_common::masquerade::MetadataPolicy;
+use ipam::Family;
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
-
-use crate::intent::Family;
-
-/// By which ENI masqueraded packets leave.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ExternalPolicy {
-    /// By the owner ENI, unless only the primary has a public address.
-    #[default]
-    Auto,
-    /// By the ENI that owns the pod's address.
-    OwnEni,
-    /// By the primary.
-    PrimaryEni,
-}
-
-impl ExternalPolicy {
-    /// The name, as the configuration has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::OwnEni => "own-eni",
-            Self::PrimaryEni => "primary-eni",
-        }
-    }
-}
 
 /// The settings of masquerade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,8 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, bail};
+use api::ids::MacAddr;
+use ipam::Family;
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -26,12 +28,11 @@ use super::netns::NetNs;
 use super::pod_routes::Maker;
 use super::socket::{self, Socket};
 use super::{apply, device_name, observe, sysctl};
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{Address, Link, LinkKind, Neighbour};
 use crate::numbers;
 use crate::pod_routes::PodRoutes;
 use crate::recognise::{finished_device, intact_device};
-use crate::types::MacAddr;
 
 /// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
 const LOOPBACK: u32 = 1;

@@ -8,6 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::ids::MacAddr;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -22,7 +23,6 @@ use super::observe;
 use super::socket::{connect, messages, receive, register};
 use crate::kernel::Neighbour;
 use crate::numbers;
-use crate::types::MacAddr;
 
 const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Link,

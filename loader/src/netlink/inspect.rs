@@ -1,6 +1,7 @@
 //! Looking at an endpoint's end inside the pod, and repairing nothing of it.
 
 use anyhow::Context as _;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::endpoint::{addresses, gateway};
@@ -8,7 +9,7 @@ use super::netns::NetNs;
 use super::observe;
 use super::pod_routes::Maker;
 use super::socket::{self, Socket};
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{Address, Neighbour, NextHop};
 use crate::pod_routes::PodRoutes;
 

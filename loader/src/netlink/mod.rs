@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail};
 use futures_util::Stream;
+use ipam::Family;
 use netlink_packet_route::AddressFamily;
 
 pub(crate) use self::errno::RequestError;
@@ -33,7 +34,7 @@ pub use self::sysctl::{
     automatic_ports, find_sysctls_in, reserved_ports, routing_sysctls, write_reserved_ports,
 };
 use crate::gateways::Gateway;
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{Address, Link, Observed, StepKind};
 use crate::pod_routes::PodRoutes;
 

@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use anyhow::{Context, bail};
+use api::ids::{MacAddr, NetnsId};
 use nix::ifaddrs::getifaddrs;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-
-use crate::types::{MacAddr, NetnsId};
 
 /// Where runtimes mount the namespaces of pods, as ip-netns(8) does.
 const NAMESPACES: &str = "/run/netns";

@@ -5,13 +5,14 @@
 //! replaced the others.
 
 use anyhow::Context as _;
+use ipam::Family;
 use ipnet::IpNet;
 
 use super::endpoint::{addresses, gateway};
 use super::netns::NetNs;
 use super::socket::{self, Socket};
 use super::{apply, observe};
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
 use crate::pod_routes::{PodRoute, PodRoutes};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::Context;
+use ipam::Family;
 
-use crate::intent::Family;
 use crate::kernel::{Sysctl, SysctlScope};
 use crate::masquerade::PortList;
 

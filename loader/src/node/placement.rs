@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::ids::{EniNumber, MacAddr};
+use api::types::Readiness;
+
 use crate::intent::{Eni, Node, OtherEni};
-use crate::types::{EniNumber, MacAddr};
-use crate::view::Readiness;
 
 /// What placing ENIs rests on beside the document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

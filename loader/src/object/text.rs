@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use ipam::Family;
+
 use super::Object;
 use crate::bpf::direction;
-use crate::intent::Family;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Rule, Selector, Sysctl, SysctlScope};
 use crate::masquerade::class_names;
 

@@ -7,9 +7,9 @@
 use std::net::IpAddr;
 
 use datapath_common::counter::Program;
+use ipam::Family;
 
 use super::Planned;
-use crate::intent::Family;
 use crate::kernel::{
     Action, Address, Attachment, Hook, MapEntry, NextHop, Observed, Route, Rule, Selector,
     SysctlScope,

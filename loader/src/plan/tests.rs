@@ -1,16 +1,16 @@
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
+use api::types::{OwnedObject, Readiness};
 use datapath_common::abi::DestinationClass;
 use datapath_common::counter::Program;
+use ipam::Family;
 
 use super::*;
 use crate::fixture::{ETH0, host, id, intent, plug, pod_link};
-use crate::intent::Family;
 use crate::kernel::{Action, Hook, MapEntry, NextHop, Rule, Selector, SysctlScope};
 use crate::numbers;
 use crate::recognise::is_fence;
-use crate::types::EniNumber;
-use crate::view::{OwnedObject, Readiness};
 
 fn host_with_pods() -> Observed {
     let mut observed = host();

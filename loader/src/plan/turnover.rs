@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
+
 use crate::desired::Desired;
 use crate::kernel::{MapEntry, NextHop, Observed, Scope};
 use crate::numbers;
 use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, table_number};
-use crate::types::EniNumber;
 
 /// What goes before anything is added.
 ///
@@ -104,7 +105,7 @@ mod tests {
     use crate::kernel::{MapEntry, MapKey, NextHop, Observed, Route, StepKind};
     use crate::object::Object;
     use crate::plan::{Plan, plan};
-    use crate::types::EniNumber;
+    use api::ids::EniNumber;
 
     /// A node as `intent` wants it, as far as numbers are concerned.
     fn settled(intent: &Intent) -> Observed {

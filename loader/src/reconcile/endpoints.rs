@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
+
 use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, standing};
 use crate::intent::Intent;
 use crate::kernel::{Endpoints, Kernel, MapEntry, Observed, Scope};
 use crate::object::Object;
 use crate::plan::{Plan, Planned, plan};
-use crate::types::EndpointId;
 use crate::view::EndpointView;
 
 /// What a pass over some endpoints did and found.

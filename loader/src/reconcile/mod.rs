@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use self::endpoints::EndpointsPass;
 use self::former_addresses::FormerAddresses;
 use self::repairs::Ledger;
-pub use self::repairs::{RepairWar, Repairs};
+pub use self::repairs::Repairs;
 use crate::intent::Intent;
 use crate::kernel::{Kernel, Observed, Scope};
 use crate::plan::{Plan, Planned, plan, rests_on};

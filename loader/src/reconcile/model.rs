@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::{bail, ensure};
+use ipam::Family;
 
 use crate::fixture::{link, plug};
-use crate::intent::{Endpoint, Family};
+use crate::intent::Endpoint;
 use crate::kernel::{
     Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Observed, Route, Step,
     StepKind, SysctlScope,

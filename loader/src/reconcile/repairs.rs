@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use api::types::ObjectKind;
+use api::types::RepairWar;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Object, ObjectKey, ObjectKind};
+use crate::object::{Object, ObjectKey};
 
 /// Repairs of one object within [`WINDOW`] that are still taken for accidents.
 const TOLERATED: usize = 10;
@@ -13,19 +15,6 @@ const TOLERATED: usize = 10;
 const WINDOW: Duration = Duration::from_mins(1);
 /// How far apart the repairs of an object are that is fought over.
 const PACE: Duration = Duration::from_secs(1);
-
-/// An object that somebody else keeps changing back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RepairWar {
-    /// What kind of object it is.
-    pub kind: ObjectKind,
-    /// The object, in words.
-    pub object: String,
-    /// Repairs of it within the last minute.
-    pub count: usize,
-    /// Who the other owner may be, and what to do about it.
-    pub hint: String,
-}
 
 /// What others undid and we put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
+use api::ids::{EniNumber, MacAddr};
+use api::types::ObjectKind;
+use api::types::{ObjectState, Readiness};
 use datapath_common::abi::EniEntry;
 use datapath_common::counter::Program;
 
@@ -10,10 +13,8 @@ use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
 use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Selector, StepKind};
 use crate::masquerade::HostPorts;
 use crate::numbers;
-use crate::object::{Object, ObjectKind};
+use crate::object::Object;
 use crate::recognise::is_fence;
-use crate::types::{EniNumber, MacAddr};
-use crate::view::{ObjectState, Readiness};
 
 /// A reconciler of a model kernel, with a clock that stands still until it is moved.
 struct Bench {
@@ -89,7 +90,7 @@ fn a_fresh_host_is_ready_after_one_pass() {
     for endpoint in pass.view.endpoints.values() {
         assert_eq!(endpoint.readiness, Readiness::Ready, "{}", endpoint.owner);
     }
-    let state = |o: &crate::view::OwnedObject| o.state;
+    let state = |o: &api::types::OwnedObject| o.state;
     assert!(
         pass.view
             .objects
@@ -526,9 +527,7 @@ fn a_repair_war_is_named_and_slowed_down() {
     let mut bench = Bench::settled();
     let undo = |bench: &mut Bench| {
         let rules = &mut bench.kernel().state.rules;
-        rules.retain(|rule| {
-            rule.priority != numbers::RULE_PODS || rule.family != crate::intent::Family::V4
-        });
+        rules.retain(|rule| rule.priority != numbers::RULE_PODS || rule.family != ipam::Family::V4);
     };
     for _ in 0..11 {
         undo(&mut bench);

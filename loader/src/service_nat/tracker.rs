@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Result;
 use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
+use flows::{Mark, Removed, StackLifetimes, Tracker};
 
 use crate::conntrack::{Conntrack, Timeouts, Tuple, entries, timeouts};
-use crate::nat::{Mark, Removed, StackLifetimes, Tracker};
 
 /// The kernel's conntrack. Where there is none, it has no entry.
 #[derive(Default)]

@@ -1,8 +1,9 @@
+use api::ids::MacAddr;
+use ipam::Family;
+
 use super::*;
 use crate::fixture::{ETH0, eni, mac};
-use crate::intent::Family;
 use crate::kernel::LinkKind;
-use crate::types::MacAddr;
 
 /// A node whose ENIs have nothing of others on them.
 struct Host {

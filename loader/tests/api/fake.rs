@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use api::Tuple;
+use api::ids::{EndpointId, EniNumber, Owner};
+use api::types::{
+    Addresses, Allocation, Attachment, Collected, EniRef, FlowFilter, Leased, NatFlows, NatFlushed,
+};
+use api::types::{Explanation, Verdict};
+use api::{ApiError, ErrorCode};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
-use towpath::api::types::{
-    Addresses, Allocation, Attachment, Collected, EniRef, FlowFilter, Leased, NatFlows, NatFlushed,
-};
-use towpath::api::{
-    AddressCommand, ApiError, Command, EndpointRequest, ErrorCode, Handle, Server, ServerLimits,
-};
-use towpath::masquerade::{Explanation, Tuple, Verdict};
-use towpath::types::{EndpointId, EniNumber, Owner};
+use towpath::server::{AddressCommand, Command, EndpointRequest, Handle, Server, ServerLimits};
 
 /// A bound that no healthy answer comes near.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);

@@ -19,10 +19,11 @@ use std::process::Command as Process;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use api::Tuple;
+use api::types::{AddEndpoint, FlowFilter, NatStats};
+use api::{Client, ClientError, ErrorCode};
 use serde_json::{Value, json};
-use towpath::api::types::{AddEndpoint, FlowFilter, NatStats};
-use towpath::api::{Client, ClientError, Command, ErrorCode, Reply, Server, ServerLimits};
-use towpath::masquerade::Tuple;
+use towpath::server::{Command, Reply, Server, ServerLimits};
 
 use crate::fake::{DEADLINE, Fake, LIMITS, Response};
 

@@ -3,7 +3,8 @@
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use towpath::api::{Client, ClientError, ErrorCode, Handle, Server};
+use api::{Client, ClientError, ErrorCode};
+use towpath::server::{Handle, Server};
 
 use crate::fake::{DEADLINE, LIMITS};
 

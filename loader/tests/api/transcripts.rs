@@ -11,9 +11,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use api::{ApiError, ErrorCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use towpath::api::{AddressCommand, ApiError, Command, ErrorCode, Reply};
+use towpath::server::{AddressCommand, Command, Reply};
 use towpath_cni::config::{Config, Role};
 use towpath_cni::environment::Variables;
 use towpath_cni::failure::Failure;

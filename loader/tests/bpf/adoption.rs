@@ -8,10 +8,10 @@ use datapath_common::abi::{
     map,
 };
 use datapath_common::counter::Program;
+use flows::Tables as _;
+use ipam::Family;
 use towpath::bpf::{AttachMode, Datapath, DatapathSettings};
-use towpath::intent::Family;
 use towpath::kernel::{Attachment, MapEntry, MapKey, StepKind};
-use towpath::nat::Tables as _;
 use towpath::service_nat::Notes as _;
 
 use crate::world::{World, at, attach, hook, in_world, observe, run, veth};

@@ -1,7 +1,8 @@
 //! clsact: what others do to our filter, and what we do not do to theirs.
 
+use api::types::{Direction, Position};
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, Direction, Position};
+use towpath::bpf::AttachMode;
 use towpath::kernel::{Attachment, StepKind};
 use towpath::numbers;
 

@@ -1,7 +1,8 @@
 //! A device that carries a program in each direction.
 
+use api::types::{Direction, Mechanism, Position};
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, Direction, Mechanism, Position, remove_pins};
+use towpath::bpf::{AttachMode, remove_pins};
 use towpath::kernel::{Attachment, StepKind};
 
 use crate::world::{add_u32_filter, at, attach, hook, in_each_mode, in_world, run, veth};

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
 use aya::maps::{Array, Map, MapData};
 use datapath_common::abi::{
     Addr, AddressEntry, DestinationClass, EndpointAddress, EniAddresses, EniEntry, map,
 };
 use datapath_common::masquerade::PoolPolicy;
+use flows::{Lookups, Switch as _};
 use towpath::bpf::AttachMode;
 use towpath::kernel::{MapEntry, MapKey, StepKind};
-use towpath::nat::{Lookups, Switch as _};
-use towpath::types::EniNumber;
 
 use crate::world::{in_world, observe};
 

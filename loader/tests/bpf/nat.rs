@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use api::types::FlowFilter;
 use aya::maps::{Array, HashMap, Map, MapData};
 use datapath_common::abi::{
     Addr, AddressEntry, EndpointAddress, Flow, FlowKey, Moved, NatControl, PodTuple, PortBlock,
@@ -15,11 +16,11 @@ use datapath_common::abi::{
 use datapath_common::headers::protocol;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::ports;
-use towpath::api::types::FlowFilter;
+use flows as nat;
+use flows::{FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
+use ipam::Family;
 use towpath::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
-use towpath::intent::Family;
 use towpath::kernel::{MapEntry, StepKind};
-use towpath::nat::{self, FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
 use towpath::service_nat::KernelTracker;
 
 use crate::world::{World, in_world};
@@ -103,7 +104,7 @@ fn sweeper(tables: NatTables) -> Sweeper<NatTables> {
     Sweeper::new(
         tables,
         Lifetimes::default(),
-        Limits::of(&DatapathSettings::default()),
+        Limits::from(&DatapathSettings::default()),
         Box::new(KernelTracker::default()),
     )
 }
@@ -178,7 +179,7 @@ fn a_sweep_of_full_maps_is_quick() {
         let running = nat::start(
             sweeper,
             lifetimes,
-            Limits::of(&DatapathSettings::default()),
+            Limits::from(&DatapathSettings::default()),
             Box::new(KernelTracker::default()),
             handle.clone(),
         )
@@ -327,7 +328,7 @@ fn the_thread_sweeps_lists_flushes_and_settles_the_policy() {
         let running = nat::start(
             tables,
             lifetimes,
-            Limits::of(&DatapathSettings::default()),
+            Limits::from(&DatapathSettings::default()),
             Box::new(KernelTracker::default()),
             handle.clone(),
         )

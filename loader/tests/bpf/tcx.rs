@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use api::types::{Direction, Mechanism, Position};
 use aya::maps::MapInfo;
 use aya::programs::LinkOrder;
 use aya::programs::links::PinnedLink;
 use datapath_common::abi::map;
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, Direction, Mechanism, Position};
+use towpath::bpf::AttachMode;
 use towpath::kernel::{Attachment, StepKind};
 
 use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use api::ids::{EndpointId, Owner};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use towpath::types::{EndpointId, Owner};
 
 const PLUGIN: &[u8] = b"\x7fELF the plugin";
 

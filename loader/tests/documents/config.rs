@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use api::types::ExternalPolicy;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
+use flows::Lifetimes;
 use towpath::bpf::{AttachMode, DatapathSettings};
 use towpath::config::{Config, LogLevel, Ports, Source};
-use towpath::masquerade::ExternalPolicy;
-use towpath::nat::Lifetimes;
 
 const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
 

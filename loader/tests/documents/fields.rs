@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use api::ids::EniNumber;
 use towpath::intent::Node;
-use towpath::types::EniNumber;
 
 use super::support::{
     ENI, PREFIX_ENI, error, parse, prefix, problem, reason, remove, secondary, set,

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use api::ids::EniNumber;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 use towpath::follow::Followed;
 use towpath::masquerade::{MasqueradeSettings, Policy, watch_agent, watch_pools};
-use towpath::types::EniNumber;
 
 use super::support::{ENI, parse, problem, secondary, set};
 

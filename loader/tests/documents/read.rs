@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::{Value, json};
-use towpath::intent::{Eni, Family, Node};
-use towpath::types::EniNumber;
+use towpath::intent::{Eni, Node};
 
 use super::support::{
     ENI, PREFIX_ENI, PREFIX_YAML, PRIMARY, SECONDARY_JSON, SECONDARY_YAML, parse, prefix, problem,

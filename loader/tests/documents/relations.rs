@@ -1,7 +1,7 @@
 //! What fields must not be in relation to each other.
 
+use api::ids::EniNumber;
 use serde_json::{Value, json};
-use towpath::types::EniNumber;
 
 use super::support::{
     ENI, PREFIX_ENI, PRIMARY, SECONDARY_YAML, parse, prefix, problem, reason, secondary, set,

@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use api::ids::Owner;
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::{About, Endpoint, Family};
+use towpath::intent::{About, Endpoint};
 use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
 use towpath::netlink::{Netlink, netns_at};
 use towpath::numbers;
 use towpath::recognise::finished_device;
-use towpath::types::Owner;
 
 use crate::host::{
     PROTOCOL, Pod, apply_twice, attempt, in_netns, ip, ip_json, link, observe, refused, run,

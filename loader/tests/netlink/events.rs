@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
+use api::ids::MacAddr;
 use futures_util::{Stream, StreamExt};
 use tokio::time::timeout;
 use towpath::kernel::{Neighbour, StepKind};
-use towpath::types::MacAddr;
 
 use crate::host::{apply_twice, in_netns, ip, observe, run, veth};
 

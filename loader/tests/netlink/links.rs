@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
+use ipam::Family;
 use nix::sched::{CloneFlags, setns};
-use towpath::intent::Family;
 use towpath::kernel::{LinkKind, Observed, StepKind, Sysctl, SysctlScope};
 use towpath::netlink::{Netlink, routing_sysctls};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ipam::Family;
 use serde_json::json;
-use towpath::intent::Family;
 use towpath::kernel::{Action, Rule, Selector, StepKind};
 
 use crate::host::{PROTOCOL, apply_twice, in_netns, ip, ip_json, observe, refused};

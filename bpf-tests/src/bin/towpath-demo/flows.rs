@@ -10,7 +10,7 @@ use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::source_check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::fabric::world::Site;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::plan::{End, FLOWS, Plan, Source};
 use crate::report::Flow;

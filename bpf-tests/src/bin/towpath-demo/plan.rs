@@ -1,7 +1,7 @@
 //! What the demo tries, and how each flow should go.
 
 use bpf_tests::fabric::world::Site;
-use towpath::intent::Family;
+use ipam::Family;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use bpf_tests::fabric::layout::{DIRECT, Host};
 use bpf_tests::fabric::world::Site;
 use bpf_tests::fabric::{Fabric, Pod, Spec, agent};
 use bpf_tests::interrupt;
+use ipam::Family;
 use ipnet::IpNet;
 use serde_json::json;
-use towpath::intent::Family;
 
 use crate::flows;
 use crate::text::Text;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bpf_tests::fabric::Pod;
 use bpf_tests::fabric::counters::Name;
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::report::{Document, Flow, HEAL_LIMIT_MS, Healed};
 

@@ -5,6 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
+use api::types::ServiceNatStatus;
+use api::types::{Attachment, HealthState};
+use api::types::{ForeignProgram, MissingFeature};
+use api::{ApiError, ErrorCode};
 use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
@@ -14,10 +18,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::agent::facts::Facts;
-use crate::api::types::ServiceNatStatus;
-use crate::api::types::{Attachment, HealthState};
-use crate::api::{ApiError, EndpointRequest, ErrorCode};
-use crate::bpf::{DatapathSettings, ForeignProgram, MissingFeature};
+use crate::bpf::DatapathSettings;
 use crate::config::Config;
 use crate::fixture;
 use crate::intent::Endpoint;
@@ -25,6 +26,7 @@ use crate::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step
 use crate::masquerade::NO_SLICES;
 use crate::netlink::Others;
 use crate::reconcile::model::ModelKernel;
+use crate::server::EndpointRequest;
 use crate::untracked::Untracked;
 
 mod allocation;

@@ -1,10 +1,11 @@
 //! Every decision, and the reason that it names.
 
+use api::ids::EniNumber;
+
 use super::*;
 use crate::fixture;
 use crate::kernel::Observed;
 use crate::plan::plan;
-use crate::types::EniNumber;
 
 /// The fixture's node on a fresh host, with its ENIs as ready as `set` makes them.
 struct Case {

@@ -1,9 +1,9 @@
 //! What the allocator refuses, as the socket says it.
 
+use api::{ApiError, ErrorCode};
 use ipam::{AllocateError, Family};
 
 use super::Addresses;
-use crate::api::{ApiError, ErrorCode};
 
 impl Addresses {
     /// The answer for what the allocator refuses.

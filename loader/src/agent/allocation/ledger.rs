@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use api::ids::EndpointId;
 use ipam::{Claim, Cooling, Lease, Time};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,6 @@ use serde::{Deserialize, Serialize};
 use crate::agent::durable::{Folder, Writing};
 use crate::faults::{self, Point};
 use crate::intent::About;
-use crate::types::EndpointId;
 use document::read_file;
 
 /// Name of the folder in the state folder.

@@ -30,6 +30,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use api::ids::EndpointId;
+use api::ids::PodRef;
+use api::types::AllocationMode;
+use api::types::Refused;
 use ipam::node::{EniAddress, PodsOnEnis};
 use ipam::{
     Advanced, AllocateError, Allocation, Barrier, Changes, Lease, Manager, Owner, Request, Time,
@@ -44,14 +48,11 @@ use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
 use self::waiting::{KERNEL, PublicAddress};
 use crate::allocation::{self, SkipsMasquerade};
-use crate::api::Ask;
-use crate::api::types::AllocationMode;
 use crate::config::{Config, IpamSection};
-use crate::intent::{About, Endpoint, Intent, PodRef};
+use crate::intent::{About, Endpoint, Intent};
 use crate::masquerade;
-use crate::nat;
-use crate::refused::Refused;
-use crate::types::EndpointId;
+use crate::server::Ask;
+use flows as nat;
 
 /// The kind of resource that is allocated.
 type Pods = PodsOnEnis<SkipsMasquerade>;

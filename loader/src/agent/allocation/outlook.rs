@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::PodRef;
 use ipam::{BlockView, Family, Life, Owner, Settings, Source};
 use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
 use kubernetes::publication::Outlook;
 use kubernetes::unanswered::Wanting;
 
 use super::Addresses;
-use crate::intent::{Intent, PodRef};
+use crate::intent::Intent;
 
 impl Addresses {
     /// What the node wants and keeps; `None` where nothing is allocated yet, or what it gives back cannot

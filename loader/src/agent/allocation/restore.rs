@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::EndpointId;
 use ipam::node::Pools;
 use ipam::{Claim, Lease, Manager, Owner, SeenEndpoint, Settings, State};
 
 use super::ledger::Found;
 use super::{Addresses, Pods, SkipsMasquerade, allocation};
 use crate::intent::{self, About, Endpoint};
-use crate::types::EndpointId;
 
 /// What a start came to.
 pub(super) struct Restoration {

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::types;
+use api::types::Refused;
+use api::types::{
+    AllocationMode, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
+    UnansweredStatus,
+};
 use ipam::{Claim, Family, Lease, Life, Owner, Problem};
 use kubernetes::unanswered::Wanting;
 
 use super::Addresses;
-use crate::api::types;
-use crate::api::types::{
-    AllocationMode, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
-    UnansweredStatus,
-};
 use crate::config::{Config, IpamMode};
 use crate::intent::Intent;
-use crate::nat;
-use crate::refused::Refused;
+use flows as nat;
 
 impl Addresses {
     /// In how many seconds what an owner has is taken back; `None` where it is claimed.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use api::{ApiError, ErrorCode};
 use ipam::{AllocateError, Barrier};
 
 use super::{Addresses, Surroundings};
-use crate::api::{ApiError, ErrorCode};
 use crate::intent::StaticAddress;
 
 /// The allocator's own barrier of ours.

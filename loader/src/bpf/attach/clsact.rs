@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result, bail};
+use api::types::Direction;
+use api::types::Mechanism;
 use datapath_common::counter::Program;
 
-use super::{Found, Mechanism, direction};
+use super::{Found, direction};
 use crate::bpf::pins::Pins;
-use crate::bpf::sys::Direction;
 use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
 use crate::kernel::Hook;
 use crate::numbers;

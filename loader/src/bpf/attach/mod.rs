@@ -10,28 +10,19 @@ mod tcx;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use api::types::Direction;
+use api::types::Mechanism;
 use datapath_common::abi;
 use datapath_common::counter::Program;
-use serde::{Deserialize, Serialize};
 
 pub(super) use clsact::{directions, is_ours, remove_unused_qdisc};
 pub(super) use tcx::remove;
 
 use super::object::Programs;
 use super::pins::Pins;
-use super::sys::{Direction, TcxLink};
+use super::sys::TcxLink;
 use super::tc::TcSocket;
 use crate::kernel::{Attachment, Hook};
-
-/// How programs are attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mechanism {
-    /// Pinned TCX links, behind all other programs.
-    Tcx,
-    /// Filters of a clsact qdisc.
-    Clsact,
-}
 
 /// How programs are attached to either kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

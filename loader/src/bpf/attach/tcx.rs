@@ -6,9 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use api::types::Mechanism;
 use datapath_common::abi;
 
-use super::{Found, Mechanism, direction};
+use super::{Found, direction};
 use crate::bpf::object::Programs;
 use crate::bpf::pins::{self, LinkPin, Pins};
 use crate::bpf::sys::{TcxLink, TcxLinkInfo, query_tcx};

@@ -1,8 +1,6 @@
 //! Tables of pools and addresses, and their lines of the status.
 
-use crate::api::types::{
-    Addresses, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus,
-};
+use api::types::{Addresses, AllocationStatus, CoolingStatus, LeaseState, LeaseStatus, PoolStatus};
 use terminal::{Paint, Table, Tone};
 
 /// The pools.
@@ -174,9 +172,9 @@ fn until(cooling: &CoolingStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::AllocationMode;
-    use crate::intent::Family;
-    use crate::types::Owner;
+    use api::ids::Owner;
+    use api::types::AllocationMode;
+    use ipam::Family;
 
     #[test]
     fn what_is_wrong_is_told() {

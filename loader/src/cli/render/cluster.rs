@@ -1,6 +1,6 @@
 //! How the node stands to its cluster, as text.
 
-use crate::api::types::{ClusterStatus, UnenforcedPolicy};
+use api::types::{ClusterStatus, UnenforcedPolicy};
 use terminal::Tone;
 
 /// The lines of it.

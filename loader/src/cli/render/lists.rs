@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::agent::CleanUp;
-use crate::api::types::{Attachment, EndpointStatus, EniStatus, Metric};
 use crate::config;
-use crate::object::ObjectKind;
-use crate::view::{ObjectState, OwnedObject, Readiness};
+use api::types::ObjectKind;
+use api::types::{Attachment, EndpointStatus, EniStatus, Metric};
+use api::types::{ObjectState, OwnedObject, Readiness};
 use terminal::{Paint, Table, Tone, one_line};
 
 fn tone(readiness: &Readiness) -> Tone {
@@ -266,8 +266,8 @@ pub(in crate::cli) fn removed(removed: &CleanUp, _paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::AddressStatus;
-    use crate::types::{EniNumber, Owner};
+    use api::ids::{EniNumber, Owner};
+    use api::types::AddressStatus;
 
     #[test]
     fn endpoints_show_the_eni_of_each_address() {

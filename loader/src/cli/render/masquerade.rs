@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward};
-use crate::masquerade::Verdict;
-use crate::types::EniNumber;
+use api::ids::EniNumber;
+use api::types::Verdict;
+use api::types::{Explanation, FamilyMasquerade, FileStatus, MasqueradeStatus, Onward};
 use terminal::{Paint, Table, Tone, one_line};
 
 /// What the decision looks at.

@@ -1,6 +1,6 @@
 //! Translated flows, as text.
 
-use crate::api::types::{
+use api::types::{
     DestinationUse, FlowCount, LastSweep, NatFamily, NatFlow, NatFlows, NatFlushed, NatStats,
     NatStatus,
 };
@@ -208,7 +208,7 @@ fn destinations(destinations: &[DestinationUse], paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::types::{FlowKind, MapUse};
+    use api::types::{FlowKind, MapUse};
 
     #[test]
     fn flows_align() {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use api::types::Trace;
+use api::types::{
+    DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
+    SysctlStatus,
+};
+use api::types::{ForeignProgram, Position};
+use api::types::{PathMode, ServiceNat};
 use serde_json::Value;
 
 use super::cluster::cluster_lines;
 use super::{addresses, lists, nat};
-use crate::api::types::{
-    DatapathStatus, DocumentStatus, Health, HealthState, Repairs, ServiceNatStatus, Status,
-    SysctlStatus,
-};
-use crate::bpf::{ForeignProgram, Position};
-use crate::config::{PathMode, ServiceNat};
-use crate::traces::Trace;
 use terminal::{Paint, Table, Tone, one_line};
 
 /// The headings of lines that need a look.
@@ -292,13 +292,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::api::types::{AllocationStatus, SysctlStatus};
-    use crate::bpf::Direction;
-    use crate::bpf::{ForeignProgram, Mechanism, MissingFeature};
-    use crate::object::ObjectKind;
-    use crate::reconcile::RepairWar;
-    use crate::traces::TraceKind;
-    use crate::types::EniNumber;
+    use api::ids::EniNumber;
+    use api::types::Direction;
+    use api::types::ObjectKind;
+    use api::types::RepairWar;
+    use api::types::TraceKind;
+    use api::types::{AllocationStatus, SysctlStatus};
+    use api::types::{ForeignProgram, Mechanism, MissingFeature};
 
     fn troubled() -> Status {
         Status {
@@ -346,7 +346,7 @@ mod tests {
                     position: Position::Before,
                 }],
             },
-            nat: crate::api::types::NatStatus::default(),
+            nat: api::types::NatStatus::default(),
             service_nat: ServiceNatStatus::default(),
             cluster: None,
             traces: vec![Trace {

@@ -1,14 +1,14 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
+use api::ids::PodRef;
 use apiserver::events::Occurrence;
 use futures_util::FutureExt as _;
 use kube::{Client, Config};
 use kubernetes::choice::Metadata;
 
 use super::*;
-use crate::api::Ask;
-use crate::intent::PodRef;
+use crate::server::Ask;
 
 fn metadata(namespace: &str, name: &str, pool: Option<&str>) -> Metadata {
     let pool = pool.map(|pool| ("ipam.cilium.io/ip-pool".to_owned(), pool.to_owned()));

@@ -1,10 +1,10 @@
 use super::*;
 use crate::desired::{Desired, desired};
 use crate::fixture::{BRIDGE, ETH0, host, intent, link, mac};
-use crate::intent::Family;
 use crate::kernel::{Hook, LinkKind, Scope, Sysctl, SysctlScope};
 use crate::object::Object;
 use datapath_common::counter::Program;
+use ipam::Family;
 
 fn readiness(intent: &Intent, observed: &Observed, number: u8) -> Readiness {
     desired(intent, observed).enis[&EniNumber(number)]

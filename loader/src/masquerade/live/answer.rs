@@ -2,138 +2,67 @@
 
 use std::net::IpAddr;
 
+use api::ids::EniNumber;
+use api::types::{Explanation, Onward, Step, Verdict};
 use datapath_common::outcome::DropReason;
-use serde::{Deserialize, Serialize};
 
 use super::flows::Came;
-use crate::types::EniNumber;
 
-/// The fate of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Out by an ENI with another source.
-    Translated,
-    /// Out by an ENI with its own source.
-    Untranslated,
-    /// Into another pod's namespace.
-    Delivered,
-    /// Up to the host's stack.
-    Stack,
-    /// Dropped.
-    Dropped,
+/// A packet of an endpoint that the datapath does not know by this source, so that it takes it
+/// for another's.
+#[must_use]
+pub fn unknown_source() -> Explanation {
+    let mut told = Told::default();
+    told.step(
+        "source",
+        "an endpoint's that the datapath does not know yet".to_owned(),
+    );
+    told.drop(DropReason::SpoofedSource)
 }
 
-/// What becomes of a packet, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Explanation {
-    /// What was looked at, in the programs' order, and what was found.
-    pub steps: Vec<Step>,
-    /// The fate of the packet.
-    pub verdict: Verdict,
-    /// Why: `exempt-vpc`, `exempt-native`, `exempt-masq-agent`, `exempt-link-local`, `skip-pool`,
-    /// `off`, `translated`, `inbound`, `stack`, `stack-flow`, `local` or `host`; for a dropped packet
-    /// the reason's name.
-    pub why: String,
-    /// The ENI by which it leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eni: Option<EniNumber>,
-    /// The source that the outside sees, where it is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snat: Option<IpAddr>,
-    /// The port that the outside sees, where the flow is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// What becomes of it after the host's stack, which all packets of the pod take, unless the
-    /// host's rules drop or change it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<Onward>,
-}
-
-/// What becomes of a packet that the host's stack sends on; the fields are those of
-/// [`Explanation`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Onward {
-    /// The fate of the packet.
-    pub verdict: Verdict,
-    /// Why.
-    pub why: String,
-    /// The ENI by which it leaves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eni: Option<EniNumber>,
-    /// The source that the outside sees, where it is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snat: Option<IpAddr>,
-    /// The port that the outside sees, where the flow is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-}
-
-/// One question and its answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Step {
-    /// The place that was looked at.
-    pub question: String,
-    /// The finding.
-    pub answer: String,
-}
-
-impl Explanation {
-    /// A packet of an endpoint that the datapath does not know by this source, so that it takes it
-    /// for another's.
-    #[must_use]
-    pub fn unknown_source() -> Self {
-        let mut told = Told::default();
-        told.step(
-            "source",
-            "an endpoint's that the datapath does not know yet".to_owned(),
-        );
-        told.drop(DropReason::SpoofedSource)
+/// Adds a look at the room for the packet's flow, which may refuse it.
+pub(super) fn with_room(
+    explanation: Explanation,
+    room: &str,
+    refusal: Option<DropReason>,
+) -> Explanation {
+    let mut told = Told {
+        steps: explanation.steps,
+    };
+    told.step("room", room.to_owned());
+    match refusal {
+        Some(reason) => told.drop(reason),
+        None => Explanation {
+            steps: told.steps,
+            ..explanation
+        },
     }
+}
 
-    /// The same with a look at the room for its flow, which may refuse it.
-    pub(super) fn with_room(mut self, room: &str, refusal: Option<DropReason>) -> Self {
-        let mut told = Told {
-            steps: std::mem::take(&mut self.steps),
-        };
-        told.step("room", room.to_owned());
-        match refusal {
-            Some(reason) => told.drop(reason),
-            None => Self {
-                steps: told.steps,
-                ..self
-            },
-        }
+/// Explains a packet that gets there through the host's stack. It is dropped if it is dropped
+/// there.
+pub(super) fn through_stack(explanation: Explanation) -> Explanation {
+    let Explanation {
+        steps,
+        verdict,
+        why,
+        eni,
+        snat,
+        port,
+        then: _,
+    } = explanation;
+    if verdict == Verdict::Dropped {
+        return Told { steps }.finish(verdict, &why);
     }
-
-    /// The same for a packet that gets there through the host's stack. What is dropped then is
-    /// dropped.
-    pub(super) fn through_stack(self) -> Self {
-        let Self {
-            steps,
+    Explanation {
+        then: Some(Onward {
             verdict,
             why,
             eni,
             snat,
             port,
-            then: _,
-        } = self;
-        if verdict == Verdict::Dropped {
-            return Told { steps }.finish(verdict, &why);
-        }
-        Self {
-            then: Some(Onward {
-                verdict,
-                why,
-                eni,
-                snat,
-                port,
-            }),
-            ..Told { steps }.finish(Verdict::Stack, "stack")
-        }
+        }),
+        ..Told { steps }.finish(Verdict::Stack, "stack")
     }
 }
 

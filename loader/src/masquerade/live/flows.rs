@@ -1,12 +1,12 @@
 //! Finding the flow of a packet, in the places where the programs look for it.
 
 use anyhow::Result;
+use api::ids::EniNumber;
 use datapath_common::abi::{Flow, FlowKey, PodTuple};
+use flows::NoteKind;
+use ipam::Family;
 
 use super::Live;
-use crate::intent::Family;
-use crate::nat::NoteKind;
-use crate::types::EniNumber;
 
 /// Who sends a packet, and the ENIs by which its flow may leave.
 #[derive(Clone, Copy)]

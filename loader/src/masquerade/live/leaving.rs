@@ -3,18 +3,19 @@
 use std::net::IpAddr;
 
 use anyhow::Result;
+use api::ids::EniNumber;
+use api::types::{Explanation, Verdict};
 use datapath_common::abi::{AddressEntry, DestinationClass, EniAddresses, EniEntry, PodTuple};
 use datapath_common::masquerade::{
     Decision, Exit, KnownFlow, Opening, PoolPolicy, Question, Ruling, decide, rule,
 };
 use datapath_common::outcome::DropReason;
+use ipam::Family;
 
-use super::answer::{Explanation, Told, Verdict};
+use super::answer::{Told, with_room};
 use super::flows::{Came, Sender};
 use super::{Asked, Live};
 use crate::bpf::DatapathSettings;
-use crate::intent::Family;
-use crate::types::EniNumber;
 
 /// From where a packet comes that leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -173,7 +174,7 @@ impl Live<'_> {
             return Ok(end);
         }
         let room = self.room(leaving.asked, sender, tuple)?;
-        Ok(end.with_room(&room.to_string(), room.refuses()))
+        Ok(with_room(end, &room.to_string(), room.refuses()))
     }
 
     fn translate(&self, mut told: Told, eni: u8, source: IpAddr, port: Option<u16>) -> Explanation {

@@ -7,10 +7,10 @@ use anyhow::Result;
 use datapath_common::abi::PodTuple;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
+use ipam::Family;
 
 use super::flows::Sender;
 use super::{Asked, Live};
-use crate::intent::Family;
 
 /// Room for a new flow.
 pub(super) struct Room {

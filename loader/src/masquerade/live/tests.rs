@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ::flows::model::Model;
 use datapath_common::abi::{Flow, FlowKey, Moved, Note};
 use datapath_common::masquerade::MetadataPolicy;
 
@@ -9,7 +10,6 @@ use super::*;
 use crate::fixture::{host, intent, plug, pod_link};
 use crate::intent::Intent;
 use crate::masquerade::MasqueradeSettings;
-use crate::nat::model::Model;
 use crate::object::Object;
 use crate::plan::plan;
 
@@ -318,7 +318,7 @@ fn settings_change_the_answer() {
     );
     intent.settings.masquerade.metadata = MetadataPolicy::Own;
     assert_eq!(why(&intent, "169.254.169.254").why, "exempt-link-local");
-    intent.settings.masquerade.external = super::super::ExternalPolicy::PrimaryEni;
+    intent.settings.masquerade.external = api::types::ExternalPolicy::PrimaryEni;
     assert_eq!(why(&intent, "1.1.1.1").eni, Some(EniNumber::PRIMARY));
     intent.settings.masquerade.only_default_pool = true;
     assert_eq!(why(&intent, "1.1.1.1").why, "translated");

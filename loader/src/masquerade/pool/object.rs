@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::types::{Refused, RefusedKind};
 use ipam::Family;
 use ipam::node::{Binding, RESTRICT};
 use ipnet::IpNet;
 use kubernetes::{choice, restriction};
 use serde_json::{Map, Value, json};
-
-use crate::refused::{Refused, RefusedKind};
 
 /// The annotation that keeps a pool's addresses from being masqueraded.
 pub(super) const SKIP: &str = "ipam.cilium.io/skip-masquerade";

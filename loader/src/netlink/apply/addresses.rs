@@ -1,6 +1,7 @@
 //! Addresses on devices.
 
 use anyhow::Context;
+use ipam::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{
@@ -10,7 +11,6 @@ use netlink_packet_route::address::{
 use super::super::address_family;
 use super::super::errno::deleted;
 use super::super::socket::Socket;
-use crate::intent::Family;
 use crate::kernel::Address;
 
 /// Puts an address on a device, without a lifetime and, for IPv6, without duplicate address

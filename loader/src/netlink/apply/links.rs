@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use api::ids::MacAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -13,7 +14,6 @@ use netlink_packet_route::link::{
 use super::super::errno::deleted;
 use super::super::observe;
 use super::super::socket::Socket;
-use crate::types::MacAddr;
 
 /// How long the kernel may take to activate a device, on a node where hundreds are made at once.
 const ACTIVATION: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Context;
+use ipam::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
@@ -12,7 +13,6 @@ use netlink_packet_route::neighbour::{
 use super::super::address_family;
 use super::super::errno::deleted;
 use super::super::socket::Socket;
-use crate::intent::Family;
 use crate::kernel::Neighbour;
 
 /// Adds a permanent entry, or makes the one of the same address so.

@@ -1,6 +1,7 @@
 //! Routes.
 
 use anyhow::Context;
+use ipam::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
@@ -10,7 +11,6 @@ use netlink_packet_route::route::{
 use super::super::address_family;
 use super::super::errno::deleted;
 use super::super::socket::Socket;
-use crate::intent::Family;
 use crate::kernel::{NextHop, Route};
 
 /// Adds a route, or puts it in the place of the one with the same destination and metric.

@@ -1,6 +1,7 @@
 //! Policy routing rules.
 
 use anyhow::{Context, bail};
+use ipam::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
@@ -9,7 +10,6 @@ use super::super::address_family;
 use super::super::errno::deleted;
 use super::super::observe::{self, ParsedRule};
 use super::super::socket::Socket;
-use crate::intent::Family;
 use crate::kernel::{Action, Rule, Selector};
 
 /// `RT_TABLE_COMPAT` in include/uapi/linux/rtnetlink.h: "see the attribute".

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use api::ids::{EndpointId, MacAddr};
+use ipam::Family;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoKind, LinkAttribute, LinkExtentMask, LinkFlags,
@@ -11,9 +13,7 @@ use netlink_packet_route::link::{
 
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
-use crate::intent::Family;
 use crate::kernel::{Link, LinkKind, Sysctl, SysctlScope};
-use crate::types::{EndpointId, MacAddr};
 
 /// Devices by index, and the sysctls that belong to devices.
 type Links = (BTreeMap<u32, Link>, BTreeMap<Sysctl, String>);

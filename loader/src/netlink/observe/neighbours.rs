@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::ids::MacAddr;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -12,7 +13,6 @@ use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::{each, of_present};
 use crate::kernel::{Neighbour, Resolved};
-use crate::types::MacAddr;
 
 /// Entries with an Ethernet address.
 #[derive(Default)]

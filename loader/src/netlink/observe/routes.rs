@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipam::Family;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
@@ -13,7 +14,6 @@ use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
 use super::{each, of_present};
-use crate::intent::Family;
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
 

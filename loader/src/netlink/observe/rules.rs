@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipam::Family;
 use ipnet::IpNet;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
@@ -10,7 +11,6 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessa
 use super::super::errno::RequestError;
 use super::super::socket::Socket;
 use super::super::{address_family, family};
-use crate::intent::Family;
 use crate::kernel::{Action, Rule, Selector};
 
 /// Every rule of both families, each family in the order in which the kernel looks at them.

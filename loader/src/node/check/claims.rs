@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use api::types::Readiness;
 use ipnet::IpNet;
 
 use super::blocks::Claim;
 use crate::intent::{Eni, OtherEni};
 use crate::node::problem::{Findings, Problem};
-use crate::view::Readiness;
 
 /// An ENI with what it claims for pods.
 pub(super) type Claiming = (Box<Eni>, Vec<Claim>);

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use api::ids::{EniNumber, MacAddr};
+use api::types::Readiness;
 use ipnet::{IpNet, Ipv4Net};
 
 use super::blocks::{self, Around, Claim};
@@ -10,8 +12,6 @@ use super::{exclusion, values};
 use crate::intent::{Eni, OtherEni};
 use crate::node::document::{self, EniSpec, Entry};
 use crate::node::problem::{Findings, Problem};
-use crate::types::{EniNumber, MacAddr};
-use crate::view::Readiness;
 
 /// What holds for all ENIs of the node.
 pub(super) struct Context<'a> {

@@ -1,7 +1,8 @@
 //! What is not ours, close to what is.
 
+use ipam::Family;
+
 use crate::fixture::{BRIDGE, address, id, link, mac};
-use crate::intent::Family;
 use crate::kernel::{Action, Neighbour, NextHop, Observed, Route, Rule, Selector};
 
 /// Objects of others.

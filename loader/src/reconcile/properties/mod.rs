@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use api::ids::EniNumber;
 use datapath_common::counter::Program;
 use ipnet::IpNet;
 use proptest::prelude::*;
@@ -31,7 +32,6 @@ use crate::numbers;
 use crate::object::Object;
 use crate::plan::plan;
 use crate::recognise::{endpoint_device, is_fence};
-use crate::types::EniNumber;
 
 /// Passes in which a live kernel has to be where it should be.
 const PASSES: usize = 2;

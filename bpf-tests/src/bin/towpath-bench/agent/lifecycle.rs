@@ -9,9 +9,9 @@ use bpf_tests::fabric::command::run_with_input;
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::state::{State, difference};
 use datapath_common::abi::{Addr, AddressEntry, map};
+use ipam::Family;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use towpath::intent::Family;
 
 use super::figures::{against, median_row, millis};
 use super::scene::{Scene, Size};

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use bpf_tests::fabric::Place;
 use bpf_tests::fabric::traffic::Stream;
 use bpf_tests::fabric::world::Site;
+use ipam::Family;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use towpath::intent::Family;
 
 use super::figures::{against, mebibytes, millis, row};
 use super::flows::Flows;

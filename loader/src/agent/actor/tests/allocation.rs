@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use api::ids::PodRef;
+use api::types::{Addresses as Listed, Collect, Leased};
 use ipam::Family;
 
 use super::demand::document;
 use super::*;
-use crate::api::types::{Addresses as Listed, Collect, Leased};
-use crate::api::{AddressCommand, AddressRequest, Ask};
-use crate::intent::PodRef;
+use crate::server::{AddressCommand, AddressRequest, Ask};
 
 pub(super) fn ask(families: &[Family]) -> Ask {
     Ask {

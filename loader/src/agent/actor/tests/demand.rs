@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use api::types::AllocationMode;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
 
 use super::allocation::{ask, give, wanted};
 use super::*;
-use crate::api::Ask;
-use crate::api::types::AllocationMode;
 use crate::intent::{Node, StaticAddress};
+use crate::server::Ask;
 
 /// The node's document, changed.
 pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {

@@ -3,8 +3,9 @@
 use super::*;
 use std::collections::BTreeMap;
 
+use api::ids::PodRef;
+
 use crate::agent::admission::{Admission, Decision};
-use crate::intent::PodRef;
 
 const NAME: &str = "eni8478779f379";
 

@@ -1,10 +1,11 @@
 //! Entries of ENIs that go bad, and the numbers that ENIs keep.
 
+use api::types::Readiness;
+use flows::Mark;
+
 use super::*;
 use crate::intent::{Eni, Node, OtherEni};
-use crate::nat::Mark;
 use crate::node::Problem;
-use crate::view::Readiness;
 
 const REASON: &str = "status.eni.enis.eni-1.mac: missing; allowed: a unicast MAC address";
 

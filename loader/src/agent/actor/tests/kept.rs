@@ -1,10 +1,10 @@
 //! The document that an earlier agent of this boot has kept.
 
+use api::types::RefusedKind;
 use datapath_common::mark::MarkLayout;
 
 use super::*;
 use crate::node::{self, Kept};
-use crate::refused::RefusedKind;
 
 const DOCUMENT: &str = "
 apiVersion: cilium.io/v2

@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
+use api::types::Leased;
+
 use super::allocation::{ask, claim, give, given, lease, listed, wanted};
 use super::*;
-use crate::api::types::Leased;
-use crate::api::{AddressCommand, Ask};
+use crate::server::{AddressCommand, Ask};
 
 fn explicit(container: &str, addresses: &[IpAddr]) -> EndpointRequest {
     EndpointRequest {
@@ -213,10 +214,7 @@ async fn an_agent_that_gives_no_addresses_keeps_count() {
     let own = "10.0.2.66".parse().unwrap();
     let brought = give(&mut actor, explicit("w", &[own])).await.unwrap();
     actor.delete(&[brought.owner]).await.remove(0).unwrap();
-    assert_eq!(
-        listed(&mut actor).await,
-        crate::api::types::Addresses::default()
-    );
+    assert_eq!(listed(&mut actor).await, api::types::Addresses::default());
     assert_eq!(actor.status().await.allocation.problems, [""; 0]);
     machine.kill(actor);
 

@@ -1,7 +1,8 @@
 //! Endpoints whose records are lost.
 
+use api::types::{Collect, LeaseState};
+
 use super::*;
-use crate::api::types::{Collect, LeaseState};
 
 /// A machine with two endpoints, whose state folder is lost.
 async fn machine() -> (Machine, [Endpoint; 2]) {

@@ -111,7 +111,7 @@ async fn a_record_that_cannot_be_read_goes_with_its_pod() {
     let answers = actor.delete(std::slice::from_ref(&pods[0].owner)).await;
     assert!(answers[0].is_ok());
     assert_eq!(machine.records().len(), 1, "the pod alone was deleted");
-    let request = crate::api::types::Collect {
+    let request = api::types::Collect {
         network: "net".to_owned(),
         valid: Vec::new(),
     };

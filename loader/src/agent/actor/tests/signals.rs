@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
 use kubernetes::publication::Outlook;
@@ -10,8 +11,7 @@ use tokio::time::timeout;
 use super::allocation::{ask, wanted};
 use super::demand::document;
 use super::*;
-use crate::api::{AddressCommand, AddressRequest, Ask};
-use crate::intent::PodRef;
+use crate::server::{AddressCommand, AddressRequest, Ask};
 
 const MARS: &str = "mars";
 

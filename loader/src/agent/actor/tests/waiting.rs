@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use api::ids::PodRef;
 use ipam::node::AllocatedPool;
 use ipam::{EdgeRules, Family};
 use kubernetes::pace::{Outcome, Pace};
@@ -11,8 +12,7 @@ use kubernetes::publication::{Allocated, NodePools};
 use super::allocation::{ask, give, wanted};
 use super::demand::document;
 use super::*;
-use crate::api::Ask;
-use crate::intent::PodRef;
+use crate::server::Ask;
 
 const MARS: &str = "mars";
 /// A moment, in milliseconds, and how far the clock goes at once.

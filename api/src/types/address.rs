@@ -1,0 +1,266 @@
+//! Addresses and pools: asked for, held, listed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipam::BlockView;
+use ipam::Family;
+use ipnet::{IpNet, Ipv4Net};
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::{EniRef, addresses};
+use crate::ids::Owner;
+use crate::ids::PodRef;
+
+/// The request for addresses without an endpoint: body of `PUT /v1/addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    deny_unknown_fields,
+    expecting = "an object with owner"
+)]
+pub struct AskAddresses {
+    /// Whose they are to be.
+    pub owner: Owner,
+    /// Which ones; without any, the agent chooses.
+    #[serde(
+        default,
+        deserialize_with = "addresses",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub addresses: Option<Vec<IpAddr>>,
+    /// The families to allocate addresses of; without any, those of the configuration.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<Family>,
+    /// The pools to allocate from; without one for a family, the default pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pools: BTreeMap<Family, String>,
+    /// Name of the CNI network: what a garbage collection is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// The pod, for logs, lists and errors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+}
+
+/// Addresses that an owner has now: the answer to `PUT /v1/addresses`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Leased {
+    /// Whose they are.
+    pub owner: Owner,
+    /// The addresses.
+    pub addresses: Vec<LeasedAddress>,
+    /// In how many seconds they are taken back unless they are claimed; absent where they are
+    /// claimed already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_seconds: Option<u64>,
+}
+
+/// An address that an owner has now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LeasedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// The pool that it is of.
+    pub pool: String,
+    /// Whether packets from it keep their source out of the VPC.
+    pub skip_masquerade: bool,
+    /// The ENI that owns it; absent of an address of a plain pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eni: Option<EniRef>,
+    /// The VPC's router as that ENI sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// The subnet that the ENI is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<Ipv4Net>,
+    /// CIDRs of the VPC, the primary one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vpc_cidrs: Vec<IpNet>,
+}
+
+/// Every address in somebody's hands, or that was until a moment ago: the answer to
+/// `GET /v1/addresses`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Addresses {
+    /// The leases.
+    pub leases: Vec<LeaseStatus>,
+    /// What cools down.
+    pub cooling: Vec<CoolingStatus>,
+}
+
+/// One lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LeaseStatus {
+    /// The address.
+    pub address: IpAddr,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The pool that it was given from; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The pool by whose masquerade policy it leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The block that it was given from.
+    pub block: IpNet,
+    /// What its owner does with it.
+    pub state: LeaseState,
+    /// Whether its block is gone: nobody delivers it any more.
+    pub orphan: bool,
+    /// In how many seconds it is taken back, where nobody has claimed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_seconds: Option<u64>,
+    /// The pod, where whoever asked has said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+}
+
+/// What the owner of a lease does with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseState {
+    /// An endpoint of ours has it.
+    Endpoint,
+    /// An endpoint of ours has it whose record is lost.
+    Orphaned,
+    /// Its owner has claimed it, and has no endpoint of ours.
+    Claimed,
+    /// Nobody has claimed it yet.
+    Unclaimed,
+}
+
+/// One address that is kept back after its release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CoolingStatus {
+    /// The address.
+    pub address: IpAddr,
+    /// The pool that it was given from; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// For how many seconds more at least.
+    pub seconds: u64,
+    /// Whether flows of its last owner were still there when it was looked at last.
+    pub flows: bool,
+    /// Connection tracking's entries that lead to it again after they were removed, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entries: Option<String>,
+}
+
+/// The addresses of a pool and a family: a row of `GET /v1/pools`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolStatus {
+    /// The pool; absent of blocks whose pool cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The family.
+    pub family: Family,
+    /// Addresses that somebody has.
+    pub in_use: u64,
+    /// Of these, those that nobody has claimed yet.
+    pub unclaimed: u64,
+    /// Addresses that cool down.
+    pub cooling: u64,
+    /// Addresses that can be given now.
+    pub free: u64,
+    /// Pods that wait for an address, and owners of whom no pod is known.
+    pub waiting: u64,
+    /// Addresses that nobody has, of blocks that give nothing: their ENI is not ready, or they drain.
+    #[serde(default)]
+    pub unavailable: u64,
+    /// Addresses that are never given.
+    pub excluded: u64,
+    /// How many addresses the node wants in all.
+    pub requested: u64,
+    /// The blocks.
+    pub blocks: Vec<BlockView>,
+}
+
+/// Where the node's addresses come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AllocationMode {
+    /// Each comes with its request (`ipam.enabled: false`).
+    #[default]
+    Disabled,
+    /// From a node document on disk.
+    File,
+    /// From blocks of pools in a `CiliumNode` (`kubernetes.ipam.mode: multi-pool`).
+    MultiPool,
+    /// One by one from a `CiliumNode` (`kubernetes.ipam.mode: crd`).
+    Crd,
+}
+
+impl fmt::Display for AllocationMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disabled => "disabled",
+            Self::File => "file",
+            Self::MultiPool => "multi-pool",
+            Self::Crd => "crd",
+        })
+    }
+}
+
+/// How allocation is: part of `GET /v1/status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct AllocationStatus {
+    /// Whether the agent allocates addresses (`ipam.enabled`).
+    pub enabled: bool,
+    /// Where the node's addresses come from.
+    #[serde(default)]
+    pub mode: AllocationMode,
+    /// What the first address waits for.
+    pub waiting: Vec<String>,
+    /// The pools, without their blocks.
+    pub pools: Vec<PoolStatus>,
+    /// Demand that nobody has answered for two minutes.
+    #[serde(default)]
+    pub unanswered: Vec<UnansweredStatus>,
+    /// Leases whose blocks are gone.
+    pub orphans: Vec<LeaseStatus>,
+    /// What does not hold together.
+    pub problems: Vec<String>,
+}
+
+/// More is asked for of a pool than the node has been given, and nothing more comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct UnansweredStatus {
+    /// The pool.
+    pub pool: String,
+    /// The family.
+    pub family: Family,
+    /// How many addresses are asked for, in all.
+    pub wanted: u64,
+    /// How many the node has been given.
+    pub given: u64,
+    /// For how long nothing has come, in seconds.
+    pub seconds: u64,
+}
+
+impl fmt::Display for UnansweredStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pool,
+            family,
+            wanted,
+            given,
+            seconds,
+        } = self;
+        write!(
+            f,
+            "pool {pool}, {family}: {wanted} addresses are asked for and {given} are given, without \
+             a change for {seconds} s: see the operator's log, what the instance type can have of \
+             ENIs and addresses (and max-allocate), and whether subnets have free addresses"
+        )
+    }
+}

@@ -1,0 +1,161 @@
+//! What is masqueraded, and why.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::ids::EniNumber;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// What the decision looks at: the answer to `GET /v1/masquerade`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MasqueradeStatus {
+    /// Whether IPv4 is masqueraded.
+    pub ipv4: bool,
+    /// Whether IPv6 is masqueraded.
+    pub ipv6: bool,
+    /// By which ENI masqueraded packets leave.
+    pub external: ExternalPolicy,
+    /// What becomes of packets to the instance metadata service: `primary`, `own`,
+    /// `block` or `stack`.
+    pub metadata: String,
+    /// Whether only the pool `default` is masqueraded.
+    pub only_default_pool: bool,
+    /// The pool documents, where the configuration names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_documents: Option<FileStatus>,
+    /// The ip-masq-agent file, where it is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_masq_agent: Option<FileStatus>,
+    /// What is worth knowing, and does no harm.
+    pub notes: Vec<String>,
+    /// What it comes to.
+    #[serde(flatten)]
+    pub view: MasqueradeView,
+}
+
+/// A file or folder that is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FileStatus {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How often good content was read since the start.
+    pub generation: u64,
+    /// What is wrong with it now; the last good content stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// By which ENI masqueraded packets leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExternalPolicy {
+    /// By the owner ENI, unless only the primary has a public address.
+    #[default]
+    Auto,
+    /// By the ENI that owns the pod's address.
+    OwnEni,
+    /// By the primary.
+    PrimaryEni,
+}
+
+impl ExternalPolicy {
+    /// The name, as the configuration has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::OwnEni => "own-eni",
+            Self::PrimaryEni => "primary-eni",
+        }
+    }
+}
+
+/// What holds for the addresses of a pool, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolPolicy {
+    /// Whether packets from it keep their source.
+    pub skip_masquerade: bool,
+    /// Why.
+    pub why: String,
+    /// Where the pool's document stands, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+}
+
+/// The inputs of the decision, as they are resolved against the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MasqueradeView {
+    /// The destinations that are never masqueraded, and metadata.
+    pub exempt: Vec<ExemptCidr>,
+    /// The pools that the node has addresses of, and those that have a document.
+    pub pools: Vec<PoolView>,
+    /// By which ENI and with which address masqueraded packets leave.
+    pub enis: Vec<EniMasquerade>,
+    /// Networks that the host's routes lead to and that are one too many for the datapath.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<IpNet>,
+}
+
+/// A destination with a rule of its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ExemptCidr {
+    /// The CIDR.
+    pub cidr: IpNet,
+    /// Its class: `vpc`, `native`, `masq-agent`, `link-local`, `metadata` or `the host's routes`.
+    pub class: String,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PoolView {
+    /// Its name.
+    pub name: String,
+    /// What holds for it; none while that is not known: then each address keeps what it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PoolPolicy>,
+    /// The CIDRs of it that the node document allocates to this node.
+    pub cidrs: Vec<IpNet>,
+}
+
+/// An ENI as a way out of masqueraded packets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct EniMasquerade {
+    /// Its number.
+    pub number: EniNumber,
+    /// The cloud's id; none for a primary that the node document does not list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Its public address, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public: Option<IpAddr>,
+    /// IPv4.
+    pub ipv4: FamilyMasquerade,
+    /// IPv6.
+    pub ipv6: FamilyMasquerade,
+}
+
+/// An ENI as a way out of one family.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FamilyMasquerade {
+    /// The translation address: the source of what leaves by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// Why it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_address: Option<String>,
+    /// The ENI by which packets of its pods leave.
+    pub external: EniNumber,
+    /// Why by that one.
+    pub why: String,
+}

@@ -1,0 +1,56 @@
+//! Objects in the kernel that are ours, in words.
+
+use serde::{Deserialize, Serialize};
+
+/// The kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectKind {
+    /// A sysctl.
+    Sysctl,
+    /// A device's MTU.
+    Mtu,
+    /// A device's administrative state.
+    LinkState,
+    /// An endpoint's devices.
+    Device,
+    /// An address on a device.
+    Address,
+    /// A route.
+    Route,
+    /// A rule.
+    Rule,
+    /// A neighbour entry.
+    Neighbour,
+    /// A map entry.
+    MapEntry,
+    /// A program at a hook.
+    Attachment,
+    /// The nftables table for exceptions of the direct path.
+    NetfilterTable,
+}
+
+/// How an object stands to what should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ObjectState {
+    /// It is there and should be.
+    Present,
+    /// It should be there and is not, or differs.
+    Missing,
+    /// It is ours and there, but should not be.
+    Unexpected,
+}
+
+/// One object of ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct OwnedObject {
+    /// What kind of object it is.
+    pub kind: ObjectKind,
+    /// The object, in the words that `ip rule` and `ip route` use.
+    pub object: String,
+    /// What it serves: `node`, `eni 1`, `endpoint 0123456789ab`.
+    pub scope: String,
+    /// How it stands to what should be.
+    pub state: ObjectState,
+}

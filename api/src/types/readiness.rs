@@ -1,0 +1,45 @@
+//! Whether a part of the node works, or why not.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether something can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Readiness {
+    /// Everything it needs is in the kernel.
+    Ready,
+    /// It cannot be used.
+    NotReady {
+        /// Why.
+        reason: String,
+    },
+    /// It is left alone on purpose.
+    Excluded {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Readiness {
+    /// Not ready, because of `reason`.
+    pub fn not_ready(reason: impl Into<String>) -> Self {
+        Self::NotReady {
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self == Self::Ready
+    }
+
+    /// Why it cannot be used, where that is so.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Ready => None,
+            Self::NotReady { reason } | Self::Excluded { reason } => Some(reason),
+        }
+    }
+}

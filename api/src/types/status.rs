@@ -1,0 +1,188 @@
+//! The state of the whole.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AllocationStatus, ClusterStatus, EniStatus, Health, NatStatus};
+use crate::types::ObjectKind;
+use crate::types::Trace;
+use crate::types::{ForeignProgram, MissingFeature};
+
+/// The agent's state: the answer to `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// The agent's version.
+    pub version: String,
+    /// How long it has been running, in seconds.
+    pub uptime_seconds: u64,
+    /// How it is.
+    pub health: Health,
+    /// The node document.
+    pub document: DocumentStatus,
+    /// What users may not have meant when they configured the agent.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// What is worth knowing about masquerade; the whole of it is `GET /v1/masquerade`.
+    #[serde(default)]
+    pub masquerade_notes: Vec<String>,
+    /// How addresses are allocated; the whole of it is `GET /v1/pools` and `GET /v1/addresses`.
+    #[serde(default)]
+    pub allocation: AllocationStatus,
+    /// The ENIs.
+    pub enis: Vec<EniStatus>,
+    /// Number of endpoints.
+    pub endpoints: usize,
+    /// Of these, the ones that do not work: owner and reason.
+    pub endpoints_not_ready: BTreeMap<String, String>,
+    /// What is to know of endpoints that work: owner and note.
+    #[serde(default)]
+    pub endpoint_notes: BTreeMap<String, String>,
+    /// The eBPF side.
+    pub datapath: DatapathStatus,
+    /// Translated flows.
+    pub nat: NatStatus,
+    /// Flows of the host's service NAT.
+    #[serde(default)]
+    pub service_nat: ServiceNatStatus,
+    /// What network managers left on ENIs. Shown, never touched; none of it makes the node less
+    /// ready by itself.
+    #[serde(default)]
+    pub traces: Vec<Trace>,
+    /// Rules of netfilter that packets of the direct path do not meet, though they name pods, their
+    /// devices or the metadata service, or clamp the MSS; each with the remedy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bypassed_rules: Vec<String>,
+    /// What other CNIs left behind. Shown, never touched.
+    pub leftovers: Vec<String>,
+    /// How the node stands to its cluster, where it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
+    /// Sysctls that concern us.
+    pub sysctls: Vec<SysctlStatus>,
+    /// What was repaired since the agent started.
+    pub repairs: Repairs,
+    /// Records of endpoints that could not be read, and where they are now.
+    pub corrupt_records: Vec<PathBuf>,
+}
+
+/// The node document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DocumentStatus {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Name of the node, once a good document was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// How many good documents were read since the start.
+    pub generation: u64,
+    /// What is wrong with the newest one; the last good one stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Fields of it that are not followed, and why.
+    pub notes: Vec<String>,
+    /// What of it is refused, while the rest holds: the field, its value, what is allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+}
+
+/// The eBPF side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DatapathStatus {
+    /// The way that pod traffic takes (`datapath.path`).
+    #[serde(default)]
+    pub path: PathMode,
+    /// What the kernel was found to have, by name.
+    pub features: BTreeMap<String, Value>,
+    /// What it lacks of what we use, and what follows from that.
+    #[serde(default)]
+    pub missing_features: Vec<MissingFeature>,
+    /// Programs of others on our hooks.
+    pub foreign_programs: Vec<ForeignProgram>,
+}
+
+/// Whether flows of the host's service NAT are noted, so that both directions take its stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ServiceNatStatus {
+    /// The setting.
+    pub mode: ServiceNat,
+    /// Whether they are.
+    pub notes: bool,
+    /// What was seen of service NAT, where the setting has it looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    /// What does not work for want of a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// What went wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A sysctl that concerns us.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SysctlStatus {
+    /// Its name, as sysctl(8) takes it.
+    pub name: String,
+    /// The value that takes effect.
+    pub effective: String,
+    /// What the value does, when it does something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+}
+
+/// What was repaired since the agent started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Repairs {
+    /// In all.
+    pub total: u64,
+    /// By the kind of object.
+    pub by_kind: BTreeMap<ObjectKind, u64>,
+    /// Objects that somebody else changes again and again.
+    pub wars: Vec<RepairWar>,
+}
+
+/// An object that somebody else keeps changing back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepairWar {
+    /// What kind of object it is.
+    pub kind: ObjectKind,
+    /// The object, in words.
+    pub object: String,
+    /// Repairs of it within the last minute.
+    pub count: usize,
+    /// Who the other owner may be, and what to do about it.
+    pub hint: String,
+}
+
+/// Which way pod traffic takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathMode {
+    /// Past the host's stack wherever that is not needed.
+    #[default]
+    Direct,
+    /// Through the host's stack, both ways, so that netfilter sees all of it.
+    Stack,
+}
+
+/// Whether the host translates what services are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceNat {
+    /// As soon as rules are seen that do, and until the agent ends.
+    #[default]
+    Auto,
+    /// It does.
+    On,
+    /// It does not.
+    Off,
+}

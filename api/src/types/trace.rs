@@ -1,0 +1,78 @@
+//! What network managers leave on ENIs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::EniNumber;
+
+/// What kind of trace it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceKind {
+    /// Another MAC on the device that had the ENI's.
+    Mac,
+    /// A secondary ENI with IPv6 for pods has no link-local address.
+    NoLinkLocal,
+    /// An address on a secondary ENI that is not the ENI's own.
+    Address,
+    /// An address that the VPC gives to an ENI or to its pods, on a device that it is not for.
+    Claim,
+    /// A default route out of a secondary ENI.
+    DefaultRoute,
+    /// A route to a subnet that came with an address on a secondary ENI.
+    ConnectedRoute,
+    /// Another route out of a secondary ENI.
+    Route,
+    /// A rule for what has an address of the ENI or its pods.
+    Rule,
+}
+
+impl TraceKind {
+    /// What it does, and what to do.
+    #[must_use]
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::Mac => {
+                "the ENI cannot be told by its MAC: set the MAC back; udev: MACAddressPolicy=none, \
+                 NetworkManager: cloned-mac-address=preserve"
+            }
+            Self::NoLinkLocal => {
+                "the kernel cannot ask for the IPv6 gateway, so pods' IPv6 stands still: make the \
+                 device unmanaged"
+            }
+            Self::Address => {
+                "the node's ARP there may have it for sender: make the device unmanaged"
+            }
+            Self::Claim => {
+                "the host takes what is for it: remove it, and make the device unmanaged"
+            }
+            Self::DefaultRoute | Self::Route => {
+                "what the node itself sends may leave by this ENI with another one's address: make \
+                 the device unmanaged"
+            }
+            Self::ConnectedRoute => {
+                "the node reaches that subnet by this ENI with another one's address: make the \
+                 device unmanaged"
+            }
+            Self::Rule => "pods do not meet it, Towpath's rules come first",
+        }
+    }
+}
+
+/// One trace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Trace {
+    /// The ENI that it is about.
+    pub eni: EniNumber,
+    /// The device that it is on.
+    pub device: String,
+    /// What kind of trace it is.
+    pub kind: TraceKind,
+    /// The object, in the words that `ip` uses.
+    pub object: String,
+    /// Who made a route or rule, as the kernel knows it: `dhcp`, `ra`, `kernel`, `static` …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// What it does, and what to do.
+    pub hint: String,
+}

@@ -1,0 +1,332 @@
+//! How the agent and the sweeper's thread speak with each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use api::types::{FlowFilter, NatFlows, NatFlushed, NatStats};
+
+use super::report::Report;
+use super::resting::Resting;
+use super::stale::{Lasting, Removed, Stale};
+use super::sweep::{FlowPolicy, Surroundings};
+use super::tables::Tables;
+
+/// Where the sweeper's answer goes. One that is dropped was not answered.
+pub type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// A look at the maps of flows by the sweeper's thread.
+pub type Look = Box<dyn FnOnce(&dyn Tables) + Send>;
+
+/// What can be asked of the sweeper.
+pub(super) enum Request {
+    /// The flows that a filter takes.
+    List(FlowFilter, Answer<NatFlows>),
+    /// Remove the flows that a filter takes.
+    Flush(FlowFilter, Answer<NatFlushed>),
+    /// Statistics.
+    Stats(Answer<NatStats>),
+    /// A look at the maps.
+    Look(Look),
+}
+
+/// Where the programs look for flows that were made under another policy. A look that finds nothing costs
+/// each new flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lookups {
+    /// For packets that policy exempts.
+    pub exempt: bool,
+    /// At the ENI that another policy gave.
+    pub elsewhere: bool,
+}
+
+impl Lookups {
+    /// Everywhere.
+    pub const ALL: Self = Self {
+        exempt: true,
+        elsewhere: true,
+    };
+    /// Nowhere.
+    pub const NONE: Self = Self {
+        exempt: false,
+        elsewhere: false,
+    };
+}
+
+/// Tells the programs where to look for flows.
+pub trait Switch: Send + Sync {
+    /// Tells them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn set(&self, lookups: Lookups) -> Result<()>;
+}
+
+/// What the two sides share.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) around: Surroundings,
+    pub(super) requests: Vec<Request>,
+    pub(super) nudged: bool,
+    pub(super) stops: bool,
+    policy: Policy,
+    stale: Stale,
+    /// True once there is a sweeper.
+    has_sweeper: bool,
+}
+
+/// What is known of the masquerade policy.
+#[derive(Default)]
+struct Policy {
+    /// Counts its changes.
+    changes: u64,
+    /// Whether the maps hold it.
+    is_applied: bool,
+    /// Where the programs look for flows of another policy.
+    lookups: Lookups,
+}
+
+/// A way to tell and ask the sweeper. Clones are of the same one.
+#[derive(Clone)]
+pub struct Handle {
+    state: Arc<(Mutex<State>, Condvar)>,
+    report: Arc<Mutex<Report>>,
+    switch: Arc<dyn Switch>,
+}
+
+/// The policy under which a sweep began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PolicyMark(Option<u64>);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole at every moment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handle {
+    /// A handle. The programs look for flows everywhere until a sweep finds no reason to.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(switch: Arc<dyn Switch>) -> Result<Self> {
+        switch.set(Lookups::ALL)?;
+        let state = State {
+            policy: Policy {
+                lookups: Lookups::ALL,
+                ..Policy::default()
+            },
+            ..State::default()
+        };
+        Ok(Self {
+            state: Arc::new((Mutex::new(state), Condvar::new())),
+            report: Arc::default(),
+            switch,
+        })
+    }
+
+    /// Says that policy is about to change, before any map says so: from now on the programs look for flows
+    /// everywhere, so that those that are translated stay so, and leave by the ENI by which they did.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then policy must not change.
+    pub fn policy_changes(&self, policy: Arc<dyn FlowPolicy>) -> Result<()> {
+        let mut state = lock(&self.state.0);
+        self.switch.set(Lookups::ALL)?;
+        state.policy = Policy {
+            changes: state.policy.changes + 1,
+            is_applied: false,
+            lookups: Lookups::ALL,
+        };
+        state.around.policy = Some(policy);
+        Ok(())
+    }
+
+    /// Says what a pass of the agent came to: the addresses of the endpoints that there are to be,
+    /// and whether the maps hold all that they should.
+    pub fn passed(&self, endpoints: BTreeSet<IpAddr>, is_clean: bool) {
+        let mut state = lock(&self.state.0);
+        let is_news = state.around.endpoints.as_deref() != Some(&endpoints);
+        let was_applied = state.policy.is_applied;
+        state.policy.is_applied = is_clean;
+        if is_news {
+            state.around.endpoints = Some(Arc::new(endpoints));
+        }
+        if is_news || was_applied != is_clean {
+            state.nudged = true;
+            self.state.1.notify_all();
+        }
+    }
+
+    /// Sets the numbers of ENIs that rest.
+    pub fn rest(&self, resting: Resting) {
+        lock(&self.state.0).around.resting = resting;
+    }
+
+    /// Sets the addresses that only wait until conntrack has nothing of their last pods any more.
+    pub fn set_leaving(&self, addresses: &BTreeSet<IpAddr>) {
+        lock(&self.state.0).stale.set(addresses, Instant::now());
+    }
+
+    /// True if no entry of conntrack leads to such an address any more, as far as can be known. Without
+    /// a sweeper nobody asks.
+    #[must_use]
+    pub fn is_forgotten(&self, address: IpAddr) -> bool {
+        let state = lock(&self.state.0);
+        !state.has_sweeper || state.stale.is_clean(address, Instant::now())
+    }
+
+    /// Those of these addresses to which entries of conntrack lead again that were removed.
+    #[must_use]
+    pub fn lasting(&self) -> BTreeMap<IpAddr, Lasting> {
+        lock(&self.state.0).stale.lasting()
+    }
+
+    /// Asks for the flows that a filter takes.
+    pub fn list(&self, filter: FlowFilter, answer: Answer<NatFlows>) {
+        self.ask(Request::List(filter, answer));
+    }
+
+    /// Has the flows removed that a filter takes.
+    pub fn flush(&self, filter: FlowFilter, answer: Answer<NatFlushed>) {
+        self.ask(Request::Flush(filter, answer));
+    }
+
+    /// Has the sweeper's thread look at the maps. A look that is dropped was not taken.
+    pub fn look(&self, look: Look) {
+        self.ask(Request::Look(look));
+    }
+
+    /// Where the programs look for flows that were made under another policy.
+    #[must_use]
+    pub fn lookups(&self) -> Lookups {
+        lock(&self.state.0).policy.lookups
+    }
+
+    /// Asks for statistics.
+    pub fn stats(&self, answer: Answer<NatStats>) {
+        self.ask(Request::Stats(answer));
+    }
+
+    fn ask(&self, request: Request) {
+        let mut state = lock(&self.state.0);
+        if !state.stops {
+            state.requests.push(request);
+            self.state.1.notify_all();
+        }
+    }
+
+    /// What the sweeper has found last.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        lock(&self.report).clone()
+    }
+
+    /// Whether the last sweep found nothing of an address that no endpoint has any more.
+    #[must_use]
+    pub fn is_quiet(&self, address: IpAddr) -> bool {
+        lock(&self.report).is_quiet(address)
+    }
+
+    /// Ends the cooldown of all addresses.
+    #[cfg(any(test, feature = "model"))]
+    pub fn swept(&self) {
+        self.set_report(|report| *report = Report::of_nothing());
+    }
+
+    pub(super) fn set_report(&self, change: impl FnOnce(&mut Report)) {
+        change(&mut lock(&self.report));
+    }
+
+    /// Says that there is a sweeper from now on.
+    pub(super) fn has_sweeper(&self) {
+        lock(&self.state.0).has_sweeper = true;
+    }
+
+    /// The addresses that conntrack is to be asked for now.
+    pub(super) fn leaving(&self, now: Instant) -> BTreeSet<IpAddr> {
+        lock(&self.state.0).stale.due(now)
+    }
+
+    /// Takes what conntrack had of these addresses; nothing where it could not be asked.
+    pub(super) fn take_removed(
+        &self,
+        asked: &BTreeSet<IpAddr>,
+        removed: Option<&Removed>,
+        began: Instant,
+    ) {
+        let now = Instant::now();
+        let took = now.duration_since(began);
+        let stale = &mut lock(&self.state.0).stale;
+        stale.take(asked, removed, now, took);
+    }
+
+    /// Has the sweeper end. What is asked from now on is not answered.
+    pub(super) fn stop(&self) {
+        let mut state = lock(&self.state.0);
+        state.stops = true;
+        state.requests.clear();
+        self.state.1.notify_all();
+    }
+
+    /// Waits for something to do, no longer than `time`; what there is then.
+    pub(super) fn wait(&self, time: Duration) -> Woken {
+        let is_idle =
+            |state: &mut State| !state.stops && !state.nudged && state.requests.is_empty();
+        let waited = self
+            .state
+            .1
+            .wait_timeout_while(lock(&self.state.0), time, is_idle);
+        let (mut state, _timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        Woken {
+            stops: state.stops,
+            nudged: state.nudged,
+            requests: std::mem::take(&mut state.requests),
+        }
+    }
+
+    /// What a sweep has to know; the nudge is taken.
+    pub(super) fn begin(&self) -> (Surroundings, PolicyMark) {
+        let mut state = lock(&self.state.0);
+        state.nudged = false;
+        let mut around = state.around.clone();
+        if state.policy.lookups == Lookups::NONE {
+            around.policy = None;
+        }
+        let counts = state.policy.is_applied && around.policy.is_some();
+        (around, PolicyMark(counts.then_some(state.policy.changes)))
+    }
+
+    /// Says for which look-ups a sweep found translated flows. The programs need no others, if all of the
+    /// sweep was under the policy that holds now: new ones cannot come.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn needs(&self, PolicyMark(mark): PolicyMark, found: Lookups) -> Result<()> {
+        let mut state = lock(&self.state.0);
+        let policy = state.around.policy.as_ref();
+        let hides_pods = policy.is_some_and(|policy| policy.hides_pods());
+        let before = state.policy.lookups;
+        let needed = Lookups {
+            exempt: before.exempt && (found.exempt || hides_pods),
+            elsewhere: before.elsewhere && found.elsewhere,
+        };
+        let counts = state.policy.is_applied && mark == Some(state.policy.changes);
+        if counts && needed != before {
+            self.switch.set(needed)?;
+            state.policy.lookups = needed;
+        }
+        Ok(())
+    }
+}
+
+/// Why the sweeper woke.
+pub(super) struct Woken {
+    pub(super) stops: bool,
+    pub(super) nudged: bool,
+    pub(super) requests: Vec<Request>,
+}
+
+#[cfg(test)]
+mod tests;

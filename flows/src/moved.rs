@@ -1,0 +1,47 @@
+//! Notes of where flows are, held against the flows that there are.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use datapath_common::abi::{FlowKey, PodTuple};
+use ipam::Family;
+
+use super::tables::Tables;
+
+/// Notes that led nowhere at the last sweep, with the ENI and the port.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    v4: HashMap<PodTuple, (u8, u16)>,
+    v6: HashMap<PodTuple, (u8, u16)>,
+}
+
+impl Moves {
+    /// Removes the notes that lead nowhere now and did at the last sweep. One alone may be of a
+    /// flow that came or went while it was looked for. Whether there are such.
+    pub(super) fn clean(&mut self, tables: &impl Tables, family: Family) -> Result<bool> {
+        let mut noted = Vec::new();
+        tables.moved(family, &mut |tuple, moved| {
+            noted.push((*tuple, (moved.eni, moved.port)));
+        })?;
+        let before = match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        };
+        let mut astray = HashMap::new();
+        for (tuple, (eni, port)) in noted {
+            let key = FlowKey::new(eni, tuple.protocol, tuple.remote, tuple.remote_port, port);
+            let flow = tables.flow(family, &key)?;
+            let leads = flow.is_some_and(|f| f.pod == tuple.pod && f.pod_port == tuple.pod_port);
+            if leads {
+                continue;
+            }
+            if before.get(&tuple) == Some(&(eni, port)) {
+                tables.forget_moved(family, &tuple)?;
+            } else {
+                astray.insert(tuple, (eni, port));
+            }
+        }
+        *before = astray;
+        Ok(!before.is_empty())
+    }
+}

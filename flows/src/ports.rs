@@ -1,0 +1,93 @@
+//! A change of our ports, as the flows meet it that there are.
+
+use anyhow::Result;
+use datapath_common::abi::{Moved, PodTuple};
+use datapath_common::ports::Ports;
+use ipam::Family;
+
+use super::tables::Tables;
+
+/// What new programs make of the flows of those before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// Flows off their first candidate port, of each of which there is a note now.
+    pub moved: u64,
+    /// Flows whose port is none of ours any more: nobody looks for them when an answer comes.
+    pub lost: u64,
+}
+
+/// Has programs with these ports find the flows that others have made: packets find their flow by
+/// its first candidate port, which follows from our ports, or else by a note. To be called before
+/// such programs run. `known` has all ports at which they look for flows.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn renew(tables: &(impl Tables + ?Sized), ports: Ports, known: Ports) -> Result<Renewed> {
+    let mut renewed = Renewed::default();
+    for family in Family::ALL {
+        let mut notes = Vec::new();
+        tables.flows(family, &mut |key, flow| {
+            let port = u16::from_be(key.port);
+            if !known.contains(port) {
+                renewed.lost += 1;
+            } else if ports.candidate(flow.pod, u16::from_be(flow.pod_port)) != port {
+                let (pod, pod_port) = (flow.pod, flow.pod_port);
+                let tuple = PodTuple::new(key.protocol, pod, pod_port, key.remote, key.remote_port);
+                notes.push((tuple, Moved::new(key.eni, key.port)));
+            }
+        })?;
+        for (tuple, moved) in &notes {
+            tables.note_moved(family, tuple, moved)?;
+            renewed.moved += 1;
+        }
+    }
+    Ok(renewed)
+}
+
+#[cfg(test)]
+mod tests {
+    use datapath_common::abi::{Addr, Flow, FlowKey};
+    use datapath_common::config::PortSlice;
+    use datapath_common::headers::protocol;
+
+    use super::*;
+    use crate::model::Model;
+
+    const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
+    const REMOTE: Addr = Addr::from_v4_word(u32::from_ne_bytes([192, 0, 2, 1]));
+
+    fn ports(first: u16, last: u16) -> Ports {
+        let slice = PortSlice::new(first, last).unwrap();
+        let none = PortSlice::NONE;
+        let words = [slice, none, none, none].map(PortSlice::to_word);
+        Ports::from_words(words)
+    }
+
+    #[test]
+    fn what_is_off_its_first_candidate_is_noted_and_what_is_out_of_range_is_told() {
+        let model = Model::new();
+        let (old, new) = (Ports::DEFAULT, ports(32_768, 65_535));
+        let put = |pod_port: u16, port: u16| {
+            let remote_port = 443_u16.to_be();
+            let key = FlowKey::new(1, protocol::TCP, REMOTE, remote_port, port.to_be());
+            let flow = Flow::new(&key, POD, pod_port.to_be(), 7, 0);
+            model.maps().flows.insert(key, flow);
+            PodTuple::new(protocol::TCP, POD, pod_port.to_be(), REMOTE, remote_port)
+        };
+        let folded = old.candidate(POD, 20_000);
+        assert_ne!(new.candidate(POD, 20_000), folded);
+        let tuple = put(20_000, folded);
+        put(50_000, 50_000);
+        let renewed = |ports| renew(&model, ports, ports).unwrap();
+        assert_eq!(renewed(old), Renewed::default());
+        assert_eq!(renewed(new), Renewed { moved: 1, lost: 0 });
+        let notes = model.maps().moved.clone();
+        let moved = Moved::new(1, folded.to_be());
+        assert_eq!(notes.into_iter().collect::<Vec<_>>(), [(tuple, moved)]);
+        let high = renewed(ports(60_928, 65_535));
+        assert_eq!(high.moved + high.lost, 2);
+        assert!(high.lost >= 1);
+        let known = renew(&model, ports(60_928, 65_535), old).unwrap();
+        assert_eq!(known, Renewed { moved: 2, lost: 0 });
+    }
+}

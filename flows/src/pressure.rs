@@ -1,0 +1,104 @@
+//! Where room for flows is short: what health tells of it.
+
+use std::time::Instant;
+
+use super::pace::PRESSED;
+use super::report::{Report, Top};
+
+/// What is short, as sentences. `name` tells whose an identity is.
+#[must_use]
+pub fn pressure(report: &Report, now: Instant, name: impl Fn(u32) -> String) -> Vec<String> {
+    let mut short = Vec::new();
+    if let Some(room) = report.capacities {
+        let used = &report.used;
+        for (table, used, room) in [
+            ("ipv4", used.flows_v4, room.flows_v4),
+            ("ipv6", used.flows_v6, room.flows_v6),
+            ("inbound", used.inbound, room.inbound),
+            ("stack", used.stack, room.stack),
+        ] {
+            if is_pressed(used, room) {
+                short.push(format!("the flow table {table} has {used} of {room} flows"));
+            }
+        }
+    }
+    let refused = report.refusals.at(now);
+    if !refused.is_empty() {
+        let refused: Vec<_> = refused
+            .into_iter()
+            .map(|(reason, packets)| format!("{packets} {reason}"))
+            .collect();
+        let refused = refused.join(", ");
+        short.push(format!(
+            "packets of new flows were dropped within the last 5 minutes: {refused}"
+        ));
+    }
+    let top = report.last.as_ref().and_then(|(_, sweep)| sweep.top);
+    let Some(Top { endpoint, flows }) = top.filter(|_| !short.is_empty()) else {
+        return short;
+    };
+    let whose = name(endpoint);
+    let with_top = |reason| format!("{reason}; {whose} has most flows, {flows}");
+    short.into_iter().map(with_top).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
+fn is_pressed(used: u64, room: u32) -> bool {
+    used as f64 > f64::from(room) * PRESSED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capacities, Sweep, Used};
+
+    #[test]
+    fn a_table_above_nine_tenths_is_told_with_who_has_most() {
+        let now = Instant::now();
+        let name = |endpoint| format!("pod {endpoint}");
+        let mut report = Report {
+            capacities: Some(Capacities {
+                flows_v4: 64,
+                flows_v6: 64,
+                inbound: 10,
+                stack: 10,
+            }),
+            used: Used {
+                flows_v4: 57,
+                inbound: 9,
+                ..Used::default()
+            },
+            ..Report::default()
+        };
+        assert_eq!(pressure(&report, now, name), Vec::<String>::new());
+        report.used.flows_v4 = 58;
+        let told = ["the flow table ipv4 has 58 of 64 flows"];
+        assert_eq!(pressure(&report, now, name), told);
+        let sweep = Sweep {
+            top: Some(Top {
+                endpoint: 7,
+                flows: 50,
+            }),
+            ..Sweep::default()
+        };
+        report.last = Some((now, sweep));
+        let told = ["the flow table ipv4 has 58 of 64 flows; pod 7 has most flows, 50"];
+        assert_eq!(pressure(&report, now, name), told);
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_reason() {
+        let now = Instant::now();
+        let mut report = Report::default();
+        report.refusals.take(now, [0; 6]);
+        report.refusals.take(now, [1, 0, 2, 0, 0, 0]);
+        let told = pressure(&report, now, |_| String::new());
+        assert_eq!(
+            told,
+            [
+                "packets of new flows were dropped within the last 5 minutes: 1 no-port, \
+                 2 quota-exceeded"
+            ]
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! What endpoints are said to have, held against the flows that there are.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem;
+
+use anyhow::Result;
+use datapath_common::abi::endpoint_of_quota;
+
+use super::report::Top;
+use super::sweep::Surroundings;
+use super::tables::Tables;
+
+/// The endpoint that is the host.
+const HOST: u32 = 0;
+
+/// What the programs were told of how much there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Ports of translated flows.
+    pub ports: u32,
+    /// Most translated flows of one endpoint.
+    pub per_endpoint: u32,
+    /// Most flows from the outside of one endpoint.
+    pub inbound_per_endpoint: u32,
+    /// Most flows of the host.
+    pub host: u32,
+}
+
+impl Limits {
+    /// How much of what is allowed the count of a key of `QUOTA` is, from 0 to 1.
+    #[must_use]
+    pub(super) fn used(&self, key: u32, flows: u32) -> f64 {
+        let most = if key == HOST {
+            self.host
+        } else if key == endpoint_of_quota(key) {
+            self.per_endpoint
+        } else {
+            self.inbound_per_endpoint
+        };
+        f64::from(flows) / f64::from(most.max(1))
+    }
+}
+
+/// How many flows endpoints are said to have.
+#[derive(Debug)]
+pub(super) struct Said(HashMap<u32, u32>);
+
+impl Said {
+    /// What is said now.
+    pub(super) fn read(tables: &impl Tables) -> Result<Self> {
+        let mut said = HashMap::new();
+        tables.quotas(&mut |key, flows| {
+            said.insert(key, flows);
+        })?;
+        Ok(Self(said))
+    }
+
+    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    pub(super) fn fullest(&self, limits: &Limits) -> f64 {
+        let used = self.0.iter();
+        let used = used.map(|(key, flows)| limits.used(*key, *flows));
+        used.fold(0.0, f64::max)
+    }
+
+    /// The endpoint that has most flows, if any has one.
+    pub(super) fn top(&self) -> Option<Top> {
+        let mut flows: BTreeMap<u32, u64> = BTreeMap::new();
+        for (key, count) in &self.0 {
+            *flows.entry(endpoint_of_quota(*key)).or_default() += u64::from(*count);
+        }
+        let most = flows.into_iter().max_by_key(|(_, flows)| *flows);
+        most.filter(|(_, flows)| *flows > 0)
+            .map(|(endpoint, flows)| Top { endpoint, flows })
+    }
+
+    fn of(&self, key: u32) -> i64 {
+        self.0.get(&key).copied().unwrap_or(0).into()
+    }
+}
+
+/// By how much a count is off for certain, with what was said before and after the flows were
+/// looked at. Those that came or went meanwhile may have been met or not, and everything between
+/// the two is their doing.
+fn drift(before: i64, after: i64, there: i64) -> i64 {
+    let (least, most) = (before.min(after) - there, before.max(after) - there);
+    // Nought if that is among them, or else what is nearest to it.
+    0_i64.clamp(least, most)
+}
+
+/// What differed at the last sweep.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    drifts: HashMap<u32, i64>,
+    /// Counts that were nought, and rightly so.
+    empty: BTreeSet<u32>,
+}
+
+impl Quotas {
+    /// Corrects the counts that are off now as they were at the last sweep, by what is certain of
+    /// both; how many. One flow may be between its count and its place at any moment, and is not
+    /// there at two. Nothing may have been removed since the flows were looked at.
+    pub(super) fn settle(
+        &mut self,
+        tables: &impl Tables,
+        before: &Said,
+        there: &HashMap<u32, u32>,
+    ) -> Result<u64> {
+        let after = Said::read(tables)?;
+        let said = before.0.keys().chain(after.0.keys());
+        let keys: BTreeSet<u32> = said.chain(there.keys()).copied().collect();
+        let last = mem::take(&mut self.drifts);
+        let mut corrected = 0;
+        for key in keys {
+            let there = i64::from(there.get(&key).copied().unwrap_or(0));
+            let drift = drift(before.of(key), after.of(key), there);
+            let certain = match last.get(&key) {
+                Some(last) if last.signum() == drift.signum() => {
+                    drift.signum() * drift.abs().min(last.abs())
+                }
+                _ => 0,
+            };
+            if certain != 0 {
+                tables.correct_quota(key, certain)?;
+                corrected += 1;
+            } else if drift != 0 {
+                self.drifts.insert(key, drift);
+            }
+        }
+        Ok(corrected)
+    }
+
+    /// Removes the counts of endpoints that are gone and were at the last sweep; whether there are
+    /// some that go at the next one, if it finds them as they are.
+    ///
+    /// An endpoint that is there keeps its count: flows that it opens between the look at it and
+    /// its removal would not be counted.
+    pub(super) fn clean(
+        &mut self,
+        tables: &impl Tables,
+        said: &Said,
+        around: &Surroundings,
+    ) -> Result<bool> {
+        let is_empty = |(key, flows): (&u32, &u32)| {
+            (*flows == 0 && !self.drifts.contains_key(key)).then_some(*key)
+        };
+        let mut empty: BTreeSet<u32> = said.0.iter().filter_map(is_empty).collect();
+        let mut is_doubtful = false;
+        if !empty.is_empty()
+            && let Some(there) = around.identities(tables)?
+        {
+            let is_gone = |key: &u32| {
+                let endpoint = endpoint_of_quota(*key);
+                endpoint != HOST && !there.contains(&endpoint)
+            };
+            let (old, new): (Vec<u32>, Vec<u32>) = empty
+                .iter()
+                .copied()
+                .filter(is_gone)
+                .partition(|key| self.empty.contains(key));
+            is_doubtful = !new.is_empty();
+            for key in old {
+                tables.remove_quota(key)?;
+                empty.remove(&key);
+            }
+        }
+        self.empty = empty;
+        Ok(is_doubtful)
+    }
+}

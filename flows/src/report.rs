@@ -1,0 +1,99 @@
+//! What the sweeper says of itself between sweeps.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use api::ids::EniNumber;
+
+use super::census::Used;
+use super::refusals::Refusals;
+use super::sweep::Sweep;
+use super::tables::{Capacities, NatCounters};
+
+/// The endpoint that has most flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Top {
+    /// Its identity; 0 is the host.
+    pub endpoint: u32,
+    /// Its flows, translated ones and those from the outside.
+    pub flows: u64,
+}
+
+/// What the sweeper has found last, and what it has done since the agent started.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The last sweep and when it ended; none before the first.
+    pub last: Option<(Instant, Sweep)>,
+    /// Room of the maps; none before the first sweep.
+    pub capacities: Option<Capacities>,
+    /// How many entries the maps have by now, as far as the counters tell.
+    pub used: Used,
+    /// What translation has done.
+    pub counters: NatCounters,
+    /// Flows removed because they had been idle for too long.
+    pub reaped: u64,
+    /// Of these, those of sweeps under pressure.
+    pub reaped_pressed: u64,
+    /// Flows removed because their endpoint is.
+    pub gone: u64,
+    /// Flows removed because somebody asked for it.
+    pub flushed: u64,
+    /// Quotas corrected.
+    pub corrected: u64,
+    /// What the programs have refused lately.
+    pub refusals: Refusals,
+    /// What went wrong at the last sweep.
+    pub error: Option<String>,
+}
+
+impl Report {
+    /// Whether the last sweep found nothing of an address, and already knew that no endpoint has it.
+    #[must_use]
+    pub fn is_quiet(&self, address: IpAddr) -> bool {
+        self.last.as_ref().is_some_and(|(_, sweep)| {
+            let had = sweep
+                .endpoints
+                .as_ref()
+                .is_none_or(|e| e.contains(&address));
+            !had && !sweep.lost.contains(&address)
+        })
+    }
+
+    /// True if a sweep that began later than a moment found no flow, no note and no entry of conntrack
+    /// with an ENI's number.
+    #[must_use]
+    pub fn has_none_of(&self, eni: EniNumber, later_than: Instant) -> bool {
+        self.last.as_ref().is_some_and(|(ended, sweep)| {
+            let began = ended.checked_sub(sweep.took);
+            let is_later = began.is_some_and(|began| began > later_than);
+            is_later && !sweep.enis.contains(&eni) && sweep.unmarked.contains(&eni)
+        })
+    }
+
+    /// The report of a sweep that found nothing where there was no endpoint.
+    #[cfg(any(test, feature = "model"))]
+    pub(super) fn of_nothing() -> Self {
+        let sweep = Sweep {
+            endpoints: Some(std::sync::Arc::default()),
+            unmarked: (0..=u8::MAX).map(EniNumber).collect(),
+            ..Sweep::default()
+        };
+        Self {
+            last: Some((Instant::now(), sweep)),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn take(&mut self, sweep: Sweep, capacities: Capacities) {
+        self.reaped += sweep.reaped;
+        if sweep.is_pressed {
+            self.reaped_pressed += sweep.reaped;
+        }
+        self.gone += sweep.gone;
+        self.corrected += sweep.corrected;
+        self.used = Used::of(&sweep.census);
+        self.capacities = Some(capacities);
+        self.error.clone_from(&sweep.error);
+        self.last = Some((Instant::now(), sweep));
+    }
+}

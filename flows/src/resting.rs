@@ -1,0 +1,39 @@
+//! Numbers of ENIs that rest: nobody's, and given again only once nothing carries them.
+
+use std::collections::BTreeMap;
+
+use api::ids::EniNumber;
+
+use super::sweep::Sweep;
+use super::tracker::Tracker;
+
+/// Some bits of a packet mark, and what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The bits, within `mask`.
+    pub value: u32,
+    /// The bits that count.
+    pub mask: u32,
+}
+
+/// The numbers that rest, and the marks of packets that carry them.
+pub type Resting = BTreeMap<EniNumber, Mark>;
+
+impl Sweep {
+    /// Notes the resting numbers that no entry of conntrack carries. A rule that restores marks sends the
+    /// packets of a marked flow out of the ENI that has the number. Where conntrack cannot be read, numbers
+    /// go on resting.
+    pub(super) fn ask_marks(&mut self, resting: &Resting, tracker: &mut dyn Tracker) {
+        for (number, mark) in resting {
+            match tracker.has_mark(*mark) {
+                Ok(false) => {
+                    self.unmarked.insert(*number);
+                }
+                Ok(true) => {}
+                Err(error) => {
+                    self.error.get_or_insert(format!("{error:#}"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The sweeper's thread. The agent's tasks share one thread, which a dump of a large map would
+//! hold up.
+
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use datapath_common::counter::NatStat;
+use ipam::Family;
+
+use super::census::Used;
+use super::handle::{Handle, Lookups, Request};
+use super::lifetimes::Lifetimes;
+use super::pace::{POLL, Watch};
+use super::quota::Limits;
+use super::sweep::Sweeper;
+use super::tables::{NatCounters, Tables};
+use super::tracker::Tracker;
+use super::{list, stats};
+
+/// A sweeper that runs. Dropping it ends it, after the sweep that it is at.
+pub struct Running {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the sweeper of translated flows has panicked");
+        }
+    }
+}
+
+/// Starts a sweeper of these maps.
+///
+/// # Errors
+/// When there can be no thread.
+pub fn start<T: Tables + 'static>(
+    tables: T,
+    lifetimes: Lifetimes,
+    limits: Limits,
+    tracker: Box<dyn Tracker>,
+    handle: Handle,
+) -> Result<Running> {
+    let mut runner = Runner {
+        sweeper: Sweeper::new(tables, lifetimes, limits, tracker),
+        handle: handle.clone(),
+        last: None,
+        failed: None,
+    };
+    handle.has_sweeper();
+    let thread = thread::Builder::new()
+        .name("nat-sweeper".to_owned())
+        .spawn(move || runner.run())
+        .context("cannot start the sweeper's thread")?;
+    Ok(Running {
+        handle,
+        thread: Some(thread),
+    })
+}
+
+/// What is kept of the last sweep.
+struct Last {
+    ended: Instant,
+    took: Duration,
+    /// Failed allocations when it began.
+    failed: u64,
+    /// The counters when it ended.
+    counters: NatCounters,
+    /// Entries that it left.
+    used: Used,
+    /// How much of its quota the endpoint had that had most of it.
+    fullest: f64,
+    /// Whether it wants to look again.
+    is_doubtful: bool,
+}
+
+struct Runner<T> {
+    sweeper: Sweeper<T>,
+    handle: Handle,
+    last: Option<Last>,
+    /// Flows that could not be made at the last look, and whether there were more than before; none
+    /// before the first.
+    failed: Option<(u64, bool)>,
+}
+
+impl<T: Tables> Runner<T> {
+    fn run(&mut self) {
+        loop {
+            let woken = self.handle.wait(POLL);
+            if woken.stops {
+                return;
+            }
+            for request in woken.requests {
+                self.serve(request);
+            }
+            if let Err(error) = self.look(woken.nudged) {
+                self.failed(&error);
+            }
+            self.clear_conntrack();
+        }
+    }
+
+    /// Removes what conntrack has of addresses that are about to be given again.
+    fn clear_conntrack(&mut self) {
+        let began = Instant::now();
+        let asked = self.handle.leaving(began);
+        if asked.is_empty() {
+            return;
+        }
+        let removed = self.sweeper.tracker.remove_leading_to(&asked);
+        self.handle
+            .take_removed(&asked, removed.as_ref().ok(), began);
+        match removed {
+            Ok(removed) => {
+                for (address, (entries, example)) in &removed.leading_to {
+                    tracing::info!(%address, entries, example, "conntrack's entries of a pod that is gone removed");
+                }
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Sweeps if it is time to.
+    fn look(&mut self, nudged: bool) -> Result<()> {
+        let counters = self.sweeper.tables.counters()?;
+        self.note_refusals(failures(&counters))?;
+        let watch = self.watch(&counters, nudged);
+        let is_due = watch.as_ref().is_none_or(Watch::is_due);
+        let is_pressed = watch.is_some_and(|watch| watch.is_pressed());
+        if !is_due {
+            if nudged {
+                // It ends the wait at once until the sweep has taken it.
+                thread::sleep(POLL / 10);
+            }
+            return Ok(());
+        }
+        let start = Instant::now();
+        let (around, mark) = self.handle.begin();
+        let swept = self.sweeper.sweep(&around, is_pressed);
+        // A sweep that failed is not tried again before its time.
+        let before = self.last.as_ref();
+        let (used, fullest) = swept.as_ref().map_or_else(
+            |_error| before.map_or_else(Default::default, |last| (last.used, last.fullest)),
+            |sweep| (Used::of(&sweep.census), sweep.fullest),
+        );
+        self.last = Some(Last {
+            ended: Instant::now(),
+            took: start.elapsed(),
+            failed: failures(&counters),
+            counters: self.sweeper.tables.counters().unwrap_or(counters),
+            used,
+            fullest,
+            is_doubtful: swept.as_ref().is_ok_and(|sweep| sweep.is_doubtful),
+        });
+        let sweep = swept?;
+        let found = Lookups {
+            exempt: sweep.exempt != 0,
+            elsewhere: sweep.elsewhere != 0,
+        };
+        self.handle.needs(mark, found)?;
+        tracing::debug!(
+            reaped = sweep.reaped,
+            gone = sweep.gone,
+            pressed = sweep.is_pressed,
+            took = ?sweep.took,
+            "translated flows swept"
+        );
+        let capacities = self.sweeper.tables.capacities();
+        self.handle
+            .set_report(|report| report.take(sweep, capacities));
+        Ok(())
+    }
+
+    /// Notes why flows could not be made, if there were any. A packet is counted by its reason a
+    /// moment after its flow is, so there is one more look.
+    fn note_refusals(&mut self, failed: u64) -> Result<()> {
+        let (grows, grew) = match self.failed {
+            None => (true, false),
+            Some((before, grew)) => (before != failed, grew),
+        };
+        self.failed = Some((failed, grows));
+        if grows || grew {
+            let refused = self.sweeper.tables.refused()?;
+            self.handle
+                .set_report(|report| report.refusals.take(Instant::now(), refused));
+        }
+        Ok(())
+    }
+
+    /// What is known since the last sweep; nothing before the first.
+    fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
+        let last = self.last.as_ref()?;
+        let grown = |made: NatStat, removed: NatStat, family| {
+            let since = |stat| {
+                let (now, then) = (counters.of(family, stat), last.counters.of(family, stat));
+                now.saturating_sub(then)
+            };
+            since(made).saturating_sub(since(removed))
+        };
+        let flows = |family| grown(NatStat::Allocated, NatStat::Removed, family);
+        let noted = |made, removed| {
+            let of = |family| grown(made, removed, family);
+            of(Family::V4) + of(Family::V6)
+        };
+        let used = Used {
+            flows_v4: last.used.flows_v4 + flows(Family::V4),
+            flows_v6: last.used.flows_v6 + flows(Family::V6),
+            inbound: last.used.inbound + noted(NatStat::InboundNoted, NatStat::InboundRemoved),
+            stack: last.used.stack + noted(NatStat::StackNoted, NatStat::StackRemoved),
+        };
+        self.handle.set_report(|report| {
+            report.used = used;
+            report.counters = counters.clone();
+        });
+        Some(Watch {
+            fill: used
+                .fill(&self.sweeper.tables.capacities())
+                .max(last.fullest),
+            failed: failures(counters) != last.failed,
+            nudged,
+            doubtful: last.is_doubtful,
+            since: last.ended.elapsed(),
+            took: last.took,
+        })
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::List(filter, answer) => answer(list::flows(&self.sweeper, &filter)),
+            Request::Flush(filter, answer) => {
+                let flushed = list::flush(&mut self.sweeper, &filter);
+                if let Ok(flushed) = &flushed {
+                    self.handle
+                        .set_report(|report| report.flushed += flushed.removed);
+                }
+                answer(flushed);
+            }
+            Request::Look(look) => look(&self.sweeper.tables),
+            Request::Stats(answer) => {
+                answer(stats::stats(&self.sweeper, &self.handle.report()));
+            }
+        }
+    }
+
+    /// Notes an error, and logs it unless it is the one of the last time.
+    fn failed(&self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        self.handle.set_report(|report| {
+            if report.error.as_ref() != Some(&error) {
+                tracing::warn!("translated flows could not be swept: {error}");
+                report.error = Some(error);
+            }
+        });
+    }
+}
+
+/// Flows of either kind that could not be made.
+fn failures(counters: &NatCounters) -> u64 {
+    let sum = |stat| counters.sum(stat);
+    let notes = sum(NatStat::InboundFailed).wrapping_add(sum(NatStat::StackFailed));
+    sum(NatStat::Failed).wrapping_add(notes)
+}
+
+#[cfg(test)]
+mod tests;

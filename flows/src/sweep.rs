@@ -1,0 +1,434 @@
+//! One look at everything that translation has, and what follows from it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use api::ids::EniNumber;
+use api::types::FlowKind;
+use datapath_common::abi::{
+    Addr, AddressEntry, Flow, FlowKey, PodTuple, ReapFlow, ReapNote, inbound_quota,
+};
+use ipam::Family;
+
+use super::blocks::Blocks;
+use super::census::Census;
+use super::judge::Judge;
+use super::lifetimes::{Lifetimes, flow_phase, note_phase};
+use super::moved::Moves;
+use super::quota::{Limits, Quotas, Said};
+use super::report::Top;
+use super::resting::Resting;
+use super::tables::{NoteKind, Tables};
+use super::tracker::{StackLifetimes, Tracker};
+
+/// What policy says now of flows that were made under another one.
+pub trait FlowPolicy: Send + Sync {
+    /// Whether packets of the pod to the remote would keep their source, were they the first of a
+    /// flow.
+    fn is_exempt(&self, pod: IpAddr, remote: IpAddr) -> bool;
+
+    /// Number of the ENI at which the programs look for a flow of the pod first, whose address is this
+    /// ENI's.
+    fn exit(&self, pod: IpAddr, remote: IpAddr, owner: u8) -> u8;
+
+    /// Whether some pod's flows are translated to where others' keep their source: then the programs
+    /// always have to look.
+    fn hides_pods(&self) -> bool {
+        false
+    }
+}
+
+/// What a sweep has to know of the node.
+#[derive(Clone, Default)]
+pub struct Surroundings {
+    /// The addresses of the endpoints that there are to be; unknown before the first pass.
+    pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
+    /// Policy, where it is to be asked.
+    pub policy: Option<Arc<dyn FlowPolicy>>,
+    /// Numbers of ENIs that conntrack is to be asked for.
+    pub resting: Resting,
+}
+
+impl Surroundings {
+    /// The identities of the endpoints that can send; unknown before the first pass. One that the
+    /// datapath does not know cannot.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(super) fn identities(&self, tables: &impl Tables) -> Result<Option<BTreeSet<u32>>> {
+        let Some(endpoints) = self.endpoints.as_deref() else {
+            return Ok(None);
+        };
+        let mut identities = BTreeSet::new();
+        for address in endpoints {
+            let entry = tables.address(Addr::from(*address))?;
+            identities.extend(
+                entry
+                    .filter(AddressEntry::is_endpoint)
+                    .map(|entry| entry.identity()),
+            );
+        }
+        Ok(Some(identities))
+    }
+}
+
+/// What a sweep found and did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sweep {
+    /// What there was, without what was over or gone.
+    pub census: Census,
+    /// Flows that were removed because they had been idle for too long.
+    pub reaped: u64,
+    /// Flows that were removed because their endpoint is.
+    pub gone: u64,
+    /// Flows that policy would not translate any more.
+    pub exempt: u64,
+    /// Flows of pods that the programs do not find where policy has them look first.
+    pub elsewhere: u64,
+    /// Quotas that were corrected.
+    pub corrected: u64,
+    /// How much of its quota the endpoint has that has most of it, from 0 to 1.
+    pub fullest: f64,
+    /// The endpoint that has most flows.
+    pub top: Option<Top>,
+    /// Whether closed connections went at once.
+    pub is_pressed: bool,
+    /// Whether there is something that goes at the next sweep, if that finds it as it is.
+    pub is_doubtful: bool,
+    /// Addresses of endpoints that are gone and of which there was something still.
+    pub lost: BTreeSet<IpAddr>,
+    /// The ENIs that flows and notes name.
+    pub enis: BTreeSet<EniNumber>,
+    /// Resting numbers that no entry of conntrack carries in its mark.
+    pub unmarked: BTreeSet<EniNumber>,
+    /// The addresses of the endpoints that there were to be.
+    pub endpoints: Option<Arc<BTreeSet<IpAddr>>>,
+    /// Why conntrack could not be asked.
+    pub error: Option<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Sweep {
+    /// Counts a flow that policy would not make, or not so.
+    fn count_by_policy<T: Tables>(
+        &mut self,
+        around: &Surroundings,
+        pods: &mut Pods<'_, T>,
+        key: &FlowKey,
+        flow: &Flow,
+    ) {
+        let Some(policy) = &around.policy else {
+            return;
+        };
+        let (pod, remote) = (flow.pod.into(), key.remote.into());
+        let is_pods = FlowKind::of(flow.endpoint) == FlowKind::Pod;
+        // The host's flow at its own port needs no look-up to go on.
+        if (is_pods || key.port != flow.pod_port) && policy.is_exempt(pod, remote) {
+            self.exempt += 1;
+        }
+        if is_pods {
+            // Where nobody knows whose the address is, it may be elsewhere.
+            let owner = pods.owner(flow.pod, flow.endpoint);
+            let is_there = |owner| policy.exit(pod, remote, owner) == key.eni;
+            self.elsewhere += u64::from(!owner.is_some_and(is_there));
+        }
+    }
+}
+
+/// Sweeps, and what it keeps from one sweep to the next.
+pub struct Sweeper<T> {
+    /// The maps.
+    pub tables: T,
+    /// How long flows may be idle.
+    pub lifetimes: Lifetimes,
+    /// How much there may be.
+    pub limits: Limits,
+    /// What conntrack knows.
+    pub tracker: Box<dyn Tracker>,
+    /// How long notes of the host's stack may be idle, as of the last sweep.
+    stack: StackLifetimes,
+    quotas: Quotas,
+    moves: Moves,
+}
+
+impl<T: Tables> Sweeper<T> {
+    /// A sweeper of these maps.
+    pub fn new(
+        tables: T,
+        lifetimes: Lifetimes,
+        limits: Limits,
+        mut tracker: Box<dyn Tracker>,
+    ) -> Self {
+        Self {
+            tables,
+            lifetimes,
+            limits,
+            stack: tracker.lifetimes(),
+            tracker,
+            quotas: Quotas::default(),
+            moves: Moves::default(),
+        }
+    }
+
+    /// A judge of this moment.
+    ///
+    /// # Errors
+    /// When the time cannot be read.
+    pub fn judge(&self, is_pressed: bool) -> Result<Judge<'_>> {
+        Ok(Judge {
+            lifetimes: &self.lifetimes,
+            stack: &self.stack,
+            now: self.tables.now()?,
+            jiffies_per_second: self.tables.jiffies_per_second(),
+            is_pressed,
+        })
+    }
+
+    /// Sweeps once.
+    ///
+    /// # Errors
+    /// When the kernel refuses something; what was done stays done.
+    pub fn sweep(&mut self, around: &Surroundings, is_pressed: bool) -> Result<Sweep> {
+        let start = Instant::now();
+        let mut sweep = Sweep {
+            is_pressed,
+            endpoints: around.endpoints.clone(),
+            ..Sweep::default()
+        };
+        self.stack = self.tracker.lifetimes();
+        let mut blocks = Blocks::read(&self.tables)?;
+        let said = Said::read(&self.tables)?;
+        let mut there = HashMap::new();
+        let mut flows = Vec::new();
+        for family in Family::ALL {
+            flows.push(self.flows(family, around, &mut sweep, &mut blocks, &mut there)?);
+        }
+        let mut notes = Vec::new();
+        for kind in [NoteKind::Inbound, NoteKind::Stack] {
+            notes.push((kind, self.notes(kind, around, &mut sweep, &mut there)?));
+        }
+        sweep.corrected = self.quotas.settle(&self.tables, &said, &there)?;
+        for ends in flows {
+            let ends = self.ask(ends, &mut sweep);
+            sweep.reaped += self.tables.reap_flows(&ends.over)?;
+            sweep.gone += self.tables.reap_flows(&ends.gone)?;
+        }
+        for (kind, ends) in notes {
+            let ends = self.ask(ends, &mut sweep);
+            sweep.reaped += self.tables.reap_notes(kind, &ends.over)?;
+            sweep.gone += self.tables.reap_notes(kind, &ends.gone)?;
+        }
+        sweep.ask_marks(&around.resting, self.tracker.as_mut());
+        blocks.clean(&self.tables)?;
+        let said = Said::read(&self.tables)?;
+        sweep.fullest = said.fullest(&self.limits);
+        sweep.top = said.top();
+        sweep.is_doubtful = self.quotas.clean(&self.tables, &said, around)?;
+        for family in Family::ALL {
+            sweep.is_doubtful |= self.moves.clean(&self.tables, family)?;
+        }
+        sweep.took = start.elapsed();
+        Ok(sweep)
+    }
+
+    /// Looks at the translated flows of a family, and counts what is there for each endpoint.
+    fn flows(
+        &self,
+        family: Family,
+        around: &Surroundings,
+        sweep: &mut Sweep,
+        blocks: &mut Blocks,
+        there: &mut HashMap<u32, u32>,
+    ) -> Result<Ends<ReapFlow>> {
+        let judge = self.judge(sweep.is_pressed)?;
+        let mut pods = Pods::new(&self.tables, around);
+        let mut ends = Ends::default();
+        self.tables.flows(family, &mut |key, flow| {
+            *there.entry(flow.endpoint).or_default() += 1;
+            sweep.enis.insert(EniNumber(key.eni));
+            let is_lost = pods.has_lost(flow.pod, flow.endpoint);
+            if is_lost {
+                sweep.lost.insert(flow.pod.into());
+            } else {
+                // A packet may come yet for one that is over.
+                sweep.count_by_policy(around, &mut pods, key, flow);
+            }
+            if judge.is_over(key, flow) {
+                let item = ReapFlow {
+                    key: *key,
+                    last_seen: flow.last_seen,
+                };
+                let Some(tuple) = judge.asked_of_flow(key, flow) else {
+                    ends.over.push(item);
+                    return;
+                };
+                // It is in the census until conntrack has been asked.
+                ends.asked.push((tuple, item));
+            }
+            if is_lost {
+                let (key, last_seen) = (*key, ReapFlow::ALWAYS);
+                ends.gone.push(ReapFlow { key, last_seen });
+                return;
+            }
+            let kind = FlowKind::of(flow.endpoint);
+            sweep.census.count(family, kind, flow_phase(key, flow));
+            blocks.see(key);
+        })?;
+        pods.finish()?;
+        Ok(ends)
+    }
+
+    /// Looks at the notes of a kind, in the same way.
+    fn notes(
+        &self,
+        kind: NoteKind,
+        around: &Surroundings,
+        sweep: &mut Sweep,
+        there: &mut HashMap<u32, u32>,
+    ) -> Result<Ends<ReapNote>> {
+        let judge = self.judge(sweep.is_pressed)?;
+        let mut pods = Pods::new(&self.tables, around);
+        let mut ends = Ends::default();
+        self.tables.notes(kind, &mut |tuple, note| {
+            sweep.enis.insert(EniNumber(note.eni));
+            if kind == NoteKind::Inbound {
+                *there.entry(inbound_quota(note.endpoint)).or_default() += 1;
+            }
+            let (key, last_seen) = (*tuple, note.last_seen);
+            let item = || ReapNote { key, last_seen };
+            let is_lost = pods.has_lost(tuple.pod, note.endpoint);
+            if is_lost {
+                sweep.lost.insert(tuple.pod.into());
+            }
+            if judge.is_note_over(kind, tuple, note) {
+                if kind == NoteKind::Inbound || !judge.is_to_be_asked(tuple, note) {
+                    ends.over.push(item());
+                    return;
+                }
+                ends.asked.push((key, item()));
+            }
+            if is_lost {
+                // The next pod with the address may take it over before it goes.
+                ends.gone.push(item());
+            } else {
+                let family = Family::of(tuple.pod.into());
+                let phase = note_phase(kind, tuple, note);
+                sweep.census.count(family, kind.flow_kind(), phase);
+            }
+        })?;
+        pods.finish()?;
+        Ok(ends)
+    }
+
+    /// Has conntrack say which flows are over that it is asked for. Where it cannot be asked, they
+    /// stay.
+    fn ask<I>(&mut self, mut ends: Ends<I>, sweep: &mut Sweep) -> Ends<I> {
+        for (tuple, item) in ends.asked.drain(..) {
+            match self.tracker.has(&tuple) {
+                Ok(true) => {}
+                Ok(false) => ends.over.push(item),
+                Err(error) => {
+                    sweep.error.get_or_insert(format!("{error:#}"));
+                }
+            }
+        }
+        ends
+    }
+}
+
+/// What goes.
+struct Ends<I> {
+    /// Idle for too long.
+    over: Vec<I>,
+    /// Of endpoints that are gone.
+    gone: Vec<I>,
+    /// Idle for too long, unless conntrack has an entry.
+    asked: Vec<(PodTuple, I)>,
+}
+
+impl<I> Default for Ends<I> {
+    fn default() -> Self {
+        Self {
+            over: Vec::new(),
+            gone: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+}
+
+/// What is known of an endpoint.
+#[derive(Clone, Copy)]
+enum Known {
+    /// It is gone.
+    Lost,
+    /// It is there, and its address is the ENI's with this number; the datapath may not have been told yet.
+    There(Option<u8>),
+}
+
+/// Which endpoints are gone, and whose the addresses of the others are. Each is looked up when its first flow
+/// is met, and so after the flow was made: an endpoint that has come since is never taken for one that is gone.
+struct Pods<'a, T> {
+    tables: &'a T,
+    endpoints: Option<&'a BTreeSet<IpAddr>>,
+    known: HashMap<(Addr, u32), Known>,
+    error: Option<anyhow::Error>,
+}
+
+impl<'a, T: Tables> Pods<'a, T> {
+    fn new(tables: &'a T, around: &'a Surroundings) -> Self {
+        Self {
+            tables,
+            endpoints: around.endpoints.as_deref(),
+            known: HashMap::new(),
+            error: None,
+        }
+    }
+
+    /// Whether the endpoint is gone that had this address and this identity. The host's flows have
+    /// none.
+    fn has_lost(&mut self, pod: Addr, endpoint: u32) -> bool {
+        endpoint != 0 && matches!(self.known(pod, endpoint), Known::Lost)
+    }
+
+    /// The number of the ENI whose the address is of an endpoint that is there.
+    fn owner(&mut self, pod: Addr, endpoint: u32) -> Option<u8> {
+        match self.known(pod, endpoint) {
+            Known::Lost => None,
+            Known::There(owner) => owner,
+        }
+    }
+
+    fn known(&mut self, pod: Addr, endpoint: u32) -> Known {
+        if let Some(known) = self.known.get(&(pod, endpoint)) {
+            return *known;
+        }
+        let known = self.look(pod, endpoint).unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            Known::There(None)
+        });
+        self.known.insert((pod, endpoint), known);
+        known
+    }
+
+    fn look(&self, pod: Addr, endpoint: u32) -> Result<Known> {
+        let entry = self.tables.address(pod)?;
+        let is_known = |endpoints: &BTreeSet<IpAddr>| endpoints.contains(&pod.into());
+        Ok(match entry.filter(AddressEntry::is_endpoint) {
+            Some(entry) if entry.identity() == endpoint => Known::There(Some(entry.eni())),
+            Some(_other) => Known::Lost,
+            None if self.endpoints.is_none_or(is_known) => Known::There(None),
+            None => Known::Lost,
+        })
+    }
+
+    fn finish(self) -> Result<()> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What is counted, for metrics.
+
+use std::collections::BTreeMap;
+
+use api::types::{Metric, NatStatus, ObjectKind, PoolStatus, RefusedKind};
+
+/// What is counted. To find it out takes no look at the kernel but at the datapath's counters.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Whether a pod can be added that asks for nothing special.
+    pub is_ready: bool,
+    /// How long the agent has been running, in seconds.
+    pub uptime_seconds: u64,
+    /// Endpoints that work, and others.
+    pub endpoints: (u64, u64),
+    /// ENIs that are ready, and others.
+    pub enis: (u64, u64),
+    /// Entries that are not used, by kind.
+    pub refused: Vec<(RefusedKind, u64)>,
+    /// The pools.
+    pub pools: Vec<PoolStatus>,
+    /// The datapath's counters.
+    pub counters: Vec<Metric>,
+    /// How the sweeper of flows is.
+    pub nat: NatStatus,
+    /// What the reconciler has done.
+    pub work: Work,
+    /// Objects repaired, by kind.
+    pub repairs: BTreeMap<ObjectKind, u64>,
+    /// Requests to the API server, by method.
+    pub requests: Vec<(&'static str, u64)>,
+    /// Its answers, by class.
+    pub responses: Vec<(&'static str, u64)>,
+}
+
+/// What the reconciler has done since the agent started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Passes, of all of the node or of some endpoints.
+    pub passes: u64,
+    /// Changes of the kernel.
+    pub steps: u64,
+    /// Those that failed.
+    pub failures: u64,
+}
+
+impl Work {
+    /// Counts a pass.
+    pub(crate) fn count(&mut self, steps: usize, failures: usize) {
+        let add = |to: &mut u64, more: usize| {
+            *to = to.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+        };
+        add(&mut self.passes, 1);
+        add(&mut self.steps, steps);
+        add(&mut self.failures, failures);
+    }
+}

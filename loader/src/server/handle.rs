@@ -1,0 +1,150 @@
+//! How a request reaches the one task that owns the node's state.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::Tuple;
+use api::ids::PodRef;
+use api::ids::{MacAddr, Owner};
+use api::types::OwnedObject;
+use api::types::Refused;
+use api::types::{
+    Addresses, Attachment, Collect, Collected, EndpointCheck, EndpointStatus, EniStatus,
+    Explanation, FlowFilter, Leased, MasqueradeStatus, Metric, NatFlows, NatFlushed, NatStats,
+    PoolStatus, Status,
+};
+use api::{ApiError, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+
+use super::validate::{AddressRequest, EndpointRequest};
+use crate::server::Figures;
+
+/// Where the answer to a command goes.
+pub type Reply<T> = oneshot::Sender<Result<T, ApiError>>;
+
+/// What can be asked of the agent.
+#[derive(Debug)]
+pub enum Command {
+    /// Attach a pod; the answer comes when its network works.
+    AddEndpoint(EndpointRequest, Reply<Attachment>),
+    /// Take a pod's attachment away. An unknown owner is success.
+    DeleteEndpoint(Owner, Reply<()>),
+    /// How one endpoint is, by a look at the kernel now.
+    CheckEndpoint(Owner, Reply<EndpointCheck>),
+    /// Take away what a container runtime does not know any more.
+    Collect(Collect, Reply<Collected>),
+    /// About addresses.
+    Addresses(AddressCommand),
+    /// A pod's object is deleted: it is not tried again. Nothing is answered.
+    PodGone(PodRef),
+    /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
+    Cards(BTreeMap<MacAddr, u32>),
+    /// What of the agent's life needs a look, which no restart of it would mend: pins that are missing.
+    Alive(Reply<Vec<String>>),
+    /// True if the node takes pods, as far as addresses are left.
+    Ready(Reply<()>),
+    /// The endpoints.
+    Endpoints(Reply<Vec<EndpointStatus>>),
+    /// The ENIs.
+    Enis(Reply<Vec<EniStatus>>),
+    /// What is ours in the kernel, beside what should be.
+    Objects(Reply<Vec<OwnedObject>>),
+    /// The state of the whole.
+    Status(Reply<Box<Status>>),
+    /// What the masquerade decision looks at.
+    Masquerade(Reply<Box<MasqueradeStatus>>),
+    /// What becomes of a packet, by the live maps.
+    Explain(Tuple, Reply<Explanation>),
+    /// The datapath's counters.
+    Metrics(Reply<Vec<Metric>>),
+    /// Everything that is counted.
+    Figures(Reply<Box<Figures>>),
+    /// Entries of documents and objects that are not used.
+    Refused(Reply<Vec<Refused>>),
+    /// The rules of netfilter that packets of the direct path do not meet.
+    BypassedRules(Reply<Vec<String>>),
+    /// Pools without an address left, each with what to do; refused while that is not known.
+    Exhausted(Reply<Vec<String>>),
+    /// The flows that a filter takes.
+    NatFlows(FlowFilter, Reply<NatFlows>),
+    /// Remove the flows that a filter takes.
+    NatFlush(FlowFilter, Reply<NatFlushed>),
+    /// What translation does.
+    NatStats(Reply<Box<NatStats>>),
+}
+
+/// What can be asked about addresses.
+#[derive(Debug)]
+pub enum AddressCommand {
+    /// Give addresses to an owner that has no endpoint of ours.
+    Lease(AddressRequest, Reply<Leased>),
+    /// The owner lives: its addresses expire no more.
+    Claim(Owner, Reply<()>),
+    /// Take an owner's addresses back. None are success.
+    Release(Owner, Reply<()>),
+    /// Who has what.
+    List(Reply<Addresses>),
+    /// The pools.
+    Pools(Reply<Vec<PoolStatus>>),
+}
+
+/// A way to ask the agent.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    patience: Duration,
+}
+
+impl Handle {
+    /// Commands that may wait before callers are held up.
+    pub const QUEUE: usize = 64;
+    /// How long a caller waits for its answer, when nothing else is said. The kernel needs
+    /// milliseconds for what one command asks for.
+    pub const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A handle, and the end at which its commands arrive.
+    #[must_use]
+    pub fn new(patience: Duration) -> (Self, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(Self::QUEUE);
+        (Self { commands, patience }, receiver)
+    }
+
+    /// Sends a command that has no answer. An agent that is stopping needs none.
+    pub async fn tell(&self, command: Command) {
+        self.commands.send(command).await.ok();
+    }
+
+    /// True if the agent takes no commands any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    /// Sends a command and waits for its answer.
+    ///
+    /// # Errors
+    /// What the agent answers; [`ErrorCode::NotReady`] when it is stopping or does not answer.
+    pub async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, ApiError> {
+        let stopping = || {
+            ApiError::new(
+                ErrorCode::NotReady,
+                "the agent is stopping: ask again later",
+            )
+        };
+        let (reply, answer) = oneshot::channel();
+        let exchange = async {
+            self.commands
+                .send(command(reply))
+                .await
+                .map_err(|_closed| stopping())?;
+            answer.await.map_err(|_closed| stopping())?
+        };
+        tokio::time::timeout(self.patience, exchange)
+            .await
+            .map_err(|_elapsed| {
+                ApiError::new(
+                    ErrorCode::NotReady,
+                    format!("no answer within {:?}: the agent is busy", self.patience),
+                )
+            })?
+    }
+}
