@@ -9,7 +9,7 @@ mod world;
 use proptest::prelude::*;
 
 use self::model::Run;
-use self::world::{Op, op};
+use self::world::{BLOCKS, Op, op};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
@@ -24,6 +24,36 @@ proptest! {
         }
         run.finish();
     }
+}
+
+/// The block of the address that the owner turns out to have is of a pool that cannot be told yet.
+#[test]
+fn an_endpoint_of_an_undecided_block_is_adopted_after_the_state_was_lost() {
+    let announce = |blocks, pools: [u8; BLOCKS.len()]| Op::Announce {
+        blocks,
+        pools: pools.to_vec(),
+        excluded: false,
+        mars_is_v4: false,
+    };
+    let ops = [
+        announce(0, [0; BLOCKS.len()]),
+        announce(0b100_0000_0001, [7, 4, 10, 8, 2, 3, 3, 1, 0, 4, 3]),
+        Op::Restart {
+            file: false,
+            lost: Some(9),
+            stray: Some((11, 4)),
+        },
+        Op::Rebalance,
+        Op::Adopt {
+            owner: 0,
+            address: 8,
+        },
+    ];
+    let mut run = Run::new();
+    for op in &ops {
+        run.step(op);
+    }
+    run.finish();
 }
 
 /// The long form is for `cargo xtask test --full`.
