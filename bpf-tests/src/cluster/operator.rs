@@ -2,6 +2,8 @@
 //! as the object is there, and whenever they are missing from it. It gives blocks of a plain pool, too,
 //! where a node asks for them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,6 +21,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// The stand-in, running. Dropping it ends it.
 #[derive(Debug)]
 pub struct Operator {
+    gives_blocks: Arc<AtomicBool>,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,27 +47,38 @@ impl Operator {
         let mut nodes: Vec<_> = nodes.collect();
         let (url, certificate) = (server.url(), server.certificate());
         let (stop, stopped) = mpsc::channel();
+        let gives_blocks = Arc::new(AtomicBool::new(true));
+        let gives = Arc::clone(&gives_blocks);
         let thread = thread::spawn(move || {
             let api = Caller::new(&netns, url, &certificate, &User::Admin.token());
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 for node in &mut nodes {
                     // The server may be away, or the object: there is a next time.
-                    let _later = node.serve(&api);
+                    let _later = node.serve(&api, gives.load(Ordering::SeqCst));
                 }
             }
         });
         Ok(Self {
+            gives_blocks,
             stop: Some(stop),
             thread: Some(thread),
         })
     }
+
+    /// Has it give blocks of the plain pool, as it does from its start, or none.
+    pub fn give_blocks(&self, gives: bool) {
+        self.gives_blocks.store(gives, Ordering::SeqCst);
+    }
 }
 
 impl Node {
-    fn serve(&mut self, api: &Caller<'_>) -> Result<()> {
+    fn serve(&mut self, api: &Caller<'_>, gives_blocks: bool) -> Result<()> {
         let node = api.get(&self.path)?.expect(200)?;
         if node["status"]["eni"] == self.status["eni"] {
-            return self.give(api, &node);
+            if gives_blocks {
+                self.give(api, &node)?;
+            }
+            return Ok(());
         }
         let patch = json!({"status": self.status});
         let status = format!("{}/status", self.path);

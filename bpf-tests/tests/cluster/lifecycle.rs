@@ -1,9 +1,7 @@
 //! A cluster's life with Towpath: nodes become ready with it and by nothing else, its agents are
 //! replaced, a node leaves, Towpath goes.
 
-use bpf_tests::cluster::{
-    Cluster, ClusterSpec, PLAIN_POOL, PodAt, SOON, Worker, deployment, plain_pool,
-};
+use bpf_tests::cluster::{Cluster, ClusterSpec, PodAt, SOON, Worker, deployment};
 use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::kubernetes::{Kubectl, ProxyMode, deploy};
 use ipam::Family;
@@ -14,7 +12,7 @@ use crate::across;
 /// The node that leaves.
 const LEAVES: &str = "fabric-node-2";
 
-fn cilium_node(cluster: &Cluster, name: &str) -> anyhow::Result<Value> {
+pub(crate) fn cilium_node(cluster: &Cluster, name: &str) -> anyhow::Result<Value> {
     let path = format!("/apis/cilium.io/v2/ciliumnodes/{name}");
     cluster.admin().get(&path)?.expect(200)
 }
@@ -110,8 +108,6 @@ fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
     assert_eq!(chosen.len(), 4, "{chosen:?}");
     across::everywhere(&cluster, &chosen);
 
-    waits_for_blocks(&cluster);
-
     // The agents are replaced: the nodes stay ready, pods keep their network.
     let ready_since = transitions(&cluster);
     let kubectl = cluster.kubectl().unwrap();
@@ -135,27 +131,6 @@ fn nodes_are_ready_with_the_plugin_alone_and_leave_with_their_objects() {
     leaves(&mut cluster);
     is_removed(&cluster);
     cluster.finish().unwrap();
-}
-
-/// Pods of a pool of which the node has no block, and keeps none in store: they wait for both
-/// families, and the kubelet's next attempt finds both.
-fn waits_for_blocks(cluster: &Cluster) {
-    cluster.apply(&[plain_pool()]).unwrap();
-    let mut mars = deployment("default", PLAIN_POOL, 2);
-    let chosen = json!({"ipam.cilium.io/ip-pool": PLAIN_POOL});
-    mars["spec"]["template"]["metadata"]["annotations"] = chosen;
-    cluster.apply(&[mars]).unwrap();
-    let name = format!("deployment/{PLAIN_POOL}");
-    cluster.rolled_out("default", &name).unwrap();
-    let label = format!("app={PLAIN_POOL}");
-    for pod in cluster.pods("default", &label, 2).unwrap() {
-        assert_eq!(pod.addresses.len(), 2, "{pod:?}");
-        let mut texts = pod.addresses.iter().map(ToString::to_string);
-        let is_of_pool = |text: String| text.starts_with("172.30.") || text.starts_with("fd00:30:");
-        assert!(texts.all(is_of_pool), "{pod:?}");
-    }
-    let kubectl = cluster.kubectl().unwrap();
-    kubectl.succeed(&["delete", &name]).unwrap();
 }
 
 /// A node that is deleted takes its `CiliumNode` along: the garbage collector knows the owner.

@@ -12,3 +12,4 @@ mod full;
 mod lifecycle;
 mod operated;
 mod reboot;
+mod waiting;

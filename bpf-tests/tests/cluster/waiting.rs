@@ -1,0 +1,102 @@
+//! Pods that wait for blocks of their pool, with a kubelet that asks again in its own time.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use bpf_tests::cluster::{Cluster, ClusterSpec, PLAIN_POOL, SOON, deployment, plain_pool};
+use bpf_tests::fabric::eventually::{check, eventually};
+use bpf_tests::kubernetes::ProxyMode;
+use serde_json::{Value, json};
+
+use crate::lifecycle::cilium_node;
+
+const PODS: u32 = 2;
+/// Attempts of the kubelet for each pod while there is no block.
+const ATTEMPTS: u64 = 3;
+
+/// What the node has of the plain pool's entries in a list of its object.
+fn of_pool(cluster: &Cluster, list: &str) -> Result<Vec<Value>> {
+    let node = cilium_node(cluster, &cluster.workers[0].name())?;
+    let entries = node["spec"]["ipam"]["pools"][list].as_array();
+    let entries = entries.into_iter().flatten();
+    let of_pool = entries.filter(|entry| entry["pool"] == PLAIN_POOL);
+    Ok(of_pool.cloned().collect())
+}
+
+/// True if the node asks for an address of each family for every pod.
+fn is_asked_for(cluster: &Cluster) -> Result<bool> {
+    let asked = of_pool(cluster, "requested")?;
+    let is_needed = |family: &str| {
+        let needed = asked.iter().filter_map(|e| e["needed"][family].as_u64());
+        needed.sum::<u64>() >= u64::from(PODS)
+    };
+    Ok(is_needed("ipv4-addrs") && is_needed("ipv6-addrs"))
+}
+
+/// How many attempts of the kubelet have failed for want of addresses, by pod.
+fn failures(cluster: &Cluster) -> Result<BTreeMap<String, u64>> {
+    let path = "/api/v1/namespaces/default/events";
+    let events = cluster.admin().get(path)?.expect(200)?;
+    let mut failures = BTreeMap::new();
+    for event in events["items"].as_array().into_iter().flatten() {
+        let message = event["message"].as_str().unwrap_or_default();
+        let pod = event["involvedObject"]["name"].as_str().unwrap_or_default();
+        if event["reason"] == "FailedCreatePodSandBox" && message.contains("address left") {
+            let count = event["count"].as_u64().unwrap_or(1);
+            *failures.entry(pod.to_owned()).or_default() += count;
+        }
+    }
+    Ok(failures)
+}
+
+/// Each failed attempt is followed by a DEL, and the next one has another sandbox.
+#[test]
+fn pods_are_up_at_the_kubelet_s_next_try_after_their_blocks_came() {
+    let spec = ClusterSpec {
+        workers: 1,
+        ..ClusterSpec::new(ProxyMode::Nftables)
+    };
+    let cluster = Cluster::ready(&spec).unwrap();
+    let operator = cluster.operator.as_ref().unwrap();
+    operator.give_blocks(false);
+    let mut pods = deployment("default", PLAIN_POOL, PODS);
+    let chosen = json!({"ipam.cilium.io/ip-pool": PLAIN_POOL});
+    pods["spec"]["template"]["metadata"]["annotations"] = chosen;
+    cluster.apply(&[plain_pool(), pods]).unwrap();
+
+    let asked = || check(is_asked_for(&cluster)?, || "too little".to_owned());
+    eventually(SOON, "both families are asked for, for each pod", asked).unwrap();
+    let refused = || {
+        assert!(is_asked_for(&cluster)?, "who waits was forgotten");
+        let failures = failures(&cluster)?;
+        let waiting = failures.values().filter(|count| **count >= ATTEMPTS);
+        check(waiting.count() >= PODS as usize, || format!("{failures:?}"))
+    };
+    eventually(SOON, "the kubelet has tried again and again", refused).unwrap();
+
+    operator.give_blocks(true);
+    let came = || {
+        let allocated = Value::from(of_pool(&cluster, "allocated")?).to_string();
+        check(
+            allocated.contains("172.30.") && allocated.contains("fd00:30:"),
+            || allocated,
+        )
+    };
+    eventually(SOON, "blocks of both families come", came).unwrap();
+    let before = failures(&cluster).unwrap();
+    let name = format!("deployment/{PLAIN_POOL}");
+    cluster.rolled_out("default", &name).unwrap();
+    for (pod, count) in failures(&cluster).unwrap() {
+        // One attempt may have been on its way.
+        let more = count - before[&pod];
+        assert!(more <= 1, "{pod}: {more} more attempts failed");
+    }
+    let label = format!("app={PLAIN_POOL}");
+    for pod in cluster.pods("default", &label, PODS as usize).unwrap() {
+        assert_eq!(pod.addresses.len(), 2, "{pod:?}");
+        let mut texts = pod.addresses.iter().map(ToString::to_string);
+        let is_of_pool = |text: String| text.starts_with("172.30.") || text.starts_with("fd00:30:");
+        assert!(texts.all(is_of_pool), "{pod:?}");
+    }
+    cluster.finish().unwrap();
+}
