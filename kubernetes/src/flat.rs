@@ -24,11 +24,21 @@ pub struct FlatPool {
 #[serde(default)]
 pub struct Entry {
     /// Whose it is: a pod's namespace and name, of `used`.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "nullable",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub owner: String,
     /// The ENI's id.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "nullable",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub resource: String,
+}
+
+fn nullable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// What the node has to say.
@@ -159,6 +169,8 @@ mod tests {
                 "pool": {
                     "10.0.0.1": {"resource": "eni-1"},
                     "10.0.0.2": {"resource": "eni-2", "owner": "somebody"},
+                    "10.0.0.3": {"resource": "eni-1", "owner": null},
+                    "10.0.0.4": {"resource": 7},
                     "none": {}
                 },
                 "ipv6-pool": {"2001:db8::1": {"resource": "eni-1"}}
@@ -174,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_nobodys_is_for_pods() {
         let flat = FlatPool::read(&object());
-        let expected = [(ip("10.0.0.1"), "eni-1"), (ip("2001:db8::1"), "eni-1")];
+        let expected = ["10.0.0.1", "10.0.0.3", "2001:db8::1"].map(|text| (ip(text), "eni-1"));
         let expected = expected.map(|(address, eni)| (address, eni.to_owned()));
         assert_eq!(flat.addresses, expected.into());
         let release = [(ip("10.0.0.9"), Release::MarkedForRelease)];

@@ -4,6 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+/// Longest name of a label's key (Kubernetes, "Labels and Selectors", "Syntax and character set").
+const NAME_MAX: usize = 63;
+/// Longest prefix of one.
+const PREFIX_MAX: usize = 253;
+
 /// A label selector. One without requirements selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", try_from = "Document")]
@@ -28,6 +33,9 @@ enum Test {
 /// Why a selector means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
+    /// No label has such a key.
+    #[error("key {0:?} is refused; allowed: the key of a label (app, example.com/app)")]
+    Key(String),
     /// The operator is unknown.
     #[error("operator {0:?} is refused; allowed: In, NotIn, Exists, DoesNotExist")]
     Operator(String),
@@ -85,6 +93,7 @@ impl TryFrom<Document> for Selector {
 
     fn try_from(document: Document) -> Result<Self, SelectorError> {
         let labels = document.match_labels.unwrap_or_default();
+        labels.keys().try_for_each(|key| check_key(key))?;
         let mut requirements: Vec<_> = labels
             .into_iter()
             .map(|(key, value)| Requirement {
@@ -108,6 +117,7 @@ impl TryFrom<Expression> for Requirement {
             operator,
             values,
         } = expression;
+        check_key(&key)?;
         let values = values.unwrap_or_default();
         let test = match (operator.as_str(), values.is_empty()) {
             ("In", false) => Test::In(values),
@@ -122,6 +132,21 @@ impl TryFrom<Expression> for Requirement {
         };
         Ok(Self { key, test })
     }
+}
+
+/// Checks the key of a requirement. Of one that no label can have, most operators select everything.
+fn check_key(key: &str) -> Result<(), SelectorError> {
+    let (prefix, name) = key.rsplit_once('/').unwrap_or(("a", key));
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_part = |part: &str, longest| {
+        let ends = [part.bytes().next(), part.bytes().last()];
+        let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+        part.len() <= longest && part.bytes().all(is_inner) && ends.into_iter().all(is_end)
+    };
+    if is_part(prefix, PREFIX_MAX) && is_part(name, NAME_MAX) {
+        return Ok(());
+    }
+    Err(SelectorError::Key(key.to_owned()))
 }
 
 #[cfg(test)]
@@ -142,6 +167,8 @@ mod tests {
     fn requirements_mean_what_kubernetes_says() {
         let expression = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
         let with_labels = json!({"matchLabels": {"a": "1", "b": "2"}});
+        let prefixed = json!({"matchLabels": {"example.com/A_b.c-d": "1"}});
+        assert!(selects(prefixed, &[("example.com/A_b.c-d", "1")]));
         // Selector, and whether it selects nothing, a=1, a=2, a=1 with b=2.
         for (selector, expected) in [
             (json!({}), [true, true, true, true]),
@@ -176,5 +203,21 @@ mod tests {
         assert!(error("Like", &["1"]).contains("\"Like\" is refused; allowed: In, NotIn"));
         assert!(error("In", &[]).contains("In of key \"a\" has no values"));
         assert!(error("Exists", &["1"]).contains("Exists of key \"a\" has values"));
+        let long = "a".repeat(64);
+        for key in ["", "a b", "-a", "a/", "/a", "a/b/c", "ä", long.as_str()] {
+            for document in [
+                json!({"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]}),
+                json!({"matchLabels": {key: "1"}}),
+            ] {
+                let error = serde_json::from_value::<Selector>(document).unwrap_err();
+                let error = error.to_string();
+                assert!(
+                    error.contains("allowed: the key of a label"),
+                    "{key}: {error}"
+                );
+            }
+        }
+        let keyless = json!({"matchExpressions": [{"operator": "NotIn", "values": ["1"]}]});
+        assert!(serde_json::from_value::<Selector>(keyless).is_err());
     }
 }
