@@ -22,9 +22,14 @@ pub enum FileError {
     /// It is a folder, a device, a pipe.
     #[error("is not a file; allowed: a regular file or a link to one")]
     NotAFile,
-    /// It is larger than [`SIZE_MAX`].
-    #[error("has {0} bytes; allowed: at most {SIZE_MAX}")]
-    TooLarge(u64),
+    /// It is larger than what is allowed.
+    #[error("has {size} bytes; allowed: at most {most}")]
+    TooLarge {
+        /// Its size in bytes, as far as it is known.
+        size: u64,
+        /// The most bytes that are allowed.
+        most: u64,
+    },
     /// It holds no text.
     #[error("is not a text; allowed: UTF-8; {0}")]
     NotText(FromUtf8Error),
@@ -38,11 +43,19 @@ impl FileError {
     }
 }
 
-/// Reads a file as text.
+/// Reads a file as text, up to [`SIZE_MAX`].
 ///
 /// # Errors
 /// When the file cannot be read, is no regular file, is too large, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<String, FileError> {
+    read_file_up_to(path, SIZE_MAX)
+}
+
+/// Reads a file of at most so many bytes as text.
+///
+/// # Errors
+/// As [`read_file`].
+pub fn read_file_up_to(path: &Path, most: u64) -> Result<String, FileError> {
     // Without O_NONBLOCK the open of a FIFO would wait for a writer.
     let file = File::options()
         .read(true)
@@ -55,11 +68,12 @@ pub fn read_file(path: &Path) -> Result<String, FileError> {
     }
     let mut bytes = Vec::new();
     let read = file
-        .take(SIZE_MAX + 1)
+        .take(most.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(FileError::Read)? as u64;
-    if read > SIZE_MAX {
-        return Err(FileError::TooLarge(metadata.len().max(read)));
+    if read > most {
+        let size = metadata.len().max(read);
+        return Err(FileError::TooLarge { size, most });
     }
     String::from_utf8(bytes).map_err(FileError::NotText)
 }

@@ -5,8 +5,7 @@ mod file;
 use serde::{Deserialize, Deserializer};
 use serde_path_to_error::Track;
 
-pub use self::file::read_file;
-pub use self::file::{FileError, SIZE_MAX};
+pub use self::file::{FileError, SIZE_MAX, read_file, read_file_up_to};
 
 /// Most opening brackets and braces in a YAML text. The YAML scanner's time grows with the square
 /// of their depth: 80,000 take it 20 s, a document full of them would take it a day. What

@@ -6,8 +6,12 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use document::read_file_up_to;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
+
+/// Largest record that is read, in bytes: by far more than all namespaces of a large cluster need.
+const RECORD_MAX: u64 = 256 << 20;
 
 /// What is kept: a record in the state folder each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,9 +182,9 @@ impl Kept {
 
     fn record(&self) -> Result<Option<Record>> {
         let read = || format!("read {}", self.path.display());
-        match fs::read(&self.path) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(read)?)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        match read_file_up_to(&self.path, RECORD_MAX) {
+            Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(read)?)),
+            Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error).with_context(read),
         }
     }

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use document::read_file;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::PortList;
@@ -84,9 +85,9 @@ impl EarlierPorts {
 
 fn read(path: &Path) -> Result<Option<Record>> {
     let context = || format!("read {}", path.display());
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(context)?)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+    match read_file(path) {
+        Ok(text) => Ok(Some(serde_json::from_str(&text).with_context(context)?)),
+        Err(error) if error.is_missing() => Ok(None),
         Err(error) => Err(error).with_context(context),
     }
 }

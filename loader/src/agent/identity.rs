@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use datapath_common::abi;
+use document::read_file;
 
 /// Name of the file in the state folder.
 const FILE: &str = "id";
@@ -72,9 +73,8 @@ pub(super) fn remove(state: &Path, pins: &Path) -> Result<()> {
 /// The id of a state folder; none where there is none that can be read.
 fn read(state: &Path) -> Option<String> {
     let path = state.join(FILE);
-    match fs::read(&path) {
-        Ok(bytes) => {
-            let text = String::from_utf8_lossy(&bytes);
+    match read_file(&path) {
+        Ok(text) => {
             let id = Some(text.trim()).filter(|id| is_id(id));
             if id.is_none() {
                 tracing::warn!(path = %path.display(), "the state folder's id cannot be read");
@@ -82,7 +82,7 @@ fn read(state: &Path) -> Option<String> {
             id.map(str::to_owned)
         }
         Err(error) => {
-            if error.kind() != ErrorKind::NotFound {
+            if !error.is_missing() {
                 tracing::warn!(path = %path.display(), %error, "the state folder's id cannot be read");
             }
             None
@@ -146,6 +146,10 @@ fn write(state: &Path, id: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::earlier_ports::EarlierPorts;
+    use crate::agent::numbering::Numbering;
+    use crate::agent::reservation::Reservation;
+    use crate::node::Kept;
 
     fn folders() -> [tempfile::TempDir; 2] {
         [(); 2].map(|()| tempfile::tempdir().unwrap())
@@ -193,6 +197,38 @@ mod tests {
         remove(state.path(), others.path()).unwrap();
         join(state.path(), others.path()).unwrap();
         remove(Path::new("/nonexistent/a"), Path::new("/nonexistent/b")).unwrap();
+    }
+
+    /// Nothing of this comes from the agent, but nothing of it may keep the agent from starting.
+    #[test]
+    fn what_is_no_file_in_the_state_folder_stops_nothing() {
+        let fifo: fn(&Path) = |path| {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        };
+        let endless: fn(&Path) = |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        let directory: fn(&Path) = |path| fs::create_dir(path).unwrap();
+        for make in [fifo, endless, directory] {
+            let [state, pins] = folders();
+            for name in [
+                FILE,
+                "node.json",
+                "earlier-ports.json",
+                "reserved-ports.json",
+            ] {
+                make(&state.path().join(name));
+            }
+            let (sender, started) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let kept = Kept::new(state.path(), "boot").read("one");
+                Numbering::open(state.path(), "boot");
+                EarlierPorts::open(state.path(), "boot");
+                Reservation::new(state.path());
+                let joined = join(state.path(), pins.path());
+                sender.send(kept.is_none() && joined.is_ok())
+            });
+            let started = started.recv_timeout(std::time::Duration::from_secs(20));
+            assert_eq!(started, Ok(true));
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use document::read_file;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{HostPorts, PortList};
@@ -107,9 +108,9 @@ impl Reservation {
 /// The record; an empty one where there is none, or none that can be read: then nothing is taken
 /// out that may be another's.
 fn read(path: &Path) -> Record {
-    let text = match fs::read_to_string(path) {
+    let text = match read_file(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Record::default(),
+        Err(error) if error.is_missing() => return Record::default(),
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "a record cannot be read");
             return Record::default();
