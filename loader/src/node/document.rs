@@ -81,6 +81,9 @@ pub(super) struct IpamSpec {
     /// The flat pool that agents before Cilium 1.20 read: address to ENI.
     #[serde(deserialize_with = "nullable")]
     pub(super) pool: BTreeMap<String, PoolEntry>,
+    /// The same of IPv6.
+    #[serde(rename = "ipv6-pool", deserialize_with = "nullable")]
+    pub(super) ipv6_pool: BTreeMap<String, PoolEntry>,
     #[serde(deserialize_with = "nullable")]
     pub(super) pools: IpamPools,
     /// Tags of the public address that the node is to have.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::de::{EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value of a document. A key may stand twice.
@@ -51,6 +51,18 @@ impl Raw {
             }
             _ => false,
         })
+    }
+
+    /// The path of what a value is in, so many levels out; an empty one is that of the whole.
+    pub(super) fn outer<'p>(&mut self, path: &'p str, levels: usize) -> &'p str {
+        let ends = path.match_indices(['.', '[']).rev();
+        let mut outer = ends.filter_map(|(end, _)| path.get(..end));
+        // A key may have dots in it.
+        let mut is_there = |path: &&str| self.at_mut(path).is_some();
+        let mut outer = outer.by_ref().filter(|path| is_there(path));
+        levels
+            .checked_sub(1)
+            .map_or(path, |skipped| outer.nth(skipped).unwrap_or_default())
     }
 
     /// The value at a path as the readers write it (`addresses[3]`, `vpc.cidrs[0]`). A key may have
@@ -118,6 +130,14 @@ impl<'de> Visitor<'de> for RawVisitor {
         Ok(Raw::Signed(value))
     }
 
+    fn visit_u128<E>(self, value: u128) -> Result<Raw, E> {
+        Ok(Raw::Text(value.to_string()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Raw, E> {
+        Ok(Raw::Text(value.to_string()))
+    }
+
     fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
         Ok(Raw::Float(value))
     }
@@ -140,6 +160,12 @@ impl<'de> Visitor<'de> for RawVisitor {
             entries.push(entry);
         }
         Ok(Raw::Map(entries))
+    }
+
+    /// A value of YAML with a tag, which no field cares for.
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Raw, A::Error> {
+        let (IgnoredAny, value) = access.variant()?;
+        value.newtype_variant()
     }
 }
 

@@ -10,8 +10,10 @@ use super::problem::Problem;
 use super::raw::Raw;
 use document::ReadError;
 
-/// Most fields of one part that are taken out. A part with more has nothing good in it.
+/// Most fields of one part that are taken out by themselves: each has the part read again.
 const TAKEN_OUT: usize = 64;
+/// How many are taken out with what they are in, before more is taken with each.
+const TAKEN_OUTER: usize = 8;
 /// Fields that the meaning of everything else hangs on.
 const ESSENTIAL: [&str; 8] = [
     "document",
@@ -94,6 +96,20 @@ fn entry(value: &Raw, notation: Notation) -> Entry {
     }
 }
 
+/// With how many levels of what it is in a field is taken out, after so many others.
+fn levels(taken_out: usize) -> usize {
+    match taken_out.checked_sub(TAKEN_OUT) {
+        None => 0,
+        Some(more) => 1 + more / TAKEN_OUTER,
+    }
+}
+
+/// True if a field's path leads through that of another one.
+fn is_within(path: &str, outer: &str) -> bool {
+    let rest = path.strip_prefix(outer);
+    rest.is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
 /// A text's tree.
 #[derive(Default, Deserialize)]
 struct Tree(Raw);
@@ -119,21 +135,30 @@ impl Notation {
     where
         T: for<'de> Deserialize<'de> + Default,
     {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut taken_out = 0;
         loop {
             let error = match self.typed(&tree) {
                 Ok(value) => return Ok((value, problems)),
                 Err(error) => error,
             };
-            let is_essential = essential.contains(&error.path.as_str());
-            let is_hopeless = is_essential || problems.len() >= TAKEN_OUT;
-            if is_hopeless || !tree.take_out(&error.path) {
+            let problem = match levels(taken_out) {
+                0 => Problem {
+                    path: error.path.clone(),
+                    message: error.message.clone(),
+                },
+                levels => Problem {
+                    path: tree.outer(&error.path, levels).to_owned(),
+                    message: format!("too much of it cannot be read, such as {error}"),
+                },
+            };
+            let is_essential = essential.contains(&problem.path.as_str());
+            if is_essential || problem.path.is_empty() || !tree.take_out(&problem.path) {
                 return Err(error);
             }
-            problems.push(Problem {
-                path: error.path,
-                message: error.message,
-            });
+            problems.retain(|inner| !is_within(&inner.path, &problem.path));
+            problems.push(problem);
+            taken_out += 1;
         }
     }
 

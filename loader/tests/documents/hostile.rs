@@ -4,8 +4,11 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
-use super::support::{PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML, parse};
+use super::support::{
+    ENI, PREFIX_YAML, SECONDARY_JSON, SECONDARY_YAML, parse, reason, secondary, set,
+};
 
 /// Longest that any text of a few MiB may take, by far more than it needs.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -158,6 +161,96 @@ fn very_many_addresses_are_checked_in_time() {
     let node = parse(&text).unwrap();
     assert_eq!(node.enis.values().next().unwrap().blocks.len(), 59_998);
     assert!(start.elapsed() < PATIENCE);
+}
+
+/// Where very many fields are wrong, with what, and what is lost with them.
+fn crowds() -> [(&'static str, Value, &'static str); 6] {
+    let addresses = (0..300).map(|i| (format!("10.0.{}.{}", i >> 8, i & 255), json!("eni")));
+    let cidrs = json!({"pool": "mars", "cidrs": many(&json!({"a": 7}))});
+    [
+        ("/spec/addresses", many(&json!(7)), "spec.addresses: "),
+        (
+            "/spec/ipam/pool",
+            Value::Object(addresses.collect()),
+            "spec.ipam.pool: ",
+        ),
+        (
+            "/spec/ipam/pools",
+            json!({"allocated": many(&json!(7))}),
+            "spec.ipam.pools.allocated: ",
+        ),
+        (
+            "/spec/ipam/pools",
+            json!({"allocated": [cidrs]}),
+            "spec.ipam.pools.allocated[0].cidrs: ",
+        ),
+        (
+            "/spec/ipam/pools",
+            json!({"allocated": many(&json!({"pool": [7]}))}),
+            "spec.ipam.pools.allocated: ",
+        ),
+        (
+            "/spec/ipam/static-ip-tags",
+            (0..300).map(|i| (i.to_string(), json!([7]))).collect(),
+            "spec.ipam.static-ip-tags: ",
+        ),
+    ]
+}
+
+fn many(value: &Value) -> Value {
+    Value::Array(vec![value.clone(); 300])
+}
+
+/// Beyond some, wrong fields are not taken out one by one: what they are in goes, and nothing else.
+#[test]
+fn very_many_wrong_fields_cost_what_they_are_in_and_nothing_else() {
+    let untouched = parse(SECONDARY_JSON).unwrap();
+    for (pointer, value, lost) in crowds() {
+        let mut document = secondary();
+        set(&mut document, pointer, value);
+        let yaml = serde_yaml_ng::to_string(&document).unwrap();
+        for text in [document.to_string(), yaml] {
+            let start = Instant::now();
+            let node = parse(&text).unwrap_or_else(|error| panic!("{pointer}: {error}"));
+            assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+            assert_eq!(node.enis, untouched.enis, "{pointer}");
+            if pointer != "/spec/addresses" {
+                assert_eq!(node.addresses, untouched.addresses, "{pointer}");
+            }
+            let mut refused = node.refused.iter().map(ToString::to_string);
+            assert!(
+                refused.any(|told| told.starts_with(lost)),
+                "{:?}",
+                node.refused
+            );
+        }
+    }
+    let mut document = secondary();
+    set(
+        &mut document,
+        &format!("{ENI}/addresses"),
+        many(&json!([7])),
+    );
+    let node = parse(&document.to_string()).unwrap();
+    let of_entry = reason(&node, "eni-0e979576c285fd4d5");
+    assert!(
+        of_entry.contains(".addresses: too much of it cannot be read, such as "),
+        "{of_entry}"
+    );
+}
+
+#[test]
+fn what_only_yaml_can_say_costs_its_entry_alone() {
+    for value in [
+        "99999999999999999999999999",
+        "-99999999999999999999999999",
+        "[1]\n        unknown: !tag {a: 1}",
+        "[1]\n        unknown: !tag 7",
+    ] {
+        let text = SECONDARY_YAML.replace("number: 1\n", &format!("number: {value}\n"));
+        let node = parse(&text).unwrap_or_else(|error| panic!("{value}: {error}"));
+        assert_eq!((node.enis.len(), node.others.len()), (1, 1), "{value}");
+    }
 }
 
 #[test]

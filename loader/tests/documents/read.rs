@@ -232,10 +232,22 @@ fn a_flat_pool_that_is_ahead_of_the_status_is_noted() {
         "/spec/ipam/pool/100.120.1.1",
         json!({"resource": "eni-0e979576c285fd4d5"}),
     );
+    set(
+        &mut document,
+        "/spec/ipam/pool/10.0.0.300",
+        json!({"resource": "eni-0"}),
+    );
+    set(
+        &mut document,
+        "/spec/ipam/ipv6-pool",
+        json!({"2001:db8::9": {"resource": "eni-0e979576c285fd4d5"}}),
+    );
     assert_eq!(
         read(&document).notes,
         [
-            "spec.ipam.pool.100.120.1.1: status.eni.enis.eni-0e979576c285fd4d5 does not have it: not used"
+            "spec.ipam.pool.10.0.0.300: the key is no address: not used",
+            "spec.ipam.pool.100.120.1.1: status.eni.enis.eni-0e979576c285fd4d5 does not have it: not used",
+            "spec.ipam.ipv6-pool.2001:db8::9: status.eni.enis.eni-0e979576c285fd4d5 does not have it: not used"
         ]
     );
 }

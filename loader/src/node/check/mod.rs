@@ -150,17 +150,24 @@ fn node_addresses(entries: &[NodeAddress], wanted: &str, findings: &mut Findings
     addresses
 }
 
-/// Notes addresses of the flat pool that their ENI does not have. Spec and status are written one
-/// after the other, so this is no error; only the status counts.
+/// Notes entries of the flat pool that are not used: those of no address, and those of one that their
+/// ENI does not have. Spec and status are written one after the other, so this is no error; only the
+/// status counts.
 fn note_pool(spec: &IpamSpec, enis: &[Eni], findings: &mut Findings) {
-    for (address, entry) in &spec.pool {
+    let of_v4 = spec.pool.iter().map(|entry| ("pool", entry));
+    let of_v6 = spec.ipv6_pool.iter().map(|entry| ("ipv6-pool", entry));
+    for (field, (address, entry)) in of_v4.chain(of_v6) {
+        let path = format!("spec.ipam.{field}.{address}");
+        let Ok(ip) = address.parse::<IpAddr>() else {
+            findings.note(path, "the key is no address: not used");
+            continue;
+        };
         let Some(eni) = enis.iter().find(|eni| eni.id == entry.resource) else {
             continue;
         };
-        let owned = address.parse().is_ok_and(|ip| eni.owns(ip));
-        if !owned {
+        if !eni.owns(ip) {
             findings.note(
-                format_args!("spec.ipam.pool.{address}"),
+                path,
                 format_args!("status.eni.enis.{} does not have it: not used", eni.id),
             );
         }
