@@ -18,6 +18,11 @@ pub struct Announcement {
     /// The number of addresses of the default pool that are kept in store, where the node says so
     /// (`spec.ipam.pre-allocate`); 0 and `None` leave it to the settings.
     pub pre_allocate: Option<u32>,
+    /// The blocks that the node has claimed, as the document says.
+    pub claimed: BTreeSet<IpNet>,
+    /// Whoever takes back blocks that are not claimed does so by the document's version alone, so that
+    /// a block can be claimed again at any time.
+    pub is_versioned: bool,
     /// Addresses that are never given, such as the node's own.
     pub excluded: BTreeSet<IpNet>,
     /// Pools that no ENI backs, each with a family that is not masqueraded: whatever the node has of

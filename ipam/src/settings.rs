@@ -34,6 +34,9 @@ pub struct Settings {
     pub unclaimed: Duration,
     /// The time that a request that failed counts as demand, from its last attempt on.
     pub waiting: Duration,
+    /// Blocks of devices go back and come again ([`Allocator::balance`](crate::Allocator::balance)): a
+    /// block gives addresses only while the document lists it as claimed.
+    pub release: bool,
     /// What has to have happened before the first address is given.
     pub barriers: BTreeSet<Barrier>,
 }
@@ -51,6 +54,7 @@ impl Default for Settings {
             cooldown: Duration::from_secs(30),
             unclaimed: Duration::from_mins(10),
             waiting: Duration::from_mins(5),
+            release: false,
             barriers: [Barrier::DOCUMENT, Barrier::POOLS].into(),
         }
     }

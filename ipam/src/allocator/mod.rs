@@ -1,6 +1,7 @@
 //! The allocator: blocks, leases and what is asked for, of one kind of resource on one node.
 
 mod allocate;
+mod balance;
 mod index;
 mod release;
 mod restore;
@@ -22,7 +23,7 @@ use crate::block::Block;
 use crate::demand::Waiting;
 use crate::family::overlap;
 use crate::settings::{Barrier, Settings};
-use crate::{Claim, Cooling, Family, Lease, Owner, State};
+use crate::{Claim, Cooling, Family, Lease, Owner, State, Time};
 
 /// Gives addresses to owners. It is a value: the caller tells it what the node has, what is ready,
 /// what time it is, and writes its [`State`] down after each change.
@@ -57,6 +58,12 @@ pub struct Allocator {
     waiters: Waiting,
     /// Blocks that were given back and that the node still has.
     released: BTreeSet<IpNet>,
+    /// Of these, the time at which each was given back, unless an earlier allocator did so.
+    given_back: BTreeMap<IpNet, Time>,
+    /// Blocks that are claimed again, each with the time at which it was given back, if that is known.
+    reclaiming: BTreeMap<IpNet, Option<Time>>,
+    /// Of the blocks that were given back, those that a document has shown without a claim since then.
+    unclaimed_blocks: BTreeSet<IpNet>,
 }
 
 impl Allocator {
@@ -77,6 +84,9 @@ impl Allocator {
             fresh: BTreeMap::new(),
             waiters: Waiting::default(),
             released: BTreeSet::new(),
+            given_back: BTreeMap::new(),
+            reclaiming: BTreeMap::new(),
+            unclaimed_blocks: BTreeSet::new(),
         }
     }
 

@@ -79,6 +79,7 @@ impl Allocator {
             .map(|block| block.cidr)
             .filter(|net| self.released.contains(net) && !self.is_held(*net))
             .collect();
+        self.note_claims();
     }
 
     /// Makes all blocks anew.
@@ -154,7 +155,7 @@ impl Allocator {
     fn life(&self, announced: &AnnouncedBlock) -> Life {
         let is_ready = match &announced.source {
             Source::Node => true,
-            Source::Device(id) => self.ready.contains(id),
+            Source::Device(id) => self.ready.contains(id) && self.is_claimed(announced.cidr),
         };
         if self.released.contains(&announced.cidr) {
             Life::Draining(Draining::Released)

@@ -85,7 +85,7 @@ impl Allocator {
 
     /// How many addresses of each pool that has blocks are wanted beyond those in use; of none before
     /// the first address can be given.
-    fn spare(&self) -> Vec<(String, Family, u64)> {
+    pub(super) fn spare(&self) -> Vec<(String, Family, u64)> {
         if !self.waiting.is_empty() {
             return Vec::new();
         }
@@ -120,7 +120,13 @@ impl Allocator {
         }
     }
 
-    fn give_back(&mut self, pool: &str, family: Family, spare: u64, released: &mut Vec<IpNet>) {
+    pub(super) fn give_back(
+        &mut self,
+        pool: &str,
+        family: Family,
+        spare: u64,
+        released: &mut Vec<IpNet>,
+    ) {
         let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
         let mut empty: Vec<(u32, IpAddr, IpNet)> = of_pool
             .filter(|block| block.is_usable() && block.held == 0 && block.slots.free() > 0)
@@ -167,7 +173,7 @@ impl Allocator {
     }
 
     /// Addresses of a pool that can be given now.
-    fn free(&self, pool: &str, family: Family) -> u64 {
+    pub(super) fn free(&self, pool: &str, family: Family) -> u64 {
         let of_pool = self.blocks.values().filter(|b| b.is_of(pool, family));
         let usable = of_pool.filter(|block| block.is_usable());
         usable.map(|block| u64::from(block.slots.free())).sum()

@@ -36,7 +36,7 @@ impl fmt::Display for Source {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Life {
-    /// The node has it, and what delivers it is not ready.
+    /// The node has it, and what delivers it is not ready, or its claim is not written yet.
     Announced,
     /// It serves.
     Usable,

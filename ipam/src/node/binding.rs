@@ -10,19 +10,34 @@ const ENI_TAGS: &str = "ipam.towpath.dev/eni-tags";
 const SUBNET_IDS: &str = "ipam.towpath.dev/subnet-ids";
 /// ENIs by the tags of their subnets, as those of ENIs.
 const SUBNET_TAGS: &str = "ipam.towpath.dev/subnet-tags";
+/// The security groups of the ENIs that the operator creates for the pool, by their ids, several with
+/// commas between.
+const SECURITY_GROUPS: &str = "ipam.towpath.dev/security-groups";
+/// Security groups by their tags.
+const SECURITY_GROUP_TAGS: &str = "ipam.towpath.dev/security-group-tags";
+/// The tag of an ENI with the name of its pool. It counts more than other bindings.
+pub const POOL_TAG: &str = "ipam.towpath.dev/pool";
 /// Which pods may name the pool in an annotation; it binds nothing.
 pub const RESTRICT: &str = "ipam.towpath.dev/restrict";
 /// What every annotation of ours begins with.
 const PREFIX: &str = "ipam.towpath.dev/";
 
-/// Which ENIs a pool is bound to: those that meet everything that is asked here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which ENIs a pool is bound to: those that meet everything that is asked here, and those with the tag
+/// [`POOL_TAG`] of its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
-    eni_tags: BTreeMap<String, String>,
-    subnet_ids: BTreeSet<String>,
-    subnet_tags: BTreeMap<String, String>,
-    /// True if it binds no ENI at all.
-    is_void: bool,
+    /// `eni-tags`.
+    pub eni_tags: BTreeMap<String, String>,
+    /// `subnet-ids`.
+    pub subnet_ids: BTreeSet<String>,
+    /// `subnet-tags`.
+    pub subnet_tags: BTreeMap<String, String>,
+    /// `security-groups`: those of ENIs that the operator creates for the pool.
+    pub security_groups: BTreeSet<String>,
+    /// `security-group-tags`.
+    pub security_group_tags: BTreeMap<String, String>,
+    /// True if its annotations cannot be read: it binds no ENI but by the tag.
+    pub is_void: bool,
 }
 
 /// An annotation that does not say which ENIs are meant.
@@ -50,8 +65,16 @@ pub enum BindingError {
     /// A part is no subnet's id.
     #[error("{SUBNET_IDS}: {0:?} is no subnet's id; subnet-… is allowed, with commas between")]
     SubnetId(String),
+    /// A part is no security group's id.
+    #[error(
+        "{SECURITY_GROUPS}: {0:?} is no security group's id; sg-… is allowed, with commas between"
+    )]
+    GroupId(String),
     /// An annotation of ours that does not exist.
-    #[error("{0} is unknown; {ENI_TAGS}, {SUBNET_IDS}, {SUBNET_TAGS} and {RESTRICT} are known")]
+    #[error(
+        "{0} is unknown; {ENI_TAGS}, {SUBNET_IDS}, {SUBNET_TAGS}, {SECURITY_GROUPS}, \
+         {SECURITY_GROUP_TAGS} and {RESTRICT} are known"
+    )]
     Unknown(String),
     /// The default pool is what ENIs serve that are bound to none.
     #[error("pool {0} serves what no pool is bound to, and is not bound itself")]
@@ -66,7 +89,13 @@ impl Binding {
     /// Names the annotation that cannot be read. Which ENIs the pool is meant to have is unknown
     /// then, so nobody should go on without it.
     pub fn parse(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, BindingError> {
-        let known = [ENI_TAGS, SUBNET_IDS, SUBNET_TAGS];
+        let known = [
+            ENI_TAGS,
+            SUBNET_IDS,
+            SUBNET_TAGS,
+            SECURITY_GROUPS,
+            SECURITY_GROUP_TAGS,
+        ];
         let mut ours = annotations.keys().filter(|key| key.starts_with(PREFIX));
         let is_known = |key: &str| known.contains(&key) || key == RESTRICT;
         if let Some(unknown) = ours.find(|key| !is_known(key)) {
@@ -75,8 +104,20 @@ impl Binding {
         let of = |annotation: &str| annotations.get(annotation).map(String::as_str);
         let binding = Self {
             eni_tags: tags(ENI_TAGS, of(ENI_TAGS))?,
-            subnet_ids: subnet_ids(of(SUBNET_IDS))?,
+            subnet_ids: ids(
+                SUBNET_IDS,
+                of(SUBNET_IDS),
+                "subnet-",
+                BindingError::SubnetId,
+            )?,
             subnet_tags: tags(SUBNET_TAGS, of(SUBNET_TAGS))?,
+            security_groups: ids(
+                SECURITY_GROUPS,
+                of(SECURITY_GROUPS),
+                "sg-",
+                BindingError::GroupId,
+            )?,
+            security_group_tags: tags(SECURITY_GROUP_TAGS, of(SECURITY_GROUP_TAGS))?,
             is_void: false,
         };
         let is_bound = known.iter().any(|key| annotations.contains_key(*key));
@@ -85,27 +126,40 @@ impl Binding {
 
     /// The binding of a pool whose annotations cannot be read: it is no plain pool, and no ENI's.
     #[must_use]
-    pub const fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self {
-            eni_tags: BTreeMap::new(),
-            subnet_ids: BTreeSet::new(),
-            subnet_tags: BTreeMap::new(),
             is_void: true,
+            ..Self::default()
         }
     }
 
-    /// True if it binds an ENI; `None` where that hangs on tags of a subnet that are not known.
+    /// True if it binds an ENI, its tag [`POOL_TAG`] aside; `None` where that hangs on tags of a subnet
+    /// that are not known.
     #[must_use]
     pub fn binds(&self, eni: &Eni) -> Option<bool> {
-        let of_subnet = self.subnet_ids.is_empty() || self.subnet_ids.contains(&eni.subnet.id);
-        if self.is_void || !of_subnet || !all(&self.eni_tags, &eni.tags) {
+        let subnet = (eni.subnet.id.as_str(), eni.subnet.tags.as_ref());
+        self.binds_tagged(&eni.tags, subnet)
+    }
+
+    /// Judges an ENI with these tags, in a subnet with that id and those tags. A pool that says
+    /// nothing but its security groups is bound by the tag alone.
+    #[must_use]
+    pub fn binds_tagged(
+        &self,
+        eni_tags: &BTreeMap<String, String>,
+        (subnet, subnet_tags): (&str, Option<&BTreeMap<String, String>>),
+    ) -> Option<bool> {
+        let has_rule = !(self.eni_tags.is_empty()
+            && self.subnet_ids.is_empty()
+            && self.subnet_tags.is_empty());
+        let of_subnet = self.subnet_ids.is_empty() || self.subnet_ids.contains(subnet);
+        if self.is_void || !has_rule || !of_subnet || !all(&self.eni_tags, eni_tags) {
             return Some(false);
         }
         if self.subnet_tags.is_empty() {
             return Some(true);
         }
-        let tags = eni.subnet.tags.as_ref()?;
-        Some(all(&self.subnet_tags, tags))
+        Some(all(&self.subnet_tags, subnet_tags?))
     }
 }
 
@@ -149,11 +203,16 @@ fn tags(
     Ok(tags)
 }
 
-fn subnet_ids(text: Option<&str>) -> Result<BTreeSet<String>, BindingError> {
+fn ids(
+    annotation: &'static str,
+    text: Option<&str>,
+    prefix: &str,
+    error: impl Fn(String) -> BindingError,
+) -> Result<BTreeSet<String>, BindingError> {
     let mut ids = BTreeSet::new();
-    for part in parts(SUBNET_IDS, text)? {
-        if !part.starts_with("subnet-") {
-            return Err(BindingError::SubnetId(part.to_owned()));
+    for part in parts(annotation, text)? {
+        if !part.starts_with(prefix) {
+            return Err(error(part.to_owned()));
         }
         ids.insert(part.to_owned());
     }
@@ -197,6 +256,7 @@ mod tests {
             "ipam.towpath.dev/subnet-tags: tag a stands twice; each is allowed once"
         );
         assert!(error(SUBNET_IDS, "subnet-1,vpc-2").contains("\"vpc-2\" is no subnet's id"));
+        assert!(error(SECURITY_GROUPS, "sg-1,1").contains("\"1\" is no security group's id"));
         assert!(error("ipam.towpath.dev/eni-tag", "a=1").contains("eni-tag is unknown"));
     }
 }

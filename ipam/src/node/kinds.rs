@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{AllocatedPool, Binding, BindingError, Eni, EniAddress, NodePools, RequestedPool};
+use super::{
+    AllocatedPool, Binding, BindingError, Eni, EniAddress, NodePools, POOL_TAG, RequestedPool,
+};
 use crate::family::overlap;
 use crate::{
     AnnouncedBlock, Announcement, DEFAULT_POOL, EdgeRules, Family, Kind, Problem, Source, Wanted,
@@ -49,8 +51,24 @@ impl Pools {
 
     /// The pools that are bound to an ENI, as far as that can be told, in order of their names.
     pub fn bound_to<'a>(&'a self, eni: &'a Eni) -> impl Iterator<Item = &'a str> {
+        let tagged = self.tagged(eni);
         let bound = self.bound();
-        bound.filter_map(|(name, binding)| (binding.binds(eni) == Some(true)).then_some(name))
+        bound.filter_map(move |(name, binding)| {
+            let is_bound = match tagged {
+                Some(tagged) => tagged == name,
+                None => binding.binds(eni) == Some(true),
+            };
+            is_bound.then_some(name)
+        })
+    }
+
+    /// The pool that an ENI names in its tag: a bound one, or the default one. The operator tags an ENI
+    /// at its creation.
+    fn tagged<'a>(&self, eni: &'a Eni) -> Option<&'a str> {
+        let name = eni.tags.get(POOL_TAG)?;
+        let is_bound = |pool: &Pool| pool.binding.is_some();
+        let is_known = *name == self.default || self.by_name.get(name).is_some_and(is_bound);
+        is_known.then_some(name.as_str())
     }
 
     /// True if there is a document of a pool.
@@ -66,6 +84,9 @@ impl Pools {
 
     /// The pool that an ENI serves; `None` where that cannot be told.
     fn of_eni(&self, eni: &Eni, problems: &mut Vec<Problem>) -> Option<String> {
+        if let Some(tagged) = self.tagged(eni) {
+            return Some(tagged.to_owned());
+        }
         let mut binding = Vec::new();
         let mut unknown = None;
         for (name, pool) in self.bound() {
@@ -217,6 +238,8 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnEnis<F> {
             blocks,
             pools: self.plain_families(&mut stuck),
             pre_allocate: document.pre_allocate,
+            claimed: entries(document).map(|(_, cidr)| cidr.trunc()).collect(),
+            is_versioned: document.is_versioned,
             excluded,
             not_masqueraded: stuck,
             plain,
@@ -268,6 +291,8 @@ impl<F: Fn(&str) -> Option<bool>> Kind for PodsOnPlainPools<F> {
                 .collect(),
             pools: self.pools.families(|_| true),
             pre_allocate: document.pre_allocate,
+            claimed: BTreeSet::new(),
+            is_versioned: false,
             excluded: own_addresses(document),
             not_masqueraded: BTreeSet::new(),
             plain: BTreeSet::new(),

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-pub use self::binding::{Binding, BindingError, RESTRICT};
+pub use self::binding::{Binding, BindingError, POOL_TAG, RESTRICT};
 pub use self::eni::{EniAddress, Origin};
 pub use self::kinds::{PodsOnEnis, PodsOnPlainPools, Pool, Pools};
 use crate::{EdgeRules, Family};
@@ -24,6 +24,9 @@ pub struct NodePools {
     pub allocated: Vec<AllocatedPool>,
     /// `spec.ipam.pools.requested`.
     pub requested: Vec<RequestedPool>,
+    /// `status.ipam.release-ips` has the mark of an operator that takes blocks back by the document's
+    /// version alone.
+    pub is_versioned: bool,
     /// `spec.ipam.pre-allocate`.
     pub pre_allocate: Option<u32>,
     /// The node's own addresses: never a pod's.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipam::node::{Binding, BindingError, Eni, NodePools, Pool, Pools};
+use ipam::node::{Binding, BindingError, Eni, NodePools, POOL_TAG, Pool, Pools};
 use ipam::{Formula, Kind, Problem};
 
 use super::kinds::{eni, manage, on_enis};
@@ -11,6 +11,7 @@ use super::support::*;
 const ENI_TAGS: &str = "ipam.towpath.dev/eni-tags";
 const SUBNET_IDS: &str = "ipam.towpath.dev/subnet-ids";
 const SUBNET_TAGS: &str = "ipam.towpath.dev/subnet-tags";
+const SECURITY_GROUPS: &str = "ipam.towpath.dev/security-groups";
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     let pairs = pairs.iter();
@@ -82,6 +83,38 @@ fn enis_serve_the_pool_that_is_bound_to_them() {
     let both_asked = pools(&[("blue", &[(ENI_TAGS, "team=a"), (SUBNET_IDS, "subnet-2")])]);
     let of_one = names(&["default", "default", "blue", "default"]);
     assert_eq!(served(both_asked, enis()), (of_one, vec![]));
+}
+
+#[test]
+fn the_operators_tag_binds_before_everything_else() {
+    let all = || {
+        pools(&[
+            ("blue", &[(SUBNET_TAGS, "usage=pods")]),
+            ("red", &[(SUBNET_IDS, "subnet-1,subnet-2")]),
+            ("green", &[(SECURITY_GROUPS, "sg-1")]),
+            ("plain", &[]),
+        ])
+    };
+    let of = |pool: &str| {
+        let mut eni = tagged(1, &[(POOL_TAG, pool)]);
+        eni.subnet.tags = None;
+        eni
+    };
+    for pool in ["blue", "red", "green"] {
+        let bound_to: Vec<String> = all().bound_to(&of(pool)).map(str::to_owned).collect();
+        assert_eq!(bound_to, [pool]);
+        assert_eq!(served(all(), vec![of(pool)]), (names(&[pool]), vec![]));
+    }
+    assert_eq!(
+        served(all(), vec![of("default")]),
+        (names(&["default"]), vec![])
+    );
+    // A name of no bound pool says nothing: people have put such tags on ENIs for other reasons.
+    for other in ["true", "plain"] {
+        let mut eni = tagged(1, &[(POOL_TAG, other)]);
+        eni.subnet.tags = Some(map(&[]));
+        assert_eq!(served(all(), vec![eni]), (names(&["red"]), vec![]));
+    }
 }
 
 #[test]

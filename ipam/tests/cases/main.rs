@@ -11,6 +11,7 @@ mod cost;
 mod kinds;
 mod leases;
 mod properties;
+mod reclaim;
 mod restart;
 mod support;
 mod table;

@@ -1,0 +1,169 @@
+//! Blocks of devices that go back and are claimed again.
+
+use ipam::{Allocator, AnnouncedBlock, Announcement, Draining, Formula, Life, Settings, State};
+
+use super::support::*;
+
+const FIRST: &str = "10.0.0.16/28";
+const SECOND: &str = "10.0.0.32/28";
+
+fn blocks() -> [AnnouncedBlock; 2] {
+    [FIRST, SECOND].map(|cidr| on("eni-1", "default", cidr))
+}
+
+/// A document with both blocks, of which some are claimed.
+fn document(claimed: &[&str], is_versioned: bool) -> Announcement {
+    Announcement {
+        claimed: claimed.iter().map(|cidr| net(cidr)).collect(),
+        is_versioned,
+        ..announce(&blocks())
+    }
+}
+
+fn releasing() -> Settings {
+    Settings {
+        release: true,
+        ..settings(Formula::Linear, "")
+    }
+}
+
+fn allocator() -> Allocator {
+    let mut allocator = fresh(releasing());
+    allocator.observe(document(&[], true));
+    set_ready(&mut allocator, &["eni-1"]);
+    allocator
+}
+
+fn life(allocator: &Allocator, cidr: &str) -> Life {
+    let views = allocator.blocks();
+    views
+        .into_iter()
+        .find(|view| view.cidr == net(cidr))
+        .unwrap()
+        .life
+}
+
+/// An allocator that has given the second block back, as the last document shows if `is_seen`.
+fn given_back(is_versioned: bool, is_seen: bool) -> Allocator {
+    let mut allocator = allocator();
+    allocator.observe(document(&[FIRST, SECOND], is_versioned));
+    get(&mut allocator, "a", 0).unwrap();
+    assert_eq!(allocator.balance(at(0)).released, [net(SECOND)]);
+    if is_seen {
+        allocator.observe(document(&[FIRST], is_versioned));
+    }
+    allocator
+}
+
+/// The node wants more than the first block has.
+fn want_more(allocator: &mut Allocator, claimed: &[&str], is_versioned: bool) {
+    let more = Announcement {
+        pre_allocate: Some(20),
+        ..document(claimed, is_versioned)
+    };
+    allocator.observe(more);
+}
+
+#[test]
+fn addresses_of_a_fresh_block_wait_for_its_claim() {
+    let mut allocator = allocator();
+    assert!(allocator.has_claims_to_write());
+    assert_eq!(life(&allocator, FIRST), Life::Announced);
+    get(&mut allocator, "a", 0).unwrap_err();
+    allocator.observe(document(&[FIRST], true));
+    assert!(
+        FIRST
+            .parse::<ipnet::IpNet>()
+            .unwrap()
+            .contains(&get(&mut allocator, "a", 0).unwrap().address)
+    );
+    assert!(allocator.has_claims_to_write(), "the second one has none");
+    allocator.observe(document(&[FIRST, SECOND], true));
+    assert!(!allocator.has_claims_to_write());
+}
+
+#[test]
+fn without_release_a_claim_is_no_condition() {
+    let mut allocator = fresh(settings(Formula::Linear, ""));
+    allocator.observe(document(&[], false));
+    set_ready(&mut allocator, &["eni-1"]);
+    assert!(!allocator.has_claims_to_write());
+    get(&mut allocator, "a", 0).unwrap();
+}
+
+#[test]
+fn a_block_is_claimed_again_only_after_its_release_was_seen() {
+    let mut unseen = given_back(true, false);
+    want_more(&mut unseen, &[FIRST, SECOND], true);
+    assert_eq!(
+        unseen.balance(at(1)).retaken,
+        [],
+        "a late write could take the claim away"
+    );
+    let mut seen = given_back(true, true);
+    want_more(&mut seen, &[FIRST], true);
+    assert_eq!(seen.balance(at(1)).retaken, [net(SECOND)]);
+    assert_eq!(
+        life(&seen, SECOND),
+        Life::Announced,
+        "until the claim is written"
+    );
+    assert_eq!(seen.balance(at(1)), ipam::Rebalanced::default(), "once");
+    want_more(&mut seen, &[FIRST, SECOND], true);
+    seen.confirm(at(2));
+    assert_eq!(life(&seen, SECOND), Life::Usable);
+}
+
+#[test]
+fn an_operator_that_goes_by_what_it_read_leaves_two_minutes() {
+    let again = |seconds: u64, is_versioned: bool| {
+        let mut allocator = given_back(false, true);
+        want_more(&mut allocator, &[FIRST], is_versioned);
+        !allocator.balance(at(seconds)).retaken.is_empty()
+    };
+    assert!(again(119, false));
+    assert!(!again(120, false));
+    assert!(again(3600, true));
+    // The claim itself has to be there by then.
+    for (seconds, expected) in [
+        (119, Life::Usable),
+        (120, Life::Draining(Draining::Released)),
+    ] {
+        let mut allocator = given_back(false, true);
+        want_more(&mut allocator, &[FIRST], false);
+        assert_eq!(allocator.balance(at(60)).retaken, [net(SECOND)]);
+        want_more(&mut allocator, &[FIRST, SECOND], false);
+        allocator.confirm(at(seconds));
+        assert_eq!(life(&allocator, SECOND), expected, "{seconds}");
+    }
+}
+
+#[test]
+fn a_block_that_an_earlier_agent_gave_back_is_claimed_by_version_alone() {
+    let state = State {
+        released: [net(SECOND)].into(),
+        ..State::default()
+    };
+    let restored = |is_versioned: bool| {
+        let mut allocator = Allocator::restore(releasing(), state.clone(), None, at(0)).0;
+        want_more(&mut allocator, &[FIRST], is_versioned);
+        set_ready(&mut allocator, &["eni-1"]);
+        !allocator.balance(at(1)).retaken.is_empty()
+    };
+    assert!(restored(true));
+    assert!(!restored(false));
+}
+
+#[test]
+fn a_block_that_went_and_came_again_is_a_fresh_one() {
+    let mut allocator = given_back(false, true);
+    let gone = Announcement {
+        blocks: blocks()[..1].to_vec(),
+        ..document(&[FIRST], false)
+    };
+    allocator.observe(gone);
+    want_more(&mut allocator, &[FIRST], false);
+    assert_eq!(life(&allocator, SECOND), Life::Announced);
+    want_more(&mut allocator, &[FIRST, SECOND], false);
+    assert_eq!(life(&allocator, SECOND), Life::Usable);
+}
