@@ -27,6 +27,7 @@ pub mod flat;
 pub mod handshake;
 pub mod holder;
 pub mod lease;
+pub mod marks;
 pub mod operation;
 pub mod pace;
 pub mod parameters;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::flat::FlatOutlook;
+use crate::marks::AGENT;
 
 /// `spec.ipam.pools`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +96,8 @@ pub struct Outlook {
     pub held: BTreeSet<IpAddr>,
     /// The pools whose blocks are those of ENIs.
     pub on_enis: BTreeSet<String>,
+    /// The agent's version, where it gives addresses of claimed blocks alone (`crate::marks`).
+    pub agent: Option<String>,
     /// What there is to say of single addresses, where the node has those (`ipam.mode: crd`).
     pub flat: Option<FlatOutlook>,
 }
@@ -127,6 +130,27 @@ impl Outlook {
             allocated: there.allocated.clone(),
         };
         (next != *there).then_some(next)
+    }
+
+    /// The merge patch that writes the node's pools and the agent's mark; `None` where both stand there
+    /// already.
+    #[must_use]
+    pub fn patch(
+        &self,
+        object: &Value,
+        there: &NodePools,
+        next: Option<&NodePools>,
+    ) -> Option<Value> {
+        let mark = object["metadata"]["annotations"][AGENT].as_str();
+        let is_marked = mark == self.agent.as_deref();
+        if next.is_none() && is_marked {
+            return None;
+        }
+        let mut patch = patch(object, next.unwrap_or(there));
+        if !is_marked {
+            patch["metadata"]["annotations"] = json!({AGENT: self.agent});
+        }
+        Some(patch)
     }
 
     fn allocated(&self, there: &[Allocated]) -> Vec<Allocated> {

@@ -5,6 +5,7 @@
 //! * [`allocated`]: `spec.ipam.pool` and `spec.ipam.pools.allocated`, for agents of both generations.
 //! * [`status`]: `status.eni.enis` in Cilium's form.
 //! * [`report`]: why a node does not get what it wants.
+//! * [`pools`]: pools that are bound to ENIs.
 //! * [`pending`]: pods that wait for an address.
 //! * [`readiness`]: the taint of nodes whose agent is not ready.
 //! * [`patch`]: merge patches that leave foreign fields alone and write nothing that is there.
@@ -14,6 +15,7 @@ mod field;
 pub mod node;
 pub mod patch;
 pub mod pending;
+pub mod pools;
 pub mod readiness;
 pub mod report;
 pub mod status;

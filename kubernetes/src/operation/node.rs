@@ -175,6 +175,12 @@ impl NodeDocument {
             unreadable_rules,
         }
     }
+
+    /// The blocks that the node has claimed, of all pools.
+    #[must_use]
+    pub fn claimed(&self) -> BTreeSet<IpNet> {
+        self.allocated.values().flatten().copied().collect()
+    }
 }
 
 fn keys<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a String> {

@@ -4,17 +4,34 @@
 //! The status is written before the spec: an agent that finds an address in its spec has to find
 //! the ENI of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::allocated::{self, Blocks, Compat};
 use super::node::NodeDocument;
 use super::status::{EniStatus, KEYS, PUBLIC_IP};
+use crate::marks;
 
-/// The patch of the subresource `status` that shows these ENIs and this report; an empty one is none.
+/// The blocks that go back, as the status is to show them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The blocks on their way back.
+    pub blocks: BTreeSet<IpNet>,
+    /// The operator shows that it takes blocks back by the object's version alone.
+    pub has_operator: bool,
+}
+
+/// The patch of the subresource `status` that shows these ENIs, these marks and this report; an empty
+/// report is none.
 #[must_use]
-pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) -> Option<Value> {
+pub fn status(
+    object: &Value,
+    enis: &BTreeMap<String, EniStatus>,
+    marks: &Marks,
+    report: &str,
+) -> Option<Value> {
     let there = &object["status"]["eni"]["enis"];
     let mut changed = Map::new();
     for (id, eni) in enis {
@@ -27,7 +44,15 @@ pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) 
             changed.insert(id.clone(), Value::Null);
         }
     }
-    let mut status = reported(object, report);
+    let mut ipam = reported(object, report);
+    let marked = marked(object, marks);
+    if !marked.is_empty() {
+        ipam.insert("release-ips".to_owned(), Value::Object(marked));
+    }
+    let mut status = Map::new();
+    if !ipam.is_empty() {
+        status.insert("ipam".to_owned(), Value::Object(ipam));
+    }
     if !changed.is_empty() {
         status.insert("eni".to_owned(), json!({"enis": changed}));
     }
@@ -37,7 +62,12 @@ pub fn status(object: &Value, enis: &BTreeMap<String, EniStatus>, report: &str) 
 /// The patch of the subresource `status` that shows this report and leaves the ENIs as they are.
 #[must_use]
 pub fn report(object: &Value, report: &str) -> Option<Value> {
-    of_version(object, "status", &reported(object, report))
+    let ipam = reported(object, report);
+    let mut status = Map::new();
+    if !ipam.is_empty() {
+        status.insert("ipam".to_owned(), Value::Object(ipam));
+    }
+    of_version(object, "status", &status)
 }
 
 /// The report that an object has.
@@ -47,19 +77,36 @@ pub fn shown_report(object: &Value) -> &str {
     error.as_str().unwrap_or_default()
 }
 
-/// The change of the status that shows a report.
+/// The change of `release-ips` that shows these marks. Single addresses in it belong to the handshake
+/// with older agents, and stay.
+fn marked(object: &Value, marks: &Marks) -> Map<String, Value> {
+    let there = marks::blocks(object);
+    let mut change = Map::new();
+    for block in marks.blocks.difference(&there) {
+        change.insert(block.to_string(), json!(marks::BLOCK_VALUE));
+    }
+    for block in there.difference(&marks.blocks) {
+        change.insert(block.to_string(), Value::Null);
+    }
+    if marks.has_operator != marks::has_operator(object) {
+        let value = marks.has_operator.then_some(marks::OPERATOR_VALUE);
+        change.insert(marks::OPERATOR.to_owned(), json!(value));
+    }
+    change
+}
+
+/// The change of `status.ipam` that shows a report.
 fn reported(object: &Value, report: &str) -> Map<String, Value> {
-    let mut status = Map::new();
+    let mut ipam = Map::new();
     if shown_report(object) != report {
         let error = if report.is_empty() {
             Value::Null
         } else {
             json!(report)
         };
-        let ipam = json!({"operator-status": {"error": error}});
-        status.insert("ipam".to_owned(), ipam);
+        ipam.insert("operator-status".to_owned(), json!({"error": error}));
     }
-    status
+    ipam
 }
 
 /// The patch of the spec that gives the node these blocks. `pre_allocate` is written where the object

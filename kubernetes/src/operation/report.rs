@@ -20,6 +20,10 @@ pub enum Reason {
     NoSubnet,
     /// No security group can be chosen.
     NoSecurityGroup,
+    /// Several pools are bound to one ENI.
+    TwoPools,
+    /// The annotations of a pool cannot be read.
+    BadPool,
     /// The operator's rights do not suffice.
     Denied,
     /// EC2 refuses calls for their number.
@@ -50,6 +54,8 @@ impl Reason {
             Self::SubnetFull => "SubnetFull",
             Self::NoSubnet => "NoSubnet",
             Self::NoSecurityGroup => "NoSecurityGroup",
+            Self::TwoPools => "TwoPools",
+            Self::BadPool => "BadPool",
             Self::Denied => "Denied",
             Self::Throttled => "Throttled",
             Self::QuotaExceeded => "QuotaExceeded",

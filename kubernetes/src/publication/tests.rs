@@ -88,6 +88,7 @@ fn stale_demand_is_replaced_and_blocks_that_enis_lost_are_shown_no_more() {
         ],
     };
     let outlook = Outlook {
+        agent: None,
         wanted: Wanted {
             requested: Demand::new(),
             allocated: vec![kept("default", EdgeRules::ALL, &["10.0.1.6/32"])],
@@ -199,6 +200,7 @@ proptest! {
             .map(|(block, host)| IpAddr::from([10, block, 0, host]))
             .collect();
         let outlook = Outlook {
+            agent: None,
             wanted: Wanted {
                 requested: Demand::new(),
                 allocated: vec![keep("mars", &kept_plain), keep("default", &kept_enis)],
@@ -224,4 +226,27 @@ proptest! {
         }
         prop_assert_eq!(outlook.next(&next), None);
     }
+}
+
+#[test]
+fn the_agents_mark_comes_and_goes_with_the_next_write() {
+    let object = json!({"metadata": {"uid": "u", "resourceVersion": "7"}});
+    let there = NodePools::default();
+    let plain = Outlook::default();
+    assert_eq!(plain.patch(&object, &there, None), None);
+    let marked = Outlook {
+        agent: Some("1.0.0".to_owned()),
+        ..Outlook::default()
+    };
+    let patch = marked.patch(&object, &there, None).unwrap();
+    let expected = json!({
+        "metadata": {"uid": "u", "resourceVersion": "7", "annotations": {AGENT: "1.0.0"}},
+        "spec": {"ipam": {"pools": there}}
+    });
+    assert_eq!(patch, expected);
+    let mut object = object;
+    object["metadata"]["annotations"] = json!({AGENT: "1.0.0"});
+    assert_eq!(marked.patch(&object, &there, None), None);
+    let patch = plain.patch(&object, &there, None).unwrap();
+    assert_eq!(patch["metadata"]["annotations"], json!({AGENT: null}));
 }

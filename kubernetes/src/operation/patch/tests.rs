@@ -52,7 +52,7 @@ fn object() -> Value {
 fn the_status_shows_the_enis_and_leaves_foreign_fields() {
     let mut object = object();
     let enis = [eni("eni-1", &["10.0.0.5"]), eni("eni-2", &[])].into();
-    let patch = status(&object, &enis, "SubnetFull: x").unwrap();
+    let patch = status(&object, &enis, &Marks::default(), "SubnetFull: x").unwrap();
     assert_eq!(patch["metadata"], json!({"resourceVersion": "7"}));
     assert_eq!(patch["status"]["eni"]["enis"]["eni-9"], Value::Null);
     assert!(patch.get("spec").is_none());
@@ -71,15 +71,15 @@ fn the_status_shows_the_enis_and_leaves_foreign_fields() {
     assert_eq!(ipam["operator-status"]["error"], "SubnetFull: x");
     assert_eq!(ipam["release-ips"]["10.0.0.5"], "released");
     assert_eq!(
-        status(&object, &enis, "SubnetFull: x"),
+        status(&object, &enis, &Marks::default(), "SubnetFull: x"),
         None,
         "nothing would change"
     );
 
-    let patch = status(&object, &enis, "").unwrap();
+    let patch = status(&object, &enis, &Marks::default(), "").unwrap();
     assert!(patch["status"].get("eni").is_none());
     apply(&mut object, &patch);
-    assert_eq!(status(&object, &enis, ""), None);
+    assert_eq!(status(&object, &enis, &Marks::default(), ""), None);
 }
 
 #[test]
@@ -108,4 +108,26 @@ fn the_spec_has_the_addresses_and_nothing_is_written_twice() {
     object["spec"]["ipam"]["pre-allocate"] = json!(null);
     let patch = spec(&object, &fewer, Compat::UntilAgent, Some(4)).unwrap();
     assert_eq!(patch["spec"], json!({"ipam": {"pre-allocate": 4}}));
+}
+
+#[test]
+fn marks_come_and_go_beside_the_handshake_of_older_agents() {
+    let mut object = object();
+    object["status"]["ipam"]["release-ips"] =
+        json!({"10.0.0.5": "marked-for-release", "10.0.0.16/28": "ready-for-release"});
+    let before = object.clone();
+    let marks = Marks {
+        blocks: ["10.0.0.32/28".parse().unwrap()].into(),
+        has_operator: true,
+    };
+    let shown = BTreeMap::new();
+    let report = shown_report(&before).to_owned();
+    let patch = status(&object, &shown, &marks, &report).unwrap();
+    apply(&mut object, &patch);
+    let expected = json!({
+        "10.0.0.5": "marked-for-release", "10.0.0.32/28": "ready-for-release",
+        "ipam.towpath.dev/operator": "do-not-release"
+    });
+    assert_eq!(object["status"]["ipam"]["release-ips"], expected);
+    assert_eq!(status(&object, &shown, &marks, &report), None);
 }
