@@ -19,13 +19,17 @@ pub enum Action {
     Assign,
     /// `AssignIpv6Addresses`.
     AssignIpv6,
+    /// `UnassignPrivateIpAddresses`.
+    Unassign,
+    /// `DetachNetworkInterface`.
+    Detach,
     /// `DeleteNetworkInterface`.
     Delete,
 }
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Describe,
         Self::List,
         Self::Create,
@@ -33,6 +37,8 @@ impl Action {
         Self::Modify,
         Self::Assign,
         Self::AssignIpv6,
+        Self::Unassign,
+        Self::Detach,
         Self::Delete,
     ];
 
@@ -47,6 +53,8 @@ impl Action {
             Self::Modify => "ModifyNetworkInterfaceAttribute",
             Self::Assign => "AssignPrivateIpAddresses",
             Self::AssignIpv6 => "AssignIpv6Addresses",
+            Self::Unassign => "UnassignPrivateIpAddresses",
+            Self::Detach => "DetachNetworkInterface",
             Self::Delete => "DeleteNetworkInterface",
         }
     }

@@ -3,6 +3,7 @@
 //! * [`inventory`]: the ENIs that EC2 has, as far as reads and answers show.
 //! * [`want`]: the addresses that a node wants. [`place`], [`subnet`], [`groups`]: where they can
 //!   come from.
+//! * [`pool`]: the pools that ENIs are bound to.
 //! * [`node`]: the next call for a node, and what is learned from its answer.
 //! * [`budget`]: how many calls are made, and which of those that wait is next.
 //! * [`query`]: reads of EC2.
@@ -24,6 +25,7 @@ mod limits;
 pub mod node;
 mod pause;
 pub mod place;
+pub mod pool;
 pub mod query;
 pub mod subnet;
 pub mod sweep;

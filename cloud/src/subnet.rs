@@ -78,7 +78,7 @@ pub struct Location {
     pub own: Option<SubnetId>,
     /// `subnet-ids`.
     pub ids: BTreeSet<SubnetId>,
-    /// `subnet-tags`.
+    /// `subnet-tags`. With ids, a subnet has to meet both.
     pub tags: Tags,
 }
 
@@ -132,7 +132,10 @@ impl Location {
         let here = subnets.values();
         let here = here.filter(|it| it.vpc == self.vpc && it.zone == self.zone);
         here.filter(move |it| match rule {
-            Rule::Ids => self.ids.contains(&it.id),
+            Rule::Ids => {
+                let has_tags = self.tags.is_empty() || tags::match_all(&it.tags, &self.tags);
+                self.ids.contains(&it.id) && has_tags
+            }
             Rule::Tags => tags::match_all(&it.tags, &self.tags),
             Rule::Routes => Some(&it.id) == own || (table.is_some() && it.route_table == table),
             Rule::Zone => true,
@@ -201,9 +204,11 @@ mod tests {
         node.tags = [("tier".to_owned(), "pods".to_owned())].into();
         assert_eq!(node.rules(), [Rule::Tags]);
         assert_eq!(ids(&node, Rule::Tags, &all), ["other"]);
-        node.ids = ["same".into(), "far".into()].into();
+        node.ids = ["same".into(), "far".into(), "other".into()].into();
         assert_eq!(node.rules(), [Rule::Ids]);
-        assert_eq!(ids(&node, Rule::Ids, &all), ["same"]);
+        assert_eq!(ids(&node, Rule::Ids, &all), ["other"]);
+        node.tags.clear();
+        assert_eq!(ids(&node, Rule::Ids, &all), ["other", "same"]);
     }
 
     #[test]

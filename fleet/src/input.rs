@@ -52,6 +52,8 @@ pub enum Input {
         /// Its uid.
         uid: String,
     },
+    /// Every `CiliumPodIPPool`. Nothing is planned before the first of these.
+    Pools(Vec<Value>),
     /// Pods that wait for an address, by node. Nodes that are not named have none.
     Pods(BTreeMap<String, u32>),
     /// The names of all Nodes, from a list.

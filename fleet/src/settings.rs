@@ -18,6 +18,8 @@ pub struct Settings {
     pub eni_tags: Tags,
     /// ENIs get prefixes where the instance can have them and its node does not refuse them.
     pub prefixes: bool,
+    /// Blocks that nobody needs go back to EC2, and ENIs without a block are deleted.
+    pub release: bool,
     /// Waiting pods add to a node's demand.
     pub surge: bool,
     /// A node whose security-group tags match nothing gets the primary ENI's groups.
@@ -50,6 +52,7 @@ impl Settings {
             vpcs: BTreeSet::new(),
             eni_tags: Tags::new(),
             prefixes: false,
+            release: false,
             surge: true,
             primary_groups: false,
             compat: Compat::UntilAgent,

@@ -42,6 +42,7 @@ impl Topology {
                 limits: BTreeMap::new(),
                 subnets: BTreeMap::new(),
                 groups: BTreeMap::new(),
+                pools: BTreeMap::new(),
                 eni_tags,
                 epoch: Time::default(),
             },

@@ -1,5 +1,7 @@
 //! A fleet for people to see. Every value can be serialised.
 
+mod pools;
+
 use std::collections::BTreeMap;
 
 use cloud::budget::{BudgetView, Need};
@@ -9,6 +11,7 @@ use cloud::want::{Reading, Want};
 use cloud::{Eni, InstanceId};
 use serde::{Deserialize, Serialize};
 
+pub use self::pools::{PoolView, ReleaseView};
 use crate::input::Moment;
 use crate::machine::Fleet;
 use crate::member::{Member, Obstacle, date_of};
@@ -341,6 +344,10 @@ fn step(step: &Step) -> String {
             let ids: Vec<&str> = groups.iter().map(cloud::GroupId::as_str).collect();
             format!("{action} {eni}: security groups {}", ids.join(","))
         }
-        Step::Delete { eni } => format!("{action} {eni}"),
+        Step::Unassign { eni, blocks } => {
+            let blocks: Vec<String> = blocks.iter().map(ToString::to_string).collect();
+            format!("{action} {} of {eni}", blocks.join(","))
+        }
+        Step::Detach { eni, .. } | Step::Delete { eni } => format!("{action} {eni}"),
     }
 }

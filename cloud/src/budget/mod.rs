@@ -33,8 +33,12 @@ pub fn default_rate(action: Action) -> Rate {
     let (burst, per_second) = match action {
         Action::Describe => (100.0, 20.0),
         Action::List => (50.0, 10.0),
-        Action::Attach | Action::Modify => (50.0, 5.0),
-        Action::Create | Action::Delete | Action::Assign | Action::AssignIpv6 => (100.0, 5.0),
+        Action::Attach | Action::Detach | Action::Modify => (50.0, 5.0),
+        Action::Create
+        | Action::Delete
+        | Action::Assign
+        | Action::AssignIpv6
+        | Action::Unassign => (100.0, 5.0),
     };
     Rate { burst, per_second }
 }

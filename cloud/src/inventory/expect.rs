@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipam::Time;
 use ipnet::IpNet;
 
-use crate::{Attachment, Eni, GroupId};
+use crate::{AttachState, Attachment, Eni, GroupId};
 
 /// An agreeing read counts if it began so long after the change. An earlier one can be followed by
 /// a read that is older in what it shows.
@@ -23,6 +23,10 @@ pub enum Change {
     Attached(Attachment),
     /// It got blocks.
     Assigned(BTreeSet<IpNet>),
+    /// Blocks were taken from it.
+    Unassigned(BTreeSet<IpNet>),
+    /// It goes from its instance.
+    Detached,
     /// EC2 deletes it with its instance.
     Marked,
     /// It got other security groups.
@@ -61,6 +65,8 @@ impl Change {
             Self::Created => true,
             Self::Attached(ours) => eni.instance() == ours.instance.as_ref(),
             Self::Assigned(blocks) => eni.blocks.is_superset(blocks),
+            Self::Unassigned(blocks) => eni.blocks.is_disjoint(blocks),
+            Self::Detached => !eni.is_attached(),
             Self::Marked => eni
                 .attachment
                 .as_ref()
@@ -78,6 +84,12 @@ impl Change {
                 eni.attachment.get_or_insert_with(|| ours.clone());
             }
             Self::Assigned(blocks) => eni.blocks.extend(blocks),
+            Self::Unassigned(blocks) => eni.blocks.retain(|block| !blocks.contains(block)),
+            Self::Detached => {
+                if let Some(attachment) = &mut eni.attachment {
+                    attachment.state = AttachState::Detaching;
+                }
+            }
             Self::Marked => {
                 if let Some(attachment) = &mut eni.attachment {
                     attachment.delete_on_termination = true;

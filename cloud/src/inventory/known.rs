@@ -113,6 +113,15 @@ impl Known {
         }
     }
 
+    /// Reports if a block is gone: no read shows it, and none can be older than the answer that took it.
+    pub(super) fn lacks(&self, block: &IpNet) -> bool {
+        let is_expected = self
+            .expected
+            .iter()
+            .any(|it| matches!(&it.change, Change::Unassigned(blocks) if blocks.contains(block)));
+        !is_expected && !self.shown.blocks.contains(block)
+    }
+
     /// Takes in a read that lacks the ENI. Returns true when the ENI goes: the operator deleted it
     /// and the read is late enough, or reads have lacked it for long and now one by id does, too.
     pub(super) fn lacked(&mut self, begun: Time, by_id: bool) -> bool {

@@ -81,6 +81,14 @@ impl Inventory {
         })
     }
 
+    /// Reports if none of an instance's ENIs has a block, by reads that are late enough.
+    #[must_use]
+    pub fn lacks(&self, instance: &InstanceId, block: &IpNet) -> bool {
+        let ids = self.by_instance.get(instance).into_iter().flatten();
+        let known = ids.filter_map(|id| self.known.get(id));
+        known.into_iter().all(|it| it.lacks(block))
+    }
+
     /// The beginning of the last listing of all loose ENIs.
     #[must_use]
     pub fn loose_read(&self) -> Option<Time> {

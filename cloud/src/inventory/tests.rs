@@ -232,3 +232,39 @@ fn the_inventory_dates_its_reads() {
     inventory.forget(&one);
     assert_eq!(inventory.read_of(&one), Some(at(3)));
 }
+
+#[test]
+fn a_block_that_was_taken_is_gone_only_by_a_read_that_is_late_enough() {
+    let (id, instance) = (EniId::from("eni-1"), InstanceId::from("i-1"));
+    let block = "10.0.0.16/28".parse().unwrap();
+    let old = Eni {
+        blocks: [block].into(),
+        ..attached("eni-1", "i-1", 1)
+    };
+    let new = attached("eni-1", "i-1", 1);
+    let mut inventory = inventory(&[&old]);
+    assert!(!inventory.lacks(&instance, &block));
+    inventory.expect(&id, Change::Unassigned([block].into()), at(10));
+    assert!(inventory.get(&id).unwrap().blocks.is_empty());
+    inventory.merge(&read(39, Scope::All, &[&new]));
+    assert!(
+        !inventory.lacks(&instance, &block),
+        "a later read can be older"
+    );
+    inventory.merge(&read(39, Scope::All, &[&old]));
+    assert!(inventory.get(&id).unwrap().blocks.is_empty());
+    inventory.merge(&read(40, Scope::All, &[&new]));
+    assert!(inventory.lacks(&instance, &block));
+}
+
+#[test]
+fn an_eni_that_was_detached_goes_and_is_loose_once_a_read_shows_it() {
+    let (id, old) = (EniId::from("eni-1"), attached("eni-1", "i-1", 1));
+    let mut inventory = inventory(&[&old]);
+    inventory.expect(&id, Change::Detached, at(10));
+    assert!(!inventory.get(&id).unwrap().is_attached());
+    inventory.merge(&read(20, Scope::All, &[&old]));
+    assert!(!inventory.get(&id).unwrap().is_attached());
+    inventory.merge(&read(41, Scope::All, &[&ours("eni-1", "i-1")]));
+    assert!(inventory.get(&id).unwrap().is_loose());
+}

@@ -29,6 +29,8 @@ pub enum Reason {
     SubnetFull,
     /// No security group can be chosen.
     NoSecurityGroup,
+    /// Several pools are bound to one ENI.
+    TwoPools,
     /// The instance cannot have IPv6 prefixes.
     NoIpv6,
     /// An answer did not come.

@@ -2,7 +2,8 @@
 
 use ipam::Family;
 
-use super::view::{View, has_prefix_v6};
+use super::share::{Share, has_prefix_v6};
+use super::view::View;
 use super::{Blocks, Condition, Create, Reason, Step};
 use crate::block::PREFIX_V6;
 use crate::place::{PlaceError, Places};
@@ -21,8 +22,8 @@ pub(super) enum Plan {
 }
 
 /// IPv4 addresses. Prefixes are tried everywhere before single addresses are tried anywhere.
-pub(super) fn ipv4(view: &View<'_>) -> Plan {
-    let want = view.want();
+pub(super) fn ipv4(view: &View<'_>, share: &Share<'_>) -> Plan {
+    let want = share.want(view.node);
     if want.bring == 0 {
         return Plan::Nothing;
     }
@@ -40,10 +41,10 @@ pub(super) fn ipv4(view: &View<'_>) -> Plan {
             return Plan::Stuck(Condition::new(Reason::AtMaxAllocate, detail));
         }
         let blocks = Blocks { kind: *kind, count };
-        if let Some(step) = assign(view, blocks) {
+        if let Some(step) = assign(view, share, blocks) {
             return Plan::Step(step);
         }
-        match create(view, Family::V4, Some(blocks)) {
+        match create(view, share, (Family::V4, Some(blocks))) {
             Ok(step) => return Plan::Step(step),
             Err(condition) => stuck = Some(condition),
         }
@@ -51,31 +52,31 @@ pub(super) fn ipv4(view: &View<'_>) -> Plan {
     stuck.map_or(Plan::Nothing, Plan::Stuck)
 }
 
-/// An IPv6 prefix: one is enough for a node.
-pub(super) fn ipv6(view: &View<'_>) -> Plan {
-    if view.reading.ipv6 && !view.limits.prefixes {
+/// An IPv6 prefix: one is enough for a pool of a node.
+pub(super) fn ipv6(view: &View<'_>, share: &Share<'_>) -> Plan {
+    if share.asks_ipv6() && !view.limits.prefixes {
         let detail = format!(
             "instance {} cannot have an IPv6 /{PREFIX_V6}",
             view.instance
         );
         return Plan::Stuck(Condition::new(Reason::NoIpv6, detail));
     }
-    if !view.wants_ipv6_without(None) {
+    if !view.wants_ipv6_without(share, None) {
         return Plan::Nothing;
     }
     let blocks = Blocks {
         kind: Kind::PrefixV6,
         count: 1,
     };
-    if let Some(step) = assign(view, blocks) {
+    if let Some(step) = assign(view, share, blocks) {
         return Plan::Step(step);
     }
-    create(view, Family::V6, None).map_or_else(Plan::Stuck, Plan::Step)
+    create(view, share, (Family::V6, None)).map_or_else(Plan::Stuck, Plan::Step)
 }
 
 /// Blocks for an ENI that is there: the one with fewest free slots, so that ENIs fill up.
-fn assign(view: &View<'_>, wanted: Blocks) -> Option<Step> {
-    let candidates = view.counted.iter().filter_map(|eni| {
+fn assign(view: &View<'_>, share: &Share<'_>, wanted: Blocks) -> Option<Step> {
+    let candidates = share.counted.iter().filter_map(|eni| {
         let learned = &view.world.memory.learned;
         let family = wanted.kind.family();
         let slots = learned.slots(&(eni.id.clone(), family), &view.limits, view.world.now);
@@ -99,7 +100,11 @@ fn assign(view: &View<'_>, wanted: Blocks) -> Option<Step> {
 }
 
 /// A new ENI with its first blocks.
-fn create(view: &View<'_>, family: Family, ipv4: Option<Blocks>) -> Result<Step, Condition> {
+fn create(
+    view: &View<'_>,
+    share: &Share<'_>,
+    (family, ipv4): (Family, Option<Blocks>),
+) -> Result<Step, Condition> {
     let slots = match family {
         Family::V4 => view.limits.slots,
         Family::V6 => view.limits.slots_v6,
@@ -115,7 +120,7 @@ fn create(view: &View<'_>, family: Family, ipv4: Option<Blocks>) -> Result<Step,
     }
     let (facts, memory, now) = (view.world.facts, view.world.memory, view.world.now);
     let request = (family, now);
-    let places = Places::find(view.location, &facts.subnets, &memory.pressure, request);
+    let places = Places::find(&share.location, &facts.subnets, &memory.pressure, request);
     let places = places.map_err(|error| no_place(&error))?;
     let kind = ipv4.map_or(Kind::PrefixV6, |it| it.kind);
     let addresses = ipv4.map_or(0, |it| it.count.min(slots.into()) * kind.addresses());
@@ -127,7 +132,7 @@ fn create(view: &View<'_>, family: Family, ipv4: Option<Blocks>) -> Result<Step,
         );
         Condition::new(Reason::SubnetFull, detail)
     })?;
-    let groups = view.groups();
+    let groups = view.groups(share);
     let groups = groups.map_err(|error| Condition::new(Reason::NoSecurityGroup, error))?;
     let room = memory.pressure.room(subnet, kind, now).saturating_sub(1);
     let ipv4 = ipv4.map(|blocks| Blocks {
@@ -151,16 +156,21 @@ fn create(view: &View<'_>, family: Family, ipv4: Option<Blocks>) -> Result<Step,
         groups,
         description: format!("Towpath ({})", view.instance),
         ipv4,
-        ipv6_prefix: with_ipv6(view, subnet),
-        tags: tags::of_creation(cluster, view.instance, view.world.date, &facts.eni_tags),
+        ipv6_prefix: with_ipv6(view, share, subnet),
+        tags: tags::of_creation(
+            cluster,
+            view.instance,
+            view.world.date,
+            &share.tags(&facts.eni_tags),
+        ),
         token: seed.token(),
     })))
 }
 
 /// An IPv6 prefix comes with a new ENI if the node lacks one and the subnet has some.
-fn with_ipv6(view: &View<'_>, subnet: &Subnet) -> bool {
+fn with_ipv6(view: &View<'_>, share: &Share<'_>, subnet: &Subnet) -> bool {
     let pressure = &view.world.memory.pressure;
-    view.wants_ipv6_without(None)
+    view.wants_ipv6_without(share, None)
         && view.limits.slots_v6 > 0
         && pressure.room(subnet, Kind::PrefixV6, view.world.now) > 0
 }
@@ -175,7 +185,11 @@ fn no_place(error: &PlaceError) -> Condition {
 
 /// Reports if the node still wants a loose ENI.
 pub(super) fn wants(view: &View<'_>, eni: &crate::Eni) -> bool {
-    let ipv4 = view.want_without(Some(&eni.id)).bring > 0 && eni.own.is_some();
-    let ipv6 = has_prefix_v6(eni) && view.wants_ipv6_without(Some(&eni.id));
+    let is_of = |share: &&Share<'_>| share.loose.iter().any(|it| it.id == eni.id);
+    let Some(share) = view.shares.all.iter().find(is_of) else {
+        return false;
+    };
+    let ipv4 = share.want_without(view.node, Some(&eni.id)).bring > 0 && eni.own.is_some();
+    let ipv6 = has_prefix_v6(eni) && view.wants_ipv6_without(share, Some(&eni.id));
     ipv4 || ipv6
 }

@@ -1,6 +1,7 @@
 //! Steps that finish what was begun: loose ENIs, marks, security groups.
 
 use super::deficit::{self, Plan};
+use super::share::Share;
 use super::view::View;
 use super::{Condition, Reason, Step};
 
@@ -42,9 +43,21 @@ pub(super) fn mark(view: &View<'_>) -> Plan {
     unmarked.next().map_or(Plan::Nothing, Plan::Step)
 }
 
-/// ENIs that the operator created have the chosen security groups.
+/// ENIs that the operator created have the security groups that are chosen for their pool.
 pub(super) fn groups(view: &View<'_>) -> Plan {
-    let mut ours = view
+    let mut stuck = Plan::Nothing;
+    for share in &view.shares.all {
+        match groups_of(view, share) {
+            Plan::Nothing => {}
+            Plan::Step(step) => return Plan::Step(step),
+            Plan::Stuck(condition) => stuck = Plan::Stuck(condition),
+        }
+    }
+    stuck
+}
+
+fn groups_of(view: &View<'_>, share: &Share<'_>) -> Plan {
+    let mut ours = share
         .counted
         .iter()
         .filter(|eni| view.is_ours(eni))
@@ -52,7 +65,7 @@ pub(super) fn groups(view: &View<'_>) -> Plan {
     if ours.peek().is_none() {
         return Plan::Nothing;
     }
-    match view.groups() {
+    match view.groups(share) {
         Ok(wanted) => {
             let step = ours
                 .find(|eni| eni.groups != wanted)

@@ -9,8 +9,10 @@ mod deficit;
 mod finish;
 mod next;
 mod progress;
+pub mod release;
 mod role;
 mod settle;
+mod share;
 mod step;
 mod view;
 
@@ -22,13 +24,15 @@ use jiff::Timestamp;
 pub use self::condition::{Condition, Reason};
 pub use self::next::{Next, next};
 pub use self::progress::{Progress, Wait};
+pub use self::release::Release;
 pub use self::role::{Aside, Role};
 pub use self::settle::{Context, Outcome, begin, settle};
 pub use self::step::{Blocks, Create, Step};
 use crate::groups::{Groups, Wish};
 use crate::place::Pressure;
+use crate::pool::Pools;
 use crate::subnet::{Location, Subnets};
-use crate::want::{Demand, Watermarks};
+use crate::want::{Demand, Requested, Watermarks};
 use crate::{EniId, InstanceId, Inventory, Learned, Limits, Pauses, Tags};
 
 /// A node, from its `CiliumNode` and its pods.
@@ -48,8 +52,12 @@ pub struct Node {
     pub groups: Wish,
     /// The addresses that its agent wants.
     pub demand: Demand,
+    /// The addresses that its agent wants of bound pools.
+    pub pools: BTreeMap<String, Requested>,
     /// The bounds of its addresses.
     pub marks: Watermarks,
+    /// Blocks and ENIs that go back.
+    pub release: Release,
     /// ENIs in its status: its agent knows them.
     pub published: BTreeSet<EniId>,
     /// Pods on it that wait for an address.
@@ -80,6 +88,8 @@ pub struct Facts {
     pub subnets: Subnets,
     /// All security groups.
     pub groups: Groups,
+    /// The pools that ENIs are bound to.
+    pub pools: Pools,
     /// Tags of every ENI that is created, beside the own ones.
     pub eni_tags: Tags,
     /// Reads that began earlier are of another leader's time and do not count.

@@ -5,7 +5,7 @@ use ipam::Time;
 use super::deficit::{self, Plan};
 use super::progress::Unanswered;
 use super::view::View;
-use super::{Condition, Node, Progress, Reason, Step, World, finish};
+use super::{Condition, Node, Progress, Reason, Step, World, finish, release};
 use crate::budget::Need;
 use crate::inventory::{SETTLES, Scope};
 use crate::subnet::Location;
@@ -69,7 +69,11 @@ pub fn next(node: &Node, progress: &Progress, world: &World<'_>) -> Next {
 /// The need for a step.
 fn need(view: &View<'_>, step: &Step) -> Need {
     match step {
-        Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } => Need::Order,
+        Step::Mark { .. }
+        | Step::Group { .. }
+        | Step::Unassign { .. }
+        | Step::Detach { .. }
+        | Step::Delete { .. } => Need::Order,
         _ if view.has_no_addresses() => Need::NoAddresses,
         _ if view.node.pending > 0 => Need::WaitingPods,
         _ => Need::Deficit,
@@ -152,6 +156,7 @@ fn is_resolved(view: &View<'_>, lost: &Unanswered) -> bool {
     };
     let shows = match lost.step {
         Step::Attach { .. } => eni.attachment.is_some(),
+        Step::Detach { .. } => !eni.is_attached(),
         _ => eni.blocks != lost.before,
     };
     let read = inventory.read_by_id(&eni.id);
@@ -194,19 +199,23 @@ fn plan(view: &View<'_>) -> Next {
     let loose = finish::loose(view);
     // While an ENI waits to be attached, no other one is created.
     let mut open = !take(view, loose, &mut next);
-    for part in [deficit::ipv4, deficit::ipv6] {
-        if open {
-            let plan = part(view);
-            take(view, plan, &mut next);
-            open = next.step.is_none();
+    for share in view.shares.by_need(view.node) {
+        for part in [deficit::ipv4, deficit::ipv6] {
+            if open {
+                let plan = part(view, share);
+                take(view, plan, &mut next);
+                open = next.step.is_none();
+            }
         }
     }
-    for part in [finish::mark, finish::groups] {
+    let release = [release::unassign, release::detach];
+    for part in [finish::mark, finish::groups].into_iter().chain(release) {
         if next.step.is_none() {
             let plan = part(view);
             take(view, plan, &mut next);
         }
     }
+    next.conditions.extend(view.conflicts());
     next
 }
 

@@ -96,6 +96,18 @@ impl Progress {
         self.in_flight.is_some()
     }
 
+    /// The blocks that EC2 was asked to take, as long as the answer is not known.
+    #[must_use]
+    pub fn taking(&self) -> BTreeSet<IpNet> {
+        let lost = self.unanswered.as_ref().map(|it| &it.step);
+        let steps = self.in_flight.iter().chain(lost);
+        let blocks = steps.filter_map(|step| match step {
+            Step::Unassign { blocks, .. } => Some(blocks),
+            _ => None,
+        });
+        blocks.flatten().copied().collect()
+    }
+
     /// The progress of a node that has another instance now is worth nothing.
     pub(super) fn turn_to(&mut self, instance: Option<&InstanceId>) {
         if self.instance.as_ref() != instance {

@@ -102,6 +102,10 @@ fn succeed(step: &Step, outcome: &Outcome, progress: &mut Progress, context: &mu
         (Step::Group { eni, groups }, _) => {
             inventory.expect(eni, Change::Grouped(groups.clone()), now);
         }
+        (Step::Unassign { eni, blocks }, _) => {
+            inventory.expect(eni, Change::Unassigned(blocks.clone()), now);
+        }
+        (Step::Detach { eni, .. }, _) => inventory.expect(eni, Change::Detached, now),
         (Step::Delete { eni }, _) => delete(eni, progress, context),
         // An answer of another kind than the step says no more than that it went through.
         _ => {}
@@ -156,8 +160,8 @@ fn fail(step: Step, failure: &Failure, progress: &mut Progress, context: &mut Co
 fn lose(step: Step, progress: &mut Progress, context: &Context<'_>) {
     let shows = match step {
         Step::Create(_) => Duration::ZERO,
-        Step::Attach { .. } => ATTACH_SHOWS,
-        Step::Assign { .. } => SETTLES,
+        Step::Attach { .. } | Step::Detach { .. } => ATTACH_SHOWS,
+        Step::Assign { .. } | Step::Unassign { .. } => SETTLES,
         Step::Mark { .. } | Step::Group { .. } | Step::Delete { .. } => return,
     };
     let eni = step.eni().and_then(|id| context.memory.inventory.get(id));

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
+
 use crate::{Action, AttachmentId, EniId, GroupId, InstanceId, Kind, SubnetId, Tags};
 
 /// One call that changes something.
@@ -40,6 +42,20 @@ pub enum Step {
         eni: EniId,
         /// The groups.
         groups: BTreeSet<GroupId>,
+    },
+    /// Take blocks from an ENI.
+    Unassign {
+        /// The ENI.
+        eni: EniId,
+        /// The blocks.
+        blocks: BTreeSet<IpNet>,
+    },
+    /// Detach an ENI that gives nothing.
+    Detach {
+        /// The ENI.
+        eni: EniId,
+        /// Its attachment.
+        attachment: AttachmentId,
     },
     /// Delete a loose ENI.
     Delete {
@@ -96,6 +112,8 @@ impl Step {
             Self::Assign { blocks, .. } if blocks.kind == Kind::PrefixV6 => Action::AssignIpv6,
             Self::Assign { .. } => Action::Assign,
             Self::Mark { .. } | Self::Group { .. } => Action::Modify,
+            Self::Unassign { .. } => Action::Unassign,
+            Self::Detach { .. } => Action::Detach,
             Self::Delete { .. } => Action::Delete,
         }
     }
@@ -109,6 +127,8 @@ impl Step {
             | Self::Assign { eni, .. }
             | Self::Mark { eni, .. }
             | Self::Group { eni, .. }
+            | Self::Unassign { eni, .. }
+            | Self::Detach { eni, .. }
             | Self::Delete { eni } => Some(eni),
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Aside, Node, Progress, Role, World};
+use super::share::{Share, Shares, role};
+use super::{Aside, Condition, Node, Progress, Reason, Role, World};
+use crate::pool::{Serves, serves};
 use crate::subnet::Location;
-use crate::want::{Reading, Want};
-use crate::{Eni, EniId, GroupId, InstanceId, Limits, block, groups, tags};
+use crate::{Eni, EniId, GroupId, InstanceId, Limits, groups, tags};
 
 /// A node with its ENIs.
 #[derive(Debug)]
@@ -20,10 +21,11 @@ pub(super) struct View<'a> {
     pub(super) counted: Vec<&'a Eni>,
     /// ENIs that were created for the instance and that nothing holds.
     pub(super) loose: Vec<&'a Eni>,
+    /// All of these by pool.
+    pub(super) shares: Shares<'a>,
     /// Indices of card 0 that are taken.
     taken: BTreeSet<u16>,
     primary: Option<&'a Eni>,
-    pub(super) reading: Reading,
 }
 
 impl<'a> View<'a> {
@@ -43,9 +45,9 @@ impl<'a> View<'a> {
             limits,
             counted: Vec::new(),
             loose: Vec::new(),
+            shares: Shares::of(node, location, &world.facts.pools),
             taken: BTreeSet::new(),
             primary: None,
-            reading: Reading::of(&node.demand, node.marks.pre),
         };
         for eni in world.memory.inventory.of_instance(instance) {
             view.add(eni);
@@ -60,40 +62,20 @@ impl<'a> View<'a> {
                 self.primary = Some(eni);
             }
         }
-        match Role::of(eni, &self.node.rules) {
+        let facts = self.world.facts;
+        self.shares
+            .add(eni, self.node, (&facts.pools, &facts.subnets));
+        let is_bound = matches!(serves(eni, &facts.pools, &facts.subnets), Serves::Pool(_));
+        match role(eni, self.node, is_bound) {
             Role::Counted => self.counted.push(eni),
             Role::Aside(Aside::Loose) => self.loose.push(eni),
             Role::Aside(_) => {}
         }
     }
 
-    /// The want for IPv4. Loose ENIs count: they will be attached.
-    pub(super) fn want(&self) -> Want {
-        self.want_without(None)
-    }
-
-    /// The want if there was one loose ENI less.
-    pub(super) fn want_without(&self, eni: Option<&EniId>) -> Want {
-        let counted = self.counted.iter().map(|it| {
-            let index = it.attachment.as_ref().map_or(0, |at| at.index);
-            it.available(self.node.rules.use_primary && index != 0)
-        });
-        let loose = self.loose.iter().filter(|it| Some(&it.id) != eni);
-        let loose = loose.map(|it| it.available(self.node.rules.use_primary));
-        let available = counted.chain(loose).fold(0, u32::saturating_add);
-        Want::of(
-            available,
-            self.reading.used,
-            self.node.pending,
-            &self.node.marks,
-        )
-    }
-
-    /// Reports if an IPv6 prefix is missing, were there one loose ENI less.
-    pub(super) fn wants_ipv6_without(&self, eni: Option<&EniId>) -> bool {
-        let mut all = self.counted.iter().chain(&self.loose);
-        let has = all.any(|it| Some(&it.id) != eni && has_prefix_v6(it));
-        self.reading.ipv6 && self.limits.prefixes && !has
+    /// Reports if an IPv6 prefix is missing for a pool, were there one loose ENI less.
+    pub(super) fn wants_ipv6_without(&self, share: &Share<'_>, eni: Option<&EniId>) -> bool {
+        share.asks_ipv6() && self.limits.prefixes && !share.has_ipv6_without(eni)
     }
 
     /// The index for the next ENI; none where the instance is full.
@@ -121,12 +103,27 @@ impl<'a> View<'a> {
         u16::try_from(self.taken.len()).unwrap_or(u16::MAX)
     }
 
-    /// The security groups of the node's ENIs.
-    pub(super) fn groups(&self) -> Result<BTreeSet<GroupId>, groups::GroupsError> {
+    /// The security groups of a pool's ENIs.
+    pub(super) fn groups(
+        &self,
+        share: &Share<'_>,
+    ) -> Result<BTreeSet<GroupId>, groups::GroupsError> {
         let groups = &self.world.facts.groups;
-        self.node
+        share
             .groups
             .choose(&self.location.vpc, groups, self.primary)
+    }
+
+    /// ENIs that serve no pool because several are bound to them.
+    pub(super) fn conflicts(&self) -> impl Iterator<Item = Condition> {
+        self.shares.undecided.iter().map(|(eni, pools)| {
+            let detail = format!(
+                "{} serves no pool: pools {} are all bound to it; one of them may be",
+                eni.id,
+                pools.join(" and ")
+            );
+            Condition::new(Reason::TwoPools, detail)
+        })
     }
 
     /// Reports if an operator of this cluster created the ENI.
@@ -139,8 +136,4 @@ impl<'a> View<'a> {
         let enis = self.world.memory.inventory.of_instance(self.instance);
         enis.map(|it| it.id.clone()).collect()
     }
-}
-
-pub(super) fn has_prefix_v6(eni: &Eni) -> bool {
-    eni.blocks.iter().any(block::is_prefix_v6)
 }

@@ -43,6 +43,17 @@ impl Want {
         }
     }
 
+    /// The want for a bound pool, of which the node has so many addresses and asks for so many in all.
+    #[must_use]
+    pub fn of_pool(available: u32, requested: u32) -> Self {
+        let needed = requested.saturating_sub(available);
+        Self {
+            needed,
+            bring: needed,
+            ..Self::default()
+        }
+    }
+
     /// Blocks of a kind to bring. `max-allocate` is never passed, not even by a part of a block.
     #[must_use]
     pub fn blocks(&self, kind: Kind) -> u32 {

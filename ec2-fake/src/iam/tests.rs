@@ -96,7 +96,6 @@ fn calls(cloud: &mut Cloud) -> Vec<Call> {
         Call::Assign(assign(Family::V4)),
         Call::Unassign(assign(Family::V4)),
         Call::Assign(assign(Family::V6)),
-        Call::Unassign(assign(Family::V6)),
     ]);
     all
 }

@@ -134,7 +134,7 @@ impl Ec2 for Client {
     fn try_step<'a>(&'a self, step: &'a Step) -> Call<'a, Verdict> {
         Box::pin(async move {
             // The model of EC2 has no trial of these two: such a call would be carried out.
-            if let Action::Assign | Action::AssignIpv6 = step.action() {
+            if let Action::Assign | Action::AssignIpv6 | Action::Unassign = step.action() {
                 return Verdict::Untried;
             }
             verdict(self.sent(step, true).await)

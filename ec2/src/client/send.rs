@@ -32,6 +32,8 @@ pub(super) async fn step(
         Step::Assign { eni, blocks, .. } => assign(sdk, call, eni, *blocks).await,
         Step::Mark { eni, attachment } => mark(sdk, call, (eni, attachment), trial).await,
         Step::Group { eni, groups } => group(sdk, call, (eni, groups), trial).await,
+        Step::Unassign { eni, blocks } => unassign(sdk, call, eni, blocks).await,
+        Step::Detach { attachment, .. } => detach(sdk, call, attachment, trial).await,
         Step::Delete { eni } => delete(sdk, call, eni, trial).await,
     }
 }
@@ -150,6 +152,39 @@ fn assigned<'a>(
     });
     let blocks = blocks.map_err(|error| call.unreadable(&error))?;
     Ok(Outcome::Assigned(blocks))
+}
+
+async fn unassign(
+    sdk: &Client,
+    call: Named,
+    eni: &EniId,
+    blocks: &BTreeSet<IpNet>,
+) -> Result<Outcome, Failure> {
+    let is_single = |block: &&IpNet| block.prefix_len() == block.max_prefix_len();
+    let (singles, prefixes): (Vec<&IpNet>, Vec<&IpNet>) = blocks.iter().partition(is_single);
+    let singles: Vec<String> = singles.iter().map(|it| it.addr().to_string()).collect();
+    let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+    let request = sdk
+        .unassign_private_ip_addresses()
+        .network_interface_id(eni.as_str())
+        .set_private_ip_addresses((!singles.is_empty()).then_some(singles))
+        .set_ipv4_prefixes((!prefixes.is_empty()).then_some(prefixes));
+    request.send().await.map_err(|error| call.failed(&error))?;
+    Ok(Outcome::Done)
+}
+
+async fn detach(
+    sdk: &Client,
+    call: Named,
+    attachment: &AttachmentId,
+    trial: bool,
+) -> Result<Outcome, Failure> {
+    let request = sdk
+        .detach_network_interface()
+        .attachment_id(attachment.as_str())
+        .dry_run(trial);
+    request.send().await.map_err(|error| call.failed(&error))?;
+    Ok(Outcome::Done)
 }
 
 async fn mark(

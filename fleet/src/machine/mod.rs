@@ -4,6 +4,7 @@ mod calls;
 mod objects;
 mod pages;
 mod plan;
+mod pools;
 mod removal;
 mod sweeping;
 mod timers;
@@ -17,6 +18,7 @@ use cloud::node::{Memory, Progress, Step};
 use cloud::sweep::NoClusterError;
 use cloud::{EniId, InstanceId};
 use ipam::Time;
+use kubernetes::operation::pools::PoolDocuments;
 use serde_json::Value;
 
 use self::removal::Removals;
@@ -81,6 +83,8 @@ pub struct Fleet {
     pub(crate) queue: Queue<Key>,
     pub(crate) reads: Reads,
     lacked: Lacked,
+    /// The pools; none before they are read.
+    pub(crate) pools: Option<PoolDocuments>,
     pub(crate) sweeping: Sweeping,
     pub(crate) removals: Removals,
     pending: BTreeMap<WorkId, (Time, Pending)>,
@@ -111,6 +115,7 @@ impl Fleet {
             queue: Queue::default(),
             reads: Reads::default(),
             lacked: Lacked::new(),
+            pools: None,
             sweeping: Sweeping::new(&settings.cluster)?,
             removals: Removals::default(),
             pending: BTreeMap::new(),
@@ -129,6 +134,7 @@ impl Fleet {
             Input::Nodes(objects) => self.set_objects(objects, at),
             Input::Node(object) => self.set_object(*object, at),
             Input::NodeGone { name, uid } => self.lose_object(&name, &uid),
+            Input::Pools(pools) => self.set_pools(&pools),
             Input::Pods(pods) => self.set_pods(pods),
             Input::Hosts(hosts) => self.removals.set_hosts(hosts, at.now),
             Input::Host { name, is_there } => self.removals.set_host(name, is_there, at.now),

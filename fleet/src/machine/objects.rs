@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Fleet, Key};
 use crate::input::Moment;
-use crate::member::Member;
+use crate::member::{Member, is_older};
 
 impl Fleet {
     /// Takes in a list of all objects.
@@ -151,17 +151,4 @@ impl Fleet {
 fn name_of(object: &Value) -> String {
     let name = object["metadata"]["name"].as_str();
     name.unwrap_or_default().to_owned()
-}
-
-/// Reports if an object is an earlier state of another one.
-fn is_older(object: &Value, than: &Value) -> bool {
-    let number = |object: &Value| {
-        let version = object["metadata"]["resourceVersion"].as_str()?;
-        version.parse::<u64>().ok()
-    };
-    let is_same = object["metadata"]["uid"] == than["metadata"]["uid"];
-    is_same
-        && number(object)
-            .zip(number(than))
-            .is_some_and(|(one, other)| one < other)
 }

@@ -5,6 +5,7 @@ use cloud::inventory::Scope;
 use cloud::node::{Next, Progress, World, next};
 use cloud::{EniId, InstanceId};
 use ipam::Time;
+use kubernetes::operation::allocated::Compat;
 use kubernetes::operation::report::Reason;
 
 use super::{Fleet, Key};
@@ -50,6 +51,7 @@ impl Fleet {
             doubts.update(published, &instance, known, (member.since, at.now));
         }
         self.want_type_of(name, at.now);
+        self.release(name, at.now);
         let (plan, mut again) = self.plan_and_read(name, at);
         let publication = self.publication(name);
         if let Some(member) = self.members.get_mut(name) {
@@ -60,7 +62,26 @@ impl Fleet {
         }
         self.line_up(name, at);
         again = soonest(again, self.write(name, publication.as_ref(), at));
+        let release = self.members.get(name).map(|it| &it.releases);
+        again = soonest(again, release.and_then(|it| it.next(at.now)));
         self.timers.set(name, again);
+    }
+
+    /// Decides which blocks and ENIs of a node go back.
+    fn release(&mut self, name: &str, now: Time) {
+        let Some(member) = self.members.get(name) else {
+            return;
+        };
+        let is_read = matches!(self.readiness(member), Ready::Read(_));
+        let is_on = self.settings.release && self.settings.compat != Compat::Always;
+        let known = (&self.memory.inventory, &self.topology);
+        let taking = self.progress.get(name).map(Progress::taking);
+        if let Some(member) = self.members.get_mut(name) {
+            let (releases, node) = (&mut member.releases, &member.node);
+            releases.taking = taking.unwrap_or_default();
+            let release = releases.update(node, known, (is_on, is_read), now);
+            member.node.release = release;
+        }
     }
 
     /// The plan of a node. Reads that it needs are asked for. Returns it with the time at which the
@@ -72,7 +93,8 @@ impl Fleet {
         let (plan, obstacles, again) = match self.readiness(member) {
             Ready::Read(_) | Ready::Unclear => {
                 let plan = self.next_of(name, at);
-                let obstacles = plan.conditions.iter().map(Obstacle::from).collect();
+                let obstacles = plan.conditions.iter().map(Obstacle::from);
+                let obstacles = obstacles.chain(self.bad_pools(member)).collect();
                 let again = plan.at().filter(|it| *it > at.now);
                 if let Some(scope) = &plan.read {
                     self.reads.want(scope);
@@ -123,6 +145,10 @@ impl Fleet {
         if !self.topology.is_read() {
             let text = "subnets, route tables, security groups and VPCs are not read yet";
             return Ready::Waits(self.unread(text));
+        }
+        if self.pools.is_none() {
+            let text = "the pools (CiliumPodIPPool) are not read yet";
+            return Ready::Waits(Obstacle::new(Reason::NotReady, text));
         }
         let from = member.since.max(self.topology.facts.epoch);
         let inventory = &self.memory.inventory;

@@ -1,6 +1,7 @@
 //! Writes of objects: the status before the spec, one at a time.
 
 use ipam::Time;
+use kubernetes::marks;
 use kubernetes::operation::patch;
 use serde_json::Value;
 
@@ -48,7 +49,10 @@ impl Fleet {
         let text = line.text.as_deref();
         let text = text.unwrap_or_else(|| patch::shown_report(object));
         let status = match publication {
-            Some(publication) => patch::status(object, &publication.enis, text),
+            Some(publication) => {
+                let marks = member.releases.marks(marks::has_agent(object));
+                patch::status(object, &publication.enis, &marks, text)
+            }
             None => patch::report(object, text),
         };
         let status = status.filter(|body| !member.has_dropped(Part::Status, body, at.now));

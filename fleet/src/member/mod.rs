@@ -4,6 +4,7 @@ mod doubt;
 mod obstacle;
 mod publication;
 mod published;
+mod release;
 mod translate;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub(crate) use self::doubt::Doubts;
 pub(crate) use self::obstacle::{Obstacle, Shown, date_of};
 pub(crate) use self::publication::Publication;
 pub(crate) use self::published::Published;
+pub(crate) use self::release::Releases;
 use crate::{Part, Settings, WorkId};
 
 /// The longest wait for what EC2 does not show, and after writes that failed.
@@ -43,6 +45,7 @@ pub(crate) struct Member {
     /// Reads of its instance that began earlier do not count.
     pub(crate) since: Time,
     pub(crate) doubts: Doubts,
+    pub(crate) releases: Releases,
     /// Another node has the instance.
     pub(crate) rival: Option<String>,
     /// The result of the last plan.
@@ -66,9 +69,13 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn new(object: Value, pending: u32, settings: &Settings, now: Time) -> Self {
         let document = NodeDocument::read(&object);
+        let published = Published::read(&object);
+        let mut releases = Releases::default();
+        releases.observe(&object, None, (&published, &document.claimed()), now);
         Self {
             node: translate::node(&document, pending, settings),
-            published: Published::read(&object),
+            published,
+            releases,
             object,
             document,
             since: now,
@@ -103,6 +110,11 @@ impl Member {
             self.look = (Time::default(), 0);
             self.shown = Shown::default();
         }
+        // An object that goes back in its version is one of a restored API server.
+        let is_next = !is_other && !is_older(&object, &self.object);
+        let before = Some(&self.object).filter(|_| is_next);
+        let seen = (&self.published, &document.claimed());
+        self.releases.observe(&object, before, seen, now);
         if document.version != self.document.version && self.write_failures == 0 {
             self.barred = Time::default();
         }
@@ -115,6 +127,10 @@ impl Member {
     pub(crate) fn begin_epoch(&mut self, now: Time) {
         self.since = now;
         self.doubts = Doubts::default();
+        self.releases.begin_epoch(now);
+        let seen = (&self.published, &self.document.claimed());
+        self.releases
+            .observe(&self.object, Some(&self.object), seen, now);
         self.next = Next::default();
         self.obstacles.clear();
         self.write = None;
@@ -183,6 +199,19 @@ impl Member {
         self.look = (now.after(wait), count.saturating_add(1));
         count
     }
+}
+
+/// Reports if an object is an earlier state of another one.
+pub(crate) fn is_older(object: &Value, than: &Value) -> bool {
+    let number = |object: &Value| {
+        let version = object["metadata"]["resourceVersion"].as_str()?;
+        version.parse::<u64>().ok()
+    };
+    let is_same = object["metadata"]["uid"] == than["metadata"]["uid"];
+    is_same
+        && number(object)
+            .zip(number(than))
+            .is_some_and(|(one, other)| one < other)
 }
 
 /// ENIs that reads by id lacked, with the beginning of the last one.

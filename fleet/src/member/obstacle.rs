@@ -63,6 +63,7 @@ fn reason(cause: Cause) -> Reason {
         Cause::NoSubnet => Reason::NoSubnet,
         Cause::SubnetFull => Reason::SubnetFull,
         Cause::NoSecurityGroup => Reason::NoSecurityGroup,
+        Cause::TwoPools => Reason::TwoPools,
         Cause::Throttled => Reason::Throttled,
         Cause::Denied => Reason::Denied,
         Cause::QuotaExceeded => Reason::QuotaExceeded,

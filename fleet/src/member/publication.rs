@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cloud::node::{Aside, Role};
+use cloud::pool::{DEFAULT_POOL, Pools, Serves, serves};
 use cloud::{AttachState, Eni, InstanceId, Inventory};
+use ipam::node::POOL_TAG;
 use ipnet::IpNet;
 use kubernetes::operation::allocated::Blocks;
 use kubernetes::operation::status::EniStatus;
@@ -30,17 +32,20 @@ impl Publication {
         (inventory, topology): (&Inventory, &Topology),
     ) -> Option<Self> {
         let mut all = Self::default();
+        let facts = &topology.facts;
         for eni in inventory.of_instance(instance) {
             let role = Role::of(eni, &member.node.rules);
-            if !is_shown(eni, &role) {
+            if !is_shown(eni, &role) || member.node.release.empty.contains(&eni.id) {
                 continue;
             }
             let blocks = blocks(member, eni, inventory);
+            let serves = serves(eni, &facts.pools, &facts.subnets);
             match entry(member, eni, &blocks, topology) {
-                Ok(entry) => {
-                    if role == Role::Counted {
+                Ok(mut entry) => {
+                    if role == Role::Counted && serves == Serves::Default {
                         all.give(&entry, blocks, eni);
                     }
+                    name_pool(&mut entry, &serves, &facts.pools);
                     all.enis.insert(entry.id.clone(), entry);
                 }
                 Err(_) if member.published.enis.contains_key(&eni.id) => return None,
@@ -73,11 +78,24 @@ fn is_shown(eni: &Eni, role: &Role) -> bool {
     has_device && has_addresses
 }
 
+/// Names the pool of an ENI in its tags, because agents do not know the tags of subnets. An ENI without
+/// such a tag is of the default pool, unless a pool is bound by tags of subnets.
+fn name_pool(entry: &mut EniStatus, serves: &Serves<'_>, pools: &Pools) {
+    let is_needed = pools.values().any(|it| !it.subnet_tags.is_empty());
+    let name = match serves {
+        Serves::Pool(name) => name,
+        Serves::Default if is_needed => DEFAULT_POOL,
+        Serves::Default | Serves::Nothing(_) => return,
+    };
+    entry.tags.insert(POOL_TAG.to_owned(), name.to_owned());
+}
+
 /// Blocks that are settled, or that the status has already.
 fn blocks(member: &Member, eni: &Eni, inventory: &Inventory) -> Vec<IpNet> {
     let settled: Vec<IpNet> = inventory.settled_blocks(&eni.id).collect();
     let shown = eni.blocks.iter().copied();
     shown
+        .filter(|block| !member.releases.withholds(block))
         .filter(|block| settled.contains(block) || member.published.has(&eni.id, block))
         .collect()
 }

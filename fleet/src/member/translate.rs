@@ -1,7 +1,9 @@
 //! A document as a node that can be planned for.
 
+use std::collections::BTreeMap;
+
 use cloud::groups::Wish;
-use cloud::node::{EniRules, Node};
+use cloud::node::{EniRules, Node, Release};
 use cloud::subnet::Location;
 use cloud::want::{Demand, Requested, Watermarks, pre_allocate};
 use cloud::{EniId, GroupId, InstanceId, SubnetId, VpcId};
@@ -31,12 +33,14 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
             or_primary: settings.primary_groups,
         },
         demand: demand(document),
+        pools: pools(document),
         marks: Watermarks {
             pre: pre_allocate(bounds.pre),
             min: bounds.min,
             max: bounds.max,
             above: bounds.above,
         },
+        release: Release::default(),
         published: document
             .published
             .iter()
@@ -49,12 +53,15 @@ pub(super) fn node(document: &NodeDocument, pending: u32, settings: &Settings) -
 fn location(document: &NodeDocument) -> Option<Location> {
     let place = &document.place;
     let ids = place.subnet_ids.iter();
+    // With ids, the tags of subnets do not count.
+    let has_ids = !place.subnet_ids.is_empty();
+    let tags = Some(&place.subnet_tags).filter(|_| !has_ids);
     Some(Location {
         vpc: place.vpc.as_deref().and_then(VpcId::parse)?,
         zone: place.zone.clone()?,
         own: place.own_subnet.as_deref().and_then(SubnetId::parse),
         ids: ids.filter_map(|id| SubnetId::parse(id)).collect(),
-        tags: place.subnet_tags.clone(),
+        tags: tags.cloned().unwrap_or_default(),
     })
 }
 
@@ -67,4 +74,22 @@ fn demand(document: &NodeDocument) -> Demand {
         }),
         used: document.demand.used,
     }
+}
+
+/// The demand for other pools. While the agent shows each address that it uses, it is stale.
+fn pools(document: &NodeDocument) -> BTreeMap<String, Requested> {
+    if document.demand.used > 0 {
+        return BTreeMap::new();
+    }
+    let others = document.demand.requested.iter();
+    let others = others.filter(|(pool, _)| *pool != DEFAULT_POOL);
+    others
+        .map(|(pool, needed)| {
+            let requested = Requested {
+                ipv4: needed.ipv4,
+                ipv6: needed.ipv6,
+            };
+            (pool.clone(), requested)
+        })
+        .collect()
 }

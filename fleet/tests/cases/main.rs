@@ -9,5 +9,8 @@ mod bed;
 mod crash;
 mod objects;
 mod one_node;
+mod pools;
+mod protocol;
+mod release;
 mod reports;
 mod scale;

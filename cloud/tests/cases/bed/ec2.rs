@@ -282,9 +282,23 @@ impl Ec2 {
                 it.groups.clone_from(groups);
                 Outcome::Done
             }),
+            Step::Unassign { eni, blocks } => self.unassign(eni, blocks),
+            Step::Detach { eni, .. } => self.eni(eni).map(|it| {
+                it.attachment = None;
+                Outcome::Done
+            }),
             Step::Delete { eni } => self.delete(eni),
         };
         outcome.unwrap_or_else(|code| Outcome::Failed(failure(action, code)))
+    }
+
+    fn unassign(&mut self, id: &EniId, blocks: &BTreeSet<IpNet>) -> Result<Outcome, &'static str> {
+        let eni = self.eni(id)?;
+        if !eni.blocks.is_superset(blocks) {
+            return Err("InvalidParameterValue");
+        }
+        eni.blocks.retain(|block| !blocks.contains(block));
+        Ok(Outcome::Done)
     }
 
     fn eni(&mut self, id: &EniId) -> Result<&mut Eni, &'static str> {

@@ -87,10 +87,12 @@ pub(crate) fn node(name: &str, instance_type: &str) -> Node {
         },
         groups: cloud::groups::Wish::default(),
         demand: Demand::default(),
+        pools: BTreeMap::new(),
         marks: Watermarks {
             pre: 8,
             ..Watermarks::default()
         },
+        release: cloud::node::Release::default(),
         published: BTreeSet::new(),
         pending: 0,
     }
@@ -118,6 +120,7 @@ impl Bed {
                 .collect(),
             subnets: ec2.subnets.clone(),
             groups: BTreeMap::new(),
+            pools: BTreeMap::new(),
             eni_tags: Tags::new(),
             epoch: ec2.now,
         };

@@ -38,6 +38,10 @@ pub(crate) struct Bed {
     /// The access key of the leader.
     pub(crate) leader: u32,
     pub(crate) events: Vec<Event>,
+    /// Objects of pools.
+    pub(crate) pools: Vec<Value>,
+    /// They are read.
+    pub(crate) has_pools: bool,
     /// Pods that wait, by node.
     pub(crate) pods: BTreeMap<String, u32>,
     /// The operator is alive.
@@ -54,14 +58,23 @@ pub(crate) struct Bed {
 
 /// A cloud of one VPC with a /16 a zone, whose reads lag a little.
 pub(crate) fn world() -> World {
-    let document = json!({
+    world_of(document())
+}
+
+/// The document of that cloud.
+pub(crate) fn document() -> Value {
+    json!({
         "vpcs": [{"id": "vpc-1", "cidrs": ["10.0.0.0/8"]}],
         "subnets": [
             {"id": "subnet-a", "vpc": "vpc-1", "zone": "a", "ipv4": "10.1.0.0/16", "ipv6": "2001:db8::/64"}
         ],
         "route_tables": [{"id": "rtb-1", "vpc": "vpc-1", "main": true}],
         "groups": [{"id": "sg-1", "vpc": "vpc-1", "name": "nodes"}]
-    });
+    })
+}
+
+/// The cloud of a document, whose reads lag a little.
+pub(crate) fn world_of(document: Value) -> World {
     let mut world: World = serde_json::from_value(document).unwrap();
     world.settings = Rules {
         unknown: Span::new(0, 0),
@@ -89,6 +102,8 @@ impl Bed {
             count: 0,
             leader: 1,
             events: Vec::new(),
+            pools: Vec::new(),
+            has_pools: true,
             pods: BTreeMap::new(),
             is_led: false,
             is_watching: false,
@@ -255,6 +270,9 @@ impl Bed {
                 self.fleet.take(input.clone(), at);
             }
             self.fleet.take(input, at);
+        }
+        if self.has_pools {
+            self.fleet.take(Input::Pools(self.pools.clone()), at);
         }
         self.fleet.take(Input::Pods(self.pods.clone()), at);
         for work in self.fleet.work(at) {

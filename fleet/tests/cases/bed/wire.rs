@@ -73,6 +73,21 @@ pub(crate) fn call(step: &Step) -> Call {
             eni: eni.to_string(),
             change: Change::Groups(groups.iter().map(ToString::to_string).collect()),
         }),
+        Step::Unassign { eni, blocks } => {
+            let is_single = |block: &&IpNet| block.prefix_len() == block.max_prefix_len();
+            let (single, prefixes): (Vec<&IpNet>, Vec<&IpNet>) = blocks.iter().partition(is_single);
+            Call::Unassign(Assign {
+                family: Family::V4,
+                eni: eni.to_string(),
+                ask: Ask {
+                    addresses: single.into_iter().map(IpNet::addr).collect(),
+                    prefixes: prefixes.into_iter().copied().collect(),
+                    ..Ask::default()
+                },
+                reassign: false,
+            })
+        }
+        Step::Detach { attachment, .. } => Call::Detach(attachment.to_string()),
         Step::Delete { eni } => Call::Delete(eni.to_string()),
     }
 }

@@ -1,0 +1,219 @@
+//! Blocks that go back: a node's agent gives them up, its status shows them no more, and then EC2 is asked
+//! to take them.
+//!
+//! The status that no longer shows a block is written for the version of the object in which the agent
+//! had no claim on it. The agent claims a block only for a version that shows it. The API server lets
+//! one of the two win, so that a block which is asked of EC2 can be claimed by nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cloud::node::release::is_empty;
+use cloud::node::{Node, Release, release};
+use cloud::{EniId, Inventory, tags};
+use ipam::{Family, Time};
+use ipnet::IpNet;
+use kubernetes::marks;
+use kubernetes::operation::patch::Marks;
+use serde_json::Value;
+
+use super::Published;
+use crate::topology::Topology;
+
+/// A block that nobody claims goes back after so long.
+const DELAY: Duration = Duration::from_mins(3);
+/// EC2 is asked so long after the status showed the block no more.
+const GRACE: Duration = Duration::from_secs(20);
+/// The grace of agents that use a block again before they have written so.
+const GRACE_OF_OTHERS: Duration = Duration::from_mins(1);
+/// An ENI without a block is detached after so long.
+const EMPTY: Duration = Duration::from_mins(10);
+
+/// The state of a node's blocks as far as they can go back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Releases {
+    /// Blocks in the status.
+    shown: BTreeMap<IpNet, Claim>,
+    /// Blocks that the status marks, each with the time at which this leader saw that first.
+    marked: BTreeMap<IpNet, Time>,
+    /// Marked blocks that the agent claims all the same.
+    returning: BTreeSet<IpNet>,
+    /// ENIs without a block, each with the time since when.
+    empty: BTreeMap<EniId, Time>,
+    /// Blocks to mark now.
+    chosen: BTreeSet<IpNet>,
+    /// Marked blocks that EC2 has no more.
+    gone: BTreeSet<IpNet>,
+    /// Blocks that EC2 was asked to take, without an answer yet. An object that is made again has no mark
+    /// of them.
+    pub(crate) taking: BTreeSet<IpNet>,
+    grace: Duration,
+}
+
+/// The claims on a block, as this leader has seen them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claim {
+    /// The agent claimed it, or wrote its claims after the block was shown.
+    is_answered: bool,
+    /// The time since when it has not been claimed, if that is an answer.
+    idle_since: Option<Time>,
+}
+
+impl Releases {
+    /// Takes in an object. `before` is the one before, unless that was another node's or a later one.
+    pub(crate) fn observe(
+        &mut self,
+        object: &Value,
+        before: Option<&Value>,
+        (published, claimed): (&Published, &BTreeSet<IpNet>),
+        now: Time,
+    ) {
+        if before.is_none() {
+            *self = Self {
+                taking: std::mem::take(&mut self.taking),
+                ..Self::default()
+            };
+        }
+        let pools = |object: &Value| object["spec"]["ipam"]["pools"].clone();
+        let wrote = before.is_some_and(|before| pools(before) != pools(object));
+        let blocks = published.enis.values().flatten();
+        let mut shown = BTreeMap::new();
+        for block in blocks.filter(|block| Family::of_net(**block) == Family::V4) {
+            let known = self.shown.get(block).copied();
+            let mut claim = known.unwrap_or_default();
+            if claimed.contains(block) {
+                claim.is_answered = true;
+                claim.idle_since = None;
+            } else {
+                claim.is_answered |= wrote && known.is_some();
+                if claim.is_answered {
+                    claim.idle_since.get_or_insert(now);
+                }
+            }
+            shown.insert(*block, claim);
+        }
+        self.shown = shown;
+        let marked = marks::blocks(object).into_iter();
+        self.marked = marked
+            .map(|block| (block, self.marked.get(&block).copied().unwrap_or(now)))
+            .collect();
+        self.returning = self.marked.keys().copied().collect();
+        self.returning.retain(|block| claimed.contains(block));
+        self.grace = if marks::has_agent(object) {
+            GRACE
+        } else {
+            GRACE_OF_OTHERS
+        };
+    }
+
+    /// Begins an epoch: another leader may be at work on what is marked, and nothing else is known.
+    pub(crate) fn begin_epoch(&mut self, now: Time) {
+        self.shown.clear();
+        self.empty.clear();
+        self.chosen.clear();
+        self.gone.clear();
+        for since in self.marked.values_mut() {
+            *since = now;
+        }
+    }
+
+    /// Decides what goes back now.
+    pub(crate) fn update(
+        &mut self,
+        node: &Node,
+        (inventory, topology): (&Inventory, &Topology),
+        (is_on, is_read): (bool, bool),
+        now: Time,
+    ) -> Release {
+        let Some(instance) = &node.instance else {
+            return Release::default();
+        };
+        let marked = self.marked.keys();
+        self.gone = marked
+            .copied()
+            .filter(|block| is_read && inventory.lacks(instance, block))
+            .collect();
+        let mut answer = Release {
+            leaving: self.marked.keys().copied().collect(),
+            ..Release::default()
+        };
+        answer.leaving.retain(|it| !self.returning.contains(it));
+        self.chosen.clear();
+        self.note_empty(node, inventory, (is_on && is_read, now));
+        if is_on && is_read {
+            let idle = self.shown.iter().filter(|(_, claim)| {
+                let since = claim.idle_since;
+                since.is_some_and(|since| now.since(since) >= DELAY)
+            });
+            let idle: BTreeSet<IpNet> = idle.map(|(block, _)| *block).collect();
+            if !idle.is_empty() {
+                let node = Node {
+                    release: answer.clone(),
+                    ..node.clone()
+                };
+                self.chosen = release::spare(&node, (&topology.facts, inventory), &idle);
+            }
+        }
+        let due = self.marked.iter().filter(|(block, since)| {
+            now.since(**since) >= self.grace && answer.leaving.contains(*block)
+        });
+        answer.due = due.map(|(block, _)| *block).collect();
+        let empty = self.empty.iter();
+        let empty = empty.filter(|(_, since)| now.since(**since) >= EMPTY);
+        answer.empty = empty.map(|(id, _)| id.clone()).collect();
+        answer
+    }
+
+    fn note_empty(&mut self, node: &Node, inventory: &Inventory, (is_on, now): (bool, Time)) {
+        let instance = node.instance.iter().filter(|_| is_on);
+        let enis = instance.flat_map(|it| inventory.of_instance(it));
+        let ours = enis.filter(|eni| {
+            tags::instance_of(&eni.tags, inventory.cluster()).is_some() && is_empty(eni, node)
+        });
+        self.empty = ours
+            .map(|eni| {
+                let since = self.empty.get(&eni.id).copied();
+                (eni.id.clone(), since.unwrap_or(now))
+            })
+            .collect();
+    }
+
+    /// Reports if a block is to be shown to nobody.
+    pub(crate) fn withholds(&self, block: &IpNet) -> bool {
+        let is_marked = self.marked.contains_key(block) && !self.returning.contains(block);
+        is_marked || self.chosen.contains(block) || self.taking.contains(block)
+    }
+
+    /// The marks that the status is to have.
+    pub(crate) fn marks(&self, has_operator: bool) -> Marks {
+        let marked = self.marked.keys();
+        let marked = marked.filter(|it| !self.returning.contains(it) && !self.gone.contains(it));
+        Marks {
+            blocks: marked.chain(&self.chosen).copied().collect(),
+            has_operator,
+        }
+    }
+
+    /// The time at which something can go back, if nothing changes before.
+    pub(crate) fn next(&self, now: Time) -> Option<Time> {
+        let idle = self.shown.values().filter_map(|claim| claim.idle_since);
+        let idle = idle.map(|since| since.after(DELAY));
+        let marked = self.marked.values().map(|since| since.after(self.grace));
+        let empty = self.empty.values().map(|since| since.after(EMPTY));
+        let times = idle.chain(marked).chain(empty);
+        times.filter(|at| *at > now).min()
+    }
+
+    /// Blocks that nobody has claimed since this leader saw them, nor answered for.
+    pub(crate) fn never_claimed(&self) -> usize {
+        self.shown
+            .values()
+            .filter(|claim| !claim.is_answered)
+            .count()
+    }
+
+    /// Blocks on their way back.
+    pub(crate) fn leaving(&self) -> usize {
+        self.marked.len()
+    }
+}

@@ -1,0 +1,294 @@
+//! One play: two agents, the operators, the API server and EC2.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use fleet::Settings;
+use ipam::Time;
+use serde_json::{Value, json};
+
+use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
+use super::agent::Agent;
+
+/// Events of a play.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) unassigned: usize,
+    pub(super) reclaimed: usize,
+    pub(super) takeovers: usize,
+    pub(super) made_again: usize,
+    pub(super) late_writes: usize,
+    pub(super) late_calls: usize,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.unassigned += other.unassigned;
+        self.reclaimed += other.reclaimed;
+        self.takeovers += other.takeovers;
+        self.made_again += other.made_again;
+        self.late_writes += other.late_writes;
+        self.late_calls += other.late_calls;
+    }
+}
+
+/// A small generator of numbers (`SplitMix64`).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+
+    pub(super) fn seconds(&mut self, end: u64) -> Duration {
+        Duration::from_secs(self.below(end))
+    }
+}
+
+/// A play.
+pub(super) struct Play {
+    bed: Bed,
+    agents: Vec<Agent>,
+    random: Random,
+    /// Agents' writes that are on their way.
+    late: Vec<(Time, String, Value)>,
+    /// The operator hears nothing of the API server until then.
+    no_leader_until: Time,
+    counts: Counts,
+}
+
+impl Play {
+    pub(super) fn new(seed: u64) -> Self {
+        let settings = Settings {
+            release: true,
+            prefixes: seed % 2 == 0,
+            ..Settings::of(CLUSTER)
+        };
+        let mut bed = Bed::with(&world(), settings);
+        let mut agents = Vec::new();
+        for name in ["one", "two"] {
+            bed.add_node(name, "m5.large", "subnet-a");
+            agents.push(Agent::new(name, bed.now));
+        }
+        bed.run(Duration::from_secs(30));
+        bed.lead();
+        Self {
+            bed,
+            agents,
+            random: Random::new(seed),
+            late: Vec::new(),
+            no_leader_until: Time::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Ends the play.
+    pub(super) fn end(self) -> Counts {
+        let unassigned = self.bed.calls("UnassignPrivateIpAddresses");
+        Counts {
+            unassigned,
+            ..self.counts
+        }
+    }
+
+    /// One step of anybody.
+    pub(super) fn step(&mut self) {
+        let number = usize::try_from(self.random.below(2)).unwrap();
+        match self.random.below(100) {
+            0..30 => self.see(number),
+            30..50 => self.write(number),
+            50..62 => self.pods(number, true),
+            62..72 => self.pods(number, false),
+            72..74 => self.agents[number].restart(self.bed.now),
+            74 => {
+                let until = self.bed.now.after(self.random.seconds(600));
+                self.agents[number].cut_until = until;
+            }
+            75 => self.lose_leader(),
+            76 => self.disturb(),
+            77 if self.random.below(8) == 0 => self.make_again(number),
+            _ => self.pass(),
+        }
+        self.check();
+    }
+
+    /// Time passes.
+    fn pass(&mut self) {
+        let most = if self.random.below(6) == 0 { 90 } else { 8 };
+        let end = self.bed.now.after(self.random.seconds(most));
+        while self.bed.now < end {
+            let late = self.late.iter().map(|(at, _, _)| *at);
+            let led = Some(self.no_leader_until).filter(|_| !self.bed.is_led);
+            let next = late.chain(led).filter(|at| *at > self.bed.now).min();
+            let hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
+            self.bed.run(hop.max(Duration::from_secs(1)));
+            let now = self.bed.now;
+            if !self.bed.is_led && now >= self.no_leader_until {
+                self.bed.lead();
+            }
+            let due: Vec<_> = self.late.extract_if(.., |(at, _, _)| *at <= now).collect();
+            for (_, name, patch) in due {
+                self.counts.late_writes += 1;
+                self.apply(&name, &patch);
+            }
+        }
+    }
+
+    fn is_cut(&self, number: usize) -> bool {
+        self.bed.now < self.agents[number].cut_until
+    }
+
+    /// An agent hears of its object, or makes it where it is not.
+    fn see(&mut self, number: usize) {
+        if self.is_cut(number) {
+            return;
+        }
+        let name = self.agents[number].name.clone();
+        match self.bed.api.objects.get(&name).cloned() {
+            Some(object) => {
+                self.agents[number].observe(&object, self.bed.now);
+                self.agents[number].is_known = true;
+            }
+            None => self.bed.add_object(&name, "m5.large", "subnet-a"),
+        }
+    }
+
+    fn write(&mut self, number: usize) {
+        if self.is_cut(number) || !self.agents[number].is_known {
+            return;
+        }
+        let now = self.bed.now;
+        let before = self.agents[number].allocator().released().count();
+        let Some(patch) = self.agents[number].patch(now) else {
+            return;
+        };
+        let after = self.agents[number].allocator().released().count();
+        self.counts.reclaimed += before.saturating_sub(after);
+        let name = self.agents[number].name.clone();
+        match self.random.below(10) {
+            0 => self.agents[number].is_known = false,
+            1 => {
+                let at = now.after(self.random.seconds(60));
+                self.late.push((at, name, patch));
+                self.agents[number].is_known = false;
+            }
+            2 => {
+                self.apply(&name, &patch);
+                self.agents[number].is_known = false;
+            }
+            _ => {
+                if let Some(object) = self.apply(&name, &patch) {
+                    self.agents[number].observe(&object, self.bed.now);
+                } else {
+                    self.see(number);
+                }
+            }
+        }
+    }
+
+    /// The API server takes an agent's write, if it is for the version that there is.
+    fn apply(&mut self, name: &str, patch: &Value) -> Option<Value> {
+        let object = self.bed.api.objects.get(name)?;
+        let same = |key: &str| object["metadata"][key] == patch["metadata"][key];
+        if !same("uid") || !same("resourceVersion") {
+            return None;
+        }
+        let mut change = json!({"spec": patch["spec"]});
+        if let Some(annotations) = patch["metadata"].get("annotations") {
+            change["metadata"] = json!({"annotations": annotations});
+        }
+        self.bed.change(name, &change);
+        self.bed.api.objects.get(name).cloned()
+    }
+
+    fn pods(&mut self, number: usize, more: bool) {
+        let now = self.bed.now;
+        let count = 1 + self.random.below(8);
+        for _ in 0..count {
+            let agent = &mut self.agents[number];
+            if more {
+                agent.add_pod(now);
+            } else {
+                let all = u64::try_from(agent.pods.len()).unwrap().max(1);
+                let which = usize::try_from(self.random.below(all)).unwrap();
+                agent.remove_pod(which, now);
+            }
+        }
+    }
+
+    /// The leader is gone for up to ten minutes, or another one is there at once.
+    fn lose_leader(&mut self) {
+        if !self.bed.is_led {
+            return;
+        }
+        self.counts.takeovers += 1;
+        self.bed.kill();
+        let away = if self.random.below(2) == 0 { 600 } else { 20 };
+        let away = Duration::from_secs(15 + self.random.below(away));
+        self.no_leader_until = self.bed.now.after(away);
+    }
+
+    /// Something goes wrong with the next call or write of the leader.
+    fn disturb(&mut self) {
+        let whats = [
+            "UnassignPrivateIpAddresses",
+            "AssignPrivateIpAddresses",
+            "status",
+        ];
+        let which = usize::try_from(self.random.below(3)).unwrap();
+        let fault = Fault::ALL[usize::try_from(self.random.below(4)).unwrap()];
+        let is_write = whats[which] == "status";
+        let kills = self.random.below(3) == 0;
+        if is_write && fault == Fault::Twice {
+            return;
+        }
+        self.counts.late_calls += usize::from(matches!(fault, Fault::Late(_)));
+        self.bed.planned = Some(Planned {
+            what: whats[which],
+            skip: 0,
+            fault,
+            kills,
+        });
+        if kills {
+            self.no_leader_until = self.bed.now.after(Duration::from_secs(15));
+        }
+    }
+
+    fn make_again(&mut self, number: usize) {
+        let name = self.agents[number].name.clone();
+        if self.bed.api.objects.contains_key(&name) {
+            self.counts.made_again += 1;
+            self.bed.api.delete(&name, self.bed.now);
+        }
+    }
+
+    /// Each address that a pod has is on an ENI of its instance, and every block of a node is in one
+    /// state.
+    fn check(&self) {
+        for agent in &self.agents {
+            let instance = format!("i-{}", agent.name);
+            let enis = self.bed.cloud.interfaces().filter(|eni| {
+                let attachment = eni.attachment.as_ref();
+                attachment.is_some_and(|it| it.instance == instance)
+            });
+            let nets: Vec<_> = enis.flat_map(|eni| eni.nets()).collect();
+            for address in agent.held() {
+                assert!(
+                    nets.iter().any(|net| net.contains(&address)),
+                    "{}: {address} is given and unassigned at {:?}",
+                    agent.name,
+                    self.bed.now
+                );
+            }
+            agent.check();
+        }
+    }
+}
