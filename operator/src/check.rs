@@ -66,13 +66,15 @@ pub async fn check(ec2: &dyn Ec2, config: &Config, cluster: &ClusterName) -> Vec
 }
 
 /// Every change, and the reason where it was not tried.
-const CHANGES: [(&str, &str); 6] = [
+const CHANGES: [(&str, &str); 8] = [
     ("CreateNetworkInterface", NO_PLACE),
     ("AttachNetworkInterface", NO_ENI),
     ("ModifyNetworkInterfaceAttribute", NO_ENI),
     ("DeleteNetworkInterface", NO_ENI),
     ("AssignPrivateIpAddresses", NO_TRIAL),
     ("AssignIpv6Addresses", NO_TRIAL),
+    ("UnassignPrivateIpAddresses", NO_TRIAL),
+    ("DetachNetworkInterface", NO_ENI),
 ];
 const NO_PLACE: &str = "there is no subnet with a security group in its VPC to try it on";
 const NO_ENI: &str = "the cluster has no ENI yet to try it on";
@@ -114,6 +116,12 @@ fn steps(samples: &Samples, config: &Config, cluster: &ClusterName) -> Vec<Step>
         eni: eni.id.clone(),
         groups: eni.groups.clone(),
     });
+    if let Some(attachment) = &eni.attachment {
+        steps.push(Step::Detach {
+            eni: eni.id.clone(),
+            attachment: attachment.id.clone(),
+        });
+    }
     steps.push(Step::Delete {
         eni: eni.id.clone(),
     });

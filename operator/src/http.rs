@@ -52,6 +52,7 @@ pub(crate) async fn serve(
         .route("/v1/nodes", get(nodes))
         .route("/v1/nodes/{name}", get(why))
         .route("/v1/subnets", get(subnets))
+        .route("/v1/pools", get(pools))
         .route("/v1/budget", get(budget))
         .route("/v1/leaks", get(leaks));
     let address = config.http.address;
@@ -124,6 +125,10 @@ async fn subnets(Given(state): Given<State>) -> Response {
     look(&state, Fleet::subnets).await
 }
 
+async fn pools(Given(state): Given<State>) -> Response {
+    look(&state, Fleet::pools).await
+}
+
 async fn budget(Given(state): Given<State>) -> Response {
     look(&state, Fleet::budgets).await
 }
@@ -140,6 +145,8 @@ async fn show_metrics(Given(state): Given<State>) -> Response {
         calls,
         nodes: fleet.nodes(at),
         subnets: fleet.subnets(at),
+        pools: fleet.pools(at),
+        release: fleet.releases(),
         budgets: fleet.budgets(at),
         leaks: fleet.leaks().len(),
     });

@@ -3,7 +3,7 @@
 use std::fmt::Error;
 
 use ec2::Count;
-use fleet::{Allowance, NodeView, SubnetView};
+use fleet::{Allowance, NodeView, PoolView, ReleaseView, SubnetView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
 use prometheus_client::metrics::MetricType;
@@ -21,6 +21,8 @@ pub(crate) struct Snapshot {
     pub(crate) calls: Vec<Count>,
     pub(crate) nodes: Vec<NodeView>,
     pub(crate) subnets: Vec<SubnetView>,
+    pub(crate) pools: Vec<PoolView>,
+    pub(crate) release: ReleaseView,
     pub(crate) budgets: Vec<Allowance>,
     pub(crate) leaks: usize,
 }
@@ -50,6 +52,7 @@ impl Collector for Snapshot {
             (labels, f64::from(it.room))
         });
         writer.gauges("subnet_free", "Free IPv4 addresses", free)?;
+        self.encode_pools(&mut writer)?;
         let leaks = u32::try_from(self.leaks).unwrap_or(u32::MAX);
         let help = "ENIs of the cluster that nothing holds and that cannot be deleted";
         writer.gauge("leaked_enis", help, f64::from(leaks))
@@ -95,6 +98,34 @@ impl Snapshot {
             sum(|it| it.waiting_pods),
         )?;
         writer.gauge("enis", "ENIs on network card 0", sum(|it| it.enis))
+    }
+
+    fn encode_pools(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
+        let of = |it: &PoolView| [("pool", it.name.clone())];
+        let addresses = self
+            .pools
+            .iter()
+            .map(|it| (of(it), f64::from(it.addresses)));
+        writer.gauges(
+            "pool_addresses",
+            "IPv4 addresses of a pool's ENIs",
+            addresses,
+        )?;
+        let wanted = self.pools.iter().map(|it| {
+            let wanted = u32::try_from(it.wanted).unwrap_or(u32::MAX);
+            (of(it), f64::from(wanted))
+        });
+        let help = "IPv4 addresses of a pool that nodes ask for, their spare ones included";
+        writer.gauges("pool_wanted_addresses", help, wanted)?;
+        let blocks = self.pools.iter().map(|it| (of(it), f64::from(it.enis)));
+        writer.gauges("pool_enis", "ENIs that serve a pool", blocks)?;
+        let leaving = u32::try_from(self.release.leaving).unwrap_or(u32::MAX);
+        let help = "Blocks on their way back to EC2";
+        writer.gauge("leaving_blocks", help, f64::from(leaving))?;
+        let unanswered = u32::try_from(self.release.never_claimed).unwrap_or(u32::MAX);
+        let help =
+            "Blocks that no agent has claimed since this operator leads; they are not taken back";
+        writer.gauge("never_claimed_blocks", help, f64::from(unanswered))
     }
 
     fn encode_calls(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
@@ -210,6 +241,8 @@ mod tests {
                 room: 250,
                 refused: std::collections::BTreeMap::new(),
             }],
+            pools: Vec::new(),
+            release: ReleaseView::default(),
             budgets: Vec::new(),
             leaks: 0,
         });

@@ -33,6 +33,11 @@ fn each_right_that_is_taken_away_is_named() {
         .into();
     let cases = [
         (CLUSTER_ROLE, "ciliumnodes", "follow CiliumNodes: "),
+        (
+            CLUSTER_ROLE,
+            "ciliumpodippools",
+            "follow CiliumPodIPPools: ",
+        ),
         (CLUSTER_ROLE, "nodes", "follow Nodes: "),
         (CLUSTER_ROLE, "pods", "follow pods that wait: "),
         (ROLE, "leases", "lease: "),

@@ -87,6 +87,14 @@ Example:
         output: Output,
     },
 
+    /// List the pools that ENIs serve, with their addresses and the demand of nodes.
+    Pools {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
     /// List the budgets of EC2's calls, and the calls that wait.
     Budget {
         #[command(flatten)]

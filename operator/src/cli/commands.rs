@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
-use fleet::{Allowance, LeakView, NodeView, SubnetView, WhyView};
+use fleet::{Allowance, LeakView, NodeView, PoolView, SubnetView, WhyView};
 use serde::de::DeserializeOwned;
 use terminal::Output;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +40,11 @@ pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
         Command::Subnets { at, output } => block_on(async {
             let subnets: Vec<SubnetView> = ask(file, at, "/v1/subnets").await?;
             terminal::value(output, subnets.as_slice(), render::subnets)?;
+            Ok(ExitCode::SUCCESS)
+        }),
+        Command::Pools { at, output } => block_on(async {
+            let pools: Vec<PoolView> = ask(file, at, "/v1/pools").await?;
+            terminal::value(output, pools.as_slice(), render::pools)?;
             Ok(ExitCode::SUCCESS)
         }),
         Command::Budget { at, output } => block_on(async {

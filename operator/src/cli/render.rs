@@ -1,6 +1,6 @@
 //! Tables.
 
-use fleet::{Allowance, LeakView, NodeView, ObstacleView, SubnetView, WhyView};
+use fleet::{Allowance, LeakView, NodeView, ObstacleView, PoolView, SubnetView, WhyView};
 use terminal::{Paint, Table, Tone, one_line};
 
 use crate::check::{Judgement, State};
@@ -152,6 +152,27 @@ pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
             subnet.zone.clone(),
             subnet.room.to_string(),
             refused.join(", "),
+        ];
+        table.row(tone, cells);
+    }
+    table.render(paint)
+}
+
+/// The table of pools that ENIs serve.
+pub(super) fn pools(all: &[PoolView], paint: Paint) -> String {
+    let mut table = Table::new(["POOL", "NODES", "ENIS", "ADDRESSES", "WANTED", "PROBLEM"]);
+    for pool in all {
+        let tone = match &pool.problem {
+            Some(_) => Tone::Warning,
+            None => Tone::Plain,
+        };
+        let cells = [
+            pool.name.clone(),
+            pool.nodes.to_string(),
+            pool.enis.to_string(),
+            pool.addresses.to_string(),
+            pool.wanted.to_string(),
+            pool.problem.clone().unwrap_or_default(),
         ];
         table.row(tone, cells);
     }

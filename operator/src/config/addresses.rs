@@ -17,6 +17,9 @@ pub struct AddressesSection {
     /// When spec.ipam.pools.allocated is written: until-agent (until the agent requests addresses
     /// there, as from Cilium 1.20 on), always, or never.
     pub allocated: Allocated,
+    /// Take back blocks that nodes do not claim, and delete ENIs that have none left: off or on. With
+    /// allocated: always, nothing is taken back.
+    pub release: Release,
 }
 
 impl Default for AddressesSection {
@@ -25,8 +28,21 @@ impl Default for AddressesSection {
             pre_allocate: Count::of(8),
             surge: true,
             allocated: Allocated::default(),
+            release: Release::default(),
         }
     }
+}
+
+/// See [`AddressesSection::release`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum Release {
+    /// Nodes keep what they have.
+    #[default]
+    Off,
+    /// Blocks and ENIs that are not needed go back.
+    On,
 }
 
 /// See [`AddressesSection::allocated`].

@@ -88,6 +88,10 @@ pub enum Ec2Action {
     Assign,
     /// `AssignIpv6Addresses`.
     AssignIpv6,
+    /// `UnassignPrivateIpAddresses`.
+    Unassign,
+    /// `DetachNetworkInterface`.
+    Detach,
     /// `DeleteNetworkInterface`.
     Delete,
 }
@@ -113,6 +117,8 @@ impl From<Ec2Action> for Action {
             Ec2Action::Modify => Self::Modify,
             Ec2Action::Assign => Self::Assign,
             Ec2Action::AssignIpv6 => Self::AssignIpv6,
+            Ec2Action::Unassign => Self::Unassign,
+            Ec2Action::Detach => Self::Detach,
             Ec2Action::Delete => Self::Delete,
         }
     }

@@ -16,7 +16,7 @@ use document::{FileError, ReadError, nullable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::addresses::{AddressesSection, Allocated};
+pub use self::addresses::{AddressesSection, Allocated, Release};
 pub use self::cluster::{KubernetesSection, LeaseSection, TaintSection};
 pub use self::ec2::{Ec2Action, Ec2Section, RateSetting, ReadsSection};
 pub use self::eni::{EniSection, GroupsFallback};

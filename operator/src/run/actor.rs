@@ -78,7 +78,7 @@ impl Actor {
             let at = moment()?;
             for work in self.fleet.work(at) {
                 tracing::debug!(id = %work.id, "begin {:?}", work.task);
-                works.spawn(self.carrier.clone().carry_out(work));
+                works.spawn(self.carrier.clone().carry_out(work, at.now));
             }
             self.health.beat();
             let wake = self.fleet.wake_at(at.now);

@@ -1,19 +1,28 @@
 //! Works, carried out once each. Repetitions are the fleet's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apiserver::client::within;
 use apiserver::events::Events;
-use apiserver::write::Failure;
+use apiserver::write::Failure as Refusal;
 use apiserver::{cause, objects};
+use cloud::Failure;
+use cloud::node::Outcome;
 use ec2::Ec2;
 use fleet::{Event, Input, Part, Task, Work, Written};
+use ipam::Time;
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
 use kubernetes::reports::Subject;
 use serde_json::Value;
 
 use super::WRITE;
+use super::clock::moment;
+
+/// A plan is good for so long. A process that was stopped after it may lead no more.
+const GOOD_FOR: Duration = Duration::from_secs(5);
+const NOT_SENT: &str = "not sent: this operator was stopped for a while";
 
 /// The way to EC2 and to the API server.
 #[derive(Clone)]
@@ -24,12 +33,15 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Carries out a work. Events have no answer.
-    pub(super) async fn carry_out(self, work: Work) -> Option<Input> {
+    /// Carries out a work of that time's plan. Events have no answer.
+    pub(super) async fn carry_out(self, work: Work, planned: Time) -> Option<Input> {
         let id = work.id;
         let written = match work.task {
             Task::Call(step) => {
-                let outcome = self.ec2.step(&step).await;
+                let outcome = match moment() {
+                    Ok(at) if !is_stale(planned, at.now) => self.ec2.step(&step).await,
+                    _ => Outcome::Failed(Failure::unanswered(step.action(), NOT_SENT)),
+                };
                 return Some(Input::Answer { id, outcome });
             }
             Task::Read(query) => {
@@ -81,14 +93,33 @@ impl Carrier {
 }
 
 fn failed(error: &kube::Error) -> Written {
-    let retry_after = match Failure::from(error) {
-        Failure::Conflict => return Written::Conflict,
-        Failure::Absent => return Written::Gone,
-        Failure::Busy(wait) => Some(wait),
-        Failure::Refused | Failure::Unknown => None,
+    let retry_after = match Refusal::from(error) {
+        Refusal::Conflict => return Written::Conflict,
+        Refusal::Absent => return Written::Gone,
+        Refusal::Busy(wait) => Some(wait),
+        Refusal::Refused | Refusal::Unknown => None,
     };
     Written::Failed {
         reason: cause::chain(error),
         retry_after,
+    }
+}
+
+/// Reports if a call must not be sent any more.
+fn is_stale(planned: Time, now: Time) -> bool {
+    now.since(planned) >= GOOD_FOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_not_sent_long_after_its_plan() {
+        let planned = Time::from_millis(5_000);
+        assert!(!is_stale(planned, Time::from_millis(9_999)));
+        assert!(is_stale(planned, Time::from_millis(10_000)));
+        // The clock of the plan is never behind that of the call.
+        assert!(!is_stale(planned, Time::from_millis(4_000)));
     }
 }

@@ -9,6 +9,7 @@ use apiserver::follow::{LOOK_FOR, Resource, Trouble};
 use apiserver::objects;
 use fleet::{Input, Standing};
 use kubernetes::operation::pending;
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -17,6 +18,9 @@ use super::change::{self, Change};
 use super::taint::{self, Tainter};
 use crate::config::Config;
 
+/// Removals of pools are held back so long: before the resource itself goes, the API server removes its
+/// objects.
+const SETTLE: Duration = Duration::from_secs(5);
 /// Changes of Nodes that wait for the task that taints them.
 const QUEUE: usize = 1024;
 
@@ -34,6 +38,7 @@ pub(super) fn all(
         change::follow(&all, resource, "CiliumNodes", tell).await;
         Ok(())
     });
+    tasks.spawn(pools(connection.clone(), inbox.clone()));
     tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
     let taints = config.taint.enabled.then(|| {
         let (sender, pods) = watch::channel(Vec::new());
@@ -71,6 +76,41 @@ async fn hosts(
         is_taken
     };
     change::follow(&connection, resource, "Nodes", tell).await;
+    Ok(())
+}
+
+/// Follows the pools. An API server without the resource has none.
+async fn pools(connection: Connection, inbox: Inbox) -> Result<()> {
+    let (sender, mut all) = watch::channel(Vec::new());
+    let mut is_served = false;
+    let resource = Resource {
+        versions: vec![objects::pools(&connection.client)],
+        lists: connection.lists.clone(),
+        config: connection.watching(),
+        absent: LOOK_FOR,
+        settle: SETTLE,
+    };
+    let tell = move |told: Result<&BTreeMap<_, Value>, Trouble>| {
+        match told {
+            Ok(pools) => {
+                is_served = true;
+                sender.send_replace(pools.values().cloned().collect());
+            }
+            Err(Trouble::Absent) if !is_served => drop(sender.send_replace(Vec::new())),
+            // Bindings stay in force: ENIs of bound pools must not serve the default one.
+            Err(trouble) => log_trouble("CiliumPodIPPools", &trouble),
+        }
+        !sender.is_closed()
+    };
+    let give = async {
+        while all.changed().await.is_ok() {
+            let pools = all.borrow_and_update().clone();
+            if !inbox.give(Input::Pools(pools)).await {
+                return;
+            }
+        }
+    };
+    tokio::join!(resource.follow(Value::clone, tell), give);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use cloud::budget::Rate;
 use fleet::Settings;
 
-use crate::config::{Config, GroupsFallback};
+use crate::config::{Config, GroupsFallback, Release};
 
 /// Settings of the fleet for a cluster.
 pub(super) fn of(config: &Config, cluster: &str) -> Settings {
@@ -19,6 +19,7 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
         prefixes: config.eni.prefixes,
         primary_groups: config.eni.groups_fallback == GroupsFallback::Primary,
         surge: config.addresses.surge,
+        release: config.addresses.release == Release::On,
         compat: config.addresses.allocated.into(),
         pre_allocate: Some(config.addresses.pre_allocate.get()),
         share: config.ec2.share.get(),
