@@ -31,6 +31,7 @@ pub(crate) fn node_pools(node: &intent::Node, hosts: BTreeSet<IpAddr>) -> NodePo
             Some(_) => Vec::new(),
         },
         requested: Vec::new(),
+        is_versioned: node.is_versioned,
         pre_allocate: node.pre_allocate,
         addresses: node.addresses.iter().copied().chain(hosts).collect(),
     }

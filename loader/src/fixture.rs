@@ -85,6 +85,7 @@ pub(crate) fn intent() -> Intent {
             allocated: Vec::new(),
             pre_allocate: None,
             flat: None,
+            is_versioned: false,
             instance: None,
             static_address: StaticAddress::NotAsked,
             enis: (0..3).map(|n| (EniNumber(n), eni(n))).collect(),

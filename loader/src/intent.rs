@@ -124,6 +124,8 @@ pub struct Node {
     pub pre_allocate: Option<u32>,
     /// The single addresses that the node has been given, where these count and not the ENIs' blocks.
     pub flat: Option<FlatPool>,
+    /// The operator takes blocks back by the object's version alone (`kubernetes::marks`).
+    pub is_versioned: bool,
     /// How it is with the public address that the node is to have.
     pub static_address: StaticAddress,
     /// The ENIs by number.

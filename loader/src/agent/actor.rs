@@ -173,7 +173,12 @@ impl<K: Host> Actor<K> {
     /// Wakes the writer if the demand may have changed, and only after the change: a look before it would
     /// find nothing, and the next one would be a minute later.
     fn tell_writer(&mut self) {
-        if self.addresses.take_news() {
+        if !self.addresses.take_news() {
+            return;
+        }
+        if self.addresses.has_claims_to_write() {
+            self.signals.waiting.notify_one();
+        } else {
             self.signals.changed.notify_one();
         }
     }

@@ -70,8 +70,8 @@ pub(crate) struct AskOutlook {
 pub(crate) struct Signals {
     /// An outlook may be another one than the last: the actor says so.
     pub(crate) changed: Notify,
-    /// A pod waits for addresses.
-    waiting: Notify,
+    /// A pod waits for addresses, or a block for its claim.
+    pub(crate) waiting: Notify,
     /// A pod was attached or detached.
     attached: Notify,
 }

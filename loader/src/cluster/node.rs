@@ -13,6 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::Event;
 use kubernetes::flat::FlatPool;
+use kubernetes::marks;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -220,6 +221,7 @@ impl NodeTask {
     /// The node of a document that may not have all of the settings yet.
     fn with_settings(&self, mut node: Node, object: &Value) -> Node {
         node.flat = (self.mode == IpamMode::Crd).then(|| FlatPool::read(object));
+        node.is_versioned = marks::has_operator(object);
         let tags = self.creation.as_ref();
         let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);
         let asks = tags.is_some_and(|tags| !tags.is_empty());

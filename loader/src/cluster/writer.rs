@@ -96,10 +96,10 @@ impl Writer {
         } else {
             outlook.next_requested(&there)
         };
-        let Some(next) = next else {
+        let Some(patch) = outlook.patch(&current.object, &there, next.as_ref()) else {
             return self.write_status(&current, &outlook).await;
         };
-        let patch = Patch::Merge(publication::patch(&current.object, &next));
+        let patch = Patch::Merge(patch);
         let parameters = PatchParams::default();
         let patched = self.nodes.patch(&self.name, &parameters, &patch);
         self.patched(client::in_time(patched).await).await

@@ -220,6 +220,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Seconds after which an address that nothing has claimed is taken back, 10 to 86400.",
     ),
     (
+        "ipam.release",
+        "Give blocks of ENIs that are not needed back to the operator: off or on. Only where the operator releases addresses, or else pods can run short of them.",
+    ),
+    (
         "plain-pools.native",
         "The VPC routes the addresses of pools without an ENI, so they may skip masquerade: true or false.",
     ),

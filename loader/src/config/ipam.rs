@@ -29,6 +29,19 @@ pub struct IpamSection {
     pub cooldown: Seconds<0>,
     /// How long an address waits for its owner's claim.
     pub unclaimed: Seconds<10>,
+    /// Blocks of ENIs that are not needed go back to the operator.
+    pub release: Release,
+}
+
+/// The fate of ENIs' blocks that are not needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Release {
+    /// The node keeps what it has.
+    #[default]
+    Off,
+    /// Blocks go back, and each is claimed before addresses of it are given.
+    On,
 }
 
 impl Default for IpamSection {
@@ -41,6 +54,7 @@ impl Default for IpamSection {
             pre_allocate: PreAllocate(settings.pre_allocation),
             cooldown: Seconds(settings.cooldown),
             unclaimed: Seconds(settings.unclaimed),
+            release: Release::default(),
         }
     }
 }
@@ -58,6 +72,7 @@ impl IpamSection {
             pre_allocation: self.pre_allocate.0.clone(),
             cooldown: self.cooldown.get(),
             unclaimed: self.unclaimed.get(),
+            release: self.release == Release::On,
             barriers: [Barrier::DOCUMENT, Barrier::POOLS, barrier].into(),
             ..Settings::default()
         }

@@ -25,7 +25,7 @@ use serde_yaml_ng::Value;
 pub use self::device_name::PodDeviceName;
 pub use self::explain::{Row, Source};
 pub use self::ipam::{
-    CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Seconds,
+    CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Release, Seconds,
 };
 pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
 pub(crate) use self::marks::mark_neighbours;

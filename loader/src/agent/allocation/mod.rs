@@ -126,7 +126,9 @@ impl Addresses {
         endpoints: impl Iterator<Item = &'a Endpoint>,
     ) -> Result<Self> {
         let (mut ledger, found) = Ledger::open(folder, &boot_id()?, Self::now())?;
-        let settings = config.ipam.settings(KERNEL);
+        let mut settings = config.ipam.settings(KERNEL);
+        // Claims are written into an object of the API server.
+        settings.release &= show::mode(config) == AllocationMode::MultiPool;
         let restored = restore::restore(settings, &config.settings(), found, endpoints);
         for id in restored.settled {
             ledger.drop_unreadable(id);
@@ -213,6 +215,7 @@ impl Addresses {
             self.is_stale |= released != manager.allocator().released().count();
             self.has_news = true;
             log(&changes);
+            manager.allocator_mut().confirm(Self::now());
             self.changes = changes;
             self.inputs = Some(inputs);
         }

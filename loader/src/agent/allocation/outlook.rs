@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::ids::PodRef;
-use ipam::{BlockView, Family, Life, Owner, Settings, Source};
+use ipam::{BlockView, Family, Life, Owner, Rebalanced, Settings, Source};
 use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
 use kubernetes::publication::Outlook;
 use kubernetes::unanswered::Wanting;
@@ -14,15 +14,12 @@ use crate::intent::Intent;
 
 impl Addresses {
     /// What the node wants and keeps; `None` where nothing is allocated yet, or what it gives back cannot
-    /// be written down. It keeps all that its ENIs have: one that was given back could be the operator's
-    /// by the time it is needed again. Of plain pools it keeps what it needs.
+    /// be written down. Of plain pools it keeps what it needs. It keeps all that its ENIs have, unless
+    /// the setting `ipam.release` has blocks go back: each of them is claimed again by a write then.
     pub(in crate::agent) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
         self.look_for_answers();
         if intent.node.flat.is_none() {
-            for block in self.manager.allocator_mut().give_back_plain() {
-                tracing::info!(%block, "given back: nobody has an address of it, and enough is left");
-                self.is_stale = true;
-            }
+            self.balance();
         }
         // Somebody else may have it a moment after this is told, also if the agent starts anew.
         let is_saved = self.save();
@@ -45,8 +42,37 @@ impl Addresses {
             wanted,
             held: leases.chain(cooling).collect(),
             on_enis,
+            agent: allocator
+                .settings()
+                .release
+                .then(|| env!("CARGO_PKG_VERSION").to_owned()),
             flat: intent.node.flat.is_some().then(|| self.flat(intent)),
         })
+    }
+
+    /// Gives back the blocks that nobody needs, and claims again what is needed of those.
+    fn balance(&mut self) {
+        let allocator = self.manager.allocator_mut();
+        let balanced = if allocator.settings().release {
+            allocator.balance(Self::now())
+        } else {
+            Rebalanced {
+                released: allocator.give_back_plain(),
+                retaken: Vec::new(),
+            }
+        };
+        for block in &balanced.released {
+            tracing::info!(%block, "given back: nobody has an address of it, and enough is left");
+        }
+        for block in &balanced.retaken {
+            tracing::info!(%block, "claimed again: it was given back, and is needed");
+        }
+        self.is_stale |= balanced != Rebalanced::default();
+    }
+
+    /// True if a block waits for its claim to be written.
+    pub(in crate::agent) fn has_claims_to_write(&self) -> bool {
+        self.manager.allocator().has_claims_to_write()
     }
 
     /// True where an outlook may be another one than the last; once for each change.

@@ -70,6 +70,7 @@ pub(super) fn check(
         allocated: pools.allocated,
         pre_allocate,
         flat: None,
+        is_versioned: false,
         static_address,
         enis: BTreeMap::new(),
         others,

@@ -26,7 +26,7 @@ fn ids(pods: &[Endpoint]) -> BTreeSet<EndpointId> {
 
 #[tokio::test]
 async fn endpoints_without_a_record_are_served_and_keep_their_addresses() {
-    let (mut machine, pods) = machine().await;
+    let (mut machine, pods) = Box::pin(machine()).await;
     let kernel = machine.kernel.as_ref().unwrap();
     let (before, steps) = (kernel.state.clone(), kernel.steps.len());
     let mut actor = machine.start().await;
@@ -70,7 +70,7 @@ async fn endpoints_without_a_record_are_served_and_keep_their_addresses() {
 
 #[tokio::test]
 async fn an_orphan_is_an_orphan_again_until_its_record_is_back() {
-    let (mut machine, pods) = machine().await;
+    let (mut machine, pods) = Box::pin(machine()).await;
     for _ in 0..2 {
         let actor = machine.start().await;
         assert_eq!(devices(&actor), ids(&pods));
@@ -106,7 +106,7 @@ async fn an_orphan_is_an_orphan_again_until_its_record_is_back() {
 
 #[tokio::test]
 async fn a_runtime_that_does_not_know_an_orphan_collects_it() {
-    let (mut machine, pods) = machine().await;
+    let (mut machine, pods) = Box::pin(machine()).await;
     let mut actor = machine.start().await;
     let request = |network: &str| Collect {
         network: network.to_owned(),
@@ -126,7 +126,7 @@ async fn a_runtime_that_does_not_know_an_orphan_collects_it() {
 
 #[tokio::test]
 async fn the_owner_that_is_added_again_gets_a_new_device() {
-    let (mut machine, pods) = machine().await;
+    let (mut machine, pods) = Box::pin(machine()).await;
     let mut actor = machine.start().await;
     let id = pods[1].id();
     let device = |actor: &Actor<ModelHost>| {
@@ -166,7 +166,7 @@ async fn a_delete_that_was_cut_short_leaves_no_orphan() {
 
 #[tokio::test]
 async fn nothing_is_planned_while_the_kernel_cannot_be_read() {
-    let (mut machine, pods) = machine().await;
+    let (mut machine, pods) = Box::pin(machine()).await;
     machine.kernel.as_mut().unwrap().budget = Some(0);
     let mut actor = machine.start().await;
     let error = actor
