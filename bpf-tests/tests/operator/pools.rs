@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use bpf_tests::cloud::audit::published;
 use bpf_tests::fabric::eventually::{check, eventually};
 use serde_json::{Value, json};
 
-use super::bed::{Bed, NODES, SOON, node_name, published, world};
+use super::bed::{Bed, NODES, SOON, node_name, world};
 
 const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 
