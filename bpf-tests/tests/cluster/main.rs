@@ -10,6 +10,7 @@ mod across;
 mod deployment;
 mod full;
 mod lifecycle;
+mod mishaps;
 mod operated;
 mod reboot;
 mod waiting;
