@@ -125,6 +125,21 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// Variables, and the files that they name.
 type Files = Vec<(&'static str, PathBuf)>;
 
+/// Runs the demo of a cluster with an operator.
+pub(crate) fn demo() -> Result<ExitCode> {
+    let metadata = Metadata::read()?;
+    let (executables, files) = build(&metadata)?;
+    note("demo: building the operator");
+    artifacts::build_operator(&metadata)?;
+    let mut demo = Command::new(artifacts::binary(&executables, PROGRAM)?);
+    let status = demo.arg("demo").envs(files).status();
+    Ok(if status.context("cannot run the demo")?.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
 /// Builds the agent, its image, and what `up` needs beside them.
 fn build(metadata: &Metadata) -> Result<(Vec<Executable>, Files)> {
     setup::ensure(&[Need::Build, Need::Tests, Need::Cri, Need::Image])?;

@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask cluster` builds and runs it.
 
+mod demo;
 mod place;
 mod serve;
 mod status;
@@ -39,6 +40,8 @@ enum Verb {
         /// As for `up`.
         workers: u8,
     },
+    /// Show pods come and go, with a real operator and a fake of EC2.
+    Demo,
     /// End the cluster.
     Down,
     /// Show how it is.
@@ -68,6 +71,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Up { proxy, workers } => serve::up(proxy, workers)?,
         Verb::Serve { proxy, workers } => serve::serve(proxy, workers)?,
+        Verb::Demo => demo::run()?,
         Verb::Down => serve::down()?,
         Verb::Status { format } => return status::show(&Place::of_running()?, format == "json"),
         Verb::Kubectl { words } => return kubectl(&Place::of_running()?, &words),
