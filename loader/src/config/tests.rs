@@ -6,6 +6,10 @@ use std::fmt::Write as _;
 use super::explain::{HELP, leaves};
 use super::{Config, Source};
 
+const REFERENCE: &str = include_str!("../../../docs/reference/config.md");
+
+const EXAMPLE: &str = include_str!("../../../deploy/config.yaml");
+
 fn keys_of_types() -> Vec<String> {
     leaves(&serde_yaml_ng::to_value(Config::default()).unwrap())
 }
@@ -15,6 +19,41 @@ fn every_key_has_help_and_every_help_a_key() {
     let helped: Vec<&str> = HELP.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys_of_types(), helped, "in the same order, too");
     assert!(HELP.iter().all(|(_, help)| help.ends_with('.')));
+}
+
+#[test]
+fn the_reference_lists_every_setting_with_its_default_and_help() {
+    let documented = REFERENCE.lines().filter(|line| line.starts_with("| `"));
+    let documented: BTreeSet<&str> = documented.collect();
+    let rows = Config::default().explain();
+    let expected = rows.iter().map(|row| {
+        let default = Some(row.default.as_str()).filter(|text| !text.is_empty());
+        let default = default.unwrap_or("\"\"");
+        format!("| `{}` | `{default}` | {} |", row.key, row.help)
+    });
+    let expected: BTreeSet<String> = expected.collect();
+    let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
+    let lacking: Vec<_> = expected.difference(&documented).collect();
+    let stale: Vec<_> = documented.difference(&expected).collect();
+    assert!(
+        lacking.is_empty() && stale.is_empty(),
+        "docs/reference/config.md lacks {lacking:#?}, and has without need {stale:#?}"
+    );
+}
+
+#[test]
+fn the_example_has_the_help_of_every_setting() {
+    let comments = EXAMPLE
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix('#'));
+    let comments: Vec<&str> = comments.flat_map(str::split_whitespace).collect();
+    let comments = comments.join(" ");
+    for (key, help) in HELP {
+        assert!(
+            comments.contains(help),
+            "deploy/config.yaml lacks {key}: {help}"
+        );
+    }
 }
 
 #[test]
