@@ -95,7 +95,9 @@ impl Lists {
     /// Switches to lists for good.
     fn give_up(&self, why: &str) {
         if self.are_streamed.swap(false, Ordering::Relaxed) {
-            tracing::info!("the API server streams no lists, and is asked for them: {why}");
+            tracing::info!(
+                "the API server does not stream lists; falling back to list requests: {why}"
+            );
         }
     }
 }

@@ -53,7 +53,7 @@ pub enum Verdict {
 
 /// A sweep without the name of a cluster could take what is another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cluster-name is empty, expected the cluster's name: ENIs are told apart by it")]
+#[error("cluster-name is empty, expected the cluster's name: it identifies the cluster's ENIs")]
 pub struct NoClusterError;
 
 impl Sweep {

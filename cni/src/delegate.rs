@@ -65,7 +65,7 @@ impl Delegate {
         let printed = self.run(Command::Add, config)?;
         let result = match serde_json::from_slice(&printed) {
             Ok(Value::Object(object)) => PreviousResult::new(object, "")?,
-            _ => return Err(self.failed("its result is no JSON object")),
+            _ => return Err(self.failed("its result is not a JSON object")),
         };
         if result.list("ips").is_empty() {
             return Err(self.failed("its result has no ips"));

@@ -109,7 +109,7 @@ fn run(role: Role, version: &mut SpecVersion) -> Result<Option<Value>, Failure> 
         return Ok(Some(spec::version_result(&raw)));
     }
     let config: Value = serde_json::from_slice(&raw).map_err(|error| {
-        let message = "the network configuration is no JSON";
+        let message = "the network configuration is not valid JSON";
         Failure::new(Code::Decode, message).with_details(error.to_string())
     })?;
     *version = SpecVersion::of(&config)?;

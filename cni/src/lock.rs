@@ -76,7 +76,7 @@ pub(crate) fn take_turn(
     match locked {
         Ok(Locked::Ours(file)) => Ok(file),
         Ok(Locked::NotNeeded | Locked::TooLong) => {
-            let message = "another call for this container goes on";
+            let message = "another call for this container is in progress";
             Err(Failure::new(Code::TryAgainLater, message))
         }
         Err(error) => {

@@ -118,7 +118,7 @@ impl<T: Tables> Runner<T> {
         match removed {
             Ok(removed) => {
                 for (address, (entries, example)) in &removed.leading_to {
-                    tracing::info!(%address, entries, example, "conntrack's entries of a pod that is gone removed");
+                    tracing::info!(%address, entries, example, "deleted conntrack entries of a deleted pod");
                 }
             }
             Err(error) => self.failed(&error),

@@ -125,7 +125,7 @@ pub enum Problem {
     },
     /// A plain pool asks to skip masquerade, and the VPC does not route it.
     #[error(
-        "pool {pool} is masqueraded although it asks to skip that: no ENI backs it, and \
+        "pool {pool} is masqueraded despite its skip-masquerade annotation: no ENI backs it, and \
          plain-pools.native is not set"
     )]
     PlainPoolSkips {

@@ -37,7 +37,7 @@ pub enum AllocateError {
         family: Family,
     },
     /// The node has no block of that pool. It is asked for: see [`Demand`](crate::Demand).
-    #[error("pool {pool} is unknown on this node ({family}); blocks of it are asked for")]
+    #[error("pool {pool} is unknown on this node ({family}); blocks of it are requested")]
     UnknownPool {
         /// The pool.
         pool: String,
@@ -45,7 +45,7 @@ pub enum AllocateError {
         family: Family,
     },
     /// No address is left. More are asked for: see [`Demand`](crate::Demand).
-    #[error("pool {pool} has no {family} address left ({counts}); more are asked for")]
+    #[error("pool {pool} has no {family} address left ({counts}); more are requested")]
     Exhausted {
         /// The pool.
         pool: String,
@@ -129,7 +129,7 @@ pub enum AllocateError {
         /// From which pool.
         pool: String,
     },
-    /// The owner has an address whose block is gone: nobody delivers it any more. Once it is
+    /// The owner has an address whose block is gone: no ENI delivers it any more. Once it is
     /// released, another one can be asked for.
     #[error("{owner} has address {address}, whose block {block} is gone")]
     Orphaned {

@@ -26,7 +26,7 @@ impl fmt::Display for Restriction {
                 let names = names.join(",");
                 write!(f, "pods of some namespaces (namespaces={names})")
             }
-            Self::Nobody(value) => write!(f, "nobody, because {value} cannot be read"),
+            Self::Nobody(value) => write!(f, "no pod, because {value} cannot be read"),
         }
     }
 }

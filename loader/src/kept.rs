@@ -198,7 +198,7 @@ impl Kept {
             document: document.to_owned(),
         };
         if let Err(error) = self.replace(&record) {
-            tracing::warn!("a restart may not know what is known now: {error:#}");
+            tracing::warn!("cannot record the state for a restart: {error:#}");
         }
     }
 

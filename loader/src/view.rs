@@ -57,7 +57,7 @@ impl EniView {
     pub fn for_new_pods(&self) -> Readiness {
         match &self.stale {
             Some(reason) if self.readiness.is_ready() => Readiness::not_ready(format!(
-                "{reason}; what is set up stays, and no new pod gets an address"
+                "{reason}; running pods keep it, and no new pod gets an address"
             )),
             Some(_) | None => self.readiness.clone(),
         }

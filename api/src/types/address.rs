@@ -111,7 +111,7 @@ pub struct LeaseStatus {
     pub block: IpNet,
     /// What its owner does with it.
     pub state: LeaseState,
-    /// Whether its block is gone: nobody delivers it any more.
+    /// Whether its block is gone: no ENI delivers it any more.
     pub orphan: bool,
     /// In how many seconds it is taken back, where nobody has claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

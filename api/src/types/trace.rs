@@ -32,7 +32,7 @@ impl TraceKind {
     pub fn hint(self) -> &'static str {
         match self {
             Self::Mac => {
-                "the ENI cannot be told by its MAC: set the MAC back; udev: MACAddressPolicy=none, \
+                "the ENI cannot be identified by its MAC: restore the MAC; udev: MACAddressPolicy=none, \
                  NetworkManager: cloned-mac-address=preserve"
             }
             Self::NoLinkLocal => {
@@ -43,10 +43,10 @@ impl TraceKind {
                 "the node's ARP there may have it for sender: make the device unmanaged"
             }
             Self::Claim => {
-                "the host takes what is for it: remove it, and make the device unmanaged"
+                "the host receives packets for it: remove it, and make the device unmanaged"
             }
             Self::DefaultRoute | Self::Route => {
-                "what the node itself sends may leave by this ENI with another one's address: make \
+                "the node's own packets may leave by this ENI with another one's address: make \
                  the device unmanaged"
             }
             Self::ConnectedRoute => {

@@ -102,6 +102,6 @@ fn a_server_that_does_not_stream_is_asked_for_lists() {
     since.retain(|noted| noted.at >= known && noted.request.is_stream());
     assert!(since.is_empty(), "{since:?}");
     let log = cluster.fabric.agent.log();
-    assert_eq!(log.matches("streams no lists").count(), 1, "{log}");
+    assert_eq!(log.matches("does not stream lists").count(), 1, "{log}");
     cluster.fabric.finish().unwrap();
 }

@@ -66,7 +66,7 @@ fn external_addresses_of_services_are_followed_and_an_outage_keeps_them() {
     cluster
         .status_is("the outage is told", |status| {
             let reasons = status["health"]["reasons"].to_string();
-            reasons.contains("external addresses stay as they were") && addresses(status) == Some(2)
+            reasons.contains("keeping the known external addresses") && addresses(status) == Some(2)
         })
         .unwrap();
     wait_until_known(&cluster, "203.0.113.9", true);

@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// What the status says of such a qdisc.
-const NAMED: &str = "an ingress qdisc of somebody else";
+const NAMED: &str = "a foreign ingress qdisc";
 
 fn ready() -> Fabric {
     let spec = Spec {

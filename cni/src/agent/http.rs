@@ -131,7 +131,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, Error> {
     let mut length = None;
     for field in response.headers.iter() {
         if field.name.eq_ignore_ascii_case("transfer-encoding") {
-            let error = "the answer has a transfer encoding, which HTTP/1.0 has not";
+            let error = "the answer has a transfer encoding, which HTTP/1.0 does not support";
             return Err(Error::Broken(error.to_owned()));
         }
         if field.name.eq_ignore_ascii_case("content-length") {

@@ -87,10 +87,7 @@ impl Asked {
 fn refuse_unsupported(all: &Fields<'_>) -> Result<(), Failure> {
     let fields = [
         ("mtu", "the agent's configuration decides the MTU"),
-        (
-            "ipMasq",
-            "the agent's configuration decides what is masqueraded",
-        ),
+        ("ipMasq", "the agent's configuration decides the masquerade"),
     ];
     for (key, reason) in fields {
         match all.value(key) {

@@ -91,7 +91,7 @@ impl Config {
         raw: &[u8],
     ) -> Result<Self, Failure> {
         let Value::Object(object) = config else {
-            let message = "the network configuration is no JSON object";
+            let message = "the network configuration is not a JSON object";
             return Err(Failure::new(Code::Decode, message));
         };
         let all = Fields::new(object, "");

@@ -129,7 +129,11 @@ fn our_own_ipam_section_may_hold_pools_and_families() {
 #[test]
 fn a_wrong_value_is_named_with_what_is_allowed() {
     for (config, code, message) in [
-        (json!([]), 6, "the network configuration is no JSON object"),
+        (
+            json!([]),
+            6,
+            "the network configuration is not a JSON object",
+        ),
         (json!({}), 7, "name is missing: a network has a name"),
         (json!({"name": 1}), 7, "name is 1: a string is allowed"),
         (

@@ -114,7 +114,7 @@ fn undo<V: Variables>(call: &Call<'_, V>, target: &Target, delegate: &Delegate) 
         }
         Ok(_endpoint) => log::warn("after a failed ADD: the owner has an endpoint, which stays"),
         Err(error) => log::warn(&format!(
-            "after a failed ADD: what the IPAM plugin gave stays until DEL, for {error}"
+            "after a failed ADD: the IPAM plugin's addresses stay until DEL: {error}"
         )),
     }
 }

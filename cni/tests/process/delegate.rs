@@ -224,7 +224,7 @@ fn a_plugin_that_is_no_plugin_is_named() {
         "{text}"
     );
     for (script, reason) in [
-        ("echo nonsense", "its result is no JSON object"),
+        ("echo nonsense", "its result is not a JSON object"),
         ("echo '{}'", "its result has no ips"),
         ("exit 3", "it ended with exit status: 3"),
     ] {

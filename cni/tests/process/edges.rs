@@ -17,7 +17,7 @@ fn what_is_no_json_is_refused_with_code_6() {
         let (code, text) = outcome.failure();
         assert_eq!(code, 6, "{input:?}");
         assert!(
-            text.starts_with("the network configuration is no JSON: "),
+            text.starts_with("the network configuration is not valid JSON: "),
             "{text}"
         );
     }

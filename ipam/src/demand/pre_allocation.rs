@@ -50,7 +50,7 @@ pub enum ParsePreAllocationError {
         value: String,
     },
     /// A pool stands twice.
-    #[error("pool {0} stands twice; each is allowed once")]
+    #[error("pool {0} is a duplicate; each is allowed once")]
     Twice(String),
 }
 
@@ -125,7 +125,7 @@ mod tests {
         assert!(error("=1").starts_with("\"=1\": "));
         assert_eq!(
             error("a=1,a=1"),
-            "pool a stands twice; each is allowed once"
+            "pool a is a duplicate; each is allowed once"
         );
         assert!(error("a=-1").starts_with("pool a: \"-1\""));
     }

@@ -55,7 +55,7 @@ pub enum BindingError {
         part: String,
     },
     /// A tag stands twice with two values.
-    #[error("{annotation}: tag {key} stands twice; each is allowed once")]
+    #[error("{annotation}: tag {key} is a duplicate; each is allowed once")]
     Twice {
         /// The annotation.
         annotation: &'static str,
@@ -253,7 +253,7 @@ mod tests {
         );
         assert_eq!(
             error(SUBNET_TAGS, "a=1,a=2"),
-            "ipam.towpath.dev/subnet-tags: tag a stands twice; each is allowed once"
+            "ipam.towpath.dev/subnet-tags: tag a is a duplicate; each is allowed once"
         );
         assert!(error(SUBNET_IDS, "subnet-1,vpc-2").contains("\"vpc-2\" is no subnet's id"));
         assert!(error(SECURITY_GROUPS, "sg-1,1").contains("\"1\" is no security group's id"));

@@ -218,7 +218,7 @@ fn plain_pools_stand_beside_enis() {
             "block 10.0.7.7/32 of pool default is left out: no ENI of the node has it",
             "block 10.0.9.0/28 of pool mars is left out: it is of the VPC's CIDRs, and no ENI of the \
              node has it",
-            "pool mars is masqueraded although it asks to skip that: no ENI backs it, and \
+            "pool mars is masqueraded despite its skip-masquerade annotation: no ENI backs it, and \
              plain-pools.native is not set",
         ]
     );

@@ -98,7 +98,7 @@ fn an_address_cools_down_for_its_time_and_until_flows_are_gone() {
     assert_eq!(
         error.to_string(),
         "pool default has no IPv4 address left (0 of 1 addresses free, 0 in use, 0 unclaimed, 1 \
-         cooling down, 0 excluded); more are asked for"
+         cooling down, 0 excluded); more are requested"
     );
     assert!(error.is_temporary());
     let error = allocator

@@ -386,7 +386,9 @@ impl<K: Host> Actor<K> {
                     self.addresses.release(&owner, now);
                     tracing::info!(%owner, "endpoint dropped: its namespace is gone");
                 }
-                Err(error) => tracing::error!("a dead endpoint's record stays: {error:#}"),
+                Err(error) => {
+                    tracing::error!("cannot delete the record of a dead endpoint: {error:#}")
+                }
             }
         }
     }

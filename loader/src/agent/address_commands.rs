@@ -87,7 +87,7 @@ impl<K: Host> Actor<K> {
 
     fn claim(&mut self, owner: &Owner) -> Result<(), ApiError> {
         if self.addresses.claim(owner).is_empty() {
-            let message = format!("{owner} has no address; one that nobody claims is taken back");
+            let message = format!("{owner} has no address; an unclaimed one expires");
             return Err(ApiError::new(ErrorCode::UnknownLease, message));
         }
         if self.addresses.save() {

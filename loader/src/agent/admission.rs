@@ -141,7 +141,7 @@ impl Admission<'_> {
             ),
             None => refuse(
                 ErrorCode::EniNotReady,
-                format!("{named} not ready: it has not been looked at yet"),
+                format!("{named} not ready: it has not been checked yet"),
             ),
         }
     }

@@ -44,9 +44,11 @@ impl<K: Host> Actor<K> {
                 })
                 .collect(),
             notes: notes
-                .chain(unenforced.error.map(|error| {
-                    format!("it is not known which NetworkPolicy objects there are: {error}")
-                }))
+                .chain(
+                    unenforced
+                        .error
+                        .map(|error| format!("NetworkPolicy objects are not known: {error}")),
+                )
                 .chain(cluster.keeps_off.borrow().clone())
                 .collect(),
         })
@@ -74,10 +76,10 @@ impl<K: Host> Actor<K> {
         // Where none is known, the node waits for them.
         let cidrs = source.cidrs_error.as_ref();
         let cidrs = cidrs.filter(|_| source.known.cidrs.is_some());
-        let cidrs = cidrs.map(|error| format!("the service CIDRs stay as they were: {error}"));
+        let cidrs = cidrs.map(|error| format!("keeping the known service CIDRs: {error}"));
         let addresses = source.addresses_error.as_ref();
         let addresses = addresses
-            .map(|error| format!("services' external addresses stay as they were: {error}"));
+            .map(|error| format!("keeping the known external addresses of services: {error}"));
         cidrs.into_iter().chain(addresses).collect()
     }
 }

@@ -165,7 +165,7 @@ impl<K: Host> Actor<K> {
                 // Inside of the pod are addresses that nobody knows: its devices are made anew.
                 for answer in self.delete(&unreadable).await {
                     if let Err(error) = answer {
-                        tracing::error!("an unreadable record stays: {error}");
+                        tracing::error!("cannot delete an unreadable record: {error}");
                     }
                 }
             }
@@ -217,7 +217,7 @@ impl<K: Host> Actor<K> {
             return Err(ApiError::new(
                 ErrorCode::NotReady,
                 format!(
-                    "there is no good node document: {}",
+                    "no valid node document: {}",
                     error.unwrap_or("it was not read yet")
                 ),
             ));
@@ -334,7 +334,7 @@ impl<K: Host> Actor<K> {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::error!("the record of a failed endpoint stays: {error:#}");
+                        tracing::error!("cannot delete the record of a failed endpoint: {error:#}");
                     }
                 }
             }
@@ -416,7 +416,7 @@ fn check_netns(endpoint: &Endpoint) -> Result<(), ApiError> {
         Netns::Host => format!("{path} is the host's own network namespace"),
         Netns::Other => format!("{path} is not a network namespace"),
         Netns::Absent => format!("{path} does not exist"),
-        Netns::Unknown(error) => format!("{path} cannot be looked at: {error}"),
+        Netns::Unknown(error) => format!("cannot inspect {path}: {error}"),
     };
     Err(ApiError::new(ErrorCode::InvalidField, message).at("netns"))
 }

@@ -66,7 +66,7 @@ impl EarlierPorts {
         }
         self.record.ports = all;
         if let Err(error) = self.write() {
-            tracing::warn!("a restart may lose flows, whose ports it does not know: {error:#}");
+            tracing::warn!("cannot record the port ranges; a restart may break flows: {error:#}");
         }
     }
 

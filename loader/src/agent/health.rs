@@ -35,7 +35,7 @@ impl Snapshot<'_> {
         let mut problems = Vec::new();
         match (self.has_document, self.document_error) {
             (false, Some(error)) => missing.push(format!(
-                "no good node document; what is set up stays: {error}"
+                "no valid node document; existing objects stay: {error}"
             )),
             (false, None) => missing.push("no node document yet".to_owned()),
             (true, error) if self.is_kept => problems.push(format!(

@@ -90,7 +90,7 @@ impl<K: Host> Actor<K> {
             let force = if pools.value.is_some() {
                 "the last good pool documents stay in force"
             } else {
-                "no good pool documents; each address keeps what it had"
+                "no valid pool documents; each address keeps its policy"
             };
             (force, pools.error)
         });
@@ -98,7 +98,7 @@ impl<K: Host> Actor<K> {
             let force = if agent.value.is_some() {
                 "the last good ip-masq-agent file stays in force"
             } else {
-                "no good ip-masq-agent file; what was exempt stays so, else the standard list holds"
+                "no valid ip-masq-agent file; known exemptions stay, or the standard list applies"
             };
             (force, agent.error)
         });

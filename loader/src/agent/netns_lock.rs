@@ -176,7 +176,7 @@ fn connect_to(name: &str) -> Result<OwnedFd> {
     let address = UnixAddr::new_abstract(name.as_bytes())?;
     match connect(stream.as_raw_fd(), &address) {
         Ok(()) => Ok(stream),
-        Err(error) => bail!("nobody answers at @{name}: {error}"),
+        Err(error) => bail!("no answer at @{name}: {error}"),
     }
 }
 

@@ -89,7 +89,9 @@ impl<K: Host> Actor<K> {
             ));
         }
         problems.extend(self.unsaved.as_ref().map(|error| {
-            format!("a restart would orphan endpoints, their records are gone: {error}")
+            format!(
+                "the records of endpoints are missing, and a restart would orphan them: {error}"
+            )
         }));
         problems.extend(self.store.unsynced().map(str::to_owned));
         let kernel = self.reconciler.kernel();

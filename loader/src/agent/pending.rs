@@ -155,7 +155,7 @@ impl<K: Host> Actor<K> {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     let file = path.display();
-                    tracing::error!(%file, %error, "a delete that is done stays on disk");
+                    tracing::error!(%file, %error, "cannot remove a completed delete from disk");
                 }
                 _ => {}
             }

@@ -75,7 +75,7 @@ impl TranslationPorts {
         let host = reservation.host_ports().filter(|_| self.are_used);
         let reserved = host.map(|host| SharedPorts::new(self.slices, &host.usable()).reserved());
         if let Err(error) = reservation.drop_stale(&reserved.unwrap_or_default()) {
-            tracing::warn!("ports stay reserved that are not needed any more: {error:#}");
+            tracing::warn!("cannot release reserved local ports: {error:#}");
         }
     }
 
@@ -136,7 +136,9 @@ impl TranslationPorts {
         if std::mem::take(&mut self.changes)
             && let Err(error) = self.renew(self.slices, nat)
         {
-            tracing::warn!("flows may be lost that earlier programs made: {error:#}");
+            tracing::warn!(
+                "cannot re-index existing flows; their connections may break: {error:#}"
+            );
         }
     }
 

@@ -50,7 +50,7 @@ impl<K: Host> Actor<K> {
                 addresses: addresses.collect(),
                 orphaned: endpoint.is_orphan(),
                 readiness: view.map_or_else(
-                    || Readiness::not_ready("not looked at yet"),
+                    || Readiness::not_ready("not checked yet"),
                     |view| view.readiness.clone(),
                 ),
             }
@@ -83,7 +83,7 @@ impl<K: Host> Actor<K> {
             blocks: eni.blocks.iter().copied().collect(),
             addresses_in_use: used.filter(|address| eni.owns(**address)).count(),
             readiness: view.map_or_else(
-                || Readiness::not_ready("not looked at yet"),
+                || Readiness::not_ready("not checked yet"),
                 EniView::for_new_pods,
             ),
             notes: notes(eni),
@@ -141,7 +141,7 @@ impl<K: Host> Actor<K> {
         let unchecked = self.displaced_endpoints(&displaced);
         if unchecked > 0 {
             reasons.push(format!(
-                "{unchecked} of {} endpoints have an ingress qdisc of somebody else",
+                "{unchecked} of {} endpoints have a foreign ingress qdisc",
                 endpoints.len()
             ));
         }
@@ -219,7 +219,7 @@ impl<K: Host> Actor<K> {
             let device = &endpoint.device;
             if displaced.contains(&ifindex) {
                 return Some(format!(
-                    "{device} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes \
+                    "{device} has a foreign ingress qdisc (the CNI bandwidth plugin makes \
                      one) in the place of our clsact: what its filters take from the pod, such as \
                      all that they shape, goes through the host's stack without our source check; \
                      remove the qdisc, or use TCX (attach: \"auto\" on Linux 6.6 or later)"
@@ -227,7 +227,7 @@ impl<K: Host> Actor<K> {
             }
             let what = facts?.via_stack.get(&ifindex)?.as_ref()?;
             Some(format!(
-                "its packets take the host's stack, for {device} has {what}, which would miss what \
+                "its packets take the host's stack, because {device} has {what}, which would miss what \
                  goes past it{}",
                 untracked::on_change_of_way()
             ))
@@ -311,14 +311,16 @@ impl<K: Host> Actor<K> {
         problems.extend(self.services_problems());
         problems.extend(self.policy_errors());
         problems.extend(self.pass.failures.iter().map(ToString::to_string));
-        problems.extend(
-            wars.iter()
-                .map(|war| format!("somebody keeps changing {}: {}", war.object, war.hint)),
-        );
+        problems.extend(wars.iter().map(|war| {
+            format!(
+                "another program keeps changing {}: {}",
+                war.object, war.hint
+            )
+        }));
         problems.extend(self.short_of_room());
         let flows = self.nat.report().error;
         problems
-            .extend(flows.map(|error| format!("translated flows are not looked after: {error}")));
+            .extend(flows.map(|error| format!("garbage collection of flows is failing: {error}")));
         problems.extend(self.reconciler.kernel().port_problem());
         problems.extend(self.record_problems());
         problems.extend(self.addresses.unanswered().iter().map(ToString::to_string));
@@ -390,14 +392,14 @@ fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {
 fn sysctl((name, effective): (String, String)) -> SysctlStatus {
     let effect = match (name.rsplit('.').next(), effective.as_str()) {
         (Some("rp_filter"), "1") => {
-            Some("strict: what comes by an ENI that is not the way back is dropped")
+            Some("strict: packets that arrive by another ENI than their reply's are dropped")
         }
         (Some("forwarding"), "0") => Some(
             "the device takes router advertisements as a host's does; it is not changed, for IPv6 is \
              forwarded by net.ipv6.conf.all.forwarding",
         ),
         (Some("fwmark_reflect"), "1") => {
-            Some("what the kernel answers by itself takes the ENI of what it answers")
+            Some("the kernel's own replies use the ENI of the packet that they answer")
         }
         (Some("tcp_fwmark_accept"), "1") => {
             Some("connections that the host accepts keep the ENI they came by")

@@ -158,7 +158,7 @@ async fn stop_at([mut one, mut other]: [Signal; 2], stop: watch::Sender<bool>) {
         _ = one.recv() => {}
         _ = other.recv() => {}
     }
-    tracing::info!("stopping; what is set up stays");
+    tracing::info!("stopping; existing objects stay");
     stop.send_replace(true);
     tokio::time::sleep(GRACE).await;
     tracing::warn!("a pass did not end within {GRACE:?}");
@@ -208,7 +208,9 @@ fn renew_flows(tables: &impl nat::Tables, told: &bpf::DatapathSettings) {
         ),
         Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
         // Most of them are found without.
-        Err(error) => tracing::warn!("flows may be lost that earlier programs made: {error:#}"),
+        Err(error) => {
+            tracing::warn!("cannot re-index existing flows; their connections may break: {error:#}")
+        }
     }
 }
 

@@ -13,8 +13,7 @@ use crate::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
 use crate::service_nat::{Detector, Evidence, Renewal};
 
 /// What pods miss where the configuration names no services.
-const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: what pods send to a \
-    service's own address leaves the node instead of being translated (node ports and host ports work)";
+const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
 
 /// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
 const MOST_NOTES: u32 = 4_194_304;

@@ -172,7 +172,7 @@ impl Store {
         let is_there = path.try_exists();
         if !is_there.with_context(|| format!("look at {}", path.display()))? {
             self.put(endpoint)?;
-            tracing::warn!(record = %path.display(), "a record was gone and is written again");
+            tracing::warn!(record = %path.display(), "rewriting a missing record");
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Store {
         self.deleted.retain(|id| {
             let forgotten = is_gone(*id).then(|| folder.remove(&deleted_name(*id)));
             if let Some(Err(error)) = &forgotten {
-                tracing::debug!("the record of a deleted endpoint stays: {error:#}");
+                tracing::debug!("cannot delete the record of a deleted endpoint: {error:#}");
             }
             !matches!(forgotten, Some(Ok(())))
         });

@@ -127,7 +127,7 @@ pub(super) fn check_adoption(
         tracing::warn!(
             map = name,
             lost = loss(name).unwrap_or("nothing"),
-            "the pinned map does not fit and is made anew: {}",
+            "replacing a pinned map that does not fit: {}",
             differences.join("; ")
         );
         pins::remove(&path)?;

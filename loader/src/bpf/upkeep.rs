@@ -72,7 +72,7 @@ impl Upkeep {
             self.folder = identity(&pins.links_folder());
             tracing::warn!(
                 folder = %self.root.display(),
-                "the pin folder was gone and is made again"
+                "creating the missing pin folder again"
             );
         } else {
             self.marks = pins.qdiscs()?.into_iter().collect();

@@ -215,7 +215,7 @@ fn line(rule: &Rule, subjects: &Subjects) -> Option<String> {
     let (what, remedy) = found.words();
     let place = &rule.place;
     Some(format!(
-        "{place} {what}: packets of the direct path do not meet it; {remedy}"
+        "{place} {what}: packets of the direct path bypass it; {remedy}"
     ))
 }
 

@@ -53,7 +53,7 @@ impl Arrival {
                     let wait = retry.failed(error.as_ref());
                     let node = &self.node;
                     let told = cause::chain(error.as_ref());
-                    let trouble = format!("Node {node} may still keep pods off: {told}");
+                    let trouble = format!("cannot remove the taint of Node {node}: {told}");
                     (Some(trouble), wait)
                 }
             };
@@ -80,7 +80,7 @@ impl Arrival {
             let patch = Patch::Merge(&patch);
             let patched = api.patch(&self.node, &parameters, &patch).await;
             patched.with_context(|| format!("take away its taint {key}"))?;
-            tracing::info!(node = self.node, key, "the Node's taint is gone");
+            tracing::info!(node = self.node, key, "removed the Node's taint");
         }
         let now = Timestamp::now().to_string();
         if let Some(patch) = arrival::network_available(&node, &now) {

@@ -226,7 +226,7 @@ impl Gate {
         let chosen = self.choose(&request).await;
         let mut choosing = self.choosing.lock().await;
         if choosing.get(request.owner()) != Some(&number) {
-            let message = format!("{} was deleted or added anew meanwhile", request.owner());
+            let message = format!("{} was deleted or added again in between", request.owner());
             reply
                 .send(Err(ApiError::new(ErrorCode::NotReady, message)))
                 .ok();

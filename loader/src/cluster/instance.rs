@@ -68,8 +68,7 @@ pub(super) fn look(endpoint: Option<Endpoint>, remarks: Remarks) -> watch::Recei
 
 fn remark(endpoint: Endpoint, error: &InstanceError) -> String {
     format!(
-        "the instance's metadata service at {endpoint} does not tell what the instance is: {error}; \
-         the CiliumNode says of it what it said before, and Cilium's operator gives no ENIs to a node \
+        "the instance's metadata service at {endpoint} does not identify the instance: {error}; the CiliumNode keeps its values, and Cilium's operator gives no ENIs to a node \
          without an instance id; see kubernetes.metadata-endpoint, which is null where there is no \
          such service"
     )

@@ -68,7 +68,7 @@ impl Keeper {
             all.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
             match serde_json::to_string(&all) {
                 Ok(text) => kept.write(&source, &text),
-                Err(error) => tracing::warn!("{source} are not kept: {error}"),
+                Err(error) => tracing::warn!("cannot record {source}: {error}"),
             }
         });
         if let Err(error) = written.await {

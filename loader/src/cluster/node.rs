@@ -272,7 +272,7 @@ impl NodeTask {
             Err(error) => {
                 self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
                 let told = self.connection.lists.describe(error.as_ref());
-                self.fail(&format!("the CiliumNode cannot be read or made: {told}"));
+                self.fail(&format!("cannot read or create the CiliumNode: {told}"));
             }
         }
     }

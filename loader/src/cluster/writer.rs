@@ -88,7 +88,7 @@ impl Writer {
             return Outcome::Later(BEHIND);
         };
         let Some(there) = publication::pools_of(&current.object) else {
-            tracing::warn!("spec.ipam.pools of the CiliumNode cannot be read: it is left alone");
+            tracing::warn!("spec.ipam.pools of the CiliumNode cannot be read; it is not changed");
             return Outcome::Done;
         };
         let next = if current.in_force {

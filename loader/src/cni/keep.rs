@@ -85,11 +85,10 @@ impl Log {
     fn fight(&mut self, slowed: Option<Duration>) {
         if slowed.is_some() && !self.is_fought {
             tracing::warn!(
-                "another program keeps changing {CONFLIST} or the plugin: ours is put right less and \
-                 less often, at least once a minute; find out which program writes there"
+                "another program keeps changing {CONFLIST} or the plugin: ours is repaired at growing intervals, up to a minute; find the program that writes there"
             );
         } else if slowed.is_none() && self.is_fought {
-            tracing::info!("{CONFLIST} and the plugin stay as they are again");
+            tracing::info!("{CONFLIST} and the plugin are stable again");
         }
         self.is_fought = slowed.is_some();
     }
@@ -120,7 +119,7 @@ impl Log {
         self.notes = report.notes;
         for plugin in report.others {
             if !self.others.contains(&plugin) {
-                tracing::warn!("{CONFLIST} has an entry of others, which stays: {plugin}");
+                tracing::warn!("{CONFLIST} has a foreign entry, which stays: {plugin}");
                 self.others.insert(plugin);
             }
         }

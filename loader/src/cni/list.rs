@@ -79,7 +79,7 @@ pub(super) fn take_out(folder: &Folder, state_dir: &Path, report: &mut Report) -
         let path = folder.file(CONFLIST);
         if folder.replace(CONFLIST, Some(&text), &rest, mode)? {
             report.notes.push(format!(
-                "{} stays with the entries that others added; it gives pods no network",
+                "{} stays with foreign entries; it gives pods no network",
                 path.display()
             ));
             report.changed.push(path);
@@ -91,7 +91,7 @@ pub(super) fn take_out(folder: &Folder, state_dir: &Path, report: &mut Report) -
 
 fn fought_over(folder: &Folder) -> String {
     format!(
-        "{} changes each time that it is looked at: another program keeps writing it",
+        "{} changes at each read: another program keeps writing it",
         folder.file(CONFLIST).display()
     )
 }

@@ -110,7 +110,7 @@ impl<P: Copy + Eq + Hash> Slot<P> {
     async fn serve(&self, limit: Duration, connection: impl Future<Output = ()>) {
         tokio::select! {
             () = connection => {}
-            () = self.evicted.notified() => tracing::debug!("a connection gave way to another"),
+            () = self.evicted.notified() => tracing::debug!("a connection was replaced by a newer one"),
             () = sleep(limit) => tracing::debug!("a connection lasted too long"),
         }
     }

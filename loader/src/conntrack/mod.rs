@@ -119,8 +119,7 @@ fn unavailable(error: RequestError) -> anyhow::Error {
     let error = anyhow::Error::new(error);
     if is_missing {
         error.context(
-            "the kernel has no nf_conntrack_netlink (CONFIG_NF_CT_NETLINK): it cannot be asked \
-             which flows it follows",
+            "the kernel has no nf_conntrack_netlink (CONFIG_NF_CT_NETLINK): its tracked flows cannot be read",
         )
     } else {
         error.context("ask conntrack how many entries it has")

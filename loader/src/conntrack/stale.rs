@@ -64,7 +64,7 @@ impl Conntrack {
                     ControlFlow::Break(())
                 }
             })
-            .context("look in conntrack for entries of pods that are gone")?;
+            .context("read conntrack entries of deleted pods")?;
         let mut removed = Removed {
             is_whole: found.len() < MOST,
             ..Removed::default()

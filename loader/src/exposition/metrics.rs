@@ -62,7 +62,7 @@ fn state(figures: &Figures) -> Vec<Metric> {
         one(
             "towpath_ready",
             Kind::Gauge,
-            "Whether a pod can be added that asks for nothing special: 1 or 0.",
+            "1 if a pod without special requests can be added, else 0.",
             figures.is_ready.into(),
         ),
         one(
@@ -262,7 +262,7 @@ fn work(figures: &Figures) -> Vec<Metric> {
         by(
             "towpath_repairs_total",
             Kind::Counter,
-            "Objects that somebody else changed and the agent repaired, by kind.",
+            "Objects that other software changed and the agent repaired, by kind.",
             "kind",
             repairs,
         ),

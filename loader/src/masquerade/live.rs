@@ -152,7 +152,9 @@ impl Live<'_> {
         if self.settings.path == Path::Stack {
             Some("datapath.path is stack")
         } else if pods.iter().any(|pod| pod.is_via_stack()) {
-            Some("a qdisc or a program on the pod's device would miss what goes past the stack")
+            Some(
+                "a qdisc or a program on the pod's device would miss packets that bypass the stack",
+            )
         } else {
             None
         }

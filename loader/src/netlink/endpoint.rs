@@ -84,7 +84,7 @@ pub(super) async fn create(
     if made.is_err()
         && let Err(error) = remove_leftover(host, &device, id.host_mac()).await
     {
-        tracing::warn!(device, %error, "a half-made pod device stays behind");
+        tracing::warn!(device, %error, "an incomplete pod device remains");
     }
     made
 }
@@ -255,6 +255,6 @@ async fn ifindex(socket: &mut Socket, name: &str) -> anyhow::Result<u32> {
         .await
         .with_context(|| format!("look for the device {name}"))?;
     Ok(link
-        .with_context(|| format!("the device {name} is gone"))?
+        .with_context(|| format!("device {name} no longer exists"))?
         .ifindex)
 }

@@ -17,7 +17,7 @@ use crate::pod_routes::PodRoutes;
 pub(super) async fn inspect(endpoint: &Endpoint, routes: &PodRoutes, protocol: u8) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = look(endpoint, (routes, protocol), &mut problems).await {
-        problems.push(format!("the pod cannot be looked at: {error:#}"));
+        problems.push(format!("cannot inspect the pod: {error:#}"));
     }
     problems
 }

@@ -66,7 +66,7 @@ fn by_key(all: &[(String, Raw)], notation: Notation) -> Vec<(String, Entry)> {
             continue;
         }
         let read = if twice(key) {
-            let message = format!("the key {key:?} stands twice; each is allowed once");
+            let message = format!("the key {key:?} is a duplicate; each is allowed once");
             Entry::unreadable(String::new(), message)
         } else {
             entry(value, notation)

@@ -161,7 +161,7 @@ fn check_free(path: &Path) -> Result<()> {
         Ok(_socket) => {}
     }
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        bail!("somebody listens at {shown}; allowed for `socket`: a path of its own");
+        bail!("another process listens at {shown}; expected for `socket`: an unused path");
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ fn put(notes: &impl Notes, now: u64, entry: &Entry) -> Result<bool> {
     };
     notes
         .note(&tuple, &value)
-        .context("note a flow that conntrack tells of")?;
+        .context("record a flow of conntrack")?;
     Ok(true)
 }
 

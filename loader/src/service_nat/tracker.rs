@@ -34,7 +34,7 @@ impl Tracker for KernelTracker {
         let conntrack = match self.open() {
             Ok(conntrack) => conntrack,
             Err(error) => {
-                tracing::debug!("notes go by their age alone: {error:#}");
+                tracing::debug!("stack flows expire by age alone: {error:#}");
                 return Ok(false);
             }
         };

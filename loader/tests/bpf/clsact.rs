@@ -128,7 +128,7 @@ fn an_ingress_qdisc_of_somebody_takes_our_filter_and_has_no_egress() {
         let show = || run("tc", &["filter", "show", "dev", "eni0", "ingress"]);
         let before = show();
         let error = datapath.apply(&StepKind::Attach(sent)).unwrap_err();
-        let expected = "has an ingress qdisc of somebody else";
+        let expected = "has a foreign ingress qdisc";
         assert!(error.to_string().contains(expected), "{error:#}");
         assert_eq!(show(), before, "the kernel would run it at the ingress");
         assert_eq!(at(&datapath, sent), None);

@@ -195,7 +195,7 @@ fn use_primary_address_gives_it_to_pods_except_on_the_primary() {
         notes.contains("spec.eni.use-primary-address: ignored on eni-0a1f6e2d3c4b5a697"),
         "{notes}"
     );
-    let asks = "its device has no address, so the kernel asks for the gateway with another ENI's";
+    let asks = "its device has no address, so the kernel resolves the gateway with another ENI's";
     assert!(notes.contains(asks), "{notes}");
 }
 

@@ -87,7 +87,7 @@ fn an_address_stands_once() {
     assert_eq!(
         problem(&document).0,
         format!(
-            "{ENI_PATH}.addresses[5]: 100.120.137.182 stands already at addresses[1]; each is \
+            "{ENI_PATH}.addresses[5]: 100.120.137.182 is already at addresses[1]; each is \
              allowed once"
         )
     );
@@ -200,7 +200,9 @@ fn an_eni_s_key_stands_once_and_is_not_empty() {
     let text = reason(&node, "eni-0e979576c285fd4d5");
     assert_eq!(
         text,
-        format!("{ENI_PATH}: the key \"eni-0e979576c285fd4d5\" stands twice; each is allowed once")
+        format!(
+            "{ENI_PATH}: the key \"eni-0e979576c285fd4d5\" is a duplicate; each is allowed once"
+        )
     );
 
     let mut document = secondary();

@@ -550,7 +550,7 @@ async fn a_shaper_or_a_program_of_others_is_a_note_and_a_lost_check_is_a_fault()
     actor.reconciler.kernel_mut().displaced.insert(ifindex);
     let status = actor.status().await;
     assert_eq!(status.health.state, HealthState::Degraded);
-    let expected = "1 of 1 endpoints have an ingress qdisc of somebody else";
+    let expected = "1 of 1 endpoints have a foreign ingress qdisc";
     assert_eq!(status.health.reasons, [expected]);
 }
 

@@ -158,7 +158,7 @@ fn what_no_ready_eni_owns_is_refused_with_the_reason() {
     );
     case.refuses("10.0.1.66", ErrorCode::EniExcluded, "tag cni=no");
     case.view.enis.clear();
-    case.refuses("10.0.1.66", ErrorCode::EniNotReady, "not been looked at");
+    case.refuses("10.0.1.66", ErrorCode::EniNotReady, "not been checked");
 }
 
 #[test]

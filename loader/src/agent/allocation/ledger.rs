@@ -121,7 +121,7 @@ impl Ledger {
                     ledger.unreadable.insert(name);
                 }
                 (Err(error), Name::Cooling(address)) => {
-                    tracing::error!(%address, "a cooldown cannot be read and begins anew: {error:#}");
+                    tracing::error!(%address, "cannot read a cooldown; it starts again: {error:#}");
                     found.cooling.push(Cooling {
                         address: *address,
                         pool: None,
@@ -134,7 +134,7 @@ impl Ledger {
                 }
                 (Err(error), Name::Released(block)) => {
                     // Its name says all of it.
-                    tracing::warn!(%block, "the record of a block given back is written anew: {error:#}");
+                    tracing::warn!(%block, "rewriting the record of a released block: {error:#}");
                     found.released.insert(*block);
                     ledger.known.insert(name, None);
                 }
@@ -152,7 +152,7 @@ impl Ledger {
     pub(super) fn write(&mut self, entries: Vec<Entry>) -> Result<()> {
         let mut wanted = BTreeMap::new();
         for entry in entries {
-            let name = Name::of(&entry).context("leases of nobody")?;
+            let name = Name::of(&entry).context("leases without an owner")?;
             let record = Record {
                 version: VERSION,
                 boot: self.boot.clone(),
@@ -234,7 +234,7 @@ impl Ledger {
         let unreadable = self.unreadable.iter().map(|name| {
             let path = self.folder.path(&name.to_string());
             format!(
-                "the record of a lease cannot be read: {}; its addresses are given to nobody until \
+                "the record of a lease cannot be read: {}; its addresses stay reserved until \
                  its owner is deleted, or until you remove the record and restart the agent",
                 path.display()
             )
@@ -299,7 +299,7 @@ fn at_the_latest(now: Time) -> Time {
 }
 
 impl Name {
-    /// The name of what is to be written; `None` of leases of nobody.
+    /// The name of what is to be written; `None` of leases without an owner.
     fn of(entry: &Entry) -> Option<Self> {
         Some(match entry {
             Entry::Owner(about) => {
@@ -374,7 +374,7 @@ fn read(path: &Path, name: &Name) -> Result<Record> {
     }
     ensure!(
         Name::of(&record.entry).as_ref() == Some(name),
-        "what stands in it does not go with its name"
+        "its content does not match its name"
     );
     Ok(record)
 }

@@ -62,7 +62,7 @@ impl Addresses {
             }
         };
         for block in &balanced.released {
-            tracing::info!(%block, "given back: nobody has an address of it, and enough is left");
+            tracing::info!(%block, "given back: no address of it is in use, and enough are left");
         }
         for block in &balanced.retaken {
             tracing::info!(%block, "claimed again: it was given back, and is needed");

@@ -185,7 +185,7 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
 /// Why a program of the egress cannot be attached, and what to do.
 fn no_egress(hook: Hook) -> String {
     format!(
-        "device {} has an ingress qdisc of somebody else (the CNI bandwidth plugin makes one) in the \
+        "device {} has a foreign ingress qdisc (the CNI bandwidth plugin makes one) in the \
          place of clsact, and so no egress for {}: remove the qdisc, or use TCX (attach: \"auto\" on \
          Linux 6.6 or later)",
         hook.ifindex,

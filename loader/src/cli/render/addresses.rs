@@ -152,7 +152,7 @@ fn state(lease: &LeaseStatus) -> &'static str {
 
 fn note(lease: &LeaseStatus) -> String {
     if lease.orphan {
-        return format!("block {} is gone: nobody delivers it", lease.block);
+        return format!("block {} is gone: no ENI delivers it", lease.block);
     }
     let expires = lease.expires_seconds;
     expires.map_or_else(String::new, |s| {
@@ -220,7 +220,7 @@ mod tests {
                 "IPAM mode: multi-pool",
                 "Addresses: none is given yet: waiting for the pools",
                 "Pool mars, IPv6: 1 in use, 2 cooling down, 3 free, 5 unavailable, 4 pods waiting",
-                "  10.0.1.20 of a/eth0: block 10.0.1.16/28 is gone: nobody delivers it",
+                "  10.0.1.20 of a/eth0: block 10.0.1.16/28 is gone: no ENI delivers it",
                 "  two pools",
             ]
         );
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(
             text,
             "ADDRESS    POOL  POLICY  STATE     OWNER   POD  NOTE\n\
-             10.0.1.20  ?     direct  endpoint  a/eth0  -    block 10.0.1.16/28 is gone: nobody delivers it\n\
+             10.0.1.20  ?     direct  endpoint  a/eth0  -    block 10.0.1.16/28 is gone: no ENI delivers it\n\
              10.0.1.21  blue  -       cooling   -       -    until its flows are gone\n"
         );
     }

@@ -17,7 +17,7 @@ use terminal::{Paint, Table, Tone, one_line};
 
 /// The headings of lines that need a look.
 const BYPASSED: &str = "Rules that packets of the direct path do not meet";
-const LEFT_BEHIND: &str = "Left behind by other CNIs (shown, never touched)";
+const LEFT_BEHIND: &str = "Leftovers of other CNIs (shown, never changed)";
 
 /// The state of the whole.
 pub(in crate::cli) fn status(status: &Status, paint: Paint) -> String {
@@ -425,7 +425,7 @@ ENI  DEVICE  WHAT                              PROTOCOL  MEANS
 Rules that packets of the direct path do not meet
 a rule
 
-Left behind by other CNIs (shown, never touched)
+Leftovers of other CNIs (shown, never changed)
 rule 512
 "
         );

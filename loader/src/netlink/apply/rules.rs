@@ -99,7 +99,7 @@ fn message(rule: &Rule) -> anyhow::Result<RuleMessage> {
             header.src_len = source.prefix_len();
             attributes.push(RuleAttribute::Source(source.addr()));
         }
-        Selector::Foreign => bail!("the {} is a stranger's: it is left alone", text(rule)),
+        Selector::Foreign => bail!("refusing to change a foreign object: the {}", text(rule)),
     }
     match rule.action {
         Action::Table(table) => {
@@ -112,7 +112,7 @@ fn message(rule: &Rule) -> anyhow::Result<RuleMessage> {
             attributes.push(RuleAttribute::Goto(target));
         }
         Action::Nop => header.action = RuleAction::Nop,
-        Action::Foreign => bail!("the {} is a stranger's: it is left alone", text(rule)),
+        Action::Foreign => bail!("refusing to change a foreign object: the {}", text(rule)),
     }
     Ok(message)
 }

@@ -45,9 +45,7 @@ pub(super) fn read(
         if let Some(first) = seen.insert(address, i) {
             findings.add(
                 path,
-                format_args!(
-                    "{address} stands already at addresses[{first}]; each is allowed once"
-                ),
+                format_args!("{address} is already at addresses[{first}]; each is allowed once"),
             );
             continue;
         }

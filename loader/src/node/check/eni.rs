@@ -249,8 +249,7 @@ impl<'a> OneEni<'a> {
         let key = self.key;
         let note = if is_used {
             format!(
-                "{key}: its device has no address, so the kernel asks for the gateway with another \
-                 ENI's"
+                "{key}: its device has no address, so the kernel resolves the gateway with another ENI's"
             )
         } else {
             format!("ignored on {key}, the primary ENI: its address is the host's")
