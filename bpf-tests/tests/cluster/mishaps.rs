@@ -8,7 +8,7 @@ use bpf_tests::fabric::eventually::{check, eventually};
 use bpf_tests::fabric::layout::Host;
 use bpf_tests::fabric::traffic::Protocol;
 use ec2_fake::{Answer, Ask, Call, Create, Describe, Item, What};
-use towpath::intent::Family;
+use ipam::Family;
 
 use crate::across;
 use crate::operated::{is_in_order, packets_go, scale, site, spec, two_of_each_node};

@@ -12,7 +12,7 @@ use bpf_tests::fabric::source_check;
 use bpf_tests::fabric::traffic::Protocol;
 use bpf_tests::interrupt;
 use bpf_tests::kubernetes::ProxyMode;
-use towpath::intent::Family;
+use ipam::Family;
 
 /// The pods that come and go.
 const PODS: u32 = 40;
