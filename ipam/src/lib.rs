@@ -7,6 +7,7 @@
 //! * [`Manager`] is an allocator for one [`Kind`] of resource: where blocks are read and demand is
 //!   written, and what an answer carries beside the address. [`node`] has two kinds: pods on ENIs
 //!   and pods on plain pools.
+//! * [`cluster`] is the other side of plain pools: blocks for the nodes of a whole cluster.
 //!
 //! What may never happen: two owners of one address, an address that nobody has and nobody gets,
 //! an address that is given before the start is over. `docs/guide/ipam.md` tells users what they meet.
@@ -14,6 +15,7 @@
 mod allocator;
 mod announcement;
 mod block;
+pub mod cluster;
 mod counts;
 mod demand;
 mod error;

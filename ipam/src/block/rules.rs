@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::Family;
 use crate::family::number;
 
 /// The number of addresses of a block that are ever given, from its first one on. IPv6 blocks have
@@ -34,7 +35,13 @@ impl EdgeRules {
     /// The number of addresses of a CIDR that these rules leave, without [`WINDOW`].
     #[must_use]
     pub fn usable(self, net: IpNet) -> u128 {
-        let bits = u32::from(net.max_prefix_len() - net.prefix_len());
+        self.usable_of_length(Family::of_net(net), net.prefix_len())
+    }
+
+    /// Addresses that these rules leave of a CIDR with a prefix of this length.
+    #[must_use]
+    pub fn usable_of_length(self, family: Family, length: u8) -> u128 {
+        let bits = u32::from(family.host_length().saturating_sub(length));
         let size = 1_u128.checked_shl(bits).unwrap_or(u128::MAX);
         if size <= 2 {
             return size;
@@ -107,7 +114,7 @@ impl Space {
     }
 
     pub(crate) fn address(&self, place: u32) -> IpAddr {
-        let family = crate::Family::of_net(self.net);
+        let family = Family::of_net(self.net);
         family.address(number(self.net.addr()) + u128::from(place))
     }
 

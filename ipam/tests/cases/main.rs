@@ -7,6 +7,7 @@
 
 mod bindings;
 mod blocks;
+mod cluster;
 mod cost;
 mod kinds;
 mod leases;
