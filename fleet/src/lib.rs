@@ -19,7 +19,7 @@ mod work;
 
 pub use self::input::{Input, Moment, Standing, Written};
 pub use self::machine::Fleet;
-pub use self::settings::Settings;
+pub use self::settings::{ReleaseMode, Settings};
 pub use self::view::{
     Allowance, LeakView, NodeView, ObstacleView, PoolView, ReleaseView, SubnetView, WhyView,
 };

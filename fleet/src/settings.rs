@@ -18,8 +18,8 @@ pub struct Settings {
     pub eni_tags: Tags,
     /// ENIs get prefixes where the instance can have them and its node does not refuse them.
     pub prefixes: bool,
-    /// Blocks that nobody needs go back to EC2, and ENIs without a block are deleted.
-    pub release: bool,
+    /// The fate of blocks that nobody needs, and of ENIs without a block.
+    pub release: ReleaseMode,
     /// Waiting pods add to a node's demand.
     pub surge: bool,
     /// A node whose security-group tags match nothing gets the primary ENI's groups.
@@ -43,6 +43,15 @@ pub struct Settings {
     pub removal: Option<Duration>,
 }
 
+/// The fate of blocks that nobody needs, and of ENIs without a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseMode {
+    /// They stay.
+    Off,
+    /// Blocks go back to EC2, and ENIs are deleted.
+    On,
+}
+
 impl Settings {
     /// The defaults for a cluster.
     #[must_use]
@@ -52,7 +61,7 @@ impl Settings {
             vpcs: BTreeSet::new(),
             eni_tags: Tags::new(),
             prefixes: false,
-            release: false,
+            release: ReleaseMode::Off,
             surge: true,
             primary_groups: false,
             compat: Compat::UntilAgent,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use kubernetes::operation::allocated::{Blocks, Compat};
-use kubernetes::operation::patch;
+use kubernetes::operation::patch::{self, Marks};
 use kubernetes::operation::report::{Reason, Report};
 use kubernetes::operation::status::EniStatus;
 use serde_json::{Map, Value, json};
@@ -152,10 +152,14 @@ fn documents(blocks: &[&str], ipv6_prefixes: &[&str]) -> Vec<Value> {
         ("eni-2".to_owned(), bare),
     ]
     .into();
+    let marks = Marks {
+        blocks: ["10.0.1.80/28".parse().unwrap()].into(),
+        has_operator: true,
+    };
     let compats = [Compat::UntilAgent, Compat::Always, Compat::Never];
     let document = |compat| {
         let mut object = json!({"metadata": {"name": "node-a"}, "spec": {}, "status": {}});
-        let written = patch::status(&object, &enis, &report.to_string()).unwrap();
+        let written = patch::status(&object, &enis, &marks, &report.to_string()).unwrap();
         apply(&mut object, &written);
         let written = patch::spec(&object, &blocks, compat, Some(8)).unwrap();
         apply(&mut object, &written);

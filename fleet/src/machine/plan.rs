@@ -9,6 +9,7 @@ use kubernetes::operation::allocated::Compat;
 use kubernetes::operation::report::Reason;
 
 use super::{Fleet, Key};
+use crate::ReleaseMode;
 use crate::input::Moment;
 use crate::member::{Member, Obstacle, Publication};
 
@@ -73,7 +74,8 @@ impl Fleet {
             return;
         };
         let is_read = matches!(self.readiness(member), Ready::Read(_));
-        let is_on = self.settings.release && self.settings.compat != Compat::Always;
+        let is_on =
+            self.settings.release == ReleaseMode::On && self.settings.compat != Compat::Always;
         let known = (&self.memory.inventory, &self.topology);
         let taking = self.progress.get(name).map(Progress::taking);
         if let Some(member) = self.members.get_mut(name) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fleet::Settings;
+use fleet::{ReleaseMode, Settings};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CLUSTER, Fault, Planned, world};
@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// A node with so many addresses, all claimed by an agent of this project, and an operator that leads.
 fn bed(addresses: u32) -> Bed {
     let settings = Settings {
-        release: true,
+        release: ReleaseMode::On,
         ..Settings::of(CLUSTER)
     };
     let mut bed = Bed::with(&world(), settings);

@@ -125,7 +125,7 @@ async fn every_call_is_judged_once_and_a_denied_one_is_refused() {
             assert_eq!(state(&judged, call), expected);
         }
         assert_eq!(state(&judged, "AssignPrivateIpAddresses"), State::Untried);
-        assert_eq!(judged.len(), 13, "{judged:?}");
+        assert_eq!(judged.len(), 15, "{judged:?}");
     }
 }
 

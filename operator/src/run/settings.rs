@@ -1,7 +1,7 @@
 //! Settings of the fleet, from the configuration.
 
 use cloud::budget::Rate;
-use fleet::Settings;
+use fleet::{ReleaseMode, Settings};
 
 use crate::config::{Config, GroupsFallback, Release};
 
@@ -19,7 +19,10 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
         prefixes: config.eni.prefixes,
         primary_groups: config.eni.groups_fallback == GroupsFallback::Primary,
         surge: config.addresses.surge,
-        release: config.addresses.release == Release::On,
+        release: match config.addresses.release {
+            Release::On => ReleaseMode::On,
+            Release::Off => ReleaseMode::Off,
+        },
         compat: config.addresses.allocated.into(),
         pre_allocate: Some(config.addresses.pre_allocate.get()),
         share: config.ec2.share.get(),

@@ -2,7 +2,6 @@
 //! from its ENI.
 
 mod agent;
-mod cached;
 mod play;
 
 use self::play::Play;
@@ -30,14 +29,4 @@ fn no_address_is_both_given_and_unassigned() {
     assert!(total.unassigned > 20 && total.reclaimed > 20, "{total:?}");
     assert!(total.takeovers > 5 && total.made_again > 5, "{total:?}");
     assert!(total.late_writes > 20 && total.late_calls > 2, "{total:?}");
-}
-
-#[test]
-fn an_operator_with_a_cache_of_a_minute_takes_nothing_from_a_pod() {
-    let mut total = cached::Counts::default();
-    let (plays, steps) = extent();
-    for seed in 0..plays {
-        total += cached::play(seed, steps);
-    }
-    assert!(total.unassigned > 20 && total.reclaimed > 20, "{total:?}");
 }

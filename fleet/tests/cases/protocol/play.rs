@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use fleet::Settings;
+use fleet::{ReleaseMode, Settings};
 use ipam::Time;
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ pub(super) struct Play {
 impl Play {
     pub(super) fn new(seed: u64) -> Self {
         let settings = Settings {
-            release: true,
+            release: ReleaseMode::On,
             prefixes: seed % 2 == 0,
             ..Settings::of(CLUSTER)
         };
