@@ -59,6 +59,8 @@ faults! {
     FragmentId,
     /// What a first fragment tells is not kept.
     FragmentIgnored,
+    /// The flow that an ICMP error in pieces is about is not kept.
+    ErrorPiecesIgnored,
     /// A first fragment is believed for ever.
     FragmentForEver,
     /// A UDP datagram without a checksum gets one.

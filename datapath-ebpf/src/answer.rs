@@ -117,14 +117,28 @@ fn edit(
 #[inline(always)]
 fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, DropReason> {
     let ip = work::read(work.ip());
-    let ports = match ip.fragment {
+    let mut source = work::copied(&ip.source);
+    let mut is_error = false;
+    let mut ports = match ip.fragment {
         Piece::Whole | Piece::First => match transport::read(packet, work) {
             Ok(Transport::Ports(ports)) => ports,
-            Ok(Transport::Error) => return Ok(quoted(packet, work, eni)),
+            Ok(Transport::Error) => {
+                let found = quoted(packet, work, eni);
+                if found.is_some() {
+                    fragment::note_error(ip, work::read(work.inner()))?;
+                }
+                return Ok(found);
+            }
             Ok(Transport::None) | Err(_) => return Ok(None),
         },
-        Piece::Later => match fragment::recall() {
-            Some(ports) => ports,
+        Piece::Later => match fragment::recall_answer(work) {
+            Some((ports, remote)) => {
+                if let Some(remote) = remote {
+                    source = remote;
+                    is_error = true;
+                }
+                ports
+            }
             None => return Ok(None),
         },
     };
@@ -132,9 +146,15 @@ fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, Drop
     if !nat::in_range(port) {
         return Ok(None);
     }
-    let source = work::copied(&ip.source);
     let key = FlowKey::new(eni, ports.protocol, source, remote, port);
-    let flow = nat::answered(kept(work, key), ports.tcp_flags, cache::rests_on);
+    let key = kept(work, key);
+    let flow = if is_error {
+        // Of a later piece of an error, only the IP header is to be edited.
+        ports.protocol = fragment::PORTLESS;
+        nat::peek_answered(key)
+    } else {
+        nat::answered(key, ports.tcp_flags, cache::rests_on)
+    };
     let Some(inside) = flow else {
         return Ok(None);
     };

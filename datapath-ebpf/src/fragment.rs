@@ -5,7 +5,7 @@
 //! is kept.
 
 use aya_ebpf::bindings::BPF_ANY;
-use datapath_common::abi::{Datagram, DatagramKey};
+use datapath_common::abi::{Addr, Datagram, DatagramKey};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::Opening;
 use datapath_common::outcome::DropReason;
@@ -13,6 +13,7 @@ use datapath_common::outcome::DropReason;
 use crate::clock;
 use crate::family::{Ip, Piece};
 use crate::fault;
+use crate::icmp_error::Inner;
 use crate::maps::FRAGMENTS;
 use crate::settings;
 use crate::transport::Ports;
@@ -24,7 +25,7 @@ const LIFETIME: u32 = 30;
 
 /// Stands for the protocol of a datagram whose first fragment has no ports: IPv6's hop-by-hop options,
 /// which no ports follow.
-const PORTLESS: u8 = 0;
+pub(crate) const PORTLESS: u8 = 0;
 
 /// Facts about a datagram, as one register.
 #[derive(Clone, Copy)]
@@ -35,6 +36,8 @@ impl Told {
     const NOTHING: Self = Self(0);
     /// A later piece came before the first one.
     const REORDERED: Self = Self(Self::SOMETHING | 1 << 40);
+    /// An ICMP error: the ports are of the flow that it is about.
+    const ERROR: u64 = 1 << 41;
     const SOMETHING: u64 = 1 << 48;
 
     /// The first piece had this protocol and these ports.
@@ -54,10 +57,25 @@ impl Told {
         self.0 & Self::REORDERED.0 == Self::REORDERED.0
     }
 
-    /// The map's value, of what was found out just now.
+    /// The first piece was of an ICMP error about a flow whose answers have this protocol and these ports.
     #[inline(always)]
-    fn datagram(self, now: u64) -> Datagram {
+    fn error(protocol: u8, source: u16, destination: u16) -> Self {
+        Self(Self::first(protocol, source, destination).0 | Self::ERROR)
+    }
+
+    #[inline(always)]
+    fn is_error(self) -> bool {
+        self.0 & Self::ERROR != 0
+    }
+
+    /// The map's value, of what was found out just now. What an error quotes is the one that is kept.
+    #[inline(always)]
+    fn datagram(self, now: u64, work: Parts) -> Datagram {
         let (protocol, source, destination) = self.ports();
+        if self.is_error() {
+            let remote = work::copied(&work::read(work.inner()).destination);
+            return Datagram::error(now, protocol, (remote, source), destination);
+        }
         let mut datagram = Datagram::new(now, protocol, source, destination);
         datagram.reordered = self.is_reordered().into();
         datagram
@@ -81,6 +99,17 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
         return Ok(());
     }
     keep(Told::first(ports.protocol, ports.source, ports.destination))
+}
+
+/// Keeps the flow that the first piece of an ICMP error is about, which quotes what was sent to the
+/// outside. Nothing is done for another packet.
+#[inline(always)]
+pub(crate) fn note_error(ip: &Ip, inner: &Inner) -> Result<(), DropReason> {
+    if ip.fragment != Piece::First || fault::has(Fault::ErrorPiecesIgnored) {
+        return Ok(());
+    }
+    let (source, destination) = (inner.destination_port, inner.source_port);
+    keep(Told::error(inner.protocol, source, destination))
 }
 
 /// Notes that a first fragment carries no ports, so that the others go the same way. Nothing is done
@@ -110,7 +139,7 @@ fn keep(told: Told) -> Result<(), DropReason> {
 #[inline(never)]
 extern "C" fn fragment_keep(told: u64) -> u32 {
     work::to_number(work().and_then(|work| {
-        work::write(work.told(), Told(told).datagram(clock::now()));
+        work::write(work.told(), Told(told).datagram(clock::now(), work));
         FRAGMENTS
             .insert(key(work), work::read(work.told()), u64::from(BPF_ANY))
             .map_err(|_errno| DropReason::HelperFailed)
@@ -135,21 +164,39 @@ pub(crate) fn is_portless(ports: &Ports) -> bool {
 #[inline(always)]
 pub(crate) fn recall() -> Option<Ports> {
     let told = Told(fragment_told());
+    let has_ports = told.is_something() && !told.is_reordered() && !told.is_error();
+    has_ports.then(|| later(told))
+}
+
+/// The ports of the answer that a later fragment is of. If it is of an ICMP error, those are of the flow
+/// that the error is about, and that flow's remote is told as well.
+#[inline(always)]
+pub(crate) fn recall_answer(work: Parts) -> Option<(Ports, Option<Addr>)> {
+    let told = Told(fragment_told());
     if !told.is_something() || told.is_reordered() {
         return None;
     }
+    let remote = told
+        .is_error()
+        .then(|| work::copied(&work::read(work.told()).remote));
+    Some((later(told), remote))
+}
+
+/// The ports of a later fragment.
+#[inline(always)]
+fn later(told: Told) -> Ports {
     let (protocol, source, destination) = told.ports();
-    Some(Ports {
+    Ports {
         protocol,
         source,
         destination,
         tcp_flags: 0,
         // It opens nothing: what the first fragment was not let through for, this is not either.
         opening: Opening::Belongs,
-    })
+    }
 }
 
-/// Facts about a datagram.
+/// Facts about a datagram. Of an ICMP error all of it is kept.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fragment_told() -> u64 {
@@ -165,6 +212,14 @@ fn find(work: Parts) -> Option<Told> {
     let is_over = clock::now().wrapping_sub(datagram.seen) > clock::seconds(LIFETIME);
     if is_over && !fault::has(Fault::FragmentForEver) {
         return None;
+    }
+    if datagram.is_error != 0 {
+        work::write(work.told(), work::copied(datagram));
+        return Some(Told::error(
+            datagram.protocol,
+            datagram.source_port,
+            datagram.destination_port,
+        ));
     }
     Some(if datagram.reordered != 0 {
         Told::REORDERED

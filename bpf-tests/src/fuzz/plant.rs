@@ -85,6 +85,7 @@ impl Planter<'_> {
         for _ in 0..self.random.below(4) {
             self.datagram()?;
         }
+        self.error_in_pieces()?;
         self.quotas()?;
         Ok(self.state)
     }
@@ -304,10 +305,40 @@ impl Planter<'_> {
             let value = Datagram::new(seen, protocol, pod_port.to_be(), remote_port.to_be());
             (value, Told::Ports(protocol, pod_port, remote_port))
         };
-        self.tables
-            .fragments
-            .put(&datagram_key(&datagram), &value)?;
-        let told = (!is_old).then_some(told);
+        self.put_datagram(datagram, &value, (!is_old).then_some(told))
+    }
+
+    /// An ICMP error in pieces about a flow, of which the first one has passed.
+    fn error_in_pieces(&mut self) -> Result<()> {
+        let flows: Vec<Outside> = self.state.flows.keys().copied().collect();
+        if flows.is_empty() {
+            return Ok(());
+        }
+        let outside = pick(self.random, &flows);
+        let is_v4 = outside.remote.is_ipv4();
+        let [v4, v6] = translation_addresses(outside.eni);
+        let Some(destination) = (if is_v4 { v4 } else { v6 }) else {
+            return Ok(());
+        };
+        let datagram = state::Datagram {
+            source: outside.remote,
+            destination,
+            id: pick(self.random, &[1, 2, 0xfffe]),
+            protocol: if is_v4 { ICMP } else { 0 },
+        };
+        let remote = (outside.remote.into(), outside.remote_port.to_be());
+        let value = Datagram::error(self.now, outside.protocol, remote, outside.port.to_be());
+        let told = Told::Error(Outside { eni: 0, ..outside });
+        self.put_datagram(datagram, &value, Some(told))
+    }
+
+    fn put_datagram(
+        &mut self,
+        datagram: state::Datagram,
+        value: &Datagram,
+        told: Option<Told>,
+    ) -> Result<()> {
+        self.tables.fragments.put(&datagram_key(&datagram), value)?;
         self.state.datagrams.insert(datagram, told);
         Ok(())
     }

@@ -190,7 +190,16 @@ impl Tables {
     fn compare_rest(&self, state: &State, differences: &mut Vec<String>) -> Result<()> {
         let mut fragments = BTreeMap::new();
         for (key, value) in self.fragments.entries()? {
+            let error = Outside {
+                // Of the flow's ENI the datagram's receiver tells.
+                eni: 0,
+                protocol: value.protocol,
+                remote: value.remote.into(),
+                remote_port: u16::from_be(value.source_port),
+                port: u16::from_be(value.destination_port),
+            };
             let told = match (value.reordered, value.protocol) {
+                _ if value.is_error != 0 => Told::Error(error),
                 (0, 0) => Told::Portless,
                 (0, protocol) => Told::Ports(
                     protocol,

@@ -309,8 +309,17 @@ impl Passage<'_> {
         }
     }
 
+    /// Notes the flow that the first piece of an ICMP error is about.
+    pub(super) fn note_error(&mut self, ip: &Ip, outside: Outside) {
+        if ip.piece == Piece::First {
+            // Of the flow's ENI the datagram's receiver tells.
+            let told = Told::Error(Outside { eni: 0, ..outside });
+            self.state.datagrams.insert(datagram(ip), Some(told));
+        }
+    }
+
     /// Facts about a fragment's datagram.
-    fn told(&self, ip: &Ip) -> Option<Told> {
+    pub(super) fn told(&self, ip: &Ip) -> Option<Told> {
         *self.state.datagrams.get(&datagram(ip))?
     }
 
@@ -320,7 +329,7 @@ impl Passage<'_> {
             Told::Ports(protocol, source, destination) => {
                 Some((protocol, later(source, destination)))
             }
-            Told::Portless | Told::Reordered => None,
+            Told::Portless | Told::Reordered | Told::Error(_) => None,
         }
     }
 }

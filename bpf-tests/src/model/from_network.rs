@@ -6,7 +6,7 @@ use super::parse::{Ip, Piece, TCP};
 use super::policy::{PRIMARY, Policy, policy};
 use super::rewrite::{self, Side};
 use super::stack::{Path, Sender, of_packet_by};
-use super::state::{Flow, Outside, of_packet};
+use super::state::{Flow, Outside, Told, of_packet};
 use super::transport::{self, FIN, Part, Ports, RST, SYN, Transport};
 use super::wire::byte;
 use super::world::{Address, Pod, Pool};
@@ -131,7 +131,12 @@ impl Passage<'_> {
             return Ok(self.up(Verdict::NotForPod));
         }
         let ports = match ip.piece {
-            Piece::Later => self.recall(ip),
+            Piece::Later => match self.told(ip) {
+                Some(Told::Error(outside)) => {
+                    return self.rest_of_error(ip, Outside { eni, ..outside });
+                }
+                _ => self.recall(ip),
+            },
             Piece::Whole | Piece::First => match transport::read(&self.frame, ip) {
                 Ok(Transport::Ports(ports)) => Some((ip.protocol, ports)),
                 Ok(Transport::Error) => return self.error_in(ip, eni),
@@ -184,6 +189,7 @@ impl Passage<'_> {
         let Some(flow) = self.state.quoted(&outside) else {
             return Ok(self.up(Verdict::NotForPod));
         };
+        self.note_error(ip, outside);
         if flow.endpoint == 0 {
             if flow.pod_port != outside.port {
                 let inner = (Side::Source, ip.destination, flow.pod_port);
@@ -196,6 +202,20 @@ impl Passage<'_> {
         let outer = Some((Side::Destination, flow.pod));
         rewrite::translate_error(&mut self.frame, ip, &quote.ip, inner, outer);
         self.inward(ip, &pod, eni, self.returned(&flow))
+    }
+
+    /// A later piece of an ICMP error: it goes where the first one does.
+    fn rest_of_error(&mut self, ip: &Ip, outside: Outside) -> Decided {
+        let Some(flow) = self.state.quoted(&outside) else {
+            return Ok(self.up(Verdict::NotForPod));
+        };
+        if flow.endpoint == 0 {
+            return Ok(self.up(Verdict::HostReturned));
+        }
+        let pod = self.endpoint(&flow)?;
+        let (frame, port) = (&mut self.frame, outside.port);
+        rewrite::translate(frame, ip, Side::Destination, flow.pod, port);
+        self.inward(ip, &pod, outside.eni, self.returned(&flow))
     }
 
     /// How a flow's answer goes back.

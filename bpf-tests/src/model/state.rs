@@ -118,6 +118,8 @@ impl Noted {
 pub enum Told {
     /// Its protocol, source and destination port.
     Ports(u8, u16, u16),
+    /// It is an ICMP error about a flow whose answers look so.
+    Error(Outside),
     /// Its first piece has passed, and has no ports.
     Portless,
     /// A later piece came first.

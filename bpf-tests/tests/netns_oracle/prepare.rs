@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::build::{SCTP, TCP, Transport, UDP, icmp, quote};
+use crate::build::{Header, SCTP, TCP, Transport, UDP, icmp, quote};
 use crate::canonical::transport_of;
 use crate::play::{Flow, Frame, Player, Prepared};
 use crate::sequence::{About, Body, Ports, Step, Way};
@@ -62,13 +62,8 @@ impl Player<'_> {
             transport
         };
         let header = self.header(source, destination);
-        let packets = if step.fragments.is_empty() {
-            vec![header.packet(&transport)]
-        } else {
-            ordered(&header.pieces(&transport), &step.fragments)?
-        };
         Ok(Some(Prepared {
-            packets,
+            packets: packets(&header, &transport, step)?,
             flow: (protocol, ports),
             original: None,
         }))
@@ -119,7 +114,7 @@ impl Player<'_> {
         let transport = Transport::icmp(self.net.pod, kind_of_family, word, &quoted);
         let transport = transport.summed(header.source, header.destination);
         Ok(Some(Prepared {
-            packets: vec![header.packet(&transport)],
+            packets: packets(&header, &transport, step)?,
             flow: (protocol, ports),
             original: Some(original),
         }))
@@ -160,6 +155,14 @@ fn flow(body: &Body, net: &Net) -> Flow {
         ),
         Body::Error { .. } => (0, Ports { pod: 0, remote: 0 }),
     }
+}
+
+/// The packet of a step, or its pieces in the order in which they are sent.
+fn packets(header: &Header, transport: &Transport, step: &Step) -> Result<Vec<Frame>> {
+    if step.fragments.is_empty() {
+        return Ok(vec![header.packet(transport)]);
+    }
+    ordered(&header.pieces(transport), &step.fragments)
 }
 
 fn ordered(pieces: &[Frame], order: &[usize]) -> Result<Vec<Frame>> {

@@ -14,7 +14,7 @@
 //! * `out sctp 50000 > 80`: an INIT chunk.
 //! * `in KIND about LABEL|PROTOCOL PORT > PORT [quote N] [quoted-options] [router]`: an ICMP error;
 //!   KIND as in [`crate::errors::KINDS`].
-//! * after any of the first three: `fragments 3 1 2`, the order in which the pieces are sent.
+//! * after any of these: `fragments 3 1 2`, the order in which the pieces are sent.
 //!
 //! Ports are written as the pod sees them: in what comes in, the pod's port stands for the port
 //! that the outside has seen of it. `to-pod` sends it to the pod's own address.

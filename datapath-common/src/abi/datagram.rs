@@ -54,7 +54,12 @@ pub struct Datagram {
     /// Not 0 for a datagram of which a later piece came first, and told no ports: the host's stack is
     /// to put its pieces in order.
     pub reordered: u8,
-    reserved: u16,
+    /// Not 0 for an ICMP error: protocol and ports are of the flow that it is about, as its answers
+    /// carry them.
+    pub is_error: u8,
+    reserved: u8,
+    /// The remote of that flow, and else `::`.
+    pub remote: Addr,
 }
 
 impl Datagram {
@@ -68,7 +73,20 @@ impl Datagram {
             destination_port,
             protocol,
             reordered: 0,
+            is_error: 0,
             reserved: 0,
+            remote: Addr::UNSPECIFIED,
+        }
+    }
+
+    /// A value for an ICMP error about the flow of a remote.
+    #[inline(always)]
+    #[must_use]
+    pub const fn error(seen: u64, protocol: u8, remote: (Addr, u16), port: u16) -> Self {
+        Self {
+            is_error: 1,
+            remote: remote.0,
+            ..Self::new(seen, protocol, remote.1, port)
         }
     }
 

@@ -35,7 +35,7 @@ pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Names of the maps in the ELF object and below the pin folder.
 pub mod map {
