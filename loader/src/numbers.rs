@@ -31,6 +31,12 @@ pub fn is_our_table(table: u32) -> bool {
     table == TABLE_PODS || (TABLE_ENI_BASE..=last).contains(&table)
 }
 
+/// Every table that [`is_our_table`] takes for ours.
+pub fn our_tables() -> impl Iterator<Item = u32> {
+    let of_enis = TABLE_ENI_BASE..=TABLE_ENI_BASE + u32::from(ENI_MAX);
+    of_enis.chain([TABLE_PODS])
+}
+
 /// Metric of an unreachable route: behind an endpoint's route of the same length,
 /// which for IPv6 has the kernel's default of 1024.
 pub const METRIC_UNREACHABLE: u32 = 9000;

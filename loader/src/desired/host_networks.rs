@@ -46,14 +46,16 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
             is_eni || endpoint_device(link).is_some()
         }
     };
-    let routed = observed.host_routes.iter();
-    let routed = routed.filter(|(net, ifindex)| {
-        let device = observed.links.get(ifindex);
-        net.prefix_len() >= shortest(Family::of(net.addr()))
-            && device.is_some_and(|link| !is_passed_by(link))
+    let counted = observed.host_routes.iter().filter_map(|(net, ifindex)| {
+        let is_counted = net.prefix_len() >= shortest(Family::of(net.addr()));
+        Some((net, observed.links.get(ifindex).filter(|_| is_counted)?))
     });
-    let named = intent.settings.host_cidrs.iter();
-    let mut nets: Vec<IpNet> = routed.map(|(net, _)| net).chain(named).copied().collect();
+    let (passed, routed): (Vec<_>, Vec<_>) = counted.partition(|(_, link)| is_passed_by(link));
+    let passed: BTreeSet<IpNet> = passed.into_iter().map(|(net, _)| *net).collect();
+    let routed = routed.into_iter();
+    let routed = routed.flat_map(|(net, _)| without_longer(*net, &passed));
+    let named = intent.settings.host_cidrs.iter().copied();
+    let mut nets: Vec<IpNet> = routed.chain(named).collect();
     for taken in taken(intent) {
         nets = nets
             .into_iter()
@@ -86,6 +88,22 @@ fn taken(intent: &Intent) -> Vec<IpNet> {
     taken.extend(&intent.settings.services);
     taken.extend(intent.settings.cluster_services.cidrs.iter().flatten());
     IpNet::aggregate(&taken)
+}
+
+/// A prefix without those that are part of it: longer routes by ENIs have their packets.
+fn without_longer(net: IpNet, others: &BTreeSet<IpNet>) -> Vec<IpNet> {
+    let longest = IpNet::new(net.broadcast(), net.max_prefix_len());
+    let longer = IpNet::new(net.network(), net.prefix_len().saturating_add(1));
+    let mut left = vec![net];
+    if let (Ok(first), Ok(last)) = (longer, longest) {
+        for other in others.range(first..=last) {
+            left = left
+                .into_iter()
+                .flat_map(|net| without(net, *other))
+                .collect();
+        }
+    }
+    left
 }
 
 /// A prefix without what is of another one: the halves of it beside the other.
@@ -155,6 +173,19 @@ mod tests {
             .collect();
         let found = host_networks(&intent, &observed).all;
         assert!(found.is_empty(), "an ENI, a pod, loopback, gone: {found:?}");
+    }
+
+    #[test]
+    fn a_longer_route_by_an_eni_leads_out_and_a_still_longer_one_does_not() {
+        let intent = fixture::intent();
+        let mut observed = routed(&["10.8.0.0/22", "10.8.1.128/25", "10.9.0.7/32"]);
+        let is_eni = |link: &&Link| link.mac == Some(intent.node.enis.values().next().unwrap().mac);
+        let eni = observed.links.values().find(is_eni).unwrap().ifindex;
+        let by_eni = nets(&["10.8.1.0/24", "10.8.0.0/16", "10.9.0.7/32"]);
+        let by_eni = by_eni.into_iter().map(|net| (net, eni));
+        observed.host_routes.extend(by_eni);
+        let expected = nets(&["10.8.0.0/24", "10.8.1.128/25", "10.8.2.0/23", "10.9.0.7/32"]);
+        assert_eq!(host_networks(&intent, &observed).all, expected);
     }
 
     #[test]

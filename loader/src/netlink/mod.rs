@@ -46,6 +46,8 @@ pub struct Netlink {
     pod_routes: PodRoutes,
     /// The permanent neighbours last seen, whose loss is an event.
     watched: Watched,
+    /// The reader of routes.
+    routes: observe::Reader,
 }
 
 impl Netlink {
@@ -65,6 +67,7 @@ impl Netlink {
             protocol,
             pod_routes: PodRoutes::default(),
             watched: Watched::default(),
+            routes: observe::Reader::default(),
         })
     }
 
@@ -73,7 +76,7 @@ impl Netlink {
     /// # Errors
     /// When a table cannot be read; `observed` is then unchanged.
     pub async fn observe(&mut self, observed: &mut Observed) -> anyhow::Result<()> {
-        observe::all(&mut self.socket, observed).await?;
+        observe::all(&mut self.socket, &mut self.routes, observed).await?;
         self.watched.replace(&observed.neighbours);
         Ok(())
     }

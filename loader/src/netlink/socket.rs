@@ -37,9 +37,9 @@ pub(super) struct Socket {
     unanswered: Option<u32>,
 }
 
-/// What one request brought.
-struct Answer {
-    messages: Vec<RouteNetlinkMessage>,
+/// The use that is made of the answer to one request.
+struct Answer<'a> {
+    show: &'a mut (dyn FnMut(RouteNetlinkMessage) + Send),
     interrupted: bool,
 }
 
@@ -85,11 +85,14 @@ impl Socket {
     ) -> Result<Vec<RouteNetlinkMessage>, RequestError> {
         let mut seen = Vec::new();
         for _ in 0..DUMP_ATTEMPTS {
-            let answer = self.exchange(message.clone(), NLM_F_DUMP).await?;
-            if !answer.interrupted {
-                return Ok(answer.messages);
+            let before = seen.len();
+            let mut keep = |message| seen.push(message);
+            let interrupted = self
+                .exchange(message.clone(), NLM_F_DUMP, &mut keep)
+                .await?;
+            if !interrupted {
+                return Ok(seen.split_off(before));
             }
-            seen.extend(answer.messages);
         }
         tracing::debug!(
             attempts = DUMP_ATTEMPTS,
@@ -98,12 +101,31 @@ impl Socket {
         Ok(seen)
     }
 
+    /// Shows every object of a table that may be too long to be held. An inconsistent answer is asked for
+    /// again, and then some objects are shown more than once, and others that went meanwhile.
+    pub(super) async fn dump_each(
+        &mut self,
+        message: RouteNetlinkMessage,
+        show: &mut (dyn FnMut(RouteNetlinkMessage) + Send),
+    ) -> Result<(), RequestError> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let interrupted = self.exchange(message.clone(), NLM_F_DUMP, show).await?;
+            if !interrupted {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Reads one object.
     pub(super) async fn get(
         &mut self,
         message: RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, RequestError> {
-        Ok(self.exchange(message, NLM_F_ACK).await?.messages)
+        let mut messages = Vec::new();
+        let mut keep = |message| messages.push(message);
+        self.exchange(message, NLM_F_ACK, &mut keep).await?;
+        Ok(messages)
     }
 
     /// Changes one object; `flags` say what to do when it is there or not.
@@ -112,24 +134,27 @@ impl Socket {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<(), RequestError> {
-        self.exchange(message, NLM_F_ACK | flags).await.map(|_| ())
+        let flags = NLM_F_ACK | flags;
+        self.exchange(message, flags, &mut |_| {}).await.map(|_| ())
     }
 
+    /// Sends a request and shows its answer; true if that is not consistent.
     async fn exchange(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
-    ) -> Result<Answer, RequestError> {
+        show: &mut (dyn FnMut(RouteNetlinkMessage) + Send),
+    ) -> Result<bool, RequestError> {
         if let Some(sequence) = self.unanswered {
             // Whatever the abandoned request's end was, nobody waits for it.
-            if let Err(RequestError::Socket(error)) = self.answer(sequence).await {
+            if let Err(RequestError::Socket(error)) = self.answer(sequence, &mut |_| {}).await {
                 return Err(error.into());
             }
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.send(&request(message, flags, self.sequence)).await?;
         self.unanswered = Some(self.sequence);
-        self.answer(self.sequence).await
+        self.answer(self.sequence, show).await
     }
 
     async fn send(&self, bytes: &[u8]) -> io::Result<()> {
@@ -142,10 +167,14 @@ impl Socket {
         }
     }
 
-    /// Collects the answer to a request up to its end.
-    async fn answer(&mut self, sequence: u32) -> Result<Answer, RequestError> {
+    /// Shows the answer to a request up to its end; true if it is not consistent.
+    async fn answer(
+        &mut self,
+        sequence: u32,
+        show: &mut (dyn FnMut(RouteNetlinkMessage) + Send),
+    ) -> Result<bool, RequestError> {
         let mut answer = Answer {
-            messages: Vec::new(),
+            show,
             interrupted: false,
         };
         loop {
@@ -160,21 +189,21 @@ impl Socket {
             for bytes in messages(&datagram) {
                 if let Some(end) = answer.take(bytes, sequence) {
                     self.unanswered = None;
-                    return end.map(|()| answer);
+                    return end.map(|()| answer.interrupted);
                 }
             }
         }
     }
 }
 
-impl Answer {
+impl Answer<'_> {
     /// Takes one message; returns how the request ended when it is the last one.
     fn take(&mut self, bytes: &[u8], sequence: u32) -> Option<Result<(), RequestError>> {
         let piece = piece(bytes, sequence)?;
         self.interrupted |= piece.interrupted;
         match piece.content {
             Content::Message(message) => {
-                self.messages.push(message);
+                (self.show)(message);
                 None
             }
             Content::Nothing => None,

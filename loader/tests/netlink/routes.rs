@@ -1,10 +1,12 @@
 //! Routes of our tables.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use towpath::kernel::{ForeignRoute, NextHop, Route, StepKind};
+use towpath::kernel::{ForeignRoute, NextHop, Observed, Route, StepKind};
 
 use crate::host::{PROTOCOL, apply_twice, attempt, in_netns, ip, ip_routes, observe, veth};
 
@@ -305,5 +307,39 @@ fn routes_of_others_are_listed_by_device_and_ours_are_not() {
             .collect();
         assert_eq!(v4, expected);
         assert_ne!(one, other);
+    });
+}
+
+#[test]
+fn beside_a_full_table_of_others_ours_are_seen_at_each_look_and_theirs_seldom() {
+    const MANY: u32 = 20_000;
+    in_netns(async |netlink| {
+        let other = veth(netlink, "other").await;
+        let file = std::env::temp_dir().join(format!("towpath-routes-{}", std::process::id()));
+        let lines = (0..MANY).map(|number| {
+            let net = Ipv4Addr::from(0x0b00_0000 + number * 256);
+            format!("route add {net}/24 dev other\n")
+        });
+        fs::write(&file, lines.collect::<String>()).unwrap();
+        ip(&format!("-batch {}", file.display()));
+        fs::remove_file(&file).unwrap();
+        let by = |observed: &Observed, device| {
+            let routes = observed.host_routes.iter();
+            routes.filter(|(_, ifindex)| *ifindex == device).count()
+        };
+        assert_eq!(by(&observe(netlink).await, other), 4096);
+        ip("route add unreachable default table 11 metric 9000");
+        ip("-6 route add unreachable default table 220 metric 9000");
+        let vpn = veth(netlink, "vpn0").await;
+        ip("route add 198.51.100.0/24 dev vpn0");
+        let seen = observe(netlink).await;
+        let tables: Vec<_> = seen.routes.iter().map(|route| route.table).collect();
+        assert_eq!(tables, [11, 220]);
+        assert_eq!((by(&seen, other), by(&seen, vpn)), (4096, 0), "rests");
+        let begun = Instant::now();
+        while by(&observe(netlink).await, vpn) == 0 {
+            assert!(begun.elapsed() < Duration::from_mins(2), "never again");
+            tokio::task::yield_now().await;
+        }
     });
 }

@@ -5,24 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::ParsedRule;
+use super::routes::Led;
 use crate::numbers;
 
-/// The networks and devices of these routes (table, network, device), as far as a rule leads to their
-/// tables that looks at nothing but the destination. A route of a table that is chosen by a mark, a
-/// source or a device says nothing of a pod's packet.
-pub(super) fn choose(
-    rules: &[ParsedRule],
-    routes: Vec<(u32, IpNet, u32)>,
-) -> BTreeSet<(IpNet, u32)> {
+/// The networks and devices of these routes, as far as a rule leads to their tables that looks at nothing
+/// but the destination. A route of a table that is chosen by a mark, a source or a device says nothing of
+/// a pod's packet. Of the routes of a table to one network those of the least metric count.
+pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> BTreeSet<(IpNet, u32)> {
     let mut led: BTreeMap<u32, BTreeSet<IpNet>> = BTreeMap::new();
     let rules = rules.iter().filter_map(ParsedRule::by_destination);
     for (table, to) in rules.filter(|(table, _)| !numbers::is_our_table(*table)) {
         led.entry(table).or_default().insert(to);
     }
+    let mut least: BTreeMap<(u32, IpNet), u32> = BTreeMap::new();
+    for route in routes {
+        let metric = least.entry((route.table, route.net)).or_insert(u32::MAX);
+        *metric = route.metric.min(*metric);
+    }
     let mut chosen = BTreeSet::new();
-    for (table, net, ifindex) in routes {
+    for route in routes {
+        let Led { table, net, .. } = *route;
+        if least.get(&(table, net)) != Some(&route.metric) {
+            continue;
+        }
         for to in led.get(&table).into_iter().flatten() {
-            chosen.extend(common(net, *to).map(|net| (net, ifindex)));
+            chosen.extend(common(net, *to).map(|net| (net, route.ifindex)));
         }
     }
     chosen
@@ -64,9 +71,13 @@ mod tests {
 
     fn chosen(messages: &[RuleMessage], routes: &[(u32, &str)]) -> Vec<String> {
         let rules: Vec<_> = messages.iter().filter_map(ParsedRule::parse).collect();
-        let routes = routes.iter();
-        let routes = routes.map(|(table, net)| (*table, net.parse().unwrap(), 7));
-        let found = choose(&rules, routes.collect());
+        let routes = routes.iter().map(|(table, net)| Led {
+            table: *table,
+            net: net.parse().unwrap(),
+            metric: 0,
+            ifindex: 7,
+        });
+        let found = choose(&rules, &routes.collect::<Vec<_>>());
         found.into_iter().map(|(net, _)| net.to_string()).collect()
     }
 
@@ -90,6 +101,22 @@ mod tests {
             chosen(&[main, wider], &routes),
             ["10.0.0.0/8", "10.8.0.0/24", "10.9.0.0/16"]
         );
+    }
+
+    #[test]
+    fn of_routes_to_one_network_those_of_the_least_metric_count() {
+        let main: Vec<_> = ParsedRule::parse(&rule(MAIN, None, None))
+            .into_iter()
+            .collect();
+        let net: IpNet = "10.8.0.0/24".parse().unwrap();
+        let routes = [(7, 100), (8, 50), (9, 50)].map(|(ifindex, metric)| Led {
+            table: MAIN,
+            net,
+            metric,
+            ifindex,
+        });
+        let found = choose(&main, &routes);
+        assert_eq!(found, BTreeSet::from([(net, 8), (net, 9)]));
     }
 
     #[test]

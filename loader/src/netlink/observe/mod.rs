@@ -22,17 +22,23 @@ pub(super) use self::links::{by_index, by_name, list as links, without_statistic
 pub(super) use self::neighbours::{
     address as neighbour_address, list as neighbours, resolved as resolved_neighbour,
 };
-pub(super) use self::routes::{foreign as foreign_routes, table as route_table};
+pub(super) use self::routes::{Reader, foreign as foreign_routes, table as route_table};
 pub(super) use self::rules::{ParsedRule, list as rules};
 
 /// Reads everything but maps and attachments.
-pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow::Result<()> {
+pub(super) async fn all(
+    socket: &mut Socket,
+    reader: &mut Reader,
+    observed: &mut Observed,
+) -> anyhow::Result<()> {
     let (links, mut sysctls) = links::list(socket).await.context("read the links")?;
     sysctls.extend(sysctl::read_node());
     let addresses = addresses::list(socket)
         .await
         .context("read the addresses")?;
-    let routes = routes::list(socket).await.context("read the routes")?;
+    let routes = reader.read(socket).await;
+    let (routes, networks) = routes.context("read the routes")?;
+    let networks: Vec<_> = networks.all().collect();
     let rules = rules::list(socket).await.context("read the rules")?;
     let neighbours = neighbours::list(socket)
         .await
@@ -40,8 +46,8 @@ pub(super) async fn all(socket: &mut Socket, observed: &mut Observed) -> anyhow:
     observed.links = links;
     observed.sysctls = sysctls;
     observed.addresses = addresses;
-    observed.host_routes = host_routes::choose(&rules, routes.others);
-    observed.routes = routes.ours;
+    observed.host_routes = host_routes::choose(&rules, &networks);
+    observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
     observed.neighbours = neighbours.permanent;
     observed.resolved = neighbours.resolved;

@@ -1,7 +1,8 @@
-//! Routes of our tables.
+//! Routes of our tables, and the networks that others' routes lead to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Instant;
 
 use ipam::Family;
 use ipnet::IpNet;
@@ -17,63 +18,171 @@ use super::{each, of_present};
 use crate::kernel::{ForeignRoute, NextHop, Route};
 use crate::numbers;
 
-/// The routes of all tables.
-#[derive(Default)]
-pub(super) struct Tables {
-    /// The routes of our tables; shapes that we never make are left out.
-    pub(super) ours: BTreeSet<Route>,
-    /// The networks of others' unicast routes, with their tables and devices.
-    pub(super) others: Vec<(u32, IpNet, u32)>,
+/// Most networks that count of those that others' routes lead to by one device. A full table of the
+/// Internet's routes comes to a million.
+const PER_DEVICE: usize = 4_096;
+/// From how many routes of others on tables are not read as a whole with each look.
+const MANY: usize = 16_384;
+/// Rest after such tables were read, in multiples of the time that it took.
+const REST: u32 = 50;
+
+/// A network that a route of others leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Led {
+    pub(super) table: u32,
+    pub(super) net: IpNet,
+    pub(super) metric: u32,
+    pub(super) ifindex: u32,
 }
 
-/// Every route of both families.
-///
-/// One dump for each family: asking for each table by itself would be 128 requests, most of them
-/// for tables that do not exist.
-pub(super) async fn list(socket: &mut Socket) -> Result<Tables, RequestError> {
-    let mut tables = Tables::default();
-    for family in Family::ALL {
-        for message in dump(socket, family, None).await? {
-            let table = table(&message);
-            if numbers::is_our_table(table) {
-                tables.ours.extend(parse(&message));
-            } else {
-                let routes = parse_foreign(&message, family).into_iter();
-                let nets = routes.map(|route| (table, route.destination, route.ifindex));
-                tables.others.extend(nets);
-            }
+/// The networks of others' unicast routes, by device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Networks {
+    by_device: BTreeMap<u32, BTreeSet<Led>>,
+    /// Number of the routes that there were.
+    routes: usize,
+}
+
+impl Networks {
+    /// Takes a route. Of a device with very many, the first ones count.
+    fn take(&mut self, led: Led) {
+        self.routes += 1;
+        let of_device = self.by_device.entry(led.ifindex).or_default();
+        if of_device.len() < PER_DEVICE {
+            of_device.insert(led);
         }
     }
-    Ok(tables)
+
+    /// Each of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = Led> {
+        self.by_device.values().flatten().copied()
+    }
 }
 
-/// Those on devices.
+/// The reader of routes. Where others have very many, theirs are read seldom, and ours alone with each
+/// look.
+#[derive(Default)]
+pub(in crate::netlink) struct Reader {
+    /// The networks of others' routes.
+    networks: Networks,
+    /// The time from which on all tables may be read again, where that takes long.
+    again: Option<Instant>,
+}
+
+impl Reader {
+    /// The routes of our tables, and the networks of others' routes. Shapes that we never make are left
+    /// out of ours.
+    pub(super) async fn read(
+        &mut self,
+        socket: &mut Socket,
+    ) -> Result<(BTreeSet<Route>, &Networks), RequestError> {
+        let began = Instant::now();
+        if self.again.is_some_and(|again| began < again) {
+            return Ok((of_our_tables(socket).await?, &self.networks));
+        }
+        let mut ours = BTreeSet::new();
+        let mut networks = Networks::default();
+        // One dump for each family: asking for each table by itself is 128 requests, most of them for
+        // tables that do not exist.
+        for family in Family::ALL {
+            let mut show = |message| take(&message, family, &mut ours, &mut networks);
+            socket.dump_each(request(family), &mut show).await?;
+        }
+        let is_long = networks.routes >= MANY;
+        self.again = is_long.then(|| Instant::now() + began.elapsed() * REST);
+        self.networks = networks;
+        Ok((ours, &self.networks))
+    }
+}
+
+fn take(
+    message: &RouteNetlinkMessage,
+    family: Family,
+    ours: &mut BTreeSet<Route>,
+    networks: &mut Networks,
+) {
+    let RouteNetlinkMessage::NewRoute(message) = message else {
+        return;
+    };
+    let table = table(message);
+    if numbers::is_our_table(table) {
+        ours.extend(parse(message));
+        return;
+    }
+    // One that asks for more than the destination says nothing of a pod's packet.
+    if message.header.tos != 0 || message.header.source_prefix_length != 0 {
+        return;
+    }
+    for route in parse_foreign(message, family) {
+        networks.take(Led {
+            table,
+            net: route.destination,
+            metric: route.metric,
+            ifindex: route.ifindex,
+        });
+    }
+}
+
+/// The routes of our tables, table by table.
+async fn of_our_tables(socket: &mut Socket) -> Result<BTreeSet<Route>, RequestError> {
+    let mut routes = BTreeSet::new();
+    for table in numbers::our_tables() {
+        routes.extend(of_table(socket, table, None).await?);
+    }
+    Ok(routes)
+}
+
+/// The routes of one of our tables, or those on a device alone.
+async fn of_table(
+    socket: &mut Socket,
+    table: u32,
+    device: Option<u32>,
+) -> Result<BTreeSet<Route>, RequestError> {
+    let mut routes = BTreeSet::new();
+    for family in Family::ALL {
+        let mut request = message(family);
+        request.attributes.push(RouteAttribute::Table(table));
+        request.attributes.extend(device.map(RouteAttribute::Oif));
+        let dumped = socket.dump(RouteNetlinkMessage::GetRoute(request)).await;
+        // A table that never had a route is none.
+        let is_missing = |error: &RequestError| error.errno() == Some(libc::ENOENT);
+        let dumped = match dumped {
+            Err(error) if is_missing(&error) => Vec::new(),
+            other => other?,
+        };
+        routes.extend(dumped.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewRoute(route) => parse(route),
+            _ => None,
+        }));
+    }
+    Ok(routes)
+}
+
+fn message(family: Family) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = address_family(family);
+    message
+}
+
+fn request(family: Family) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::GetRoute(message(family))
+}
+
+/// Those of the pod table on devices: no other one of ours has routes to pods.
 pub(super) async fn on(
     socket: &mut Socket,
     devices: &BTreeSet<u32>,
 ) -> Result<BTreeSet<Route>, RequestError> {
     let mut routes = BTreeSet::new();
     for device in each(devices) {
-        routes.extend(of_present(ours(socket, device).await)?);
+        routes.extend(of_present(
+            of_table(socket, numbers::TABLE_PODS, device).await,
+        )?);
     }
     routes.retain(|route| match route.next_hop {
         NextHop::Device(ifindex) | NextHop::Gateway(_, ifindex) => devices.contains(&ifindex),
         NextHop::Unreachable | NextHop::Throw => false,
     });
-    Ok(routes)
-}
-
-async fn ours(socket: &mut Socket, device: Option<u32>) -> Result<BTreeSet<Route>, RequestError> {
-    let mut routes = BTreeSet::new();
-    for family in Family::ALL {
-        for message in dump(socket, family, device).await? {
-            if numbers::is_our_table(table(&message))
-                && let Some(route) = parse(&message)
-            {
-                routes.insert(route);
-            }
-        }
-    }
     Ok(routes)
 }
 
@@ -84,7 +193,7 @@ pub(in crate::netlink) async fn foreign(
 ) -> Result<BTreeSet<ForeignRoute>, RequestError> {
     let mut routes = BTreeSet::new();
     for family in Family::ALL {
-        for message in dump(socket, family, None).await? {
+        for message in dump(socket, family).await? {
             if !numbers::is_our_table(table(&message)) {
                 let found = parse_foreign(&message, family).into_iter();
                 routes.extend(found.filter(|route| devices.contains(&route.ifindex)));
@@ -94,15 +203,8 @@ pub(in crate::netlink) async fn foreign(
     Ok(routes)
 }
 
-async fn dump(
-    socket: &mut Socket,
-    family: Family,
-    device: Option<u32>,
-) -> Result<Vec<RouteMessage>, RequestError> {
-    let mut request = RouteMessage::default();
-    request.header.address_family = address_family(family);
-    request.attributes.extend(device.map(RouteAttribute::Oif));
-    let messages = socket.dump(RouteNetlinkMessage::GetRoute(request)).await?;
+async fn dump(socket: &mut Socket, family: Family) -> Result<Vec<RouteMessage>, RequestError> {
+    let messages = socket.dump(request(family)).await?;
     let routes = messages.into_iter().filter_map(|message| match message {
         RouteNetlinkMessage::NewRoute(route) => Some(route),
         _ => None,
@@ -230,5 +332,54 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
         RouteAddress::Inet(v4) => Some((*v4).into()),
         RouteAddress::Inet6(v6) => Some((*v6).into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn led(net: IpNet, ifindex: u32) -> Led {
+        Led {
+            table: 254,
+            net,
+            metric: 0,
+            ifindex,
+        }
+    }
+
+    #[test]
+    fn a_route_that_asks_for_a_source_or_a_service_type_says_nothing_of_a_pods_packet() {
+        let networks = |change: fn(&mut RouteMessage)| {
+            let mut route = message(Family::V4);
+            route.header.kind = RouteType::Unicast;
+            route.header.table = 254;
+            route.header.destination_prefix_length = 24;
+            let net = RouteAddress::Inet([10, 8, 0, 0].into());
+            route.attributes = vec![RouteAttribute::Destination(net), RouteAttribute::Oif(7)];
+            change(&mut route);
+            let mut networks = Networks::default();
+            let message = RouteNetlinkMessage::NewRoute(route);
+            take(&message, Family::V4, &mut BTreeSet::new(), &mut networks);
+            networks.all().collect::<Vec<_>>()
+        };
+        let expected = led("10.8.0.0/24".parse().unwrap(), 7);
+        assert_eq!(networks(|_| {}), [expected]);
+        assert!(networks(|route| route.header.tos = 0x10).is_empty());
+        assert!(networks(|route| route.header.source_prefix_length = 64).is_empty());
+    }
+
+    #[test]
+    fn of_a_device_with_a_full_table_some_networks_count_and_all_of_the_others() {
+        let mut networks = Networks::default();
+        for number in 0..900_000_u32 {
+            let address = std::net::Ipv4Addr::from(0x0100_0000 + number * 256);
+            let net = ipnet::Ipv4Net::new(address, 24).unwrap();
+            networks.take(led(net.into(), 2));
+        }
+        networks.take(led("10.8.0.0/24".parse().unwrap(), 9));
+        assert_eq!(networks.routes, 900_001);
+        let of = |device| networks.all().filter(|led| led.ifindex == device).count();
+        assert_eq!((of(2), of(9)), (PER_DEVICE, 1));
     }
 }

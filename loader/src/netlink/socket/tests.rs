@@ -28,33 +28,37 @@ fn link(sequence: u32, flags: u16) -> Vec<u8> {
     bytes
 }
 
-fn answer() -> Answer {
-    Answer {
-        messages: Vec::new(),
+/// The sum of messages: the number of objects that they show, whether they are consistent, and how the
+/// request ended.
+fn answered(all: &[&[u8]]) -> (usize, bool, Option<Result<(), RequestError>>) {
+    let mut shown = 0;
+    let mut show = |_| shown += 1;
+    let mut answer = Answer {
+        show: &mut show,
         interrupted: false,
-    }
+    };
+    let end = all.iter().find_map(|bytes| answer.take(bytes, SEQUENCE));
+    let interrupted = answer.interrupted;
+    (shown, interrupted, end)
 }
 
 #[test]
 fn only_the_answer_to_our_request_is_taken() {
-    let mut answer = answer();
-    assert!(answer.take(&link(SEQUENCE - 1, 0), SEQUENCE).is_none());
+    let stale = link(SEQUENCE - 1, 0);
     let stale_end = message(NLMSG_ERROR, 0, SEQUENCE - 1, &[0; 20]);
-    assert!(answer.take(&stale_end, SEQUENCE).is_none());
-    assert_eq!(answer.messages.len(), 0);
-    assert!(answer.take(&link(SEQUENCE, 0), SEQUENCE).is_none());
-    assert_eq!(answer.messages.len(), 1);
+    assert!(matches!(answered(&[&stale, &stale_end]), (0, _, None)));
+    let ours = link(SEQUENCE, 0);
+    assert!(matches!(answered(&[&stale_end, &ours]), (1, _, None)));
     let end = message(NLMSG_ERROR, 0, SEQUENCE, &[0; 20]);
-    assert!(matches!(answer.take(&end, SEQUENCE), Some(Ok(()))));
+    assert!(matches!(answered(&[&ours, &end]), (1, false, Some(Ok(())))));
 }
 
 #[test]
 fn an_inconsistent_dump_is_noticed_in_any_of_its_messages() {
     for kind in [NLMSG_DONE, 16] {
-        let mut answer = answer();
         let bytes = message(kind, NLM_F_DUMP_INTR, SEQUENCE, &[0; 16]);
-        answer.take(&bytes, SEQUENCE);
-        assert!(answer.interrupted, "message type {kind}");
+        let (_, interrupted, _) = answered(&[&bytes]);
+        assert!(interrupted, "message type {kind}");
     }
 }
 
@@ -66,7 +70,7 @@ fn a_dump_that_ends_with_an_error_is_an_error() {
         SEQUENCE,
         &(-libc::EAFNOSUPPORT).to_ne_bytes(),
     );
-    let Some(Err(error)) = answer().take(&end, SEQUENCE) else {
+    let (_, _, Some(Err(error))) = answered(&[&end]) else {
         panic!("it has to end with an error");
     };
     assert!(error.is_family_missing());
@@ -74,15 +78,12 @@ fn a_dump_that_ends_with_an_error_is_an_error() {
 
 #[test]
 fn what_cannot_be_decoded_is_passed_over() {
-    let mut answer = answer();
     let unknown = message(0x7777, 0, SEQUENCE, &[1, 2, 3, 4]);
-    assert!(answer.take(&unknown, SEQUENCE).is_none());
-    assert_eq!(answer.messages.len(), 0);
     let end = message(NLMSG_DONE, 0, SEQUENCE, &[0; 4]);
-    assert!(matches!(answer.take(&end, SEQUENCE), Some(Ok(()))));
+    assert!(matches!(answered(&[&unknown, &end]), (0, _, Some(Ok(())))));
     // An end that cannot be decoded is an end all the same.
     let end = message(NLMSG_ERROR, 0, SEQUENCE, &[0; 2]);
-    assert!(matches!(answer.take(&end, SEQUENCE), Some(Err(_))));
+    assert!(matches!(answered(&[&end]), (0, _, Some(Err(_)))));
 }
 
 #[test]
