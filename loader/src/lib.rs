@@ -33,6 +33,7 @@ pub mod netlink;
 pub mod node;
 pub mod numbers;
 pub mod object;
+mod periodic;
 pub mod plan;
 mod pod_routes;
 pub mod recognise;

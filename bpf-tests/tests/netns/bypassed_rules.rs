@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::program::{Deed, ForeignProgram, Position};
 use bpf_tests::fabric::traffic::ping;
 use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
@@ -118,6 +119,89 @@ fn rules_that_name_pods_or_metadata_or_clamp_the_mss_are_named_with_their_remedy
     ] {
         fabric.node.run(line).unwrap();
     }
+    until_named(&fabric, &[]);
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn chains_of_devices_indexes_groups_and_ranges_name_pods_too() {
+    let mut fabric = Fabric::ready(&Spec::default()).unwrap();
+    let pod = fabric.add_pod(0, 0).unwrap();
+    let device = pod.host_device();
+    let v4 = pod.at(Family::V4).address;
+    let chain = |hook: &str, device: &str| {
+        format!("{{ type filter hook {hook} device {device} priority 0 ; }}")
+    };
+    for line in [
+        "nft add table inet fw".to_owned(),
+        "nft add chain inet fw forward { type filter hook forward priority 0 ; }".to_owned(),
+        format!("nft add rule inet fw forward iif {device} counter"),
+        "nft add rule inet fw forward iif lo counter".to_owned(),
+        "nft add rule inet fw forward oifgroup 0x7477 counter".to_owned(),
+        "nft add rule inet fw forward ip daddr 10.0.0.2-10.0.0.5 counter".to_owned(),
+        "nft add table netdev edge".to_owned(),
+        format!(
+            "nft add chain netdev edge pod {}",
+            chain("ingress", &device)
+        ),
+        format!("nft add chain netdev edge eni {}", chain("ingress", "eth1")),
+        format!("iptables-nft -t raw -A PREROUTING -m iprange --src-range {v4}-{v4} -j ACCEPT"),
+        format!("iptables-legacy -A FORWARD -m iprange --dst-range {v4}-{v4} -j ACCEPT"),
+    ] {
+        fabric.node.run(&line).unwrap();
+    }
+    until_named(
+        &fabric,
+        &[
+            ("nftables inet fw forward, ", "the pod device with index "),
+            ("nftables inet fw forward, ", "their group 0x7477"),
+            ("nftables netdev edge pod ", &device),
+            ("nftables ip raw PREROUTING, ", &v4.to_string()),
+            ("iptables-legacy filter FORWARD, ", &v4.to_string()),
+        ],
+    );
+    fabric.finish().unwrap();
+}
+
+/// A kernel may have no flowtables.
+#[test]
+fn flowtables_with_enis_are_named() {
+    let fabric = Fabric::ready(&Spec::default()).unwrap();
+    let node = &fabric.node;
+    node.run("nft add table inet fw").unwrap();
+    let with = |devices: &str| format!("{{ hook ingress priority 0 ; devices = {devices} ; }}");
+    let others = format!("nft add flowtable inet fw others {}", with("{ lo }"));
+    let is_known = node.run(&others).is_ok();
+    until_named(&fabric, &[]);
+    if is_known {
+        let fast = with("{ lo, eth1 }");
+        node.run(&format!("nft add flowtable inet fw fast {fast}"))
+            .unwrap();
+        until_named(
+            &fabric,
+            &[("nftables inet fw flowtable fast ", "the ENI eth1")],
+        );
+        node.run("nft delete flowtable inet fw fast").unwrap();
+        until_named(&fabric, &[]);
+    }
+    fabric.finish().unwrap();
+}
+
+/// Filters and programs at the ENIs, and the line of the one that packets go past.
+#[test]
+fn filters_of_tc_behind_ours_at_an_eni_are_named() {
+    let fabric = Fabric::ready(&Spec::default()).unwrap();
+    let folder = fabric.pin_root().with_file_name("");
+    let mut ahead = ForeignProgram::load("ahead", &folder, Deed::Pass).unwrap();
+    ahead
+        .attach_tcx(&fabric.node, "eth1", Position::First)
+        .unwrap();
+    until_named(&fabric, &[]);
+    let behind = ForeignProgram::load("behind", &folder, Deed::Pass).unwrap();
+    fabric.node.run("tc qdisc add dev eth1 clsact").unwrap();
+    behind.attach_filter(&fabric.node, "eth1", 7).unwrap();
+    until_named(&fabric, &[("tc eth1 ingress, behind", "priority 7")]);
+    fabric.node.run("tc qdisc del dev eth1 clsact").unwrap();
     until_named(&fabric, &[]);
     fabric.finish().unwrap();
 }

@@ -169,3 +169,6 @@ fn info(answer: &[u8]) -> Option<Info> {
         size: words.next()?,
     })
 }
+
+#[cfg(test)]
+mod tests;

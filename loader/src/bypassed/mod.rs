@@ -5,7 +5,9 @@
 //! nftables says by its generation that a rule has changed. Reading is a thread's of its own: a table
 //! may have tens of thousands of rules, and the agent's task answers adds.
 
+mod flowtable;
 mod legacy;
+mod matches;
 mod nft;
 mod policy;
 mod rule;
@@ -14,17 +16,17 @@ mod xtables;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use ipnet::IpNet;
 
 use self::legacy::Tables;
 use self::nft::Rule;
 use self::policy::DropPolicy;
 use self::rule::Name;
+use crate::numbers::DEVICE_GROUP;
+use crate::periodic::{Periodic, lock};
 use crate::service_nat::NF_TABLES_MODULE;
 use crate::untracked;
 
@@ -44,6 +46,10 @@ pub(crate) struct Subjects {
     pub(crate) prefixes: Vec<String>,
     /// The names of pods' devices.
     pub(crate) devices: BTreeSet<String>,
+    /// Their indexes.
+    pub(crate) indexes: BTreeSet<u32>,
+    /// The names of the ENIs' devices.
+    pub(crate) enis: BTreeSet<String>,
     /// Pods' addresses.
     pub(crate) addresses: BTreeSet<IpAddr>,
     /// The blocks of the node, which pods' addresses are of.
@@ -61,44 +67,26 @@ struct Found {
     policies: Vec<DropPolicy>,
 }
 
-/// The thread that reads. Dropping it ends it.
-pub(crate) struct Reading {
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value behind these locks is whole at every moment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        *lock(&self.stop.0) = true;
-        self.stop.1.notify_all();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the reader of netfilter's rules has panicked");
-        }
-    }
-}
-
 impl Bypassed {
     /// Reads the rules of the calling thread's network namespace from now on.
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(&self) -> anyhow::Result<Reading> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let (told, found) = (stop.clone(), self.0.clone());
-        let thread = thread::Builder::new()
-            .name("netfilter-rules".to_owned())
-            .spawn(move || read_on(&told, &found))
-            .context("start the reader of netfilter's rules")?;
-        Ok(Reading {
-            stop,
-            thread: Some(thread),
+    pub(crate) fn start(&self) -> anyhow::Result<Periodic> {
+        let found = self.0.clone();
+        let mut reader = Reader::default();
+        let mut failed: Option<String> = None;
+        Periodic::start("netfilter-rules", move || {
+            let began = Instant::now();
+            let error = reader.look(&found).err();
+            let error = error.map(|error| format!("{error:#}"));
+            if let Some(error) = &error
+                && failed.as_ref() != Some(error)
+            {
+                tracing::warn!("rules that pods' packets go past are not known: {error}");
+            }
+            failed = error;
+            LOOK.max(began.elapsed() * REST)
         })
     }
 
@@ -130,34 +118,6 @@ impl Bypassed {
         let lines =
             |policies: Vec<&DropPolicy>| policies.into_iter().map(DropPolicy::line).collect();
         (lines(dropping), lines(others))
-    }
-}
-
-/// Reads whenever rules have changed, until it is told to stop.
-fn read_on(stop: &(Mutex<bool>, Condvar), found: &Mutex<Found>) {
-    let mut reader = Reader::default();
-    let mut failed: Option<String> = None;
-    let mut rest = Duration::ZERO;
-    loop {
-        let stopped = lock(&stop.0);
-        let waited = stop
-            .1
-            .wait_timeout_while(stopped, rest, |stopped| !*stopped);
-        let (stopped, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *stopped {
-            return;
-        }
-        drop(stopped);
-        let began = Instant::now();
-        let error = reader.look(found).err();
-        let error = error.map(|error| format!("{error:#}"));
-        if let Some(error) = &error
-            && failed.as_ref() != Some(error)
-        {
-            tracing::warn!("rules that pods' packets go past are not known: {error}");
-        }
-        failed = error;
-        rest = LOOK.max(began.elapsed() * REST);
     }
 }
 
@@ -225,6 +185,7 @@ enum Subject {
     Metadata,
     Mss,
     Pod(String),
+    Offload(String),
     Set(String),
 }
 
@@ -241,10 +202,26 @@ impl Subject {
                 "set endpoint.internet-mtu to the MTU that the way out has",
             ),
             Self::Pod(what) => (format!("names {what}"), STACK),
+            Self::Offload(device) => (
+                format!("shortens the way of what {device} receives"),
+                "leave pods' devices and ENIs out of it, or set datapath.path to stack",
+            ),
             Self::Set(set) => (
                 format!("looks in the set {set}, which is not read and may name pods"),
                 STACK,
             ),
+        }
+    }
+}
+
+impl Subjects {
+    /// True if a name, or the beginning of one, is of pods' devices.
+    fn has_pods_device(&self, name: &str, is_prefix: bool) -> bool {
+        let begins = |prefix: &String| prefix.starts_with(name) || name.starts_with(prefix);
+        if is_prefix {
+            !name.is_empty() && self.prefixes.iter().any(begins)
+        } else {
+            self.devices.contains(name)
         }
     }
 }
@@ -254,14 +231,26 @@ fn subject(name: &Name, subjects: &Subjects) -> Option<Subject> {
         Name::Mss => Some(Subject::Mss),
         Name::Set(set) => Some(Subject::Set(set.clone())),
         Name::Device { name, is_prefix } => {
-            let begins = |prefix: &String| prefix.starts_with(name) || name.starts_with(prefix);
-            let is_pods = if *is_prefix {
-                !name.is_empty() && subjects.prefixes.iter().any(begins)
-            } else {
-                subjects.devices.contains(name)
-            };
             let star = if *is_prefix { "*" } else { "" };
+            let is_pods = subjects.has_pods_device(name, *is_prefix);
             is_pods.then(|| Subject::Pod(format!("the pod device {name}{star}")))
+        }
+        Name::Offload { name, is_prefix } => {
+            let star = if *is_prefix { "*" } else { "" };
+            let is_eni = |eni: &String| eni == name || *is_prefix && eni.starts_with(name);
+            if subjects.enis.iter().any(is_eni) {
+                return Some(Subject::Offload(format!("the ENI {name}{star}")));
+            }
+            let is_pods = subjects.has_pods_device(name, *is_prefix);
+            is_pods.then(|| Subject::Offload(format!("the pod device {name}{star}")))
+        }
+        Name::Index(index) => {
+            let is_pods = subjects.indexes.contains(index);
+            is_pods.then(|| Subject::Pod(format!("the pod device with index {index}")))
+        }
+        Name::Group(group) => {
+            let is_pods = *group == DEVICE_GROUP;
+            is_pods.then(|| Subject::Pod(format!("the pods' devices by their group {group:#x}")))
         }
         Name::Network(net) => {
             let is_metadata = METADATA.iter().any(|(text, shortest)| {
@@ -283,87 +272,4 @@ fn subject(name: &Name, subjects: &Subjects) -> Option<Subject> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn subjects() -> Subjects {
-        Subjects {
-            prefixes: vec!["tow".to_owned()],
-            devices: BTreeSet::from(["tow0123456789ab".to_owned()]),
-            addresses: BTreeSet::from([IpAddr::from([10, 0, 1, 20])]),
-            blocks: vec!["10.0.1.16/28".parse().unwrap()],
-        }
-    }
-
-    fn told(names: Vec<Name>) -> Option<String> {
-        let place = "nftables ip filter FORWARD, handle 7".to_owned();
-        line(&Rule { place, names }, &subjects())
-    }
-
-    fn device(name: &str, is_prefix: bool) -> Name {
-        let name = name.to_owned();
-        Name::Device { name, is_prefix }
-    }
-
-    fn net(text: &str) -> Name {
-        Name::Network(text.parse().unwrap())
-    }
-
-    #[test]
-    fn a_rule_is_named_with_the_remedy_of_what_it_is_about() {
-        for (names, part) in [
-            (vec![net("169.254.169.254/32")], "masquerade.metadata"),
-            (vec![net("169.254.0.0/16")], "masquerade.metadata"),
-            (vec![net("fd00:ec2::254/128")], "masquerade.metadata"),
-            (
-                vec![device("tow", true), net("169.254.169.254/32")],
-                "masquerade.metadata",
-            ),
-            (vec![Name::Mss], "endpoint.internet-mtu"),
-            (vec![device("tow", true)], "the pod device tow*"),
-            (vec![device("to", true)], "the pod device to*"),
-            (vec![device("tow01", true)], "the pod device tow01*"),
-            (vec![device("tow0123456789ab", false)], "datapath.path"),
-            (vec![net("10.0.1.20/32")], "10.0.1.20/32"),
-            (vec![net("10.0.1.16/28")], "10.0.1.16/28"),
-            (vec![Name::Set("blocked".to_owned())], "the set blocked"),
-        ] {
-            let line = told(names.clone()).unwrap_or_else(|| panic!("{names:?}"));
-            assert!(line.contains(part), "{names:?}: {line}");
-            assert!(
-                line.starts_with("nftables ip filter FORWARD, handle 7 "),
-                "{line}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_rule_about_others_is_not_named() {
-        for name in [
-            net("0.0.0.0/0"),
-            net("10.0.0.0/8"),
-            net("10.0.1.21/32"),
-            net("169.254.20.10/32"),
-            device("eth0", false),
-            device("tow", false),
-            device("cni", true),
-            device("", true),
-        ] {
-            assert_eq!(told(vec![name.clone()]), None, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn very_many_rules_are_counted() {
-        let all = Bypassed::default();
-        lock(&all.0).rules = (0..40)
-            .map(|handle| Rule {
-                place: format!("nftables inet fw forward, handle {handle}"),
-                names: vec![Name::Mss],
-            })
-            .collect();
-        let lines = all.named(&subjects());
-        assert_eq!(lines.len(), NAMED + 1);
-        assert!(lines[NAMED].starts_with("8 more"), "{}", lines[NAMED]);
-    }
-}
+mod tests;

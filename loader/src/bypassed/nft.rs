@@ -12,6 +12,7 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
 
+use super::flowtable;
 use super::policy::DropPolicy;
 use super::rule::{Facts, Name, facts};
 use crate::netlink::netfilter::Socket;
@@ -26,7 +27,7 @@ const LEFT_OUT_TABLES: [&str; 3] = ["kube-proxy", "towpath", "cni_"];
 const LEFT_OUT_CHAINS: [&str; 3] = ["KUBE-", "CNI-", "cali-nat"];
 
 /// A chain's place: the number of its table's family, its table, its name.
-type Place = (u8, String, String);
+pub(super) type Place = (u8, String, String);
 
 /// A rule that names something, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,10 +41,13 @@ pub(super) struct Rule {
 /// Reads the rules that name something, in the chains of prerouting, forward and ingress and those that
 /// these lead to. In postrouting the MSS counts alone.
 pub(super) fn read(socket: &mut Socket) -> anyhow::Result<Vec<Rule>> {
-    let bases = base_chains(socket, &mut Vec::new()).context("list the chains of nftables")?;
-    let mut waiting: Vec<(Place, bool)> = bases.into_iter().collect();
+    let Bases {
+        chains, on_devices, ..
+    } = bases(socket)?;
+    let mut waiting: Vec<(Place, bool)> = chains.into_iter().collect();
     let mut seen = BTreeSet::new();
-    let mut rules = Vec::new();
+    let mut rules = on_devices;
+    rules.extend(flowtable::read(socket)?);
     while let Some((chain, is_late)) = waiting.pop() {
         let is_new = seen.len() < CHAINS && seen.insert((chain.clone(), is_late));
         if is_left_out(&chain) || !is_new {
@@ -71,10 +75,12 @@ pub(super) fn read(socket: &mut Socket) -> anyhow::Result<Vec<Rule>> {
         }
     }
     rules.sort();
+    // Of chains that change while they are read, the kernel shows some twice.
+    rules.dedup();
     Ok(rules)
 }
 
-fn is_left_out((_, table, chain): &Place) -> bool {
+pub(super) fn is_left_out((_, table, chain): &Place) -> bool {
     LEFT_OUT_TABLES.iter().any(|name| table.starts_with(name)) || is_left_out_chain(chain)
 }
 
@@ -83,29 +89,40 @@ pub(super) fn is_left_out_chain(chain: &str) -> bool {
     LEFT_OUT_CHAINS.iter().any(|name| chain.starts_with(name))
 }
 
-/// The chains at the hooks that count, and whether they come after routing.
-fn base_chains(
-    socket: &mut Socket,
-    policies: &mut Vec<DropPolicy>,
-) -> anyhow::Result<BTreeMap<Place, bool>> {
+/// The chains at hooks.
+#[derive(Default)]
+struct Bases {
+    /// Those at the hooks that count, and whether they come after routing.
+    chains: BTreeMap<Place, bool>,
+    /// Those that see the packets of some devices alone.
+    on_devices: Vec<Rule>,
+    /// Those that drop what no rule accepts.
+    policies: Vec<DropPolicy>,
+}
+
+fn bases(socket: &mut Socket) -> anyhow::Result<Bases> {
     let all = NfTablesMessage::GetChain(ChainMessage {
         attributes: Vec::new(),
     });
     let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
-    let mut found = BTreeMap::new();
-    socket.dump(&NetfilterMessage::new(header, all), &mut |message| {
-        found.extend(chain(&message).and_then(Chain::counts));
-        policies.extend(DropPolicy::read(&message));
+    let mut found = Bases::default();
+    let mut show = |message| {
+        if let Some(chain) = chain(&message) {
+            found.on_devices.extend(chain.on_devices());
+            found.chains.extend(chain.counts());
+        }
+        found.policies.extend(DropPolicy::read(&message));
         ControlFlow::Continue(())
-    })?;
+    };
+    socket
+        .dump(&NetfilterMessage::new(header, all), &mut show)
+        .context("list the chains of nftables")?;
     Ok(found)
 }
 
 /// The chains that drop what no rule accepts.
 pub(super) fn drop_policies(socket: &mut Socket) -> anyhow::Result<Vec<DropPolicy>> {
-    let mut policies = Vec::new();
-    base_chains(socket, &mut policies).context("list the chains of nftables")?;
-    Ok(policies)
+    Ok(bases(socket)?.policies)
 }
 
 /// A chain, as the kernel shows it.
@@ -157,8 +174,29 @@ impl Chain<'_> {
         )
     }
 
+    /// The chain, if it is at hooks of devices: what it does, it does to all that they receive or send.
+    fn on_devices(&self) -> Option<Rule> {
+        let hooks = self
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                ChainAttribute::Hook(hooks) => Some(hooks),
+                _ => None,
+            });
+        let names: Vec<Name> = hooks?.iter().flat_map(devices).collect();
+        let place = (
+            self.family.into(),
+            self.table.to_owned(),
+            self.name.to_owned(),
+        );
+        (!names.is_empty() && !is_left_out(&place)).then(|| Rule {
+            place: self.place_text(),
+            names,
+        })
+    }
+
     /// Its place, and whether it comes after routing; none where it is at no hook that counts.
-    fn counts(self) -> Option<(Place, bool)> {
+    fn counts(&self) -> Option<(Place, bool)> {
         let hook = self.hook?;
         let is_late = match self.family {
             NetfilterProtoFamily::Inet
@@ -175,6 +213,15 @@ impl Chain<'_> {
         };
         let (table, name) = (self.table.to_owned(), self.name.to_owned());
         Some(((self.family.into(), table, name), is_late))
+    }
+}
+
+/// The devices that a hook is on.
+fn devices(hook: &Hook) -> Vec<Name> {
+    match hook {
+        Hook::NetDeviceName(name) => vec![Name::device(name.as_bytes(), false)],
+        Hook::NetDevices(all) => flowtable::devices(all),
+        _ => Vec::new(),
     }
 }
 
@@ -212,7 +259,7 @@ fn of_chain(socket: &mut Socket, (number, table, chain): &Place) -> anyhow::Resu
 }
 
 /// A family as `nft` writes it.
-fn family_name(family: NetfilterProtoFamily) -> &'static str {
+pub(super) fn family_name(family: NetfilterProtoFamily) -> &'static str {
     match family {
         NetfilterProtoFamily::Inet => "inet",
         NetfilterProtoFamily::IPv4 => "ip",

@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use netlink_packet_core::{DefaultNla, Nla};
 use netlink_packet_netfilter::NetfilterProtoFamily;
 use netlink_packet_netfilter::nftables::{
     Bitwise, Cmp, DataAttribute, ExpressionAttribute, Expressions, Immediate, ListAttribute,
-    Lookup, Meta, MetaKey, Payload, RuleAttribute, RuleMessage, VerdictAttribute,
+    Lookup, Meta, MetaKey, Operator, Payload, RuleAttribute, RuleMessage, VerdictAttribute,
 };
+
+use super::matches;
+use ipam::Family;
 
 /// `NFT_PAYLOAD_NETWORK_HEADER` in `include/uapi/linux/netfilter/nf_tables.h`.
 const NETWORK_HEADER: u32 = 1;
@@ -23,8 +26,11 @@ const EXTHDR_SREG: u16 = 7;
 const TCP_OPTION: u32 = 1;
 /// The option with the maximum segment size (RFC 9293, 3.2).
 const MSS: u8 = 2;
-/// `NFTA_TARGET_NAME`: a target of iptables, as its newer form hands it to the kernel.
-const TARGET_NAME: u16 = 1;
+/// `NFTA_TARGET_NAME` and `NFTA_MATCH_NAME`: a target or match of iptables, as its newer form hands it to
+/// the kernel.
+const EXTENSION_NAME: u16 = 1;
+/// `NFTA_MATCH_INFO`: the match's own structure.
+const MATCH_INFO: u16 = 3;
 /// The target of iptables that clamps the MSS.
 const TCPMSS: &[u8] = b"TCPMSS\0";
 
@@ -38,12 +44,31 @@ pub(super) enum Name {
         /// True for the beginning of names.
         is_prefix: bool,
     },
+    /// A device by its index.
+    Index(u32),
+    /// Devices of a group.
+    Group(u32),
+    /// A device whose packets a flowtable takes a short way with.
+    Offload {
+        /// Its name, or the beginning of the names of several.
+        name: String,
+        /// True for the beginning of names.
+        is_prefix: bool,
+    },
     /// An address or a network.
     Network(IpNet),
     /// The MSS of a TCP connection is written.
     Mss,
     /// A set that addresses or devices are looked up in.
     Set(String),
+}
+
+impl Name {
+    /// Devices by the bytes of a name, which a zero byte may end, or of the beginning of names.
+    pub(super) fn device(bytes: &[u8], is_prefix: bool) -> Self {
+        let name = matches::text(bytes);
+        Self::Device { name, is_prefix }
+    }
 }
 
 /// The parts of a rule that matter.
@@ -62,7 +87,17 @@ pub(super) struct Facts {
 /// The part of a packet that was loaded last.
 enum Loaded {
     Device,
-    Address { is_v4: bool, mask: Option<u8> },
+    Index,
+    Group,
+    Address(Address),
+}
+
+/// An address that was loaded.
+struct Address {
+    is_v4: bool,
+    mask: Option<u8>,
+    /// The first one of a range, once it was compared with that.
+    first: Option<IpAddr>,
 }
 
 /// Reads a rule of a table of this family.
@@ -105,19 +140,11 @@ impl Facts {
             Expressions::Meta(attributes) => *loaded = device(attributes),
             Expressions::Payload(attributes) => *loaded = address(family, attributes),
             Expressions::Bitwise(attributes) => {
-                if let Some(Loaded::Address { mask, .. }) = loaded {
-                    *mask = prefix_length(attributes);
+                if let Some(Loaded::Address(address)) = loaded {
+                    address.mask = prefix_length(attributes);
                 }
             }
-            Expressions::Cmp(attributes) => {
-                let value = attributes.iter().find_map(|attribute| match attribute {
-                    Cmp::Data(DataAttribute::Value(value)) => Some(value.as_slice()),
-                    _ => None,
-                });
-                let name = loaded.take().zip(value);
-                self.names
-                    .extend(name.and_then(|(loaded, value)| loaded.named(value)));
-            }
+            Expressions::Cmp(attributes) => self.compare(attributes, loaded),
             Expressions::Lookup(attributes) => {
                 let set = attributes.iter().find_map(|attribute| match attribute {
                     Lookup::Set(set) => Some(set),
@@ -130,46 +157,106 @@ impl Facts {
             Expressions::Other {
                 expression_type,
                 attributes,
-            } if writes_mss(expression_type, attributes) => self.names.push(Name::Mss),
+            } => {
+                let is_clamp = writes_mss(expression_type, attributes);
+                self.names.extend(is_clamp.then_some(Name::Mss));
+                self.names
+                    .extend(matched(family, expression_type, attributes));
+            }
             _ => {}
         }
     }
+
+    /// Takes a comparison with what was loaded. A range is two of them.
+    fn compare(&mut self, attributes: &[Cmp], loaded: &mut Option<Loaded>) {
+        let mut operator = Operator::Equal;
+        let mut value = None;
+        for attribute in attributes {
+            match attribute {
+                Cmp::Op(op) => operator = *op,
+                Cmp::Data(DataAttribute::Value(bytes)) => value = Some(bytes.as_slice()),
+                _ => {}
+            }
+        }
+        let Some(value) = value else {
+            *loaded = None;
+            return;
+        };
+        if let Some(Loaded::Address(address)) = loaded {
+            if operator == Operator::GreatherThanEqual {
+                address.first = address.value(value);
+                return;
+            }
+            if let Some((first, last)) = address.first.zip(address.value(value)) {
+                self.names.extend(range(first, last));
+                *loaded = None;
+                return;
+            }
+        }
+        let name = loaded.take().and_then(|loaded| loaded.named(value));
+        self.names.extend(name);
+    }
+}
+
+/// The networks that a range of addresses is made of.
+pub(super) fn range(first: IpAddr, last: IpAddr) -> Vec<Name> {
+    let networks: Vec<IpNet> = match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => {
+            Ipv4Subnets::new(first, last, 0).map(Into::into).collect()
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) => {
+            Ipv6Subnets::new(first, last, 0).map(Into::into).collect()
+        }
+        _ => Vec::new(),
+    };
+    networks.into_iter().map(Name::Network).collect()
 }
 
 impl Loaded {
     /// The value that it is compared with.
     fn named(self, value: &[u8]) -> Option<Name> {
         match self {
-            Self::Device => {
-                let end = value.iter().position(|byte| *byte == 0);
-                let name = value.get(..end.unwrap_or(value.len()))?;
-                Some(Name::Device {
-                    name: String::from_utf8_lossy(name).into_owned(),
-                    is_prefix: end.is_none(),
-                })
-            }
-            Self::Address { is_v4, mask } => {
+            // The beginning of names has no zero byte behind it.
+            Self::Device => Some(Name::device(value, !value.contains(&0))),
+            Self::Index => Some(Name::Index(number(value)?)),
+            Self::Group => Some(Name::Group(number(value)?)),
+            Self::Address(address) => {
                 let bits = u8::try_from(value.len().checked_mul(8)?).ok()?;
-                let length = mask.unwrap_or(bits);
-                let net = if is_v4 {
-                    let mut bytes = [0; 4];
-                    bytes.get_mut(..value.len())?.copy_from_slice(value);
-                    IpNet::new(IpAddr::from(bytes), length)
-                } else {
-                    let mut bytes = [0; 16];
-                    bytes.get_mut(..value.len())?.copy_from_slice(value);
-                    IpNet::new(IpAddr::from(bytes), length)
-                };
+                let length = address.mask.unwrap_or(bits);
+                let net = IpNet::new(address.value(value)?, length);
                 net.ok().map(Name::Network)
             }
         }
     }
 }
 
+impl Address {
+    /// The address that these are the first bytes of.
+    fn value(&self, value: &[u8]) -> Option<IpAddr> {
+        if self.is_v4 {
+            let mut bytes = [0; 4];
+            bytes.get_mut(..value.len())?.copy_from_slice(value);
+            Some(bytes.into())
+        } else {
+            let mut bytes = [0; 16];
+            bytes.get_mut(..value.len())?.copy_from_slice(value);
+            Some(bytes.into())
+        }
+    }
+}
+
+/// A number in the order of bytes that the kernel itself has.
+fn number(value: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(value.try_into().ok()?))
+}
+
 fn device(attributes: &[Meta]) -> Option<Loaded> {
-    let is_name =
-        |attribute: &Meta| matches!(attribute, Meta::Key(MetaKey::Iifname | MetaKey::Oifname));
-    attributes.iter().any(is_name).then_some(Loaded::Device)
+    attributes.iter().find_map(|attribute| match attribute {
+        Meta::Key(MetaKey::Iifname | MetaKey::Oifname) => Some(Loaded::Device),
+        Meta::Key(MetaKey::Iif | MetaKey::Oif) => Some(Loaded::Index),
+        Meta::Key(MetaKey::Iifgroup | MetaKey::Oifgroup) => Some(Loaded::Group),
+        _ => None,
+    })
 }
 
 /// An address of the packet, or the first bytes of one.
@@ -189,13 +276,19 @@ fn address(family: NetfilterProtoFamily, attributes: &[Payload]) -> Option<Loade
     }
     let may_be_v4 = family != NetfilterProtoFamily::IPv6;
     let may_be_v6 = family != NetfilterProtoFamily::IPv4;
-    let mask = None;
+    let loaded = |is_v4| {
+        Loaded::Address(Address {
+            is_v4,
+            mask: None,
+            first: None,
+        })
+    };
     if may_be_v4 && V4_ADDRESSES.contains(&offset) && length <= 4 {
-        return Some(Loaded::Address { is_v4: true, mask });
+        return Some(loaded(true));
     }
     // One byte there is IPv4's time to live in a table of both families.
     let is_v6 = may_be_v6 && V6_ADDRESSES.contains(&offset) && (2..=16).contains(&length);
-    is_v6.then_some(Loaded::Address { is_v4: false, mask })
+    is_v6.then(|| loaded(false))
 }
 
 /// The length of the prefix that a mask leaves; none where it is none.
@@ -224,151 +317,46 @@ fn jump(attributes: &[Immediate]) -> Option<String> {
     })
 }
 
-fn writes_mss(expression_type: &str, attributes: &[DefaultNla]) -> bool {
-    let value = |kind| {
-        let attribute = attributes
-            .iter()
-            .find(|attribute| attribute.kind() == kind)?;
-        let mut bytes = vec![0; attribute.value_len()];
-        attribute.emit_value(&mut bytes);
-        Some(bytes)
+/// The things that a match of iptables names.
+fn matched(
+    family: NetfilterProtoFamily,
+    expression_type: &str,
+    attributes: &[DefaultNla],
+) -> Vec<Name> {
+    let family = match family {
+        NetfilterProtoFamily::IPv4 => Family::V4,
+        NetfilterProtoFamily::IPv6 => Family::V6,
+        _ => return Vec::new(),
     };
+    let name = value(attributes, EXTENSION_NAME).filter(|_| expression_type == "match");
+    let info = value(attributes, MATCH_INFO);
+    let found = name.zip(info);
+    found.map_or_else(Vec::new, |(name, info)| {
+        matches::names(family, &matches::text(&name), &info)
+    })
+}
+
+fn writes_mss(expression_type: &str, attributes: &[DefaultNla]) -> bool {
+    let value = |kind| value(attributes, kind);
     match expression_type {
         "exthdr" => {
             value(EXTHDR_SREG).is_some()
                 && value(EXTHDR_OP) == Some(TCP_OPTION.to_be_bytes().to_vec())
                 && value(EXTHDR_TYPE) == Some(vec![MSS])
         }
-        "target" => value(TARGET_NAME).is_some_and(|name| name == TCPMSS),
+        "target" => value(EXTENSION_NAME).is_some_and(|name| name == TCPMSS),
         _ => false,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use netlink_packet_netfilter::nftables::Verdict;
-
-    use super::*;
-
-    const V4: NetfilterProtoFamily = NetfilterProtoFamily::IPv4;
-    const BOTH: NetfilterProtoFamily = NetfilterProtoFamily::Inet;
-
-    fn read(family: NetfilterProtoFamily, expressions: Vec<Expressions>) -> Facts {
-        let list = expressions.into_iter().map(Into::into).collect();
-        let attributes = vec![
-            RuleAttribute::Chain("FORWARD".to_owned()),
-            RuleAttribute::Handle(7),
-            RuleAttribute::Expressions(list),
-        ];
-        facts(family, &RuleMessage { attributes })
-    }
-
-    fn header(offset: u32, length: u32) -> Expressions {
-        Expressions::Payload(vec![
-            Payload::Base(NETWORK_HEADER),
-            Payload::Offset(offset),
-            Payload::Len(length),
-        ])
-    }
-
-    fn input() -> Expressions {
-        Expressions::Meta(vec![Meta::Key(MetaKey::Iifname)])
-    }
-
-    fn equals(value: &[u8]) -> Expressions {
-        Expressions::Cmp(vec![Cmp::Data(DataAttribute::Value(value.to_vec()))])
-    }
-
-    fn mask(value: &[u8]) -> Expressions {
-        let value = DataAttribute::Value(value.to_vec());
-        Expressions::Bitwise(vec![Bitwise::Mask(value)])
-    }
-
-    fn other(expression_type: &str, attributes: &[(u16, &[u8])]) -> Expressions {
-        let attributes = attributes.iter();
-        Expressions::Other {
-            expression_type: expression_type.to_owned(),
-            attributes: attributes
-                .map(|(kind, value)| DefaultNla::new(*kind, value.to_vec()))
-                .collect(),
-        }
-    }
-
-    #[test]
-    fn addresses_and_networks_are_named_in_each_form_of_them() {
-        let v6: IpAddr = "fd00:ec2::254".parse().unwrap();
-        let IpAddr::V6(bytes) = v6 else { panic!() };
-        for (family, expressions, expected) in [
-            (
-                V4,
-                vec![header(16, 4), equals(&[169, 254, 169, 254])],
-                "169.254.169.254/32",
-            ),
-            (
-                V4,
-                vec![header(16, 2), equals(&[169, 254])],
-                "169.254.0.0/16",
-            ),
-            (
-                BOTH,
-                vec![
-                    header(12, 4),
-                    mask(&[255, 255, 255, 240]),
-                    equals(&[10, 0, 1, 16]),
-                ],
-                "10.0.1.16/28",
-            ),
-            (
-                BOTH,
-                vec![header(24, 16), equals(&bytes.octets())],
-                "fd00:ec2::254/128",
-            ),
-        ] {
-            let names = read(family, expressions).names;
-            assert_eq!(names, [Name::Network(expected.parse().unwrap())]);
-        }
-        // A time to live, and a port.
-        assert!(
-            read(BOTH, vec![header(8, 1), equals(&[1])])
-                .names
-                .is_empty()
-        );
-        let port =
-            Expressions::Payload(vec![Payload::Base(2), Payload::Offset(2), Payload::Len(2)]);
-        assert!(read(V4, vec![port, equals(&[0, 80])]).names.is_empty());
-    }
-
-    #[test]
-    fn devices_sets_jumps_and_a_written_mss_are_seen() {
-        let named = |text: &str, is_prefix| {
-            let name = text.to_owned();
-            vec![Name::Device { name, is_prefix }]
-        };
-        assert_eq!(
-            read(V4, vec![input(), equals(b"tow")]).names,
-            named("tow", true)
-        );
-        let whole = read(V4, vec![input(), equals(b"eth0\0\0\0\0")]);
-        assert_eq!(whole.names, named("eth0", false));
-        assert_eq!((whole.chain.as_str(), whole.handle), ("FORWARD", 7));
-        let lookup = Expressions::Lookup(vec![Lookup::Set("blocked".to_owned())]);
-        let set = [Name::Set("blocked".to_owned())];
-        assert_eq!(read(V4, vec![header(16, 4), lookup.clone()]).names, set);
-        assert!(read(V4, vec![lookup]).names.is_empty(), "of neither");
-        let verdict = vec![
-            VerdictAttribute::Code(Verdict::Jump),
-            VerdictAttribute::Chain("pods".to_owned()),
-        ];
-        let verdict = Immediate::Data(DataAttribute::Verdict(verdict));
-        let jump = read(V4, vec![Expressions::Immediate(vec![verdict])]);
-        assert_eq!(jump.leads_to, ["pods"]);
-        let option = [0, 0, 0, 1];
-        let written = other("exthdr", &[(2, &[MSS]), (6, &option), (7, &option)]);
-        let target = other("target", &[(1, TCPMSS)]);
-        for clamp in [written, target] {
-            assert_eq!(read(V4, vec![clamp]).names, [Name::Mss]);
-        }
-        let only_read = other("exthdr", &[(2, &[MSS]), (6, &option), (1, &option)]);
-        assert!(read(V4, vec![only_read]).names.is_empty());
-    }
+fn value(attributes: &[DefaultNla], kind: u16) -> Option<Vec<u8>> {
+    let attribute = attributes
+        .iter()
+        .find(|attribute| attribute.kind() == kind)?;
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    Some(bytes)
 }
+
+#[cfg(test)]
+mod tests;

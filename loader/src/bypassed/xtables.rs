@@ -8,6 +8,7 @@ use std::ops::Range;
 use ipam::Family;
 use ipnet::IpNet;
 
+use super::matches::{self, text};
 use super::nft::{Rule, is_left_out_chain};
 use super::policy::DropPolicy;
 use super::rule::Name;
@@ -43,6 +44,7 @@ pub(super) struct Info {
 
 /// Where an entry of a family has its parts.
 struct Layout {
+    family: Family,
     /// Length of an address, in bytes.
     address: usize,
     /// Where the offset of the target is; that of the next entry follows it.
@@ -56,12 +58,14 @@ struct Layout {
 fn layout(family: Family) -> Layout {
     match family {
         Family::V4 => Layout {
+            family,
             address: 4,
             offsets: 88,
             packets: 96,
             matches: 112,
         },
         Family::V6 => Layout {
+            family,
             address: 16,
             offsets: 140,
             packets: 152,
@@ -203,9 +207,8 @@ impl<'a> Entry<'a> {
             let start = devices + index * DEVICE;
             self.device(start, start + 2 * DEVICE)
         });
-        let sets = self.has_set().then(|| Name::Set("of ipset".to_owned()));
         let found = nets.into_iter().chain(named).flatten();
-        found.chain(mss).chain(sets).collect()
+        found.chain(mss).chain(self.matched()).collect()
     }
 
     fn network(&self, address: usize, mask: usize) -> Option<Name> {
@@ -224,37 +227,35 @@ impl<'a> Entry<'a> {
     }
 
     fn device(&self, name: usize, mask: usize) -> Option<Name> {
-        let name = text(self.bytes.get(name..name + DEVICE)?);
+        let name = self.bytes.get(name..name + DEVICE)?;
         let mask = self.bytes.get(mask..mask + DEVICE)?;
-        // The mask of a whole name has the byte behind it too.
-        let is_prefix = mask.iter().take_while(|byte| **byte != 0).count() <= name.len();
-        (!name.is_empty()).then_some(Name::Device { name, is_prefix })
+        // The mask of a whole name has the zero byte behind it too; the beginning of names ends in `+`.
+        let compared = mask.iter().take_while(|byte| **byte != 0).count();
+        let name = name.get(..compared)?;
+        (compared > 0).then(|| Name::device(name, !name.contains(&0)))
     }
 
-    fn has_set(&self) -> bool {
+    /// The things that its matches name.
+    fn matched(&self) -> Vec<Name> {
+        let mut found = Vec::new();
         let mut at = self.layout.matches;
         while at + HEADER <= self.target_at {
-            let Some(header) = self.bytes.get(at..at + HEADER) else {
-                return false;
+            let size = self
+                .bytes
+                .get(at..at + 2)
+                .and_then(|size| size.try_into().ok());
+            let size = size.map(u16::from_ne_bytes).map_or(0, usize::from);
+            // One without a length would be read for ever.
+            let Some(bytes) = self.bytes.get(at..at + size).filter(|_| size >= HEADER) else {
+                break;
             };
-            if header.get(NAME).is_some_and(|name| text(name) == "set") {
-                return true;
-            }
-            let size = header.get(..2).and_then(|size| size.try_into().ok());
-            match size.map(u16::from_ne_bytes).map(usize::from) {
-                Some(size) if size >= HEADER => at += size,
-                _ => return false,
-            }
+            let name = bytes.get(NAME).map(text).unwrap_or_default();
+            let info = bytes.get(HEADER..).unwrap_or_default();
+            found.extend(matches::names(self.layout.family, &name, info));
+            at += size;
         }
-        false
+        found
     }
-}
-
-/// The text up to the first zero byte.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|byte| *byte == 0);
-    let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
