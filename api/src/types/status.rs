@@ -117,6 +117,10 @@ pub struct ServiceNatStatus {
     /// What was seen of service NAT, where the setting has it looked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
+    /// Number of flows that are cut off because none is noted: NAT has changed their addresses, a pod is in
+    /// them, and connection tracking has seen no answer. Nothing where they are noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<u64>,
     /// What does not work for want of a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,

@@ -1,6 +1,7 @@
 //! What the agent tells in the cluster: why a pod has no address, which policies nobody may enforce.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bpf_tests::fabric::document::{NODE_NAME, document};
@@ -231,6 +232,85 @@ fn refused_entries_are_told_of_on_the_node() {
             (&about["kind"], &about["uid"]),
             (&json!("Node"), &json!(NODE_NAME))
         );
+    }
+    cluster.fabric.finish().unwrap();
+}
+
+/// The events on the Node that are of a reason, by their messages.
+fn on_the_node(cluster: &Cluster, reason: &str) -> anyhow::Result<Vec<Value>> {
+    let path = "/api/v1/namespaces/default/events";
+    let events = cluster.server.admin().get(path)?.expect(200)?;
+    let events = events["items"].as_array().cloned().unwrap_or_default();
+    let of_reason = |event: &Value| {
+        event["reason"] == reason && event["involvedObject"]["uid"] == json!(NODE_NAME)
+    };
+    Ok(events.into_iter().filter(of_reason).collect())
+}
+
+#[test]
+fn rules_that_packets_go_past_have_one_event_each_on_the_node() {
+    let cluster = Cluster::ready().unwrap();
+    let node = &cluster.fabric.node;
+    let pre = "{ type filter hook prerouting priority 0 ; }";
+    for line in [
+        "nft add table ip guard".to_owned(),
+        format!("nft add chain ip guard pre {pre}"),
+        "nft add rule ip guard pre ip daddr 169.254.169.254 drop".to_owned(),
+    ] {
+        node.run(&line).unwrap();
+    }
+    let told = |number: usize, part: &str| {
+        let look = || {
+            let events = on_the_node(&cluster, "RuleBypassed")?;
+            let is = |event: &Value| {
+                event["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains(part))
+            };
+            let are_single = events.iter().all(|event| event["count"] == 1);
+            check(
+                events.len() == number && are_single && events.iter().any(is),
+                || format!("{events:#?}"),
+            )
+        };
+        let log = || cluster.fabric.agent.log();
+        let told = eventually(SOON, "each rule has an event", look);
+        told.with_context(log).unwrap();
+    };
+    told(1, "set masquerade.metadata to stack");
+    // By the time that another one is told of, the first has been looked at again.
+    node.run("nft add rule ip guard pre tcp option maxseg size set 1400")
+        .unwrap();
+    told(2, "endpoint.internet-mtu");
+    cluster.fabric.finish().unwrap();
+}
+
+#[test]
+fn a_qdisc_that_comes_late_is_told_of_on_the_pod() {
+    let cluster = Cluster::ready().unwrap();
+    cluster.namespace("plain", &json!({})).unwrap();
+    let guest = cluster.pod("plain", "web", &json!({})).unwrap();
+    guest.add(&cluster.fabric);
+    let node = &cluster.fabric.node;
+    node.run("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
+        .unwrap();
+    let added = Instant::now();
+    eventually(SOON, "connections may be open", || {
+        check(added.elapsed() > Duration::from_secs(11), String::new)
+    })
+    .unwrap();
+    let devices = node.run("ip -o link show group 0x7477").unwrap();
+    let device = devices.split([':', '@']).nth(1).unwrap().trim();
+    node.run(&format!(
+        "tc qdisc add dev {device} root tbf rate 5gbit burst 10mb latency 50ms"
+    ))
+    .unwrap();
+    let event = event_is(&cluster, "plain", |event| event["count"] == 1);
+    assert_eq!(event["reason"], "ConnectionsInvalid");
+    assert_eq!(event["involvedObject"]["kind"], "Pod");
+    let message = event["message"].as_str().unwrap();
+    for part in ["a tbf qdisc", device, "nf_conntrack_tcp_loose"] {
+        assert!(message.contains(part), "{message}");
     }
     cluster.fabric.finish().unwrap();
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::layout::Host;
@@ -19,6 +20,8 @@ use crate::support::{CHANGE, get, nothing_differs, within, within_quiet};
 
 const SERVICE_PORT: u16 = 80;
 const NODE_PORT: u16 = 30_080;
+/// Until connection tracking is looked at: every five seconds.
+const LOOK: Duration = Duration::from_secs(20);
 /// Which of the connections leave the VPC, from the last to the first.
 const TO_THE_WORLD: [usize; 2] = [6, 2];
 
@@ -139,8 +142,36 @@ fn notes_begin_as_soon_as_rules_are_seen_and_end_with_the_setting() {
     fabric.agent.stop().unwrap();
     fabric.agent.set("/services/nat", &json!("off")).unwrap();
     fabric.start_agent().unwrap();
-    assert_eq!(notes(&fabric), json!({"mode": "off", "notes": false}));
+    let status = notes(&fabric);
+    assert_eq!(
+        (&status["mode"], &status["notes"]),
+        (&json!("off"), &json!(false))
+    );
     assert_eq!(at_egress(&fabric, &pods[0]), 0);
+    fabric.finish().unwrap();
+}
+
+/// The backends' answers go past the stack, so no client hears them.
+#[test]
+fn with_the_setting_off_what_it_cuts_off_is_counted() {
+    let (fabric, [pod, other]) = scene(services("off"));
+    let missed = |expected: u64| {
+        within(LOOK, "flows are counted", || {
+            let status = notes(&fabric);
+            check(status["missed"] == expected, || status.to_string())
+        });
+    };
+    missed(0);
+    for (port, (family, server)) in (SERVICE_PORT..).zip([
+        (Family::V4, other.at(Family::V4)),
+        (Family::V6, fabric.host(Host::Peer, Family::V6)),
+    ]) {
+        let server = Echo::telling(server, 0).unwrap();
+        let asked = SocketAddr::new(service(family), port);
+        fabric.serve(asked, server.address()).unwrap();
+        assert!(Session::open(pod.at(family), 0, asked).is_err());
+    }
+    missed(2);
     fabric.finish().unwrap();
 }
 

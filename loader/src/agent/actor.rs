@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
+use super::detours::Detours;
 use super::kernel::Host;
 use super::netns;
 use super::numbering::Numbering;
@@ -30,6 +31,7 @@ use crate::pod_routes::PodRoutes;
 use crate::reconcile::{Pass, Reconciler};
 use crate::server::Command;
 use crate::server::Work;
+use crate::service_nat::Missed;
 use flows as nat;
 
 /// The owner of the node's state.
@@ -72,6 +74,10 @@ pub(super) struct Actor<K> {
     pub(super) remarks: Remarks,
     /// The rules of netfilter that name something.
     pub(super) bypassed: Bypassed,
+    /// The ways of pods' packets.
+    pub(super) detours: Detours,
+    /// Flows that are cut off for want of notes.
+    pub(super) missed: Missed,
     /// What users may not have meant when they configured the agent.
     pub(super) warnings: Vec<String>,
     /// The way to have the writer look.
@@ -120,6 +126,8 @@ impl<K: Host> Actor<K> {
             nat,
             remarks: Remarks::default(),
             bypassed: Bypassed::default(),
+            detours: Detours::default(),
+            missed: Missed::default(),
             warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),
@@ -297,6 +305,7 @@ impl<K: Host> Actor<K> {
                 self.reconciler.kernel_mut().settled();
             }
             self.pass = pass;
+            self.note_detours();
             self.forget_deleted();
             self.is_outdated = false;
             self.note_devices();

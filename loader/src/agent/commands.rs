@@ -111,6 +111,7 @@ impl<K: Host> Actor<K> {
             Command::Figures(reply) => drop(reply.send(self.figures().map(Box::new))),
             Command::Exhausted(reply) => drop(reply.send(self.addresses.exhausted())),
             Command::Refused(reply) => drop(reply.send(Ok(self.refused()))),
+            Command::CutOffPods(reply) => drop(reply.send(Ok(self.cut_off_pods()))),
             Command::BypassedRules(reply) => drop(reply.send(Ok(self.bypassed_rules()))),
             // The sweeper answers these by itself: a look at every flow takes its time.
             Command::NatFlows(filter, reply) => self.nat.list(filter, nat::answer(reply)),

@@ -12,6 +12,7 @@ mod cleanup;
 mod cluster;
 mod collect;
 mod commands;
+mod detours;
 mod durable;
 mod earlier_ports;
 mod facts;

@@ -1,13 +1,14 @@
 //! What the agent says of itself and the node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use api::types::PathMode;
 use api::types::Readiness;
 use api::types::RepairWar;
 use api::types::{
     AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Metric, Repairs,
-    Status, SysctlStatus,
+    ServiceNatStatus, Status, SysctlStatus,
 };
 use api::{ApiError, ErrorCode};
 use datapath_common::counter::{Counter, Program};
@@ -184,7 +185,7 @@ impl<K: Host> Actor<K> {
                 foreign_programs,
             },
             nat: self.nat_status(),
-            service_nat: self.reconciler.kernel().service_nat(),
+            service_nat: self.service_nat_status(),
             cluster: self.cluster_status(),
             traces: self.traces(&others),
             bypassed_rules: self.bypassed_rules(),
@@ -200,6 +201,15 @@ impl<K: Host> Actor<K> {
             },
             corrupt_records: self.corrupt.values().cloned().collect(),
             enis,
+        }
+    }
+
+    fn service_nat_status(&self) -> ServiceNatStatus {
+        let endpoints = self.intent.endpoints.values();
+        let pods: BTreeSet<&IpAddr> = endpoints.flat_map(|one| &one.addresses).collect();
+        ServiceNatStatus {
+            missed: self.missed.of(|address| pods.contains(address)),
+            ..self.reconciler.kernel().service_nat()
         }
     }
 

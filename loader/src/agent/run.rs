@@ -27,7 +27,7 @@ use super::service_nat::ServiceNat;
 use super::sources::Sources;
 use super::store::Store;
 use crate::bpf::{self, Datapath, ForNat};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::conntrack;
 use crate::exposition::Exposition;
 use crate::faults;
@@ -73,6 +73,8 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let ports = TranslationPorts::open(config, state, &boot, &reservation);
     settings.ports = ports.slices();
     let mut told = ports.told(config);
+    let misses =
+        config.service_nat() == api::types::ServiceNat::Off && told.path == bpf::Path::Direct;
     let mut service_nat = service_nat(config, &mut told);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
     let ForNat {
@@ -122,7 +124,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
             pins,
         ),
         settings,
-        config.endpoint.mtu.map(crate::config::Mtu::get),
+        config.endpoint.mtu.map(config::Mtu::get),
         document,
         store,
         (addresses, pending, numbering),
@@ -131,6 +133,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     actor.remarks = remarks;
     actor.warnings = checked.warnings;
     let _reading = actor.bypassed.start()?;
+    let _missed = misses.then(|| actor.missed.start()).transpose()?;
     actor.signals = signals;
 
     let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;

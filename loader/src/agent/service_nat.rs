@@ -135,6 +135,7 @@ impl ServiceNat {
             mode: self.mode,
             notes: self.is_on,
             evidence: self.evidence.as_ref().map(ToString::to_string),
+            missed: None,
             warning: (self.is_on && !self.knows_services).then(|| NO_SERVICES.to_owned()),
             error: self.error.clone(),
         }

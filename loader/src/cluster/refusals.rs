@@ -1,8 +1,10 @@
 //! Events on the Node about entries that are refused, and about rules of netfilter that pods' packets go
-//! past: an operator of the cluster looks there.
+//! past: an operator of the cluster looks there. And events on pods whose packets began to take another way.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::ids::PodRef;
 use apiserver::events::Events;
 use kubernetes::refusals::{Due, Refusals};
 use kubernetes::reports::Subject;
@@ -14,12 +16,14 @@ use crate::server::{Command, Handle};
 const LOOK: Duration = Duration::from_secs(5);
 const REFUSED: &str = "RefusedEntry";
 const BYPASSED: &str = "RuleBypassed";
+const CUT_OFF: &str = "ConnectionsInvalid";
 
 /// Runs until the agent takes no commands any more.
 pub(super) async fn run(node: String, agent: Handle, events: Events) {
     let began = Instant::now();
     let mut refusals = Refusals::default();
     let mut bypassed = Refusals::default();
+    let mut cut_off = BTreeSet::new();
     while !agent.is_closed() {
         if let Ok(refused) = agent.ask(Command::Refused).await {
             let refused = refused.iter().map(ToString::to_string);
@@ -32,6 +36,29 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
                 events.tell_problem(Subject::node(&node), BYPASSED, problem, message);
             }
         }
+        if let Ok(pods) = agent.ask(Command::CutOffPods).await {
+            let told = std::mem::take(&mut cut_off);
+            for (pod, message) in pods {
+                // An event without the uid is not shown with the pod.
+                let Some(subject) = subject(&pod) else {
+                    continue;
+                };
+                if !told.contains(&subject.uid) {
+                    events.tell(subject.clone(), CUT_OFF, message);
+                }
+                cut_off.insert(subject.uid);
+            }
+        }
         sleep(LOOK).await;
     }
+}
+
+fn subject(pod: &PodRef) -> Option<Subject> {
+    Some(Subject {
+        api_version: "v1",
+        kind: "Pod",
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone()?,
+    })
 }

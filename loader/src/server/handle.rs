@@ -63,6 +63,8 @@ pub enum Command {
     Refused(Reply<Vec<Refused>>),
     /// The rules of netfilter that packets of the direct path do not meet.
     BypassedRules(Reply<Vec<String>>),
+    /// The pods whose open connections connection tracking calls INVALID, each with the remedy.
+    CutOffPods(Reply<Vec<(PodRef, String)>>),
     /// Pools without an address left, each with what to do; refused while that is not known.
     Exhausted(Reply<Vec<String>>),
     /// The flows that a filter takes.

@@ -7,6 +7,7 @@
 //! seen too, and so does `iptables-legacy -t nat -L`.
 
 mod chains;
+mod missed;
 mod notes;
 mod renewal;
 mod tracker;
@@ -19,6 +20,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use self::chains::Asked;
+pub(crate) use self::missed::Missed;
 pub use self::notes::{is_translated, note};
 pub use self::renewal::{Notes, Renewal};
 pub use self::tracker::KernelTracker;

@@ -209,6 +209,7 @@ pub(crate) fn answer(
             drop(reply.send(Ok(Vec::new())));
         }
         Command::Metrics(reply) => drop(reply.send(Ok(Vec::new()))),
+        Command::CutOffPods(reply) => drop(reply.send(Ok(Vec::new()))),
         Command::NatFlows(filter, reply) => drop(reply.send(Ok(flows(&filter)))),
         Command::NatFlush(filter, reply) => {
             let removed = flows(&filter).total;

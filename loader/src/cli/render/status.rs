@@ -199,6 +199,7 @@ fn service_nat_lines(status: &ServiceNatStatus) -> Vec<(Tone, String)> {
         mode,
         notes,
         evidence,
+        missed,
         warning,
         error,
     } = status;
@@ -214,8 +215,14 @@ fn service_nat_lines(status: &ServiceNatStatus) -> Vec<(Tone, String)> {
         (ServiceNat::Off, _) => "services.nat is off".to_owned(),
     };
     let first = (Tone::Plain, format!("Service NAT: {notes} ({why})"));
+    let cut = missed.filter(|flows| *flows > 0).map(|flows| {
+        format!(
+            "it cuts off {flows} flows of pods that netfilter translates: set services.nat to auto"
+        )
+    });
     let warning = warning
         .iter()
+        .chain(&cut)
         .map(|text| (Tone::Warning, format!("  {text}")));
     let error = error.iter().map(|text| (Tone::Bad, format!("  {text}")));
     [first].into_iter().chain(warning).chain(error).collect()
