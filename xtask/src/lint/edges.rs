@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "towpath-flows",
         &["datapath-common", "towpath-api", "towpath-ipam"],
     ),
+    ("towpath-ingress", &["towpath-cni"]),
     ("towpath-ipam", &[]),
     ("towpath-kubernetes", &["towpath-ipam"]),
     (

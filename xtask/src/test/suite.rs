@@ -56,6 +56,8 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath-fleet", "lib", "*", Suite::Unit),
     ("towpath-fleet", "test", "*", Suite::Unit),
     ("towpath-flows", "lib", "*", Suite::Unit),
+    // Its calls of plugins need network namespaces.
+    ("towpath-ingress", "lib", "*", Suite::Netns),
     ("towpath-ipam", "lib", "*", Suite::Unit),
     ("towpath-ipam", "test", "*", Suite::Unit),
     ("towpath-kubernetes", "lib", "*", Suite::Unit),
