@@ -11,6 +11,7 @@
 //! * [`arrival`]: what keeps pods off the node until it is ready.
 //! * [`exhaustion`]: the Node's condition that says that pools have no address left.
 //! * [`holder`]: another operator that makes ENIs.
+//! * [`ingress`]: the addresses of the node's agent, in `spec.ingress`.
 //! * [`lease`]: a Lease, and whether its holder lives.
 //! * [`policies`]: which network policies select which pods.
 //! * [`refusals`]: which refused entries an event is due about.
@@ -26,6 +27,7 @@ pub mod exhaustion;
 pub mod flat;
 pub mod handshake;
 pub mod holder;
+pub mod ingress;
 pub mod lease;
 pub mod marks;
 pub mod operation;

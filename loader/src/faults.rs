@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use ingress::Moment;
+
 use crate::kernel::StepKind;
 
 /// A point.
@@ -48,6 +50,8 @@ pub enum Point {
     CniRename,
     /// Before one is removed.
     CniRemove,
+    /// While the agent's own addresses are asked for, used or given back.
+    Ingress(Moment),
 }
 
 impl fmt::Display for Point {
@@ -70,6 +74,7 @@ impl fmt::Display for Point {
             Self::CniWrite => f.write_str("cni.write"),
             Self::CniRename => f.write_str("cni.rename"),
             Self::CniRemove => f.write_str("cni.remove"),
+            Self::Ingress(moment) => write!(f, "ingress.{}", moment.name()),
         }
     }
 }
@@ -145,6 +150,7 @@ pub fn points() -> impl Iterator<Item = Point> {
         Point::CniRemove,
     ]
     .into_iter()
+    .chain(Moment::ALL.map(Point::Ingress))
     .chain(steps)
 }
 

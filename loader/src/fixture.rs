@@ -102,6 +102,7 @@ pub(crate) fn intent() -> Intent {
             internet_mtu: None,
             services: BTreeSet::from(["172.20.0.0/16".parse().unwrap()]),
             cluster_services: ClusterServices::none(),
+            ingress: BTreeSet::new(),
             host_cidrs: BTreeSet::new(),
             host_addresses: BTreeSet::from([IpAddr::from([169, 254, 20, 10])]),
             masquerade: MasqueradeSettings::default(),

@@ -297,6 +297,8 @@ pub struct Settings {
     pub cluster_services: ClusterServices,
     /// Networks that the configuration says are behind the host, beside those that its routes lead to.
     pub host_cidrs: BTreeSet<IpNet>,
+    /// The agent's own addresses that the host's stack answers for.
+    pub ingress: BTreeSet<IpAddr>,
     /// Addresses that the host's stack answers for though no device of the host has them.
     pub host_addresses: BTreeSet<IpAddr>,
     /// What is masqueraded, and how.

@@ -17,8 +17,8 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use crate::kernel::{
-    Action, Address, Link, LinkKind, MapEntry, NextHop, Observed, Route, Rule, Scope, Selector,
-    StepKind,
+    Action, Address, Link, LinkKind, MapEntry, MapKey, NextHop, Observed, Route, Rule, Scope,
+    Selector, StepKind,
 };
 use crate::numbers;
 use crate::object::Object;
@@ -82,6 +82,8 @@ pub fn recognise(observed: &Observed, protocol: u8) -> BTreeSet<Owned> {
     for address in &observed.addresses {
         if let Some(number) = eni_address(address, observed, &tables) {
             add(Object::Address(*address), 0, Scope::Eni(number));
+        } else if is_ingress(address, observed) {
+            add(Object::Address(*address), 0, Scope::Node);
         }
     }
     for route in &observed.routes {
@@ -156,7 +158,7 @@ fn device_endpoint(ifindex: u32, observed: &Observed) -> Option<EndpointId> {
 }
 
 fn device_scope(ifindex: u32, observed: &Observed) -> Scope {
-    let key = crate::kernel::MapKey::EniDevice(ifindex);
+    let key = MapKey::EniDevice(ifindex);
     match observed.maps.get(&key) {
         Some(MapEntry::EniDevice(_, number)) => Scope::Eni(*number),
         _ => device_endpoint(ifindex, observed).map_or(Scope::Node, Scope::Endpoint),
@@ -280,6 +282,23 @@ fn eni_address(
         .filter(|(net, _)| *net == address.net)
         .map(|(_, number)| number)
         .find(|number| is_device_of(address.ifindex, *number, observed, tables))
+}
+
+/// True for an address of the agent's own: on the loopback device alone, and known to the datapath as one
+/// that leaves by an ENI.
+pub(crate) fn is_ingress(address: &Address, observed: &Observed) -> bool {
+    let is_loopback = |address: &Address| {
+        let device = observed.links.get(&address.ifindex);
+        device.is_some_and(|device| device.kind == LinkKind::Loopback)
+    };
+    let entry = observed.maps.get(&MapKey::Address(address.net.addr()));
+    // The translation address of an ENI has the same entry, and is on its device.
+    let is_elsewhere =
+        |other: &Address| other.net.addr() == address.net.addr() && !is_loopback(other);
+    is_single(&address.net)
+        && is_loopback(address)
+        && matches!(entry, Some(MapEntry::Address(_, entry)) if entry.is_translation())
+        && !observed.addresses.iter().any(is_elsewhere)
 }
 
 /// Whether the table or the map of an ENI leads to a device. The way to the gateway is there before the

@@ -133,6 +133,8 @@ pub enum LeaseState {
     Claimed,
     /// Nobody has claimed it yet.
     Unclaimed,
+    /// The agent itself has it (`agent-addresses.ingress`).
+    Agent,
 }
 
 /// One address that is kept back after its release.

@@ -184,6 +184,9 @@ pub struct Collected {
     pub removed: Vec<Owner>,
     /// Whose were kept though the runtime does not know them.
     pub kept: Vec<Kept>,
+    /// The agent's own, which no runtime knows: whoever gives addresses has to leave theirs alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agent: Vec<Owner>,
 }
 
 /// An owner that a garbage collection has kept.

@@ -37,6 +37,8 @@ mod forwarding;
 mod gateways;
 mod host_ports;
 mod host_source;
+mod ingress;
+mod ingress_delegated;
 mod ingress_qdisc;
 mod internet_mtu;
 mod ipv6_only;

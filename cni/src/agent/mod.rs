@@ -14,7 +14,9 @@ use serde::de::DeserializeOwned;
 use crate::failure::{Code, Failure};
 use crate::faults::Exchange;
 use crate::owner::Owner;
-use wire::{Attachment, Collect, ErrorBody, Inspection, Leased, Leases, Refusal, Request, Status};
+use wire::{
+    Attachment, Collect, Collected, ErrorBody, Inspection, Leased, Leases, Refusal, Request, Status,
+};
 
 /// Version of the socket's interface that the plugin speaks.
 const VERSION: &str = "v1";
@@ -87,14 +89,16 @@ impl Agent {
         self.call("GET", &path("endpoints", owner), None, Exchange::Look)
     }
 
-    /// Removes what owners have that are not in the list.
+    /// Removes what owners have that are not in the list. The owners that are the agent itself.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn collect(&self, network: &str, valid: &[Owner]) -> Result<(), CallError> {
+    pub fn collect(&self, network: &str, valid: &[Owner]) -> Result<Vec<Owner>, CallError> {
         let body = to_json(&Collect { network, valid })?;
-        self.ask("POST", "endpoints/gc", Some(&body), Exchange::Collect)
-            .map(|_removed| ())
+        let answer = self.ask("POST", "endpoints/gc", Some(&body), Exchange::Collect)?;
+        let collected: Collected = serde_json::from_slice(&answer)
+            .map_err(|error| CallError::Answer(error.to_string()))?;
+        Ok(collected.agent)
     }
 
     /// Leases addresses without an endpoint.

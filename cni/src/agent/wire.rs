@@ -14,6 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::owner::Owner;
 
+/// The answer to a garbage collection, as far as it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Collected {
+    /// The owners that are the agent itself.
+    #[serde(default)]
+    pub agent: Vec<Owner>,
+}
+
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

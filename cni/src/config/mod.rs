@@ -9,7 +9,7 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::environment::Command;
 use crate::failure::{Code, Failure};
@@ -142,7 +142,34 @@ impl Config {
             raw: raw.to_owned(),
         })
     }
+
+    /// The whole for a delegated plugin, with more owners that are valid: a runtime knows pods alone.
+    #[must_use]
+    pub fn with_valid(&self, more: &[Owner]) -> Vec<u8> {
+        let Ok(Value::Object(mut config)) = serde_json::from_slice(&self.raw) else {
+            return self.raw.clone();
+        };
+        if more.is_empty() {
+            return self.raw.clone();
+        }
+        let more = more
+            .iter()
+            .map(|owner| json!({"containerID": owner.container_id, "ifname": owner.interface}));
+        let more: Vec<Value> = more.collect();
+        for key in VALID {
+            match config.get_mut(key) {
+                Some(Value::Array(list)) => list.extend(more.clone()),
+                Some(null @ Value::Null) => *null = Value::Array(more.clone()),
+                Some(_) | None => {}
+            }
+        }
+        Value::Object(config).to_string().into_bytes()
+    }
 }
+
+/// Where the owners stand that the runtime knows. libcni gives the list under both names, for the
+/// specification had the second one first.
+const VALID: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// The name (specification 1.1.0, section 1): it goes into files' names.
 fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
@@ -159,10 +186,9 @@ fn network_name(fields: &Fields<'_>) -> Result<String, Failure> {
     Err(fields.wrong("name", allowed))
 }
 
-/// The owners that the runtime knows. libcni gives the list under both names, for the
-/// specification had the second one first.
+/// The owners that the runtime knows.
 fn valid(object: &Map<String, Value>) -> Result<Option<Vec<Owner>>, Failure> {
-    let given = ["cni.dev/valid-attachments", "cni.dev/attachments"]
+    let given = VALID
         .into_iter()
         .find_map(|key| Some((key, object.get(key)?)));
     let Some((key, value)) = given else {

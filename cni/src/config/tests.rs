@@ -304,3 +304,34 @@ fn the_specifications_own_results_are_read() {
         );
     }
 }
+
+#[test]
+fn gc_of_a_delegated_plugin_keeps_what_is_the_agents_own() {
+    let agents = [Owner {
+        container_id: "towpath-ingress-a".to_owned(),
+        interface: "eth0".to_owned(),
+    }];
+    let own = json!({"containerID": "towpath-ingress-a", "ifname": "eth0"});
+    let pod = json!({"containerID": "p", "ifname": "eth0"});
+    for (list, expected) in [
+        (json!([pod]), json!([pod, own])),
+        (json!(null), json!([own])),
+    ] {
+        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+            let raw = json!({"cniVersion": "1.1.0", "name": "a", "type": "towpath-cni",
+                "ipam": {"type": "host-local"}, key: list});
+            let text = raw.to_string();
+            let config = Config::parse(
+                Role::Interface,
+                Command::Gc,
+                SpecVersion::V1_1_0,
+                &raw,
+                text.as_bytes(),
+            );
+            let config = config.unwrap();
+            let with: Value = serde_json::from_slice(&config.with_valid(&agents)).unwrap();
+            assert_eq!(with[key], expected);
+            assert_eq!(config.with_valid(&[]), text.as_bytes());
+        }
+    }
+}

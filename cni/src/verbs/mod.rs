@@ -187,11 +187,12 @@ impl<V: Variables> Call<'_, V> {
             return Err(Failure::new(Code::InvalidConfig, message));
         };
         self.queue.settle(&self.agent, None)?;
-        self.agent
+        let agents = self
+            .agent
             .collect(&self.config.name, valid)
             .map_err(|error| error.into_failure("GC"))?;
         match self.delegate()? {
-            Some(delegate) => delegate.call(Command::Gc, &self.config.raw),
+            Some(delegate) => delegate.call(Command::Gc, &self.config.with_valid(&agents)),
             None => Ok(()),
         }
     }

@@ -14,6 +14,7 @@ use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
 use super::detours::Detours;
+use super::ingress::OwnAddresses;
 use super::kernel::Host;
 use super::netns;
 use super::numbering::Numbering;
@@ -83,6 +84,8 @@ pub(super) struct Actor<K> {
     /// The way to have the writer look.
     pub(super) signals: Arc<Signals>,
     pub(super) pacer: Pacer,
+    /// The agent's own addresses.
+    pub(super) own: OwnAddresses,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
     deaf: bool,
 }
@@ -131,6 +134,7 @@ impl<K: Host> Actor<K> {
             warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),
+            own: OwnAddresses::none(),
             deaf: false,
         }
     }

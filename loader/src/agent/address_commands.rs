@@ -40,7 +40,7 @@ impl<K: Host> Actor<K> {
     }
 
     /// Gives an owner addresses without an endpoint. They are on disk when this returns.
-    fn lease(&mut self, request: &AddressRequest) -> Result<Leased, ApiError> {
+    pub(super) fn lease(&mut self, request: &AddressRequest) -> Result<Leased, ApiError> {
         self.check_enabled()?;
         let AddressRequest {
             owner,

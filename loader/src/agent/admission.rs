@@ -90,7 +90,7 @@ impl Admission<'_> {
     }
 
     /// The device by which an address may be used.
-    fn device_for(&self, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
+    pub(super) fn device_for(&self, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
         let refuse = |code, message| Err(ApiError::new(code, message));
         if let Some(holder) = self
             .intent
@@ -101,6 +101,12 @@ impl Admission<'_> {
             return refuse(
                 ErrorCode::AddressInUse,
                 format!("{address} belongs to the endpoint of {}", holder.owner),
+            );
+        }
+        if self.intent.settings.ingress.contains(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is the agent's own (agent-addresses.ingress)"),
             );
         }
         if let Some(device) = self.facts.host.get(&address) {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::allocation;
 use super::earlier_ports;
 use super::identity;
+use super::ingress_task::give_back;
 use super::lock::{Lock, PinsLock};
 use super::netns_lock::NetnsLock;
 use super::numbering;
@@ -78,6 +79,11 @@ pub async fn cleanup(config: &Config, conf_dir: &Path, with_endpoints: bool) -> 
     let owned = owned.iter().map(|(_, owned)| owned);
     let mut removed = remove(owned, &observed, async |step| netlink.apply(step).await).await;
     removed.objects.splice(0..0, plugin);
+    // Nothing has them any more.
+    let kept = give_back(config).await?.into_iter();
+    removed
+        .failures
+        .extend(kept.map(|problem| format!("agent-addresses.ingress: {problem}")));
     let pins = bpf::remove_pins(&options).context("remove the datapath")?;
     removed
         .objects

@@ -46,6 +46,7 @@ impl<K: Host> Actor<K> {
                 collected.removed.push(owner.clone());
             }
         }
+        collected.agent = self.kept_owners();
         let answers = self.delete(&collected.removed).await;
         let removed = std::mem::take(&mut collected.removed);
         for (owner, answer) in removed.into_iter().zip(answers) {
@@ -82,7 +83,7 @@ impl<K: Host> Actor<K> {
         let Some(other) = networks.find(|other| *other != network) else {
             return Collected {
                 removed: dead.collect(),
-                kept: Vec::new(),
+                ..Collected::default()
             };
         };
         let reason = format!("its record is lost, and it may be of the network {other}");
@@ -91,8 +92,8 @@ impl<K: Host> Actor<K> {
             reason: reason.clone(),
         };
         Collected {
-            removed: Vec::new(),
             kept: dead.map(kept).collect(),
+            ..Collected::default()
         }
     }
 }

@@ -79,6 +79,7 @@ impl<K: Host> Actor<K> {
                 reply.send(Ok(self.collect(request).await)).ok();
             }
             Command::Addresses(command) => self.address_command(command).await,
+            Command::Ingress(command) => self.ingress_command(command).await,
             Command::PodGone(pod) => self.addresses.forget_pod(&pod),
             Command::Cards(cards) => {
                 self.numbering.take_cards(cards);

@@ -24,6 +24,8 @@ impl<K: Host> Actor<K> {
             endpoints: by_readiness(endpoints),
             enis: by_readiness(enis),
             refused: refused::counts(&self.refused()),
+            own_addresses: u64::try_from(self.ingress_addresses().len()).unwrap_or(u64::MAX),
+            own_failures: self.own.report.borrow().failures,
             pools: self.list_pools(),
             counters: self.metrics()?,
             nat: self.nat_status(),

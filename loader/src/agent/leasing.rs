@@ -19,7 +19,10 @@ impl<K: Host> Actor<K> {
         let Some(facts) = self.reconciler.kernel().facts() else {
             return;
         };
+        let own = self.intent.settings.ingress.clone();
+        // The agent's own are leased.
         let on_devices = facts.host.keys().copied();
+        let on_devices = on_devices.filter(|address| !own.contains(address));
         // Of endpoints that could not be made, and not be taken away.
         let lingering = self.pass.lingering.iter().flatten().copied();
         let configured = self.intent.settings.host_addresses.iter().copied();

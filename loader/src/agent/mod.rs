@@ -19,6 +19,8 @@ mod facts;
 mod figures;
 mod health;
 mod identity;
+mod ingress;
+mod ingress_task;
 mod kernel;
 mod leasing;
 mod lock;

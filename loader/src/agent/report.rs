@@ -336,6 +336,7 @@ impl<K: Host> Actor<K> {
         problems.extend(self.addresses.unanswered().iter().map(ToString::to_string));
         let faults = self.addresses.faults();
         problems.extend(faults.map(|fault| format!("addresses: {fault}")));
+        problems.extend(self.ingress_problems());
         problems.extend(self.remarks.all());
         problems
     }

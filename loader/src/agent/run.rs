@@ -13,6 +13,7 @@ use super::actor::Actor;
 use super::allocation::{Addresses, boot_id};
 use super::checked::check;
 use super::identity;
+use super::ingress_task::IngressTask;
 use super::kernel::HostKernel;
 use super::lock::{Lock, PATIENCE, PinsLock};
 use super::memory;
@@ -26,7 +27,7 @@ use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
 use super::sources::Sources;
 use super::store::Store;
-use crate::bpf::{self, Datapath, ForNat};
+use crate::bpf::{self, Datapath};
 use crate::config::{self, Config};
 use crate::conntrack;
 use crate::exposition::Exposition;
@@ -77,20 +78,15 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         config.service_nat() == api::types::ServiceNat::Off && told.path == bpf::Path::Direct;
     let mut service_nat = service_nat(config, &mut told);
     let mut datapath = Datapath::load(&options, &told).context("load the eBPF programs")?;
-    let ForNat {
-        tables,
-        switch,
-        notes,
-    } = datapath
-        .take_nat()
-        .context("take the maps of translation")?;
-    service_nat.start(notes);
-    let nat = nat::Handle::new(Arc::new(switch))?;
-    renew_flows(&tables, &told);
+    let taken = datapath.take_nat();
+    let of_nat = taken.context("take the maps of translation")?;
+    service_nat.start(of_nat.notes);
+    let nat = nat::Handle::new(Arc::new(of_nat.switch))?;
+    renew_flows(&of_nat.tables, &told);
     let lifetimes = config.nat.lifetimes.lifetimes();
     let limits = nat::Limits::from(&told);
     let tracker = Box::new(KernelTracker::default());
-    let _sweeper = nat::start(tables, lifetimes, limits, tracker, nat.clone())?;
+    let _sweeper = nat::start(of_nat.tables, lifetimes, limits, tracker, nat.clone())?;
     ports.give_back(&mut reservation);
     let (handle, commands) = Handle::new(Handle::PATIENCE);
     let Sources {
@@ -112,6 +108,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let ports = (reservation, ports, nat.clone());
 
     let untracked = Untracked::new(settings.mark.exception());
+    let (ingress, own) = IngressTask::open(config, handle.clone())?;
     let server = bind(socket)?;
     let exposition = Exposition::bind(&config.http, &config.metrics).await?;
     let mut actor = Actor::new(
@@ -135,6 +132,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
     let _reading = actor.bypassed.start()?;
     let _missed = misses.then(|| actor.missed.start()).transpose()?;
     actor.signals = signals;
+    actor.start_ingress(own);
 
     let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -149,6 +147,7 @@ pub async fn run(config: &Config, socket: &Path) -> Result<()> {
         () = actor => {}
         () = exposition.serve(handle.clone()) => {}
         () = server.serve(handle) => {}
+        () = ingress.run() => {}
         () = stop_at([terminate, interrupt], stop) => {}
     }
     server.finish(FAREWELL).await;

@@ -23,6 +23,8 @@ mod remarks;
 mod services;
 mod writer;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,6 +72,8 @@ pub(crate) struct AskOutlook {
 pub(crate) struct Signals {
     /// An outlook may be another one than the last: the actor says so.
     pub(crate) changed: Notify,
+    /// The agent's own addresses; `None` while they are not known.
+    pub(crate) ingress: watch::Sender<Option<BTreeSet<IpAddr>>>,
     /// A pod waits for addresses, or a block for its claim.
     pub(crate) waiting: Notify,
     /// A pod was attached or detached.

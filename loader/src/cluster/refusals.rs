@@ -10,13 +10,14 @@ use kubernetes::refusals::{Due, Refusals};
 use kubernetes::reports::Subject;
 use tokio::time::{Instant, sleep};
 
-use crate::server::{Command, Handle};
+use crate::server::{Command, Handle, IngressCommand};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(5);
 const REFUSED: &str = "RefusedEntry";
 const BYPASSED: &str = "RuleBypassed";
 const CUT_OFF: &str = "ConnectionsInvalid";
+const INGRESS: &str = "AgentAddressMissing";
 
 /// Runs until the agent takes no commands any more.
 pub(super) async fn run(node: String, agent: Handle, events: Events) {
@@ -24,6 +25,7 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
     let mut refusals = Refusals::default();
     let mut bypassed = Refusals::default();
     let mut cut_off = BTreeSet::new();
+    let mut own = Refusals::default();
     while !agent.is_closed() {
         if let Ok(refused) = agent.ask(Command::Refused).await {
             let refused = refused.iter().map(ToString::to_string);
@@ -47,6 +49,12 @@ pub(super) async fn run(node: String, agent: Handle, events: Events) {
                     events.tell(subject.clone(), CUT_OFF, message);
                 }
                 cut_off.insert(subject.uid);
+            }
+        }
+        let problems = |reply| Command::Ingress(IngressCommand::Problems(reply));
+        if let Ok(problems) = agent.ask(problems).await {
+            for Due { problem, message } in own.due(began.elapsed(), problems) {
+                events.tell_problem(Subject::node(&node), INGRESS, problem, message);
             }
         }
         sleep(LOOK).await;

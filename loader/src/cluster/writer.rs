@@ -11,9 +11,9 @@ use apiserver::write::Failure;
 use apiserver::{cause, client, objects};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kubernetes::flat;
 use kubernetes::pace::{Outcome, Pace};
 use kubernetes::publication::{self, Outlook};
+use kubernetes::{flat, ingress};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -76,6 +76,11 @@ impl Writer {
         let Some(current) = self.current.borrow().clone() else {
             return Outcome::Done;
         };
+        if let Some(patch) = self.ingress(&current) {
+            let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+            let patched = self.nodes.patch(&self.name, &parameters, &patch);
+            return self.patched(client::in_time(patched).await).await;
+        }
         let (reply, answer) = oneshot::channel();
         let ask = AskOutlook {
             generation: current.generation,
@@ -103,6 +108,12 @@ impl Writer {
         let parameters = PatchParams::default();
         let patched = self.nodes.patch(&self.name, &parameters, &patch);
         self.patched(client::in_time(patched).await).await
+    }
+
+    /// The patch that puts the agent's own addresses into the object.
+    fn ingress(&self, current: &Current) -> Option<Value> {
+        let addresses = self.signals.ingress.borrow();
+        ingress::patch(&current.object, addresses.as_ref()?)
     }
 
     /// Writes who has which single address, or has what an agent in that mode left be gone.

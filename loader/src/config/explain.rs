@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_yaml_ng::Value;
 
 use super::Config;
+use super::tree::{find, text};
 
 /// One key of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -344,6 +345,26 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Addresses that the host answers for and no device has (a node-local DNS by iptables).",
     ),
     (
+        "agent-addresses.ingress",
+        "Addresses of the node's agent for a gateway's listeners (spec.ingress): off, on (the host answers), or the path of the network namespace that answers.",
+    ),
+    (
+        "agent-addresses.pool",
+        "Pool of them without delegated IPAM; null: ipam.default-pool.",
+    ),
+    (
+        "agent-addresses.plugin-dirs",
+        "Folders of the delegated IPAM plugin.",
+    ),
+    (
+        "agent-addresses.timeout",
+        "Seconds until a call of it is killed, 1 to 86400.",
+    ),
+    (
+        "agent-addresses.state-dir",
+        "Folder of the record of what the plugin has given. It should outlive a reboot.",
+    ),
+    (
         "host-cidrs",
         "Networks that only the host's stack knows the way to, beside those that its routes lead to by a \
          bridge, a tunnel or a VPN: pods' packets to them take the host's stack.",
@@ -384,58 +405,4 @@ impl Config {
 /// The configuration as a tree. It has string keys and plain values only, which always can be one.
 fn tree(config: &Config) -> Value {
     serde_yaml_ng::to_value(config).unwrap_or_default()
-}
-
-fn find<'a>(tree: &'a Value, key: &str) -> Option<&'a Value> {
-    key.split('.').try_fold(tree, |tree, part| tree.get(part))
-}
-
-/// A value in one line.
-fn text(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => "null".to_owned(),
-        Some(Value::Bool(value)) => value.to_string(),
-        Some(Value::Number(value)) => value.to_string(),
-        Some(Value::String(value)) => value.clone(),
-        Some(Value::Sequence(values)) => {
-            let values: Vec<String> = values.iter().map(|v| text(Some(v))).collect();
-            format!("[{}]", values.join(", "))
-        }
-        Some(Value::Mapping(map)) => {
-            let pairs: Vec<String> = map
-                .iter()
-                .map(|(k, v)| format!("{}: {}", text(Some(k)), text(Some(v))))
-                .collect();
-            format!("{{{}}}", pairs.join(", "))
-        }
-        Some(Value::Tagged(tagged)) => text(Some(&tagged.value)),
-    }
-}
-
-/// The paths of all leaves below maps.
-pub(super) fn leaves(tree: &Value) -> Vec<String> {
-    fn walk(tree: &Value, path: &str, out: &mut Vec<String>) {
-        match tree {
-            Value::Mapping(map) => {
-                for (key, value) in map {
-                    let key = text(Some(key));
-                    let path = if path.is_empty() {
-                        key
-                    } else {
-                        format!("{path}.{key}")
-                    };
-                    walk(value, &path, out);
-                }
-            }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Sequence(_)
-            | Value::Tagged(_) => out.push(path.to_owned()),
-        }
-    }
-    let mut out = Vec::new();
-    walk(tree, "", &mut out);
-    out
 }

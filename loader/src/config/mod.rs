@@ -1,5 +1,6 @@
 //! The configuration file: typed, with defaults that work.
 
+mod agent_addresses;
 mod device_name;
 mod explain;
 mod ipam;
@@ -11,6 +12,7 @@ mod sections;
 mod services;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod values;
 
 use std::collections::BTreeSet;
@@ -22,6 +24,7 @@ use datapath_common::abi::DEFAULT_STACK;
 use serde::{Deserialize, Serialize};
 use serde_yaml_ng::Value;
 
+pub use self::agent_addresses::{AgentAddressesSection, Ingress};
 pub use self::device_name::PodDeviceName;
 pub use self::explain::{Row, Source};
 pub use self::ipam::{
@@ -91,6 +94,9 @@ pub struct Config {
     /// Addresses that the host answers for though no device has them.
     #[serde(deserialize_with = "nullable")]
     pub host_addresses: BTreeSet<UnicastAddr>,
+    /// Addresses that the agent itself has.
+    #[serde(deserialize_with = "nullable")]
+    pub agent_addresses: AgentAddressesSection,
     /// Networks that only the host's stack knows the way to.
     #[serde(deserialize_with = "nullable")]
     pub host_cidrs: BTreeSet<ServiceCidr>,
@@ -122,6 +128,7 @@ impl Default for Config {
             http: HttpSection::default(),
             metrics: MetricsSection::default(),
             host_addresses: BTreeSet::new(),
+            agent_addresses: AgentAddressesSection::default(),
             host_cidrs: BTreeSet::new(),
             state_dir: AbsolutePath::known("/run/towpath"),
             socket: AbsolutePath::known("/run/towpath/agent.sock"),
@@ -186,7 +193,7 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ReadError> {
         let mut config: Self = document::read(text)?;
         let keys: Value = document::read(text)?;
-        config.given = explain::leaves(&keys).into_iter().collect();
+        config.given = tree::leaves(&keys).into_iter().collect();
         Ok(config)
     }
 
@@ -261,6 +268,8 @@ impl Config {
             services: cidrs.chain(addresses).collect(),
             cluster_services: ClusterServices::none(),
             host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+            // The agent tells when it has some.
+            ingress: BTreeSet::new(),
             host_cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
             masquerade: self.masquerade.settings(),
             default_pool: self.ipam.default_pool.as_str().to_owned(),

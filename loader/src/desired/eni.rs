@@ -175,7 +175,7 @@ fn add_secondary(builder: &mut Builder<'_>, eni: &Eni, device: &Link, mtu: u32, 
 }
 
 /// What has an address of a secondary ENI leaves by that ENI.
-fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) {
+pub(super) fn add_own_address(builder: &mut Builder<'_>, eni: &Eni, net: IpNet) {
     builder.rule(
         Scope::Eni(eni.number),
         Family::of(net.addr()),

@@ -10,6 +10,7 @@ mod devices;
 mod endpoint;
 mod eni;
 mod host_networks;
+mod ingress;
 mod node;
 mod translation;
 
@@ -65,7 +66,8 @@ pub fn desired(intent: &Intent, observed: &Observed) -> Desired {
     for number in lost.values() {
         eni::add_fence(&mut builder, *number);
     }
-    let hosts = node::add_host_addresses(&mut builder, &exits);
+    let ingress = ingress::add(&mut builder, &enis);
+    let hosts = node::add_host_addresses(&mut builder, &exits, &ingress);
     let ways = endpoint::Ways {
         enis: &enis,
         lost: &lost,

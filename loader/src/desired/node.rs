@@ -15,6 +15,7 @@ use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sys
 use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
 use crate::object::Object;
+use crate::recognise::is_ingress;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and
 /// the primary's device.
@@ -128,8 +129,8 @@ pub(super) struct HostAddress {
 
 /// Adds the addresses that the host's stack answers for, and says where each comes from.
 ///
-/// Those that are about to be put on a device count already, and those on the loopback device. Loopback
-/// addresses do not: they are the host's alone, and with `route_localnet` its stack would take a pod's
+/// Those that are about to be put on a device count already, and those on the loopback device, but for
+/// the agent's own that are about to go. Loopback addresses do not: they are the host's alone, and with `route_localnet` its stack would take a pod's
 /// packet. Nor do IPv6 link-local ones: they mean nothing without their link.
 ///
 /// An endpoint's address that somebody put on a device stays the endpoint's: who copies the
@@ -138,6 +139,7 @@ pub(super) struct HostAddress {
 pub(super) fn add_host_addresses(
     builder: &mut Builder<'_>,
     exits: &Exits,
+    ingress: &BTreeMap<IpAddr, EniNumber>,
 ) -> BTreeMap<IpAddr, HostAddress> {
     let is_local = |net: &IpNet| match net {
         IpNet::V4(net) => net.addr().is_loopback(),
@@ -161,6 +163,9 @@ pub(super) fn add_host_addresses(
     let on_devices = builder.observed.addresses.iter().chain(desired);
     let mut hosts: BTreeMap<IpAddr, String> = on_devices
         .filter(|address| !is_local(&address.net))
+        .filter(|address| {
+            ours.contains(&address.net.addr()) || !is_ingress(address, builder.observed)
+        })
         .map(|address| {
             let link = builder.observed.links.get(&address.ifindex);
             let device = link.map_or("a device of the host", |link| &link.name);
@@ -193,7 +198,8 @@ pub(super) fn add_host_addresses(
         })
         .collect();
     for (address, _) in hosts.iter().filter(|(_, host)| !host.yields) {
-        let number = translation.get(address);
+        // What has the agent's own address leaves by its ENI as well, whoever gave it that.
+        let number = translation.get(address).or(ingress.get(address));
         let entry = number.map_or(AddressEntry::host(), |number| {
             AddressEntry::translation(number.0)
         });

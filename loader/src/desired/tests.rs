@@ -1,8 +1,10 @@
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::*;
 use crate::fixture::{BRIDGE, ETH0, address, endpoint, host, id, intent, mac, pod_link};
-use crate::kernel::{Action, Attachment, Hook, MapEntry, MapKey};
+use crate::kernel::{Action, Address, Attachment, Hook, MapEntry, MapKey, Rule, Selector};
 use crate::numbers;
 use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
@@ -206,6 +208,39 @@ fn every_address_of_the_host_is_known_but_link_local_and_loopback_ones() {
     for address in ["127.0.0.1", "::1", "fe80::10"] {
         assert_eq!(host_entry(address), None, "{address}");
     }
+}
+
+#[test]
+fn an_address_of_the_agents_own_is_the_hosts_and_leaves_by_its_eni() {
+    let own: IpAddr = "10.0.1.70".parse().unwrap();
+    let mut intent = intent();
+    assert_eq!(
+        intent.node.owner_of(own).map(|eni| eni.number),
+        Some(EniNumber(1))
+    );
+    intent.settings.ingress.insert(own);
+    let observed = host();
+    let objects = desired(&intent, &observed).objects;
+    let net = IpNet::from(own);
+    assert!(objects.contains_key(&Object::Address(Address { ifindex: 1, net })));
+    let rule = Rule {
+        family: Family::V4,
+        priority: 112,
+        selector: Selector::Source(net),
+        action: Action::Table(11),
+        protocol: 2,
+    };
+    assert!(objects.contains_key(&Object::Rule(rule)));
+    let expected = Some(AddressEntry::translation(1));
+    assert_eq!(entry(&observed, &intent, "10.0.1.70"), expected);
+    // One that is about to go is nobody's: its entry says that it is ours until then.
+    let mut observed = observed;
+    observed.addresses.insert(Address { ifindex: 1, net });
+    let there = MapEntry::Address(own, AddressEntry::translation(1));
+    observed.maps.insert(there.key(), there);
+    assert_eq!(entry(&observed, &intent, "10.0.1.70"), expected);
+    intent.settings.ingress.clear();
+    assert_eq!(entry(&observed, &intent, "10.0.1.70"), None);
 }
 
 #[test]

@@ -95,6 +95,18 @@ fn state(figures: &Figures) -> Vec<Metric> {
                 .iter()
                 .map(|(kind, count)| (kind.name(), *count)),
         ),
+        one(
+            "towpath_agent_addresses",
+            Kind::Gauge,
+            "Addresses of the agent itself that are in use (agent-addresses.ingress).",
+            figures.own_addresses,
+        ),
+        one(
+            "towpath_agent_address_failures_total",
+            Kind::Counter,
+            "Calls of a delegated IPAM plugin for these, and steps after them, that failed.",
+            figures.own_failures,
+        ),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use datapath_common::abi::{Addr, DestinationClass};
 use datapath_common::counter::Program;
 
-use crate::kernel::{Attachment, MapEntry, NextHop, Observed, Rule};
+use crate::kernel::{Attachment, LinkKind, MapEntry, NextHop, Observed, Rule};
 use crate::numbers;
 use crate::object::Object;
 use crate::recognise::{endpoint_device, is_fence};
@@ -48,6 +48,8 @@ pub(super) enum Addition {
     /// Before any pod can send to it, and before any ENI has it for translation: until it is known
     /// as that, the host's stack would answer what is for a pod.
     HostAddress,
+    /// One of the agent's own, after its entry, which is there to say who put the address there.
+    IngressAddress,
     /// Services and VPC: a pod that may send before they are known sends to the wrong place. The
     /// longest prefix first, for the reason given at [`Removal::Destination`].
     Destination(Reverse<u32>),
@@ -88,6 +90,9 @@ impl Addition {
             Object::Up(ifindex) if endpoint_is_down(*ifindex, observed) => Self::EndpointUp,
             Object::Up(_) => Self::Up,
             Object::Device(_) => Self::Device,
+            Object::Address(address) if is_loopback(address.ifindex, observed) => {
+                Self::IngressAddress
+            }
             Object::Address(_) => Self::Address,
             Object::Route(route) if is_fence(route) => Self::Fence,
             Object::Route(route) => match route.next_hop {
@@ -142,6 +147,11 @@ impl Addition {
             MapEntry::EniDevice(..) => Self::EniDevice,
         }
     }
+}
+
+fn is_loopback(ifindex: u32, observed: &Observed) -> bool {
+    let link = observed.links.get(&ifindex);
+    link.is_some_and(|link| link.kind == LinkKind::Loopback)
 }
 
 /// Whether a device is an endpoint's, and down.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fixture::{BRIDGE, ETH0, address, host, id, mac, pod_link};
 use crate::kernel::{MapKey, Neighbour};
+use datapath_common::abi::AddressEntry;
 
 fn rule(priority: u32, selector: Selector, action: Action) -> Rule {
     Rule {
@@ -279,6 +280,31 @@ fn neighbours_by_device_and_mac() {
     assert_eq!(is_ours(&observed, Object::Neighbour(ours)), scope);
     for neighbour in foreign {
         assert_eq!(is_ours(&observed, Object::Neighbour(neighbour)), None);
+    }
+}
+
+#[test]
+fn an_address_of_the_agents_own_by_what_the_datapath_knows() {
+    let own = address(1, "10.0.1.77/32");
+    let mut observed = host();
+    observed.addresses.insert(own);
+    assert_eq!(is_ours(&observed, Object::Address(own)), None);
+    for (entry, expected) in [
+        (AddressEntry::host(), None),
+        (AddressEntry::translation(1), Some(Scope::Node)),
+    ] {
+        let entry = MapEntry::Address(own.net.addr(), entry);
+        observed.maps.insert(entry.key(), entry);
+        assert_eq!(is_ours(&observed, Object::Address(own)), expected);
+    }
+    // With a longer network, it is somebody else's, and so are both where another device has it too.
+    for (other, also) in [
+        (address(1, "10.0.1.77/24"), Some(Scope::Node)),
+        (address(BRIDGE, "10.0.1.77/32"), None),
+    ] {
+        observed.addresses.insert(other);
+        assert_eq!(is_ours(&observed, Object::Address(other)), None);
+        assert_eq!(is_ours(&observed, Object::Address(own)), also);
     }
 }
 

@@ -17,6 +17,10 @@ pub struct Figures {
     pub enis: (u64, u64),
     /// Entries that are not used, by kind.
     pub refused: Vec<(RefusedKind, u64)>,
+    /// The agent's own addresses.
+    pub own_addresses: u64,
+    /// Calls and steps for these that have failed.
+    pub own_failures: u64,
     /// The pools.
     pub pools: Vec<PoolStatus>,
     /// The datapath's counters.

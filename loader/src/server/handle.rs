@@ -1,6 +1,7 @@
 //! How a request reaches the one task that owns the node's state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use api::Tuple;
@@ -35,6 +36,8 @@ pub enum Command {
     Collect(Collect, Reply<Collected>),
     /// About addresses.
     Addresses(AddressCommand),
+    /// About the agent's own addresses.
+    Ingress(IngressCommand),
     /// A pod's object is deleted: it is not tried again. Nothing is answered.
     PodGone(PodRef),
     /// The network cards of the instance's ENIs, by MAC. Nothing is answered.
@@ -88,6 +91,23 @@ pub enum AddressCommand {
     List(Reply<Addresses>),
     /// The pools.
     Pools(Reply<Vec<PoolStatus>>),
+}
+
+/// Commands about the agent's own addresses.
+#[derive(Debug)]
+pub enum IngressCommand {
+    /// The node's name.
+    Name(Reply<String>),
+    /// The owners of what is in use.
+    Owners(Reply<Vec<Owner>>),
+    /// Allocate what an owner asks for; what it has comes again.
+    Allocate(AddressRequest, Reply<BTreeSet<IpAddr>>),
+    /// Use these addresses of an owner, and no others. Repeated, it changes nothing.
+    Take(Owner, BTreeSet<IpAddr>, Reply<()>),
+    /// End the use of an owner's addresses.
+    Leave(Owner, Reply<()>),
+    /// The problems.
+    Problems(Reply<Vec<String>>),
 }
 
 /// A way to ask the agent.

@@ -11,6 +11,6 @@ mod routes;
 mod validate;
 
 pub use figures::{Figures, Work};
-pub use handle::{AddressCommand, Command, Handle, Reply};
+pub use handle::{AddressCommand, Command, Handle, IngressCommand, Reply};
 pub use listener::{Server, ServerLimits};
 pub use validate::{AddressRequest, Ask, EndpointRequest};

@@ -196,7 +196,14 @@ pub(crate) fn answer(
         Command::Collect(request, reply) => {
             let removed = request.valid;
             let kept = Vec::new();
-            reply.send(Ok(Collected { removed, kept })).ok();
+            let agent = Vec::new();
+            reply
+                .send(Ok(Collected {
+                    removed,
+                    kept,
+                    agent,
+                }))
+                .ok();
         }
         Command::Ready(reply) => {
             let error = ApiError::new(ErrorCode::NotReady, "no ENI is ready");
@@ -216,6 +223,8 @@ pub(crate) fn answer(
             reply.send(Ok(NatFlushed { removed })).ok();
         }
         Command::NatStats(reply) => drop(reply.send(Ok(Box::default()))),
+        // No request of the API leads to one.
+        Command::Ingress(_) => {}
     }
 }
 

@@ -86,6 +86,7 @@ nat:
     closed-under-pressure: 18
 ipam:
   enabled: false
+  release: 'on'
   families: [ipv6, ipv4]
   default-pool: blue
   pre-allocate: blue=2
@@ -117,6 +118,7 @@ kubernetes:
 http: {address: '127.0.0.1:9971'}
 metrics: {address: '0.0.0.0:9972'}
 host-addresses: [169.254.20.10]
+agent-addresses: {ingress: /run/netns/gateway, pool: blue, plugin-dirs: [/h], timeout: 5, state-dir: /i}
 host-cidrs: [10.8.0.0/24]
 state-dir: /c
 socket: /d
@@ -357,6 +359,7 @@ fn bad_values_are_refused_with_path_value_and_what_is_allowed() {
         ("services.addresses[0]", "224.0.0.1", address),
         ("host-addresses[0]", "0.0.0.0", address),
         ("host-addresses[0]", "'::1'", address),
+        ("agent-addresses.ingress", "yes", "allowed: off, on, or"),
         ("host-cidrs[0]", "0.0.0.0/0", cidr),
         ("host-cidrs[0]", "10.8.0.1/24", "allowed: 10.8.0.0/24"),
         ("state-dir", "run", path),

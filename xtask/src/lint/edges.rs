@@ -56,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-cni",
             "towpath-document",
             "towpath-flows",
+            "towpath-ingress",
             "towpath-ipam",
             "towpath-kubernetes",
             "towpath-terminal",

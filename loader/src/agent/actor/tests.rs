@@ -34,6 +34,7 @@ mod demand;
 mod device_name;
 mod enis;
 mod flat;
+mod ingress;
 mod kept;
 mod ledger;
 mod orphans;

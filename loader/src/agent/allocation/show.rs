@@ -13,6 +13,7 @@ use ipam::{Claim, Family, Lease, Life, Owner, Problem};
 use kubernetes::unanswered::Wanting;
 
 use super::Addresses;
+use crate::agent::ingress::is_own;
 use crate::config::{Config, IpamMode};
 use crate::intent::Intent;
 use flows as nat;
@@ -25,9 +26,6 @@ impl Addresses {
 
     /// Who has what.
     pub(in crate::agent) fn list(&self, intent: &Intent, nat: &nat::Handle) -> types::Addresses {
-        if !self.section.enabled {
-            return types::Addresses::default();
-        }
         let endpoints = intent.endpoints.values();
         let endpoints: BTreeMap<_, _> = endpoints.map(|e| (&e.owner, e)).collect();
         let allocator = self.manager.allocator();
@@ -47,6 +45,7 @@ impl Addresses {
                 ),
                 block: lease.block,
                 state: match (endpoint, lease.claim) {
+                    _ if is_own(&lease.owner) => LeaseState::Agent,
                     (Some(endpoint), _) if endpoint.is_orphan() => LeaseState::Orphaned,
                     (Some(_), _) => LeaseState::Endpoint,
                     (None, Claim::Claimed) => LeaseState::Claimed,
@@ -57,6 +56,10 @@ impl Addresses {
                 pod: about.and_then(|about| about.pod.clone()),
             }
         };
+        let is_enabled = self.section.enabled;
+        // Others give addresses then, but for the agent's own.
+        let leases = allocator.leases();
+        let leases = leases.filter(|lease| is_enabled || is_own(&lease.owner));
         let now = Self::now();
         let lasting = nat.lasting();
         let cooling = allocator.cooling().map(|cooling| CoolingStatus {
@@ -67,8 +70,8 @@ impl Addresses {
             entries: lasting.get(&cooling.address).map(ToString::to_string),
         });
         types::Addresses {
-            leases: allocator.leases().map(lease).collect(),
-            cooling: cooling.collect(),
+            leases: leases.map(lease).collect(),
+            cooling: cooling.filter(|_| is_enabled).collect(),
         }
     }
 

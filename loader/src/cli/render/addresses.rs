@@ -147,6 +147,7 @@ fn state(lease: &LeaseStatus) -> &'static str {
         LeaseState::Orphaned => "orphaned",
         LeaseState::Claimed => "claimed",
         LeaseState::Unclaimed => "unclaimed",
+        LeaseState::Agent => "agent",
     }
 }
 

@@ -5,7 +5,7 @@ use ipam::Family;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
 
 use super::super::address_family;
@@ -13,8 +13,12 @@ use super::super::errno::deleted;
 use super::super::socket::Socket;
 use crate::kernel::Address;
 
+/// Index of the loopback device in every namespace (`LOOPBACK_IFINDEX` in include/net/flow.h).
+const LOOPBACK: u32 = 1;
+
 /// Puts an address on a device, without a lifetime and, for IPv6, without duplicate address
-/// detection: the cloud gave it to this node, and waiting for the detection costs a second.
+/// detection: the cloud gave it to this node, and waiting for the detection costs a second. One on the
+/// loopback device is for listeners: the kernel takes it for no connection that names no source.
 pub(in crate::netlink) async fn add(socket: &mut Socket, address: &Address) -> anyhow::Result<()> {
     socket
         .change(
@@ -51,5 +55,19 @@ fn message(address: &Address) -> AddressMessage {
             .attributes
             .push(AddressAttribute::Flags(AddressFlags::Nodad));
     }
+    if address.ifindex == LOOPBACK {
+        match family {
+            Family::V4 => message.header.scope = AddressScope::Host,
+            Family::V6 => message.attributes.push(deprecated()),
+        }
+    }
     message
+}
+
+/// Makes the kernel prefer any other address as a source (RFC 6724 section 5, rule 3).
+fn deprecated() -> AddressAttribute {
+    let mut lifetimes = CacheInfo::default();
+    lifetimes.ifa_valid = u32::MAX;
+    lifetimes.ifa_preferred = 0;
+    AddressAttribute::CacheInfo(lifetimes)
 }

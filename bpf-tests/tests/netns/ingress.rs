@@ -1,0 +1,226 @@
+//! Addresses that the agent itself has: real listeners on them, and who gives them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::layout::{Addressing, Host};
+use bpf_tests::fabric::state::difference;
+use bpf_tests::fabric::traffic::{Echo, Protocol, Session};
+use bpf_tests::fabric::{Fabric, Netns, Place, Spec};
+use ipam::Family;
+use serde_json::{Value, json};
+
+use crate::support::{carry, get, within};
+
+/// Time to get the addresses, or to give them up: the agent looks every ten seconds.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// A node whose ENI 1 has a prefix of each family.
+pub(crate) fn scene(world: bool) -> Fabric {
+    let settings = json!({"ipam": {"families": ["ipv4", "ipv6"]}});
+    let spec = if world {
+        Spec::with_world(settings)
+    } else {
+        Spec {
+            settings,
+            ..Spec::default()
+        }
+    };
+    Fabric::ready(&Spec {
+        addressing: Addressing::SeveralPrefixes(1),
+        ..spec
+    })
+    .unwrap()
+}
+
+/// Restarts the agent with other settings for its own addresses.
+pub(crate) fn restart(fabric: &mut Fabric, settings: &Value) {
+    configure(fabric, settings);
+    if fabric.agent.is_running() {
+        fabric.agent.stop().unwrap();
+    }
+    fabric.start_agent().unwrap();
+}
+
+/// Changes the settings without a start.
+pub(crate) fn configure(fabric: &Fabric, settings: &Value) {
+    let state = json!({"agent-addresses": {"state-dir": fabric.file("own")}});
+    fabric.agent.configure(&state).unwrap();
+    let settings = json!({"agent-addresses": settings});
+    fabric.agent.configure(&settings).unwrap();
+}
+
+/// The agent's own addresses, as it lists them.
+pub(crate) fn own(fabric: &Fabric) -> Result<BTreeMap<Family, IpAddr>> {
+    let listed = fabric.agent.ask("GET", "/v1/addresses", None)?;
+    let leases = listed["leases"].as_array().into_iter().flatten();
+    let own = leases.filter(|lease| lease["state"] == "agent");
+    own.map(|lease| {
+        let address: IpAddr = lease["address"].as_str().unwrap_or_default().parse()?;
+        Ok((Family::of(address), address))
+    })
+    .collect()
+}
+
+/// Waits until the agent has so many.
+pub(crate) fn wait_for(fabric: &Fabric, count: usize) -> BTreeMap<Family, IpAddr> {
+    within(SOON, "the agent's own addresses", || {
+        let own = own(fabric)?;
+        let problems = &fabric.agent.ask("GET", "/v1/status", None)?["health"]["reasons"];
+        check(own.len() == count, || format!("{own:?}: {problems}"))?;
+        Ok(own)
+    })
+}
+
+/// Everything that somebody may be to a listener exchanges with one on the address.
+fn reached_by_all(fabric: &Fabric, to: Place, enis: &[u8], near: &[Place]) {
+    let family = Family::of(to.address);
+    for protocol in Protocol::ALL {
+        for from in [fabric.peer(family), fabric.host(Host::Outside, family)] {
+            carry(from, to, protocol, fabric, enis);
+        }
+        for from in near
+            .iter()
+            .filter(|from| Family::of(from.address) == family)
+        {
+            protocol.exchange(*from, to).unwrap();
+        }
+    }
+}
+
+/// The addresses that the loopback device of the node has beside its own.
+fn on_loopback(fabric: &Fabric) -> String {
+    let shown = fabric.node.run("ip -o addr show dev lo").unwrap();
+    let lines = shown
+        .lines()
+        .filter(|line| !line.contains(" 127.0.0.1/") && !line.contains(" ::1/"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_listener_on_the_hosts_address_is_reached_from_everywhere() {
+    let mut fabric = scene(false);
+    let other = fabric.join(1, &Spec::default());
+    let mut other = other.unwrap();
+    other.publish().unwrap();
+    other.start_agent().unwrap();
+    let pods = [fabric.add_pod(0, 3).unwrap(), fabric.add_pod(1, 3).unwrap()];
+    let away = [other.add_pod(0, 0).unwrap(), other.add_pod(1, 0).unwrap()];
+    let before = fabric.state().unwrap();
+    restart(&mut fabric, &json!({"ingress": "on"}));
+    let own = wait_for(&fabric, 2);
+    let near: Vec<Place> = Family::ALL
+        .into_iter()
+        .flat_map(|family| {
+            let pods = pods.iter().chain(&away).map(move |pod| pod.at(family));
+            pods.chain([fabric.node_at(family).unwrap()])
+        })
+        .collect();
+    for address in own.values() {
+        let owner = fabric
+            .enis
+            .iter()
+            .find(|eni| eni.blocks.iter().any(|net| net.contains(address)));
+        let to = Place {
+            netns: &fabric.node,
+            address: *address,
+        };
+        reached_by_all(&fabric, to, &[owner.unwrap().number], &near);
+        // A pod cannot have it.
+        let request = json!({"owner": {"container-id": "x", "interface": "eth0"},
+            "netns": "/run/netns/x", "addresses": [address]});
+        let (status, answer) = fabric
+            .agent
+            .request("PUT", "/v1/endpoints", Some(&request))
+            .unwrap();
+        assert!(status >= 400, "{answer}");
+    }
+    // What the host opens by itself has the address that it had before.
+    for family in Family::ALL {
+        let server = Echo::telling(fabric.peer(family), 0).unwrap();
+        let own = own[&family];
+        let seen = fabric.node.enter(|| {
+            let socket =
+                std::net::UdpSocket::bind(if own.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+            socket.connect(server.address())?;
+            Ok(socket.local_addr()?.ip())
+        });
+        assert_ne!(seen.unwrap(), own);
+    }
+    // A restart changes nothing, and a switch leaves nothing.
+    restart(&mut fabric, &json!({"ingress": "on"}));
+    assert_eq!(wait_for(&fabric, 2), own);
+    restart(&mut fabric, &json!({"ingress": "off"}));
+    wait_for(&fabric, 0);
+    assert_eq!(on_loopback(&fabric), "");
+    within(SOON, "nothing is left", || {
+        let left = difference(&before, &fabric.state()?);
+        check(left.is_empty(), || left)
+    });
+    other.finish().unwrap();
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn masquerade_leaves_the_address_alone_and_a_namespace_may_answer() {
+    let mut fabric = scene(true);
+    let gateway = Netns::create(&format!("{}-gateway", fabric.node.name())).unwrap();
+    for mode in [json!("on"), json!(gateway.path())] {
+        restart(&mut fabric, &json!({"ingress": mode}));
+        let own = wait_for(&fabric, 2);
+        let addresses: Vec<_> = own.values().map(|address| (*address).into()).collect();
+        fabric.allow_untranslated(&addresses).unwrap();
+        for address in own.values() {
+            let family = Family::of(*address);
+            let netns = if mode == "on" { &fabric.node } else { &gateway };
+            let to = Place {
+                netns,
+                address: *address,
+            };
+            let server = Echo::telling(to, 0).unwrap();
+            for from in [fabric.peer(family), fabric.host(Host::Outside, family)] {
+                let session = Session::open(from, 0, server.address()).unwrap();
+                assert_eq!(session.seen().ip(), from.address, "{mode}");
+            }
+        }
+        let listed = get(&fabric, "/v1/addresses");
+        assert_eq!(listed["leases"].as_array().unwrap().len(), 2, "{listed}");
+    }
+    restart(&mut fabric, &json!({"ingress": "off"}));
+    wait_for(&fabric, 0);
+    let links = gateway.run("ip -o link").unwrap();
+    assert!(!links.contains("eth0"), "{links}");
+    fabric.finish().unwrap();
+}
+
+#[test]
+fn a_pool_without_an_address_is_named_and_pods_are_served() {
+    let mut fabric = scene(false);
+    restart(&mut fabric, &json!({"ingress": "on", "pool": "gateways"}));
+    let named = within(SOON, "the pool is named", || {
+        let reasons = get(&fabric, "/v1/status")["health"]["reasons"].to_string();
+        check(reasons.contains("agent-addresses.ingress: "), || {
+            reasons.clone()
+        })?;
+        Ok(reasons)
+    });
+    assert!(named.contains("gateways"), "{named}");
+    let pod = fabric.add_pod(1, 3).unwrap();
+    Protocol::Tcp
+        .exchange(pod.at(Family::V4), fabric.peer(Family::V4))
+        .unwrap();
+    restart(&mut fabric, &json!({"ingress": "on", "pool": null}));
+    let own = wait_for(&fabric, 2);
+    let shown = fabric.agent.cli(&fabric.node, &["addresses"]).unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for address in own.values() {
+        let line = shown
+            .lines()
+            .find(|line| line.contains(&address.to_string()));
+        assert!(line.is_some_and(|line| line.contains("agent")), "{shown}");
+    }
+    fabric.finish().unwrap();
+}

@@ -1,0 +1,324 @@
+//! The agent's own addresses by a delegated IPAM plugin: a fake one that writes down its calls, and
+//! host-local.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use bpf_tests::fabric::Fabric;
+use bpf_tests::fabric::Place;
+use bpf_tests::fabric::agent::{FAULT_VARIABLE, START};
+use bpf_tests::fabric::eventually::check;
+use bpf_tests::fabric::traffic::Protocol;
+use ipam::Family;
+use serde_json::{Value, json};
+
+use crate::ingress::{SOON, configure, own, restart, scene, wait_for};
+use crate::support::{get, within};
+
+const FAKE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../ingress/tests/plugin/fake-ipam"
+);
+const REFERENCE: &str = "/usr/lib/cni/host-local";
+/// Set for the long form.
+const FULL: &str = "TOWPATH_FULL";
+/// Kills at each point in the long form.
+const KILLS: usize = 5;
+
+/// A node where a plugin gives the addresses.
+struct Delegated {
+    fabric: Fabric,
+    plugins: PathBuf,
+}
+
+impl Delegated {
+    fn new(plugin: &str) -> Self {
+        let fabric = scene(false);
+        let plugins = fabric.file("plugins");
+        fs::create_dir_all(&plugins).unwrap();
+        let name = Path::new(plugin).file_name().unwrap();
+        symlink(plugin, plugins.join(name)).unwrap();
+        Self { fabric, plugins }
+    }
+
+    /// Makes the runtimes' configuration delegate to a plugin.
+    fn delegate(&self, version: &str, ipam: &Value) {
+        let list = json!({"cniVersion": version, "name": "pods", "plugins": [
+            {"type": "towpath-cni", "ipam": ipam}]});
+        let folder = self.fabric.agent.conf_dir();
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("10-towpath.conflist"), list.to_string()).unwrap();
+    }
+
+    fn fake() -> Self {
+        let bed = Self::new(FAKE);
+        bed.delegate("1.0.0", &json!({"type": "fake-ipam"}));
+        let v4 = bed.address(Family::V4, 2).to_string();
+        let (net, last) = v4.rsplit_once('.').unwrap();
+        bed.set("net", net);
+        bed.set("first", last);
+        bed.set("more", &format!("{}/128", bed.address(Family::V6, 5)));
+        bed
+    }
+
+    /// An address of the prefixes of ENI 1.
+    fn address(&self, family: Family, index: usize) -> IpAddr {
+        self.fabric
+            .eni(1)
+            .unwrap()
+            .pod_address(family, index)
+            .unwrap()
+    }
+
+    fn settings(&self, mode: &str) -> Value {
+        json!({"ingress": mode, "plugin-dirs": [self.plugins], "timeout": 2})
+    }
+
+    fn restart(&mut self, mode: &str) {
+        let settings = self.settings(mode);
+        restart(&mut self.fabric, &settings);
+    }
+
+    fn state(&self, name: &str) -> PathBuf {
+        let folder = self.plugins.join("fake-ipam.d");
+        fs::create_dir_all(&folder).unwrap();
+        folder.join(name)
+    }
+
+    fn set(&self, name: &str, text: &str) {
+        fs::write(self.state(name), text).unwrap();
+    }
+
+    fn unset(&self, name: &str) {
+        fs::remove_file(self.state(name)).unwrap();
+    }
+
+    /// The plugin's calls.
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.state("calls")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
+    }
+
+    /// IPv4 addresses that the plugin has given and not got back.
+    fn given(&self) -> BTreeSet<IpAddr> {
+        let files = fs::read_dir(self.state("given")).into_iter().flatten();
+        let read = |file: fs::DirEntry| fs::read_to_string(file.path()).unwrap();
+        files
+            .map(|file| read(file.unwrap()).trim().parse().unwrap())
+            .collect()
+    }
+
+    fn waits_for_given(&self, count: usize) {
+        within(SOON, "the plugin has given as much", || {
+            let given = self.given();
+            check(given.len() == count, || {
+                format!("{given:?}: {:?}", self.calls())
+            })
+        });
+    }
+
+    fn says(&self, text: &str) {
+        within(SOON, text, || {
+            let reasons = get(&self.fabric, "/v1/status")["health"]["reasons"].to_string();
+            check(reasons.contains(text), || reasons)
+        });
+    }
+}
+
+#[test]
+fn a_listener_on_a_delegated_address_is_reached_and_the_calls_are_as_they_should_be() {
+    let mut bed = Delegated::fake();
+    bed.restart("on");
+    let own = wait_for(&bed.fabric, 2);
+    assert_eq!(bed.given(), [own[&Family::V4]].into());
+    for (family, address) in &own {
+        let to = Place {
+            netns: &bed.fabric.node,
+            address: *address,
+        };
+        Protocol::Tcp
+            .exchange(bed.fabric.peer(*family), to)
+            .unwrap();
+    }
+    bed.restart("on");
+    assert_eq!(wait_for(&bed.fabric, 2), own, "a restart keeps them");
+    // Another node name: the earlier container id gets its DEL.
+    bed.fabric
+        .publish_changed(|document| document["metadata"]["name"] = json!("renamed"))
+        .unwrap();
+    within(SOON, "the earlier id is given back", || {
+        let calls = bed.calls();
+        let is_renamed = calls
+            .iter()
+            .any(|call| call.starts_with("ADD towpath-ingress-renamed "));
+        check(is_renamed, || format!("{calls:?}"))
+    });
+    bed.waits_for_given(1);
+    wait_for(&bed.fabric, 2);
+    // The path and the plugin's configuration are gone when it is switched off.
+    fs::remove_file(bed.fabric.agent.conf_dir().join("10-towpath.conflist")).unwrap();
+    restart(
+        &mut bed.fabric,
+        &json!({"ingress": "off", "plugin-dirs": []}),
+    );
+    bed.waits_for_given(0);
+    wait_for(&bed.fabric, 0);
+    let calls = bed.calls();
+    for call in &calls {
+        assert!(
+            call.contains(" eth0 netns=other args=IgnoreUnknown=true;"),
+            "{call}"
+        );
+    }
+    let of = |command: &str| {
+        let calls = calls.iter().filter_map(|call| call.strip_prefix(command));
+        calls.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(of("ADD"), of("DEL"), "each DEL has the words of its ADD");
+    bed.fabric.finish().unwrap();
+}
+
+#[test]
+fn what_a_plugin_does_wrong_harms_nothing_and_is_named() {
+    let mut bed = Delegated::fake();
+    bed.set("ADD.fails", "");
+    bed.restart("on");
+    bed.says("fake-ipam ADD failed: asked to fail");
+    let pod = bed.fabric.add_pod(1, 9).unwrap();
+    bed.unset("ADD.fails");
+    let own = wait_for(&bed.fabric, 2);
+    let faults = [
+        ("ADD.hangs", "", "it was killed, for it took longer than 2s"),
+        ("ADD.garbage", "", "its result is no JSON"),
+        ("only", "192.0.2.7/24", "no ENI of this node owns 192.0.2.7"),
+    ];
+    let taken = format!("{}/24", pod.address(Family::V4));
+    let faults = faults
+        .into_iter()
+        .chain([("only", taken.as_str(), "belongs to the endpoint of")]);
+    for (file, text, message) in faults {
+        bed.restart("off");
+        bed.waits_for_given(0);
+        // Of one family alone, for the answer has no other.
+        let families = json!({"ipam": {"families": ["ipv4"]}});
+        bed.fabric.agent.configure(&families).unwrap();
+        bed.set(file, text);
+        bed.restart("on");
+        bed.says(message);
+        bed.waits_for_given(0);
+        assert!(super::ingress::own(&bed.fabric).unwrap().is_empty());
+        Protocol::Tcp
+            .exchange(pod.at(Family::V4), bed.fabric.peer(Family::V4))
+            .unwrap();
+        bed.unset(file);
+        wait_for(&bed.fabric, 1);
+    }
+    // An address of a family that is off is named, and the others are used.
+    bed.says(&format!("{} of the plugin is not used", own[&Family::V6]));
+    bed.restart("off");
+    bed.waits_for_given(0);
+    let families = json!({"ipam": {"families": ["ipv4", "ipv6"]}});
+    bed.fabric.agent.configure(&families).unwrap();
+    fs::remove_file(bed.plugins.join("fake-ipam")).unwrap();
+    bed.restart("on");
+    bed.says("fake-ipam ADD failed: it cannot be run: No such file");
+    symlink(FAKE, bed.plugins.join("fake-ipam")).unwrap();
+    wait_for(&bed.fabric, 2);
+    bed.fabric.finish().unwrap();
+}
+
+#[test]
+fn a_kill_at_any_point_leaves_nothing_and_keeps_the_address() {
+    let mut bed = Delegated::fake();
+    let kills = if std::env::var_os(FULL).is_some() {
+        KILLS
+    } else {
+        1
+    };
+    bed.fabric.agent.stop().unwrap();
+    for (mode, points) in [
+        ("on", &["asked", "added", "given", "taken"][..]),
+        ("off", &["left", "leaving", "deleted"]),
+    ] {
+        for point in points.iter().cycle().take(kills * points.len()) {
+            let earlier = if mode == "on" { "off" } else { "on" };
+            bed.restart(earlier);
+            bed.waits_for_given(usize::from(mode == "off"));
+            wait_for(&bed.fabric, if mode == "off" { 2 } else { 0 });
+            bed.fabric.agent.stop().unwrap();
+            configure(&bed.fabric, &bed.settings(mode));
+            let fault = format!("ingress.{point}");
+            let environment = [(FAULT_VARIABLE, fault.as_str())];
+            bed.fabric
+                .agent
+                .start(&bed.fabric.node, &environment)
+                .unwrap();
+            bed.fabric.agent.wait_for_fault(START).unwrap();
+            let given = bed.given();
+            bed.fabric.start_agent().unwrap();
+            let count = usize::from(mode == "on");
+            let own = wait_for(&bed.fabric, 2 * count);
+            bed.waits_for_given(count);
+            if mode == "on" {
+                assert_eq!(bed.given(), [own[&Family::V4]].into(), "{point}");
+                if matches!(*point, "given" | "taken") {
+                    assert_eq!(bed.given(), given, "{point}: another address");
+                }
+            }
+            bed.fabric.agent.stop().unwrap();
+        }
+    }
+    bed.fabric.start_agent().unwrap();
+    bed.fabric.finish().unwrap();
+}
+
+#[test]
+fn host_local_serves_every_version_and_cleanup_gives_back() {
+    let mut bed = Delegated::new(REFERENCE);
+    let data = bed.fabric.file("host-local");
+    let v4 = bed.address(Family::V4, 0);
+    let ranges = json!([[{"subnet": format!("{v4}/28")}]]);
+    fs::create_dir_all(&data).unwrap();
+    bed.fabric
+        .agent
+        .configure(&json!({"ipam": {"families": ["ipv4"]}}))
+        .unwrap();
+    let reserved = || {
+        let files = fs::read_dir(data.join("pods")).into_iter().flatten();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name.parse::<IpAddr>().is_ok())
+            .collect::<Vec<_>>()
+    };
+    for version in ["0.3.1", "0.4.0", "1.0.0"] {
+        bed.delegate(
+            version,
+            &json!({"type": "host-local", "ranges": ranges, "dataDir": data}),
+        );
+        bed.restart("on");
+        let own = wait_for(&bed.fabric, 1);
+        assert_eq!(reserved(), [own[&Family::V4].to_string()], "{version}");
+        bed.restart("on");
+        assert_eq!(wait_for(&bed.fabric, 1), own, "{version}");
+        if version != "1.0.0" {
+            bed.restart("off");
+            wait_for(&bed.fabric, 0);
+            within(SOON, version, || {
+                check(reserved().is_empty(), || format!("{:?}", reserved()))
+            });
+        }
+    }
+    assert_eq!(own(&bed.fabric).unwrap().len(), 1);
+    bed.fabric.agent.stop().unwrap();
+    let cleaned = bed
+        .fabric
+        .agent
+        .cli(&bed.fabric.node, &["cleanup", "--yes"])
+        .unwrap();
+    assert!(cleaned.status.success(), "{cleaned:?}");
+    assert!(reserved().is_empty(), "{:?}", reserved());
+    bed.fabric.finish().unwrap();
+}
