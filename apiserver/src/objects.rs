@@ -32,12 +32,20 @@ pub fn cilium_nodes(client: &Client) -> Api<DynamicObject> {
 /// `CiliumPodIPPool` objects.
 #[must_use]
 pub fn pools(client: &Client) -> Api<DynamicObject> {
-    let of = resource(
-        "cilium.io",
-        "v2alpha1",
-        "CiliumPodIPPool",
-        "ciliumpodippools",
-    );
+    pools_of(client, "v2alpha1")
+}
+
+/// `CiliumPodIPPool` objects, in the versions that there are, the newest first.
+#[must_use]
+pub fn pool_versions(client: &Client) -> Vec<Api<DynamicObject>> {
+    let of = |version| pools_of(client, version);
+    ["v2", "v2alpha1"].map(of).into()
+}
+
+/// `CiliumPodIPPool` objects in one version.
+#[must_use]
+pub fn pools_of(client: &Client, version: &str) -> Api<DynamicObject> {
+    let of = resource("cilium.io", version, "CiliumPodIPPool", "ciliumpodippools");
     Api::all_with(client.clone(), &of)
 }
 

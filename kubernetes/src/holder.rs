@@ -1,4 +1,5 @@
-//! Another operator that makes ENIs in the same cluster. Two of them would take each other's addresses.
+//! Another operator that gives ENIs or blocks to nodes of the same cluster. Two of them would take each
+//! other's addresses, or give one block to two nodes.
 //!
 //! Objects of `kube-system` show it. Its pods do not: one that is being replaced is none for a moment,
 //! and works again in the next.
@@ -24,8 +25,8 @@ pub const VPC_CNI: &str = "aws-node";
 /// `operator/cmd/leader_election.go`), where its record asks for no more.
 pub const CILIUM_DURATION: Duration = Duration::from_secs(15);
 
-/// The value of Cilium's option `ipam` with which its operator makes ENIs.
-const ENI: &str = "eni";
+/// The values of Cilium's option `ipam` with which its operator makes ENIs, or grants blocks of pools.
+const MODES: [&str; 2] = ["eni", "multi-pool"];
 /// The binary whose option `ipam` is `eni` by default (`operator/cmd/flags.go`).
 const AWS_BINARY: &str = "cilium-operator-aws";
 
@@ -45,7 +46,7 @@ pub struct Signs<'a> {
 /// The operator that has the cluster. Its text names it, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Cilium's, in mode `eni`.
+    /// Cilium's, in mode `eni` or `multi-pool`.
     Cilium {
         /// The Lease's holder.
         identity: String,
@@ -61,7 +62,7 @@ impl fmt::Display for Holder {
         match self {
             Self::Cilium { identity, option } => write!(
                 f,
-                "Cilium's operator makes ENIs in this cluster: Lease {NAMESPACE}/{CILIUM_LEASE} is \
+                "Cilium's operator gives addresses in this cluster: Lease {NAMESPACE}/{CILIUM_LEASE} is \
                  held by {identity}, and {option}; to hand over, stop it (kubectl -n {NAMESPACE} scale \
                  deployment {CILIUM_DEPLOYMENT} --replicas=0)"
             ),
@@ -87,33 +88,38 @@ pub fn holder(signs: Signs<'_>, now: Duration) -> Option<Holder> {
     }
     Some(Holder::Cilium {
         identity: identity.to_owned(),
-        option: eni_option(signs)?,
+        option: option(signs)?,
     })
 }
 
-/// The place that sets Cilium's option `ipam` to `eni`. As for Cilium itself, an argument goes before
-/// the environment, that before the `ConfigMap`, and that before the binary's default.
-fn eni_option(signs: Signs<'_>) -> Option<String> {
+/// The place that sets Cilium's option `ipam` to one of these modes. As for Cilium itself, an argument
+/// goes before the environment, that before the `ConfigMap`, and that before the binary's default.
+fn option(signs: Signs<'_>) -> Option<String> {
     let containers = &signs.deployment.unwrap_or(&Value::Null)["spec"]["template"]["spec"];
     let containers = containers["containers"].as_array();
     let containers: Vec<&Value> = containers.into_iter().flatten().collect();
     let deployment = format!("Deployment {CILIUM_DEPLOYMENT}");
     let words: Vec<&str> = containers.iter().flat_map(|one| words(one)).collect();
     if let Some(mode) = argument(&words) {
-        return (mode == ENI).then(|| format!("{deployment} has the argument --ipam={ENI}"));
+        return is_ours(mode).then(|| format!("{deployment} has the argument --ipam={mode}"));
     }
     let variables = containers.iter().flat_map(|one| list(&one["env"]));
     let mut variables = variables.filter(|variable| variable["name"] == "CILIUM_IPAM");
     if let Some(mode) = variables.find_map(|variable| variable["value"].as_str()) {
-        return (mode == ENI).then(|| format!("{deployment} has the variable CILIUM_IPAM={ENI}"));
+        return is_ours(mode).then(|| format!("{deployment} has the variable CILIUM_IPAM={mode}"));
     }
     let config = &signs.config.unwrap_or(&Value::Null)["data"]["ipam"];
     if let Some(mode) = config.as_str() {
-        return (mode == ENI).then(|| format!("ConfigMap {CILIUM_CONFIG} has ipam: {ENI}"));
+        return is_ours(mode).then(|| format!("ConfigMap {CILIUM_CONFIG} has ipam: {mode}"));
     }
     let is_aws = |word: &&str| word.rsplit('/').next() == Some(AWS_BINARY);
     let binary = words.iter().any(is_aws);
     binary.then(|| format!("{deployment} runs {AWS_BINARY}, which does by default"))
+}
+
+/// True of a mode in which Cilium's operator does what ours does.
+fn is_ours(mode: &str) -> bool {
+    MODES.contains(&mode)
 }
 
 /// The words of a container's command line.
@@ -212,6 +218,11 @@ mod tests {
                 Some("--ipam=eni"),
             ),
             (json!({"args": ["--ipam", "eni"]}), None, Some("--ipam=eni")),
+            (
+                json!({"args": ["--ipam=multi-pool"]}),
+                None,
+                Some("--ipam=multi-pool"),
+            ),
             (
                 json!({"command": ["/x", "--ipam=eni"]}),
                 None,

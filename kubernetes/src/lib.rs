@@ -10,7 +10,7 @@
 //! * [`unanswered`]: what is asked for and does not come.
 //! * [`arrival`]: what keeps pods off the node until it is ready.
 //! * [`exhaustion`]: the Node's condition that says that pools have no address left.
-//! * [`holder`]: another operator that makes ENIs.
+//! * [`holder`]: another operator that gives addresses.
 //! * [`ingress`]: the addresses of the node's agent, in `spec.ingress`.
 //! * [`lease`]: a Lease, and whether its holder lives.
 //! * [`policies`]: which network policies select which pods.

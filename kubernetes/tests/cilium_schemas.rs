@@ -7,9 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use ipam::EdgeRules;
 use ipnet::IpNet;
 use kubernetes::operation::allocated::{Blocks, Compat};
 use kubernetes::operation::patch::{self, Marks};
+use kubernetes::operation::plain;
 use kubernetes::operation::report::{Reason, Report};
 use kubernetes::operation::status::EniStatus;
 use serde_json::{Map, Value, json};
@@ -187,6 +189,32 @@ fn only_cilium_1_20_knows_ipv6_prefixes() {
         let unknown = "status.eni.enis{}.ipv6-prefixes is not known";
         assert_eq!(Schema::read(CILIUM_1_19).faults(&document), [unknown]);
     }
+}
+
+#[test]
+fn blocks_of_plain_pools_pass_both_schemas_and_their_flags_the_newer_one() {
+    let nets = ["172.16.0.0/28", "fd00::/120"].map(|text| text.parse().unwrap());
+    let blocks = [("green".to_owned(), nets.into())].into();
+    let faults = |text, edges| {
+        let mut object = json!({
+            "spec": {"ipam": {"podCIDRs": ["172.17.0.0/24"]}}, "status": {}
+        });
+        let written = plain::migrated(&object).unwrap();
+        apply(&mut object, &written);
+        let written = plain::granted(&object, &blocks, |_| edges).unwrap();
+        apply(&mut object, &written);
+        assert_eq!(
+            object["spec"]["ipam"]["pools"]["allocated"][1]["pool"],
+            "green"
+        );
+        Schema::read(text).faults(&object)
+    };
+    for text in [CILIUM_1_19, CILIUM_1_20] {
+        assert_eq!(faults(text, EdgeRules::default()), [""; 0]);
+    }
+    assert_eq!(faults(CILIUM_1_20, EdgeRules::ALL), [""; 0]);
+    let unknown = "spec.ipam.pools.allocated[].allowFirstIP is not known";
+    assert_eq!(faults(CILIUM_1_19, EdgeRules::ALL)[0], unknown);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use cloud::node::{Memory, Progress, Step};
 use cloud::sweep::NoClusterError;
 use cloud::{EniId, InstanceId};
 use ipam::Time;
-use kubernetes::operation::pools::PoolDocuments;
+use kubernetes::operation::bindings::PoolBindings;
 use serde_json::Value;
 
 use self::removal::Removals;
@@ -84,7 +84,7 @@ pub struct Fleet {
     pub(crate) reads: Reads,
     lacked: Lacked,
     /// The pools; none before they are read.
-    pub(crate) pools: Option<PoolDocuments>,
+    pub(crate) bindings: Option<PoolBindings>,
     pub(crate) sweeping: Sweeping,
     pub(crate) removals: Removals,
     pending: BTreeMap<WorkId, (Time, Pending)>,
@@ -115,7 +115,7 @@ impl Fleet {
             queue: Queue::default(),
             reads: Reads::default(),
             lacked: Lacked::new(),
-            pools: None,
+            bindings: None,
             sweeping: Sweeping::new(&settings.cluster)?,
             removals: Removals::default(),
             pending: BTreeMap::new(),

@@ -148,7 +148,7 @@ impl Fleet {
             let text = "subnets, route tables, security groups and VPCs are not read yet";
             return Ready::Waits(self.unread(text));
         }
-        if self.pools.is_none() {
+        if self.bindings.is_none() {
             let text = "the pools (CiliumPodIPPool) are not read yet";
             return Ready::Waits(Obstacle::new(Reason::NotReady, text));
         }

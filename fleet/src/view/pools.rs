@@ -49,7 +49,7 @@ impl Fleet {
     /// The pools that ENIs serve.
     #[must_use]
     pub fn pools(&self, _: Moment) -> Vec<PoolView> {
-        let documents = self.pools.iter().flatten();
+        let documents = self.bindings.iter().flatten();
         let bound = documents.filter(|(name, it)| it.binding.is_some() || *name == DEFAULT_POOL);
         let names: BTreeSet<&str> = bound.map(|(name, _)| name.as_str()).collect();
         let names = names.into_iter().chain([DEFAULT_POOL]);
@@ -81,7 +81,7 @@ impl Fleet {
     }
 
     fn empty_pool(&self, name: &str) -> PoolView {
-        let document = self.pools.as_ref().and_then(|it| it.get(name));
+        let document = self.bindings.as_ref().and_then(|it| it.get(name));
         PoolView {
             name: name.to_owned(),
             nodes: 0,

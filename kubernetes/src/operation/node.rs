@@ -44,6 +44,8 @@ pub struct NodeDocument {
     pub demand: Demand,
     /// `spec.ipam.pools.allocated`, by pool.
     pub allocated: BTreeMap<String, BTreeSet<IpNet>>,
+    /// `spec.ipam.podCIDRs`, of Cilium's mode `cluster-pool`.
+    pub pod_cidrs: BTreeSet<IpNet>,
     /// Entries of the flat pool, `spec.ipam.pool`.
     pub flat: usize,
     /// The ids in `status.eni.enis`.
@@ -169,6 +171,7 @@ impl NodeDocument {
             static_ip_tags: fields.map(&["spec", "ipam", "static-ip-tags"]),
             demand: demand(&mut fields),
             allocated: allocated(&mut fields),
+            pod_cidrs: pod_cidrs(&mut fields),
             flat: keys(object, &["spec", "ipam", "pool"]).count(),
             published: keys(object, &["status", "eni", "enis"]).cloned().collect(),
             problems: fields.take_problems(),
@@ -181,6 +184,19 @@ impl NodeDocument {
     pub fn claimed(&self) -> BTreeSet<IpNet> {
         self.allocated.values().flatten().copied().collect()
     }
+}
+
+fn pod_cidrs(fields: &mut Fields<'_>) -> BTreeSet<IpNet> {
+    let path = ["spec", "ipam", "podCIDRs"];
+    let mut all = BTreeSet::new();
+    for text in fields.texts(&path) {
+        if let Ok(cidr) = text.parse::<IpNet>() {
+            all.insert(cidr.trunc());
+        } else {
+            fields.refuse(&path, &Value::String(text), "CIDRs");
+        }
+    }
+    all
 }
 
 fn keys<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a String> {

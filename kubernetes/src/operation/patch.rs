@@ -142,7 +142,7 @@ pub fn spec(
 }
 
 /// The patch of an object's part, good for the version that the object has.
-fn of_version(object: &Value, part: &str, change: &Map<String, Value>) -> Option<Value> {
+pub(super) fn of_version(object: &Value, part: &str, change: &Map<String, Value>) -> Option<Value> {
     let version = &object["metadata"]["resourceVersion"];
     (!change.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, part: change}))
 }

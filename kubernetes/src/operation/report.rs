@@ -38,6 +38,20 @@ pub enum Reason {
     StaticIpMissing,
     /// A rule in the document cannot be read.
     BadDocument,
+    /// There is no such pool.
+    PoolUnknown,
+    /// The pool has nothing to give.
+    PoolUnusable,
+    /// The pool has no free block.
+    PoolFull,
+    /// Part of a pool is refused.
+    PoolRefused,
+    /// The pool is being deleted, and nodes have blocks of it.
+    PoolInUse,
+    /// Two nodes have a block.
+    BlockConflict,
+    /// The kubelet takes more pods than its node can have addresses for.
+    MaxPodsTooHigh,
     /// A call failed.
     CallFailed,
 }
@@ -63,6 +77,13 @@ impl Reason {
             Self::UnknownType => "UnknownType",
             Self::StaticIpMissing => "StaticIpMissing",
             Self::BadDocument => "BadDocument",
+            Self::PoolUnknown => "PoolUnknown",
+            Self::PoolUnusable => "PoolUnusable",
+            Self::PoolFull => "PoolFull",
+            Self::PoolRefused => "PoolRefused",
+            Self::PoolInUse => "PoolInUse",
+            Self::BlockConflict => "BlockConflict",
+            Self::MaxPodsTooHigh => "MaxPodsTooHigh",
             Self::CallFailed => "CallFailed",
         }
     }

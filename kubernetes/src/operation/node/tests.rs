@@ -105,6 +105,19 @@ fn an_empty_object_is_a_node_of_which_nothing_is_known() {
 }
 
 #[test]
+fn pod_cidrs_are_read_and_a_bad_one_costs_itself() {
+    let mut object = document();
+    object["spec"]["ipam"]["podCIDRs"] = json!(["10.1.0.7/24", "all"]);
+    let node = NodeDocument::read(&object);
+    assert_eq!(node.pod_cidrs, ["10.1.0.0/24".parse().unwrap()].into());
+    let problems: Vec<String> = node.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        problems,
+        ["spec.ipam.podCIDRs: \"all\" is refused: expected CIDRs"]
+    );
+}
+
+#[test]
 fn used_addresses_make_a_request_stale() {
     let mut object = document();
     object["status"]["ipam"]["used"] = json!({"10.0.0.5": {"owner": "a/b"}, "no address": {}});

@@ -1,4 +1,4 @@
-//! `CiliumPodIPPool` objects as the operator reads them: what of them is about ENIs.
+//! `CiliumPodIPPool` objects as the operator reads them for ENIs: the bindings of pools.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,22 @@ use serde_json::Value;
 
 use super::node::DEFAULT_POOL;
 
-/// A pool.
+/// A pool's binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolDocument {
+pub struct PoolBinding {
     /// The ENIs that it is bound to, and those that are created for it; none for a plain pool.
     pub binding: Option<Binding>,
     /// The reason that its annotations do not count as they are.
     pub problem: Option<String>,
 }
 
-/// Pools by name.
-pub type PoolDocuments = BTreeMap<String, PoolDocument>;
+/// Bindings of pools by name.
+pub type PoolBindings = BTreeMap<String, PoolBinding>;
 
 /// Reads all pools. Annotations that cannot be read leave a pool's last binding in force; a pool without
 /// one is bound to nothing then.
 #[must_use]
-pub fn read<'a>(
-    objects: impl IntoIterator<Item = &'a Value>,
-    last: &PoolDocuments,
-) -> PoolDocuments {
+pub fn read<'a>(objects: impl IntoIterator<Item = &'a Value>, last: &PoolBindings) -> PoolBindings {
     let named = objects.into_iter().filter_map(|object| {
         let name = object["metadata"]["name"].as_str()?;
         Some((name.to_owned(), read_one(name, object, last.get(name))))
@@ -33,7 +30,7 @@ pub fn read<'a>(
     named.collect()
 }
 
-fn read_one(name: &str, object: &Value, last: Option<&PoolDocument>) -> PoolDocument {
+fn read_one(name: &str, object: &Value, last: Option<&PoolBinding>) -> PoolBinding {
     let annotations = object["metadata"]["annotations"].as_object();
     let texts = annotations
         .into_iter()
@@ -45,17 +42,17 @@ fn read_one(name: &str, object: &Value, last: Option<&PoolDocument>) -> PoolDocu
     let refused =
         |error: &BindingError| Some(format!("pool {name}: metadata.annotations: {error}"));
     match Binding::parse(&texts.collect()) {
-        Ok(Some(_)) if name == DEFAULT_POOL => PoolDocument {
+        Ok(Some(_)) if name == DEFAULT_POOL => PoolBinding {
             binding: None,
             problem: refused(&BindingError::DefaultPool(name.to_owned())),
         },
-        Ok(binding) => PoolDocument {
+        Ok(binding) => PoolBinding {
             binding,
             problem: None,
         },
         Err(error) => {
             let last = last.map(|it| it.binding.clone());
-            PoolDocument {
+            PoolBinding {
                 binding: last.unwrap_or_else(|| Some(Binding::nothing())),
                 problem: refused(&error),
             }
@@ -77,14 +74,14 @@ mod tests {
     fn annotations_that_cannot_be_read_leave_the_last_binding_in_force() {
         let good = pool("blue", &json!({"ipam.towpath.dev/subnet-ids": "subnet-1"}));
         let bad = pool("blue", &json!({"ipam.towpath.dev/subnet-ids": "vpc-1"}));
-        let first = read([&good], &PoolDocuments::new());
+        let first = read([&good], &PoolBindings::new());
         let second = read([&bad], &first);
         assert_eq!(second["blue"].binding, first["blue"].binding);
         let problem = second["blue"].problem.as_deref().unwrap();
         assert!(
             problem.starts_with("pool blue: metadata.annotations: ipam.towpath.dev/subnet-ids")
         );
-        let fresh = read([&bad], &PoolDocuments::new());
+        let fresh = read([&bad], &PoolBindings::new());
         assert_eq!(fresh["blue"].binding, Some(Binding::nothing()));
     }
 
@@ -92,8 +89,8 @@ mod tests {
     fn a_plain_pool_and_the_default_one_are_not_bound() {
         let plain = pool("plain", &Value::Null);
         let default = pool("default", &json!({"ipam.towpath.dev/eni-tags": "a=b"}));
-        let all = read([&plain, &default], &PoolDocuments::new());
-        assert_eq!(all["plain"], PoolDocument::default());
+        let all = read([&plain, &default], &PoolBindings::new());
+        assert_eq!(all["plain"], PoolBinding::default());
         assert_eq!(all["default"].binding, None);
         assert!(all["default"].problem.is_some());
     }
