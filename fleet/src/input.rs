@@ -7,6 +7,7 @@ use cloud::Failure;
 use cloud::node::Outcome;
 use cloud::query::Page;
 use ipam::Time;
+use ipnet::IpNet;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -54,6 +55,10 @@ pub enum Input {
     },
     /// Every `CiliumPodIPPool`. Nothing is planned before the first of these.
     Pools(Vec<Value>),
+    /// The most pods of some nodes, as their kubelets have it: `status.allocatable.pods`.
+    MaxPods(BTreeMap<String, u32>),
+    /// The CIDRs of the cluster's services.
+    Services(BTreeSet<IpNet>),
     /// Pods that wait for an address, by node. Nodes that are not named have none.
     Pods(BTreeMap<String, u32>),
     /// The names of all Nodes, from a list.
@@ -79,7 +84,15 @@ pub enum Input {
         /// The page.
         page: Result<Page, Failure>,
     },
-    /// The answer to [`Task::Patch`](crate::Task::Patch) or [`Task::Delete`](crate::Task::Delete).
+    /// The answer to [`Task::List`](crate::Task::List).
+    Listed {
+        /// The id of the work.
+        id: WorkId,
+        /// Every `CiliumNode` as it is now, or the reason that they could not be listed.
+        objects: Result<Vec<Value>, String>,
+    },
+    /// The answer to [`Task::Patch`](crate::Task::Patch), [`Task::PatchPool`](crate::Task::PatchPool)
+    /// or [`Task::Delete`](crate::Task::Delete).
     Written {
         /// The id of the work.
         id: WorkId,

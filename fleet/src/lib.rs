@@ -11,6 +11,7 @@
 mod input;
 mod machine;
 mod member;
+mod plain;
 mod reads;
 mod settings;
 mod topology;
@@ -19,8 +20,9 @@ mod work;
 
 pub use self::input::{Input, Moment, Standing, Written};
 pub use self::machine::Fleet;
-pub use self::settings::{ReleaseMode, Settings};
+pub use self::settings::{PoolSettings, ReleaseMode, Settings};
 pub use self::view::{
-    Allowance, LeakView, NodeView, ObstacleView, PoolView, ReleaseView, SubnetView, WhyView,
+    Allowance, LeakView, NodeView, ObstacleView, PlainView, PoolView, ReleaseView, SpaceView,
+    SubnetView, WhyView,
 };
-pub use self::work::{Event, Part, Task, Work, WorkId};
+pub use self::work::{About, Event, Part, Task, Work, WorkId};

@@ -26,6 +26,8 @@ pub struct Settings {
     pub primary_groups: bool,
     /// The time at which `pools.allocated` is written.
     pub compat: Compat,
+    /// Plain pools.
+    pub pools: PoolSettings,
     /// Spare addresses that are written into nodes without `pre-allocate`.
     pub pre_allocate: Option<u32>,
     /// The share of EC2's request rates that the operator uses, from 0 to 1.
@@ -52,6 +54,27 @@ pub enum ReleaseMode {
     On,
 }
 
+/// Settings of plain pools.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    /// Blocks of plain pools are granted.
+    pub plain: bool,
+    /// A node's `podCIDRs` become blocks of the default pool.
+    pub migrate_pod_cidrs: bool,
+    /// Nodes have the addresses that they can have as extended resources.
+    pub advertised: bool,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            plain: true,
+            migrate_pod_cidrs: false,
+            advertised: false,
+        }
+    }
+}
+
 impl Settings {
     /// The defaults for a cluster.
     #[must_use]
@@ -65,6 +88,7 @@ impl Settings {
             surge: true,
             primary_groups: false,
             compat: Compat::UntilAgent,
+            pools: PoolSettings::default(),
             pre_allocate: None,
             share: SHARE,
             rates: BTreeMap::new(),

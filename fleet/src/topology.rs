@@ -7,7 +7,7 @@ use cloud::groups::Group;
 use cloud::node::Facts;
 use cloud::query::Items;
 use cloud::subnet::{RouteTable, Subnet, set_route_tables};
-use cloud::{Limits, Tags, TypeInfo, Vpc, VpcId};
+use cloud::{Forecast, Limits, SubnetId, Tags, TypeInfo, Vpc, VpcId};
 use ipam::Time;
 
 use crate::reads::Regular;
@@ -22,6 +22,7 @@ pub(crate) struct Topology {
     pub(crate) facts: Facts,
     pub(crate) vpcs: BTreeMap<VpcId, Vpc>,
     tables: Vec<RouteTable>,
+    pub(crate) forecasts: BTreeMap<SubnetId, Forecast>,
     /// The reads of this epoch that are complete.
     read: BTreeSet<Regular>,
     types: BTreeMap<String, TypeRead>,
@@ -48,6 +49,7 @@ impl Topology {
             },
             vpcs: BTreeMap::new(),
             tables: Vec::new(),
+            forecasts: BTreeMap::new(),
             read: BTreeSet::new(),
             types: BTreeMap::new(),
         }
@@ -71,9 +73,9 @@ impl Topology {
     }
 
     /// Takes in a complete read. Returns false if the items are of no kind that is kept here.
-    pub(crate) fn take(&mut self, items: Items) -> bool {
+    pub(crate) fn take(&mut self, items: Items, now: Time) -> bool {
         let regular = match items {
-            Items::Subnets(subnets) => self.take_subnets(subnets),
+            Items::Subnets(subnets) => self.take_subnets(subnets, now),
             Items::RouteTables(tables) => {
                 self.tables = tables;
                 set_route_tables(&mut self.facts.subnets, &self.tables);
@@ -90,7 +92,13 @@ impl Topology {
         true
     }
 
-    fn take_subnets(&mut self, subnets: Vec<Subnet>) -> Regular {
+    fn take_subnets(&mut self, subnets: Vec<Subnet>, now: Time) -> Regular {
+        self.forecasts
+            .retain(|id, _| subnets.iter().any(|subnet| subnet.id == *id));
+        for subnet in &subnets {
+            let forecast = self.forecasts.entry(subnet.id.clone()).or_default();
+            forecast.add(subnet.free, now);
+        }
         let by_id = subnets.into_iter().map(|it| (it.id.clone(), it));
         self.facts.subnets = by_id.collect();
         set_route_tables(&mut self.facts.subnets, &self.tables);

@@ -1,5 +1,6 @@
 //! A fleet for people to see. Every value can be serialised.
 
+mod plain;
 mod pools;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use cloud::want::{Reading, Want};
 use cloud::{Eni, InstanceId};
 use serde::{Deserialize, Serialize};
 
+pub use self::plain::{PlainView, SpaceView};
 pub use self::pools::{PoolView, ReleaseView};
 use crate::input::Moment;
 use crate::machine::Fleet;
@@ -68,7 +70,8 @@ pub struct WhyView {
     pub obstacles: Vec<ObstacleView>,
     /// The fields of its document that cannot be used.
     pub problems: Vec<String>,
-    /// Faults of its ENIs' security groups.
+    /// Faults of its ENIs' security groups, and a kubelet that takes more pods than there can be
+    /// addresses for.
     pub findings: Vec<String>,
     /// Its ENIs, each with its use.
     pub enis: BTreeMap<String, String>,
@@ -86,6 +89,9 @@ pub struct SubnetView {
     pub zone: String,
     /// Free IPv4 addresses, less those that calls under way take.
     pub room: u32,
+    /// Seconds until it has no free address, if it goes on as in the last hour; none if it does not
+    /// become fuller.
+    pub lasts_seconds: Option<u64>,
     /// Kinds of blocks that EC2 refused, with the time at which each is tried again.
     pub refused: BTreeMap<String, String>,
 }
@@ -158,12 +164,19 @@ impl Fleet {
                 .is_some_and(cloud::node::Progress::is_busy),
             obstacles: member.obstacles.iter().map(|it| obstacle(it, at)).collect(),
             problems,
-            findings: self.findings(member),
+            findings: self.all_findings(name, member),
             enis: enis
                 .map(|eni| (eni.id.to_string(), use_of(eni, member)))
                 .collect(),
             write_fault: member.write_fault(),
         })
+    }
+
+    /// All that is odd about a node and keeps it from nothing.
+    fn all_findings(&self, name: &str, member: &Member) -> Vec<String> {
+        let mut all = self.findings(member);
+        all.extend(self.max_pods_warning(name, member));
+        all
     }
 
     /// Security groups that are not the chosen ones, or that load balancers cannot use.
@@ -201,7 +214,11 @@ impl Fleet {
             instance: member.instance().map(ToString::to_string),
             instance_type: kind.cloned(),
             addresses,
-            missing: want.needed,
+            missing: if self.is_plain_only(member) {
+                0
+            } else {
+                want.needed
+            },
             waiting_pods: node.pending,
             enis,
             enis_most: limits.map(|it| it.adapters),
@@ -211,7 +228,7 @@ impl Fleet {
     }
 
     /// The addresses for pods and the ENIs of card 0.
-    fn count(&self, instance: &InstanceId, member: &Member) -> (u32, u32) {
+    pub(crate) fn count(&self, instance: &InstanceId, member: &Member) -> (u32, u32) {
         let (mut addresses, mut enis) = (0_u32, 0);
         for eni in self.memory.inventory.of_instance(instance) {
             let Some(attachment) = eni.attachment.as_ref().filter(|it| it.card == 0) else {
@@ -235,6 +252,12 @@ impl Fleet {
             id: subnet.id.to_string(),
             zone: subnet.zone.clone(),
             room: subnet.free.saturating_sub(pressure.taken(&subnet.id)),
+            lasts_seconds: self
+                .topology
+                .forecasts
+                .get(&subnet.id)
+                .and_then(cloud::Forecast::lasts)
+                .map(|it| it.as_secs()),
             refused: pressure
                 .full()
                 .filter(|(id, kind, _)| {

@@ -48,13 +48,34 @@ pub enum Task {
     Call(Step),
     /// Read a page of EC2. Answered by [`Input::Page`](crate::Input::Page).
     Read(Query),
-    /// Patch a `CiliumNode` by a merge patch, which names the version that it is for. Answered by
-    /// [`Input::Written`](crate::Input::Written).
+    /// List every `CiliumNode`, not from a cache of the API server. Answered by
+    /// [`Input::Listed`](crate::Input::Listed).
+    List,
+    /// Patch a `CiliumNode` by a merge patch. One of spec or status names the version that it is for.
+    /// Answered by [`Input::Written`](crate::Input::Written).
     Patch {
         /// The object's name.
         name: String,
         /// The part to patch.
         part: Part,
+        /// The patch.
+        body: Value,
+    },
+    /// Patch a `CiliumPodIPPool` by a merge patch, which names the version that it is for. Answered by
+    /// [`Input::Written`](crate::Input::Written).
+    PatchPool {
+        /// The pool's name.
+        name: String,
+        /// The version of the resource that it was read in.
+        version: String,
+        /// The patch.
+        body: Value,
+    },
+    /// Patch the status of a Node by a merge patch. Answered by
+    /// [`Input::Written`](crate::Input::Written).
+    Advertise {
+        /// The Node's name.
+        name: String,
         /// The patch.
         body: Value,
     },
@@ -68,13 +89,15 @@ pub enum Task {
         /// The version that it must have.
         version: String,
     },
-    /// Record an event about a node. It has no answer.
+    /// Record an event. It has no answer.
     Event(Event),
 }
 
 /// A part of an object with an endpoint of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
+    /// The object's annotations.
+    Metadata,
     /// The object itself.
     Spec,
     /// The subresource `status`.
@@ -86,6 +109,7 @@ impl Part {
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
+            Self::Metadata => "metadata",
             Self::Spec => "spec",
             Self::Status => "status",
         }
@@ -98,11 +122,25 @@ impl fmt::Display for Part {
     }
 }
 
-/// An event about a node.
+/// The subject of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A node, by its name.
+    Node(String),
+    /// A pool.
+    Pool {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+}
+
+/// An event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The node's name.
-    pub node: String,
+    /// The object.
+    pub about: About,
     /// The kind of reason.
     pub reason: Reason,
     /// The reason.

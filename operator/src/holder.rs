@@ -1,4 +1,4 @@
-//! Looks whether another operator makes ENIs in the cluster.
+//! Looks whether another operator gives addresses in the cluster.
 
 use std::time::Duration;
 

@@ -16,6 +16,7 @@ pub mod config;
 mod fixture;
 pub mod holder;
 mod http;
+pub mod max_pods;
 mod metrics;
 pub mod reading;
 pub mod run;

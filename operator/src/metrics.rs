@@ -3,7 +3,7 @@
 use std::fmt::Error;
 
 use ec2::Count;
-use fleet::{Allowance, NodeView, PoolView, ReleaseView, SubnetView};
+use fleet::{Allowance, NodeView, PlainView, PoolView, ReleaseView, SubnetView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
 use prometheus_client::metrics::MetricType;
@@ -52,6 +52,13 @@ impl Collector for Snapshot {
             (labels, f64::from(it.room))
         });
         writer.gauges("subnet_free", "Free IPv4 addresses", free)?;
+        let lasts = self.subnets.iter().filter_map(|it| {
+            let labels = [("subnet", it.id.clone()), ("zone", it.zone.clone())];
+            Some((labels, number(it.lasts_seconds?)))
+        });
+        let help =
+            "Seconds until the subnet has no free address, if it goes on as in the last hour";
+        writer.gauges("subnet_lasts_seconds", help, lasts)?;
         self.encode_pools(&mut writer)?;
         let leaks = u32::try_from(self.leaks).unwrap_or(u32::MAX);
         let help = "ENIs of the cluster that nothing holds and that cannot be deleted";
@@ -102,30 +109,61 @@ impl Snapshot {
 
     fn encode_pools(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
         let of = |it: &PoolView| [("pool", it.name.clone())];
-        let addresses = self
-            .pools
-            .iter()
-            .map(|it| (of(it), f64::from(it.addresses)));
+        let all = || self.pools.iter();
+        let addresses = all().map(|it| (of(it), f64::from(it.addresses)));
         writer.gauges(
             "pool_addresses",
             "IPv4 addresses of a pool's ENIs",
             addresses,
         )?;
-        let wanted = self.pools.iter().map(|it| {
-            let wanted = u32::try_from(it.wanted).unwrap_or(u32::MAX);
-            (of(it), f64::from(wanted))
-        });
+        let wanted = all().map(|it| (of(it), number(it.wanted)));
         let help = "IPv4 addresses of a pool that nodes ask for, their spare ones included";
         writer.gauges("pool_wanted_addresses", help, wanted)?;
-        let blocks = self.pools.iter().map(|it| (of(it), f64::from(it.enis)));
-        writer.gauges("pool_enis", "ENIs that serve a pool", blocks)?;
-        let leaving = u32::try_from(self.release.leaving).unwrap_or(u32::MAX);
-        let help = "Blocks on their way back to EC2";
-        writer.gauge("leaving_blocks", help, f64::from(leaving))?;
-        let unanswered = u32::try_from(self.release.never_claimed).unwrap_or(u32::MAX);
+        let enis = all().map(|it| (of(it), f64::from(it.enis)));
+        writer.gauges("pool_enis", "ENIs that serve a pool", enis)?;
+        let help = "Faults of a pool: annotations that cannot be read, CIDRs that are refused";
+        let faults = all().map(|it| (of(it), number(it.faults.len())));
+        writer.gauges("pool_faults", help, faults)?;
+        self.encode_plain_pools(writer)?;
+        let leaving = number(self.release.leaving);
+        writer.gauge("leaving_blocks", "Blocks on their way back to EC2", leaving)?;
+        let unanswered = number(self.release.never_claimed);
         let help =
             "Blocks that no agent has claimed since this operator leads; they are not taken back";
-        writer.gauge("never_claimed_blocks", help, f64::from(unanswered))
+        writer.gauge("never_claimed_blocks", help, unanswered)
+    }
+
+    fn encode_plain_pools(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
+        let plain = || {
+            let all = self.pools.iter();
+            all.filter_map(|pool| Some((&pool.name, pool.plain.as_ref()?)))
+        };
+        let spaces = plain().flat_map(|(name, pool)| {
+            let families = [("ipv4", pool.ipv4), ("ipv6", pool.ipv6)];
+            let there = families
+                .into_iter()
+                .filter_map(|(family, it)| Some((family, it?)));
+            there.flat_map(move |(family, space)| {
+                let free = space.blocks.saturating_sub(space.taken);
+                [("taken", space.taken), ("free", free)].map(|(state, blocks)| {
+                    let labels = [
+                        ("pool", name.clone()),
+                        ("family", family.to_owned()),
+                        ("state", state.to_owned()),
+                    ];
+                    (labels, number(blocks))
+                })
+            })
+        });
+        writer.gauges("pool_blocks", "Blocks of plain pools", spaces)?;
+        let of_pool = |count: fn(&PlainView) -> usize| {
+            plain().map(move |(name, pool)| ([("pool", name.clone())], number(count(pool))))
+        };
+        let help = "Blocks that nodes have of plain pools, and that none of their CIDRs has";
+        writer.gauges("pool_orphans", help, of_pool(|it| it.orphans.len()))?;
+        let help = "Nodes that lack blocks of a plain pool";
+        let short = of_pool(|it| usize::try_from(it.short_nodes).unwrap_or(usize::MAX));
+        writer.gauges("pool_short_nodes", help, short)
     }
 
     fn encode_calls(&self, writer: &mut Writer<'_, '_>) -> Result<(), Error> {
@@ -156,6 +194,11 @@ impl Snapshot {
         });
         writer.gauges("queue", "Calls that wait for their budget", waiting)
     }
+}
+
+/// A count as a metric. One that is larger is as good as the largest.
+fn number(count: impl TryInto<u32>) -> f64 {
+    count.try_into().unwrap_or(u32::MAX).into()
 }
 
 /// Writes metrics of one kind each.
@@ -207,6 +250,8 @@ impl Writer<'_, '_> {
 mod tests {
     use std::time::Duration;
 
+    use fleet::SpaceView;
+
     use super::*;
 
     fn node(addresses: u32) -> NodeView {
@@ -239,9 +284,27 @@ mod tests {
                 id: "subnet-1".to_owned(),
                 zone: "a".to_owned(),
                 room: 250,
+                lasts_seconds: Some(4200),
                 refused: std::collections::BTreeMap::new(),
             }],
-            pools: Vec::new(),
+            pools: vec![PoolView {
+                name: "green".to_owned(),
+                nodes: 3,
+                enis: 0,
+                addresses: 0,
+                wanted: 40,
+                plain: Some(PlainView {
+                    ipv4: Some(SpaceView {
+                        blocks: 256,
+                        taken: 6,
+                    }),
+                    ipv6: None,
+                    short_nodes: 1,
+                    orphans: [("10.0.0.0/28".to_owned(), vec!["node-7".to_owned()])].into(),
+                    is_deleted: false,
+                }),
+                faults: Vec::new(),
+            }],
             release: ReleaseView::default(),
             budgets: Vec::new(),
             leaks: 0,
@@ -253,6 +316,9 @@ mod tests {
             "towpath_operator_addresses 18.0",
             "towpath_operator_subnet_free{subnet=\"subnet-1\",zone=\"a\"} 250.0",
             "towpath_operator_ec2_requests_total{call=\"CreateNetworkInterface\",outcome=\"ok\"} 3",
+            "towpath_operator_pool_blocks{pool=\"green\",family=\"ipv4\",state=\"free\"} 250.0",
+            "towpath_operator_subnet_lasts_seconds{subnet=\"subnet-1\",zone=\"a\"} 4200.0",
+            "towpath_operator_pool_orphans{pool=\"green\"} 1.0",
             "towpath_operator_leaked_enis 0.0",
             "# EOF",
         ] {

@@ -142,6 +142,9 @@ impl Fleet {
             Pending::Patch { name, part, body } => {
                 self.patched(&name, (id, part, &body), written, at);
             }
+            Pending::List => self.listed(Err(reason), at),
+            Pending::Pool { name } => self.marked(&name, id, written, at),
+            Pending::Advertise { name, numbers } => self.advertised(name, numbers, &written),
             Pending::Delete { name } => self.deleted(&name, id, written, at),
         }
     }

@@ -1,8 +1,11 @@
 //! The one owner of all nodes.
 
+mod advertise;
 mod calls;
+mod kubelet;
 mod objects;
 mod pages;
+mod plain;
 mod plan;
 mod pools;
 mod removal;
@@ -18,15 +21,18 @@ use cloud::node::{Memory, Progress, Step};
 use cloud::sweep::NoClusterError;
 use cloud::{EniId, InstanceId};
 use ipam::Time;
+use ipnet::IpNet;
 use kubernetes::operation::bindings::PoolBindings;
 use serde_json::Value;
 
+use self::advertise::{Advertised, Numbers};
 use self::removal::Removals;
 use self::sweeping::Sweeping;
 use self::timers::Timers;
 use crate::Settings;
 use crate::input::{Input, Moment, Standing};
 use crate::member::{Lacked, Member};
+use crate::plain::Plain;
 use crate::reads::{GATHERED, Reading, Reads};
 use crate::topology::Topology;
 use crate::work::{Part, Task, Work, WorkId};
@@ -58,6 +64,14 @@ enum Pending {
         part: Part,
         body: Value,
     },
+    List,
+    Pool {
+        name: String,
+    },
+    Advertise {
+        name: String,
+        numbers: Numbers,
+    },
     Delete {
         name: String,
     },
@@ -74,6 +88,12 @@ pub struct Fleet {
     /// Progress of each node. It outlives an object that is made again.
     pub(crate) progress: BTreeMap<String, Progress>,
     pub(crate) by_instance: BTreeMap<InstanceId, BTreeSet<String>>,
+    pub(crate) plain: Plain,
+    pub(crate) advertised: Advertised,
+    /// The most pods of each kubelet.
+    kubelets: BTreeMap<String, u32>,
+    /// The CIDRs of the cluster's services.
+    services: BTreeSet<IpNet>,
     /// Pods that wait, by node.
     pods: BTreeMap<String, u32>,
     /// Nodes to look at.
@@ -108,6 +128,10 @@ impl Fleet {
             members: BTreeMap::new(),
             progress: BTreeMap::new(),
             by_instance: BTreeMap::new(),
+            plain: Plain::default(),
+            advertised: Advertised::default(),
+            kubelets: BTreeMap::new(),
+            services: BTreeSet::new(),
             pods: BTreeMap::new(),
             dirty: BTreeSet::new(),
             timers: Timers::default(),
@@ -134,10 +158,18 @@ impl Fleet {
             Input::Nodes(objects) => self.set_objects(objects, at),
             Input::Node(object) => self.set_object(*object, at),
             Input::NodeGone { name, uid } => self.lose_object(&name, &uid),
-            Input::Pools(pools) => self.set_pools(&pools),
+            Input::Pools(objects) => self.set_pools(objects),
+            Input::Services(cidrs) => self.services = cidrs,
+            Input::MaxPods(numbers) => self.set_max_pods(numbers),
             Input::Pods(pods) => self.set_pods(pods),
             Input::Hosts(hosts) => self.removals.set_hosts(hosts, at.now),
-            Input::Host { name, is_there } => self.removals.set_host(name, is_there, at.now),
+            Input::Host { name, is_there } => {
+                if !is_there {
+                    self.kubelets.remove(&name);
+                    self.advertised.lose(&name);
+                }
+                self.removals.set_host(name, is_there, at.now);
+            }
             Input::Answer { id, outcome } => {
                 if let Some(Pending::Call { entry, step }) = self.close(id, is_call) {
                     self.answer(entry, &step, &outcome, at);
@@ -148,9 +180,18 @@ impl Fleet {
                     self.turn_page(*reading, page, at);
                 }
             }
+            Input::Listed { id, objects } => {
+                if self.close(id, |it| matches!(it, Pending::List)).is_some() {
+                    self.listed(objects, at);
+                }
+            }
             Input::Written { id, written } => match self.close(id, is_write) {
                 Some(Pending::Patch { name, part, body }) => {
                     self.patched(&name, (id, part, &body), written, at);
+                }
+                Some(Pending::Pool { name }) => self.marked(&name, id, written, at),
+                Some(Pending::Advertise { name, numbers }) => {
+                    self.advertised(name, numbers, &written);
                 }
                 Some(Pending::Delete { name }) => self.deleted(&name, id, written, at),
                 _ => {}
@@ -170,6 +211,8 @@ impl Fleet {
         for name in std::mem::take(&mut self.dirty) {
             self.look_at(&name, at);
         }
+        self.tend_pools(at);
+        self.advertise(at);
         self.remove_objects(at);
         self.sweep(at);
         self.send_calls(at);
@@ -214,6 +257,8 @@ impl Fleet {
         self.lacked.clear();
         self.sweeping.begin();
         self.removals.begin();
+        self.plain.begin();
+        self.advertised.begin();
         self.timers = Timers::default();
         self.out.clear();
         for member in self.members.values_mut() {
@@ -265,5 +310,11 @@ fn is_read(pending: &Pending) -> bool {
 }
 
 fn is_write(pending: &Pending) -> bool {
-    matches!(pending, Pending::Patch { .. } | Pending::Delete { .. })
+    matches!(
+        pending,
+        Pending::Patch { .. }
+            | Pending::Pool { .. }
+            | Pending::Advertise { .. }
+            | Pending::Delete { .. }
+    )
 }

@@ -66,6 +66,9 @@ impl Fleet {
         if before != after {
             self.move_to(&name, before.as_ref(), after.as_ref());
         }
+        if let Some(member) = self.members.get(&name) {
+            self.plain.set_node(&member.document);
+        }
         if let Some(vpc) = self.members.get(&name).and_then(Member::vpc) {
             self.reads.add_vpcs([vpc.clone()].into());
         }
@@ -76,6 +79,7 @@ impl Fleet {
         let Some(member) = self.members.remove(name) else {
             return;
         };
+        self.plain.lose_node(name);
         self.queue.remove(&Key::Node(name.to_owned()));
         self.timers.set(name, None);
         self.dirty.remove(name);

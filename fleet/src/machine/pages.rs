@@ -89,7 +89,7 @@ impl Fleet {
                 self.look_at_stuck();
             }
             (what, items) => {
-                self.topology.take(items);
+                self.topology.take(items, at.now);
                 if what == What::Subnets {
                     self.memory.pressure.read(begun);
                 }

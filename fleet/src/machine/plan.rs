@@ -55,13 +55,22 @@ impl Fleet {
         self.release(name, at.now);
         let (plan, mut again) = self.plan_and_read(name, at);
         let publication = self.publication(name);
+        let member = self.members.get(name);
+        let is_plain_only = member.is_some_and(|it| self.is_plain_only(it));
+        let blocks = member.map(|it| self.plain.obstacles(&it.document));
+        let blocks = blocks.unwrap_or_default();
         if let Some(member) = self.members.get_mut(name) {
             let withheld = publication.iter().flat_map(|it| &it.withheld);
             let withheld = withheld.map(|text| Obstacle::new(Reason::NotReady, text));
+            if is_plain_only {
+                member.obstacles.clear();
+            }
             member.obstacles.extend(withheld);
+            member.obstacles.extend(blocks);
             member.next = plan;
         }
         self.line_up(name, at);
+        self.warn_of_max_pods(name, at);
         again = soonest(again, self.write(name, publication.as_ref(), at));
         let release = self.members.get(name).map(|it| &it.releases);
         again = soonest(again, release.and_then(|it| it.next(at.now)));

@@ -1,4 +1,4 @@
-//! Pools that are bound to ENIs.
+//! Pools, as they are read: bindings to ENIs, and plain pools.
 
 use kubernetes::operation::bindings;
 use kubernetes::operation::report::Reason;
@@ -9,10 +9,17 @@ use crate::member::{Member, Obstacle};
 
 impl Fleet {
     /// Takes in all pools.
-    pub(super) fn set_pools(&mut self, objects: &[Value]) {
+    pub(super) fn set_pools(&mut self, objects: Vec<Value>) {
+        self.set_bindings(&objects);
+        if self.settings.pools.plain {
+            self.set_plain_pools(objects);
+        }
+    }
+
+    fn set_bindings(&mut self, objects: &[Value]) {
+        let is_first = self.bindings.is_none();
         let last = self.bindings.take().unwrap_or_default();
         let read = bindings::read(objects, &last);
-        let is_first = self.topology.facts.pools.is_empty() && last.is_empty();
         if is_first || read != last {
             let bound = read.iter();
             let bound = bound.filter_map(|(name, it)| Some((name.clone(), it.binding.clone()?)));
@@ -22,10 +29,24 @@ impl Fleet {
         self.bindings = Some(read);
     }
 
+    /// Takes in the plain pools among all pools. Nodes that want blocks of one are looked at again.
+    fn set_plain_pools(&mut self, objects: Vec<Value>) {
+        if !self.plain.set_pools(objects) {
+            return;
+        }
+        let wanting = self.members.iter().filter(|(_, member)| {
+            let mut pools = member.document.demand.requested.keys();
+            pools.any(|pool| self.plain.pools.contains_key(pool))
+        });
+        self.dirty.extend(wanting.map(|(name, _)| name.clone()));
+        self.dirty.extend(self.plain.short.keys().cloned());
+    }
+
     /// Pools that a node asks for and whose annotations cannot be read.
     pub(super) fn bad_pools(&self, member: &Member) -> Vec<Obstacle> {
         let asked = member.node.pools.keys();
-        let problems = asked.filter_map(|name| self.bindings.as_ref()?.get(name)?.problem.as_deref());
+        let problems =
+            asked.filter_map(|name| self.bindings.as_ref()?.get(name)?.problem.as_deref());
         problems
             .map(|problem| Obstacle::new(Reason::BadPool, problem))
             .collect()

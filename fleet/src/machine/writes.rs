@@ -10,7 +10,7 @@ use super::{Fleet, Pending};
 use crate::input::{Moment, Standing, Written};
 use crate::member::Publication;
 use crate::reads::GATHERED;
-use crate::work::{Event, Part, Task, WorkId};
+use crate::work::{About, Event, Part, Task, WorkId};
 
 impl Fleet {
     /// Writes what a node's object lacks. Returns the time at which it is to be looked at again.
@@ -29,7 +29,7 @@ impl Fleet {
             && let Some(first) = member.obstacles.first()
         {
             let event = Event {
-                node: name.to_owned(),
+                about: About::Node(name.to_owned()),
                 reason: first.reason,
                 text: first.text.clone(),
             };
@@ -63,11 +63,17 @@ impl Fleet {
             .filter(|body| !member.has_dropped(Part::Spec, body, at.now));
         let status = status.map(|body| (Part::Status, body));
         let Some((part, body)) = status.or(spec.map(|body| (Part::Spec, body))) else {
-            return line.again;
+            return soonest(line.again, self.write_plain(name, at));
         };
         if at.now < member.barred {
             return soonest(line.again, Some(member.barred));
         }
+        self.send_patch(name, part, body, at.now);
+        line.again
+    }
+
+    /// Sends the patch of an object, which has no other write in flight.
+    pub(super) fn send_patch(&mut self, name: &str, part: Part, body: Value, now: Time) {
         let pending = Pending::Patch {
             name: name.to_owned(),
             part,
@@ -78,11 +84,10 @@ impl Fleet {
             part,
             body,
         };
-        let id = self.open(pending, task, at.now);
+        let id = self.open(pending, task, now);
         if let Some(member) = self.members.get_mut(name) {
             member.write = Some(id);
         }
-        line.again
     }
 
     /// Takes in the answer to a patch. An object that was deleted meanwhile does not come back by it.
@@ -109,6 +114,9 @@ impl Fleet {
             .is_some_and(|it| it.document.uid == uid)
         {
             self.set_object(object, at);
+            if part == Part::Metadata {
+                self.touched(name);
+            }
         }
     }
 

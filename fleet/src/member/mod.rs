@@ -62,6 +62,8 @@ pub(crate) struct Member {
     pub(crate) write_failures: u32,
     /// The reason of the last write's failure.
     pub(crate) write_fault: Option<String>,
+    /// The warning of the kubelet's number that an event was recorded for.
+    pub(crate) max_pods_warning: Option<String>,
     /// The next look for a primary ENI, and the number of those before.
     pub(crate) look: (Time, u32),
 }
@@ -89,6 +91,7 @@ impl Member {
             barred: Time::default(),
             write_failures: 0,
             write_fault: None,
+            max_pods_warning: None,
             look: (Time::default(), 0),
         }
     }

@@ -1,4 +1,4 @@
-//! Pools that ENIs serve, and blocks that go back.
+//! Pools, and blocks that go back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,12 @@ use cloud::node::{Aside, Role};
 use cloud::pool::{DEFAULT_POOL, Serves, serves};
 use serde::{Deserialize, Serialize};
 
+use super::PlainView;
 use crate::input::Moment;
 use crate::machine::Fleet;
 use crate::member::Member;
 
-/// A pool that is bound to ENIs, or `default`.
+/// A pool: `default`, one that is bound to ENIs, or a plain one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolView {
@@ -24,8 +25,10 @@ pub struct PoolView {
     pub addresses: u32,
     /// IPv4 addresses that its nodes ask for, their spare ones included.
     pub wanted: u64,
-    /// The reason that its annotations do not count as they are.
-    pub problem: Option<String>,
+    /// Its blocks; none for a pool that ENIs serve alone.
+    pub plain: Option<PlainView>,
+    /// Its faults: annotations that do not count as they are, and parts that are refused.
+    pub faults: Vec<String>,
 }
 
 /// Blocks that go back, over all nodes.
@@ -46,15 +49,20 @@ struct PoolShare {
 }
 
 impl Fleet {
-    /// The pools that ENIs serve.
+    /// All pools.
     #[must_use]
     pub fn pools(&self, _: Moment) -> Vec<PoolView> {
         let documents = self.bindings.iter().flatten();
         let bound = documents.filter(|(name, it)| it.binding.is_some() || *name == DEFAULT_POOL);
-        let names: BTreeSet<&str> = bound.map(|(name, _)| name.as_str()).collect();
-        let names = names.into_iter().chain([DEFAULT_POOL]);
-        let mut pools: BTreeMap<&str, PoolView> =
-            names.map(|name| (name, self.empty_pool(name))).collect();
+        let bound = bound.map(|(name, _)| name.clone());
+        let plain = self.plain_pools();
+        let names = bound.chain([DEFAULT_POOL.to_owned()]);
+        let names: BTreeSet<String> = names.chain(plain.iter().cloned()).collect();
+        let views = names.into_iter().map(|name| {
+            let plain = plain.contains(&name).then(|| self.plain_view(&name));
+            (name.clone(), self.empty_pool(name, plain))
+        });
+        let mut pools: BTreeMap<String, PoolView> = views.collect();
         for member in self.members.values() {
             for (name, share) in self.shares_of(member) {
                 let Some(pool) = pools.get_mut(name) else {
@@ -80,16 +88,27 @@ impl Fleet {
         view
     }
 
-    fn empty_pool(&self, name: &str) -> PoolView {
-        let document = self.bindings.as_ref().and_then(|it| it.get(name));
+    /// A pool without its nodes.
+    fn empty_pool(&self, name: String, plain: Option<PlainView>) -> PoolView {
+        let binding = self.bindings.as_ref().and_then(|it| it.get(&name));
+        let faults = binding.and_then(|it| it.problem.clone()).into_iter();
+        let of_plain = self.pool_faults(&name).into_iter();
+        let faults = faults.chain(of_plain.map(|(_, text)| text)).collect();
         PoolView {
-            name: name.to_owned(),
+            name,
             nodes: 0,
             enis: 0,
             addresses: 0,
             wanted: 0,
-            problem: document.and_then(|it| it.problem.clone()),
+            plain,
+            faults,
         }
+    }
+
+    /// The addresses of a node's ENIs that serve the pool `default`.
+    pub(crate) fn default_addresses(&self, member: &Member) -> u32 {
+        let share = self.shares_of(member).remove(DEFAULT_POOL);
+        share.unwrap_or_default().addresses
     }
 
     /// The pools of a node that it asks for or that its ENIs serve.

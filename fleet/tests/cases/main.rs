@@ -7,8 +7,10 @@
 
 mod bed;
 mod crash;
+mod kubelet;
 mod objects;
 mod one_node;
+mod plain;
 mod pools;
 mod protocol;
 mod release;

@@ -53,7 +53,6 @@ fn blue_and_red() -> Vec<Value> {
                 ("eni-tags", "team=red"),
             ],
         ),
-        json!({"metadata": {"name": "plain"}}),
     ]
 }
 
@@ -81,7 +80,9 @@ fn shown(bed: &Bed, name: &str, pool: &str) -> usize {
 #[test]
 fn each_pool_gets_enis_in_its_subnets_with_its_groups_and_tags() {
     let mut bed = Bed::new(&wide());
-    bed.pools = blue_and_red();
+    bed.pools = Some(blue_and_red());
+    let spec = json!({"ipv4": {"cidrs": ["172.16.0.0/24"], "maskSize": 28}});
+    bed.api.set_pool("plain", &spec, bed.now);
     for name in ["one", "two"] {
         bed.add_node(name, "m5.4xlarge", "subnet-a");
         ask(
@@ -132,14 +133,16 @@ fn each_pool_gets_enis_in_its_subnets_with_its_groups_and_tags() {
         (2, 10, 10)
     );
     assert_eq!((of("red").nodes, of("red").addresses), (2, 80));
-    assert!(views.iter().all(|it| it.name != "plain"), "{views:?}");
+    assert_eq!(of("blue").plain, None);
+    assert_eq!((of("plain").enis, of("plain").wanted), (0, 18));
+    assert_eq!(bed.plain_pool("plain").ipv4.unwrap().taken, 2);
     assert_eq!((bed.report("one"), bed.report("two")), ("", ""));
 }
 
 #[test]
 fn a_new_leader_adopts_enis_of_pools() {
     let mut bed = Bed::new(&wide());
-    bed.pools = blue_and_red();
+    bed.pools = Some(blue_and_red());
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 5), ("red", 9)]);
     bed.run(Duration::from_secs(30));
@@ -157,7 +160,7 @@ fn a_new_leader_adopts_enis_of_pools() {
 #[test]
 fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
     let mut bed = Bed::new(&wide());
-    bed.has_pools = false;
+    bed.pools = None;
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 5)]);
     bed.run(Duration::from_secs(30));
@@ -169,15 +172,14 @@ fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
         bed.report("one")
     );
     assert_eq!(bed.calls("AssignPrivateIpAddresses"), 0);
-    bed.has_pools = true;
-    bed.pools = vec![pool("blue", &[("subnet-ids", "vpc-1")])];
+    bed.pools = Some(vec![pool("blue", &[("subnet-ids", "vpc-1")])]);
     bed.until(SOON, "addresses", |bed| bed.shown("one") >= 8);
     bed.until(Duration::from_mins(2), "a report", |bed| {
         bed.report("one")
             .starts_with("BadPool: pool blue: metadata.annotations")
     });
     assert_eq!(bed.calls("CreateNetworkInterface"), 0);
-    bed.pools = blue_and_red();
+    bed.pools = Some(blue_and_red());
     bed.until(SOON, "addresses of the pool", |bed| {
         shown(bed, "one", "blue") >= 5
     });
@@ -186,10 +188,10 @@ fn nothing_is_planned_before_the_pools_are_read_and_a_bad_one_is_named() {
 #[test]
 fn two_pools_on_one_eni_are_named_and_the_others_served() {
     let mut bed = Bed::new(&wide());
-    bed.pools = vec![
+    bed.pools = Some(vec![
         pool("blue", &[("subnet-ids", "subnet-a")]),
         pool("red", &[("subnet-ids", "subnet-a")]),
-    ];
+    ]);
     bed.add_node("one", "m5.4xlarge", "subnet-a");
     ask(&mut bed, "one", &[("default", 8), ("blue", 3), ("red", 2)]);
     bed.run(Duration::from_secs(30));

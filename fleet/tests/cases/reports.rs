@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ec2_fake::{Fault as Planted, FaultKind, Settings as Rules, world::World};
-use fleet::{Settings, Standing};
+use fleet::{About, Settings, Standing};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CLUSTER, world};
@@ -136,7 +136,10 @@ fn r4_a_full_node_makes_no_calls() {
     bed.run(MINUTE * 60);
     assert_eq!(self::changes(&bed), changes);
     assert_eq!(bed.api.writes["one"], writes);
-    let events = bed.events.iter().filter(|it| it.node == "one");
+    let events = bed
+        .events
+        .iter()
+        .filter(|it| it.about == About::Node("one".to_owned()));
     assert_eq!(events.count(), 1);
 }
 

@@ -51,6 +51,63 @@ fn assert_cold(count: usize, limit: u64) -> Bed {
     bed
 }
 
+/// The time that the buckets of EC2 need for a new ENI of each node, at the share that is used: the
+/// slowest of the three calls. Cilium's operator has one bucket of 4 a second for all calls, and needs
+/// five of them for a node.
+fn bound(nodes: usize, share: f64) -> Duration {
+    let nodes = f64::from(u32::try_from(nodes).unwrap());
+    let buckets = [(100.0, 5.0), (50.0, 5.0), (50.0, 5.0)];
+    let times = buckets.map(|(burst, rate)| (nodes - burst * share) / (rate * share));
+    Duration::from_secs_f64(times.into_iter().fold(0.0, f64::max))
+}
+
+/// The long form is for `cargo xtask test --full`.
+#[test]
+fn all_nodes_of_a_cold_cluster_are_served_within_the_bound_of_the_buckets() {
+    let is_full = std::env::var_os("TOWPATH_FULL").is_some();
+    let count = if is_full { 5000 } else { 250 };
+    let bound = bound(count, cloud::budget::SHARE);
+    // What a single node takes weighs in a small cluster.
+    let single = Duration::from_secs(if is_full { 0 } else { 10 });
+    let begun = std::time::Instant::now();
+    assert_cold(count, (bound.mul_f64(1.06) + single).as_secs());
+    let took = begun.elapsed();
+    println!("{count} nodes: bound {bound:?}, simulated in {took:?}");
+}
+
+/// Blocks come at the pace of the API server: EC2 has no part in them.
+#[test]
+fn blocks_of_plain_pools_for_many_nodes_cost_one_write_each() {
+    let is_full = std::env::var_os("TOWPATH_FULL").is_some();
+    let count = if is_full { 5000 } else { 500 };
+    let mut bed = Bed::new(&world());
+    let spec = json!({"ipv4": {"cidrs": ["172.16.0.0/12"], "maskSize": 24}});
+    bed.api.set_pool("green", &spec, bed.now);
+    for number in 0..count {
+        let requested = json!([{"pool": "green", "needed": {"ipv4-addrs": 250}}]);
+        let ipam = json!({"pools": {"requested": requested}});
+        bed.change(&format!("n{number:04}"), &json!({"spec": {"ipam": ipam}}));
+    }
+    bed.lead();
+    let has_block = |node: &serde_json::Value| {
+        node["spec"]["ipam"]["pools"]["allocated"][0]["cidrs"].is_array()
+    };
+    bed.until(Duration::from_secs(30), "blocks for all", |bed| {
+        bed.api.objects.values().all(has_block)
+    });
+    bed.run(Duration::from_mins(1));
+    let nodes = bed
+        .api
+        .writes
+        .iter()
+        .filter(|(name, _)| !name.starts_with("pool"));
+    // The first leader of all touches each node once.
+    assert!(nodes.clone().all(|(_, writes)| *writes == 2));
+    assert_eq!(nodes.count(), count);
+    let space = bed.plain_pool("green").ipv4.unwrap();
+    assert_eq!(space.taken, u64::try_from(count).unwrap());
+}
+
 #[test]
 fn a_hundred_and_fifty_nodes_are_served_within_45_seconds() {
     assert_cold(150, 45);

@@ -87,7 +87,10 @@ Example:
         output: Output,
     },
 
-    /// List the pools that ENIs serve, with their addresses and the demand of nodes.
+    /// List the pools with the demand of nodes, their ENIs and addresses, blocks of plain pools, and
+    /// faults.
+    ///
+    /// A pool that is gone is listed while nodes have blocks of it.
     Pools {
         #[command(flatten)]
         at: At,
@@ -107,6 +110,24 @@ Example:
     Leaks {
         #[command(flatten)]
         at: At,
+        #[command(flatten)]
+        output: Output,
+    },
+
+    /// Show for how many pods instance types can have addresses, as a value of the kubelet's maxPods.
+    ///
+    /// With eni.prefixes of the configuration, each block is a prefix. The number is that of addresses:
+    /// pods of the host's network need none, and Kubernetes advises 110 pods for small instances.
+    #[command(after_help = "\
+Example:
+  towpath-operator max-pods --instance-type m5.large --instance-type c6i.xlarge")]
+    MaxPods {
+        /// Instance type; several are allowed.
+        #[arg(long, value_name = "TYPE", required = true)]
+        instance_type: Vec<String>,
+        /// First index whose ENI gives addresses, as first-interface-index of the nodes.
+        #[arg(long, value_name = "INDEX", default_value_t = 0)]
+        first_interface_index: u16,
         #[command(flatten)]
         output: Output,
     },

@@ -1,11 +1,13 @@
 //! Commands.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
+use cloud::want::Capacity;
 use fleet::{Allowance, LeakView, NodeView, PoolView, SubnetView, WhyView};
 use serde::de::DeserializeOwned;
 use terminal::Output;
@@ -17,6 +19,7 @@ use super::{Connect, client, render};
 use crate::check::{self, State};
 use crate::cleanup::{self, Fate};
 use crate::config::{self, ClusterName, Config};
+use crate::max_pods;
 use crate::run;
 
 /// Exit code where something is missing or left.
@@ -57,6 +60,19 @@ pub(super) fn run(cli: Cli, connect: Connect) -> Result<ExitCode> {
             terminal::value(output, leaks.as_slice(), render::leaks)?;
             Ok(ExitCode::SUCCESS)
         }),
+        Command::MaxPods {
+            instance_type,
+            first_interface_index,
+            output,
+        } => {
+            let types = instance_type.into_iter().collect();
+            block_on(max_pods(
+                file,
+                (types, first_interface_index),
+                output,
+                connect,
+            ))
+        }
         Command::Check { output } => block_on(check(file, output, connect)),
         Command::Cleanup {
             cluster,
@@ -130,6 +146,24 @@ async fn check(file: Option<&Path>, output: Output, connect: Connect) -> Result<
     let is_refused = judgements.iter().any(|it| it.state == State::Refused);
     terminal::value(output, judgements.as_slice(), render::judgements)?;
     Ok(code(is_refused))
+}
+
+async fn max_pods(
+    file: Option<&Path>,
+    (types, first_index): (BTreeSet<String>, u16),
+    output: Output,
+    connect: Connect,
+) -> Result<ExitCode> {
+    let (config, _) = Config::load(file)?;
+    let capacity = Capacity {
+        first_index,
+        prefixes: config.eni.prefixes,
+        ..Capacity::default()
+    };
+    let ec2 = connect(config.ec2.clone()).await?;
+    let all = max_pods::max_pods(ec2.as_ref(), types, capacity).await?;
+    terminal::value(output, all.as_slice(), render::max_pods)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn cleanup(

@@ -1,11 +1,14 @@
 //! Tables.
 
-use fleet::{Allowance, LeakView, NodeView, ObstacleView, PoolView, SubnetView, WhyView};
+use fleet::{
+    Allowance, LeakView, NodeView, ObstacleView, PoolView, SpaceView, SubnetView, WhyView,
+};
 use terminal::{Paint, Table, Tone, one_line};
 
 use crate::check::{Judgement, State};
 use crate::cleanup::{Fate, Remnant};
 use crate::config::{Row, Source};
+use crate::max_pods::MaxPods;
 
 /// The table of EC2's judgements.
 pub(super) fn judgements(all: &[Judgement], paint: Paint) -> String {
@@ -18,6 +21,23 @@ pub(super) fn judgements(all: &[Judgement], paint: Paint) -> String {
         };
         let reason = judgement.reason.clone().unwrap_or_default();
         table.row(tone, [judgement.call.to_owned(), state.to_owned(), reason]);
+    }
+    table.render(paint)
+}
+
+/// The table of instance types.
+pub(super) fn max_pods(all: &[MaxPods], paint: Paint) -> String {
+    let mut table = Table::new(["TYPE", "ENIS", "BLOCKS PER ENI", "BLOCK", "ADDRESSES"]);
+    for it in all {
+        let block = if it.prefixes { "/28" } else { "/32" };
+        let cells = [
+            it.instance_type.clone(),
+            it.enis.to_string(),
+            it.blocks_per_eni.to_string(),
+            block.to_owned(),
+            it.addresses.to_string(),
+        ];
+        table.row(Tone::Plain, cells);
     }
     table.render(paint)
 }
@@ -118,6 +138,7 @@ pub(super) fn why(view: &WhyView, paint: Paint) -> String {
     );
     let obstacles = view.obstacles.iter().map(obstacle);
     lines.extend(obstacles.map(|it| format!("obstacle: {it}")));
+    lines.extend(view.findings.iter().map(|it| format!("finding: {it}")));
     lines.extend(view.problems.iter().map(|it| format!("document: {it}")));
     lines.extend(view.write_fault.iter().map(|it| format!("write: {it}")));
     if !lines.is_empty() {
@@ -136,7 +157,7 @@ pub(super) fn why(view: &WhyView, paint: Paint) -> String {
 
 /// The table of subnets.
 pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
-    let mut table = Table::new(["SUBNET", "ZONE", "ROOM", "REFUSED"]);
+    let mut table = Table::new(["SUBNET", "ZONE", "ROOM", "LASTS", "REFUSED"]);
     for subnet in all {
         let refused = subnet.refused.iter();
         let refused: Vec<String> = refused
@@ -151,6 +172,9 @@ pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
             subnet.id.clone(),
             subnet.zone.clone(),
             subnet.room.to_string(),
+            subnet
+                .lasts_seconds
+                .map_or("-".to_owned(), |it| format!("{} min", it / 60)),
             refused.join(", "),
         ];
         table.row(tone, cells);
@@ -158,13 +182,28 @@ pub(super) fn subnets(all: &[SubnetView], paint: Paint) -> String {
     table.render(paint)
 }
 
-/// The table of pools that ENIs serve.
+/// The table of pools. A column of blocks is for plain pools alone.
 pub(super) fn pools(all: &[PoolView], paint: Paint) -> String {
-    let mut table = Table::new(["POOL", "NODES", "ENIS", "ADDRESSES", "WANTED", "PROBLEM"]);
+    let header = [
+        "POOL",
+        "NODES",
+        "ENIS",
+        "ADDRESSES",
+        "WANTED",
+        "IPV4 BLOCKS",
+        "IPV6 BLOCKS",
+        "SHORT NODES",
+        "ORPHANS",
+        "FAULTS",
+    ];
+    let none = || "-".to_owned();
+    let mut table = Table::new(header);
     for pool in all {
-        let tone = match &pool.problem {
-            Some(_) => Tone::Warning,
-            None => Tone::Plain,
+        let plain = pool.plain.as_ref();
+        let is_well = pool.faults.is_empty() && plain.is_none_or(|it| it.short_nodes == 0);
+        let tone = if is_well { Tone::Plain } else { Tone::Warning };
+        let space = |space: Option<SpaceView>| {
+            space.map_or_else(none, |it| format!("{}/{}", it.taken, it.blocks))
         };
         let cells = [
             pool.name.clone(),
@@ -172,7 +211,11 @@ pub(super) fn pools(all: &[PoolView], paint: Paint) -> String {
             pool.enis.to_string(),
             pool.addresses.to_string(),
             pool.wanted.to_string(),
-            pool.problem.clone().unwrap_or_default(),
+            space(plain.and_then(|it| it.ipv4)),
+            space(plain.and_then(|it| it.ipv6)),
+            plain.map_or_else(none, |it| it.short_nodes.to_string()),
+            plain.map_or_else(none, |it| it.orphans.len().to_string()),
+            pool.faults.join("; "),
         ];
         table.row(tone, cells);
     }

@@ -5,6 +5,7 @@ mod cluster;
 mod ec2;
 mod eni;
 mod explain;
+mod pools;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ pub use self::cluster::{KubernetesSection, LeaseSection, TaintSection};
 pub use self::ec2::{Ec2Action, Ec2Section, RateSetting, ReadsSection};
 pub use self::eni::{EniSection, GroupsFallback};
 pub use self::explain::{Row, Source, example, schema};
+pub use self::pools::{NewPool, NewSpace, PoolsSection};
 pub use self::serving::{HttpSection, LogLevel, MetricsSection};
 pub use self::values::{Calls, ClusterName, Count, NotAClusterName, Share, Span};
 
@@ -33,8 +35,8 @@ pub struct Config {
     pub cluster_name: Option<ClusterName>,
     /// Show every step and carry out none: true or false.
     pub dry_run: bool,
-    /// Another operator that serves ENIs in this cluster (Cilium's in mode eni, Amazon VPC CNI):
-    /// refuse (change nothing while it is there), or ignore.
+    /// Another operator that gives addresses in this cluster (Cilium's in mode eni or multi-pool, Amazon
+    /// VPC CNI): refuse (change nothing while it is there), or ignore.
     pub other_operator: OtherOperator,
     /// Lowest level of log lines: error, warn, info, debug or trace.
     pub log_level: LogLevel,
@@ -50,6 +52,9 @@ pub struct Config {
     /// Addresses of nodes.
     #[serde(deserialize_with = "nullable")]
     pub addresses: AddressesSection,
+    /// Plain pools: each CiliumPodIPPool with CIDRs.
+    #[serde(deserialize_with = "nullable")]
+    pub pools: PoolsSection,
     /// Taint of nodes without a ready agent.
     #[serde(deserialize_with = "nullable")]
     pub taint: TaintSection,

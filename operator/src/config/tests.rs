@@ -23,6 +23,14 @@ fn values_are_read() {
     assert!((rate.per_second.get() - 0.5).abs() < f64::EPSILON);
     assert_eq!(config.eni.tags["team"], "net");
     assert_eq!(config.taint, TaintSection::default());
+    let text =
+        "pools: {create: {p: {ipv4: {cidrs: [172.16.0.0/16], maskSize: 24}, allowFirstIP: true}}}";
+    let config: Config = document::read(text).unwrap();
+    let spec = serde_json::to_value(&config.pools.create["p"]).unwrap();
+    let expected = serde_json::json!({
+        "ipv4": {"cidrs": ["172.16.0.0/16"], "maskSize": 24}, "allowFirstIP": true
+    });
+    assert_eq!(spec, expected, "as the resource has it");
 }
 
 #[test]
@@ -56,6 +64,14 @@ fn a_refused_value_is_named_with_its_key_and_the_allowed_ones() {
         (
             "eni: {groups-fallback: all}",
             "eni.groups-fallback: unknown variant `all`, expected `none` or `primary`",
+        ),
+        (
+            "pools: {create: {p: {ipv4: {cidrs: [fd00::/64], maskSize: 24}}}}",
+            "pools.create.p.ipv4.cidrs[0]: invalid IP address syntax",
+        ),
+        (
+            "pools: {create: {p: {ipv4: {cidrs: [172.16.0.0/16], maskSize: 33}}}}",
+            "pools.create.p.ipv4.maskSize: 33 is refused; allowed: 1 to 32",
         ),
         ("clustername: x", "unknown field `clustername`"),
         (

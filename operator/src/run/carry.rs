@@ -10,10 +10,10 @@ use apiserver::{cause, objects};
 use cloud::Failure;
 use cloud::node::Outcome;
 use ec2::Ec2;
-use fleet::{Event, Input, Part, Task, Work, Written};
+use fleet::{About, Event, Input, Part, Task, Work, Written};
 use ipam::Time;
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kubernetes::reports::Subject;
 use serde_json::Value;
 
@@ -23,6 +23,11 @@ use super::clock::moment;
 /// A plan is good for so long. A process that was stopped after it may lead no more.
 const GOOD_FOR: Duration = Duration::from_secs(5);
 const NOT_SENT: &str = "not sent: this operator was stopped for a while";
+
+/// The objects of one page of a list.
+const PAGE: u32 = 500;
+/// The time limit of a page.
+const LIST: Duration = Duration::from_secs(5);
 
 /// The way to EC2 and to the API server.
 #[derive(Clone)]
@@ -52,7 +57,22 @@ impl Carrier {
                 self.report(event);
                 return None;
             }
+            Task::List => {
+                let objects = self.list().await;
+                return Some(Input::Listed { id, objects });
+            }
             Task::Patch { name, part, body } => self.patch(&name, part, body).await,
+            Task::PatchPool {
+                name,
+                version,
+                body,
+            } => self.patch_pool(&name, &version, body).await,
+            Task::Advertise { name, body } => {
+                let nodes = objects::kubernetes_nodes(&self.nodes.clone().into_client());
+                let parameters = PatchParams::default();
+                let patch = Patch::Merge(body);
+                answer(within(WRITE, nodes.patch_status(&name, &parameters, &patch)).await)
+            }
             Task::Delete { name, uid, version } => self.delete(&name, uid, version).await,
         };
         Some(Input::Written { id, written })
@@ -62,13 +82,40 @@ impl Carrier {
         let parameters = PatchParams::default();
         let patch = Patch::Merge(body);
         let patched = match part {
-            Part::Spec => within(WRITE, self.nodes.patch(name, &parameters, &patch)).await,
+            Part::Spec | Part::Metadata => {
+                within(WRITE, self.nodes.patch(name, &parameters, &patch)).await
+            }
             Part::Status => within(WRITE, self.nodes.patch_status(name, &parameters, &patch)).await,
         };
-        match patched.map(objects::value) {
-            Ok(Ok(object)) => Written::Done(Some(Box::new(object))),
-            Ok(Err(_unreadable)) => Written::Done(None),
-            Err(error) => failed(&error),
+        answer(patched)
+    }
+
+    async fn patch_pool(&self, name: &str, version: &str, body: Value) -> Written {
+        let pools = objects::pools_of(&self.nodes.clone().into_client(), version);
+        let parameters = PatchParams::default();
+        let patch = Patch::Merge(body);
+        answer(within(WRITE, pools.patch(name, &parameters, &patch)).await)
+    }
+
+    /// Lists every object. Without a version, the API server asks its store.
+    async fn list(&self) -> Result<Vec<Value>, String> {
+        let mut all = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let listed = within(LIST, self.nodes.list(&page)).await;
+            let listed = listed.map_err(|error| {
+                let cause = cause::chain(&error);
+                tracing::warn!("list CiliumNodes: {cause}");
+                cause
+            })?;
+            let next = listed.metadata.continue_.filter(|it| !it.is_empty());
+            for object in listed.items {
+                all.extend(objects::value(object).ok());
+            }
+            match next {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(all),
+            }
         }
     }
 
@@ -87,8 +134,25 @@ impl Carrier {
     }
 
     fn report(&self, event: Event) {
-        let subject = Subject::node(&event.node);
+        let subject = match event.about {
+            About::Node(name) => Subject::node(&name),
+            About::Pool { name, uid } => Subject {
+                api_version: "cilium.io/v2alpha1",
+                kind: "CiliumPodIPPool",
+                namespace: String::new(),
+                name,
+                uid,
+            },
+        };
         self.events.tell(subject, event.reason.name(), event.text);
+    }
+}
+
+fn answer(patched: kube::Result<DynamicObject>) -> Written {
+    match patched.map(objects::value) {
+        Ok(Ok(object)) => Written::Done(Some(Box::new(object))),
+        Ok(Err(_unreadable)) => Written::Done(None),
+        Err(error) => failed(&error),
     }
 }
 

@@ -103,6 +103,20 @@ pub(super) fn of_hosts(change: &Change) -> Input {
     }
 }
 
+/// The input that the kubelets' numbers in a change of Nodes are.
+pub(super) fn of_max_pods(change: &Change) -> Input {
+    let nodes = match change {
+        Change::All(all) => all.as_slice(),
+        Change::One(object) => std::slice::from_ref(object),
+        Change::Gone(_) => &[],
+    };
+    let number = |node: &Value| {
+        let pods = node["status"]["allocatable"]["pods"].as_str()?;
+        Some((text(node, "name"), pods.parse().ok()?))
+    };
+    Input::MaxPods(nodes.iter().filter_map(number).collect())
+}
+
 fn text(object: &Value, key: &str) -> String {
     let value = object["metadata"][key].as_str();
     value.unwrap_or_default().to_owned()
@@ -132,6 +146,18 @@ mod tests {
         };
         assert_eq!(all.len(), 1);
         assert_eq!(all[0]["metadata"]["name"], "b");
+    }
+
+    #[test]
+    fn the_number_of_a_kubelet_is_read() {
+        let mut node = json!({"metadata": {"name": "a"}});
+        let read = |node: &Value| match of_max_pods(&Change::One(node.clone())) {
+            Input::MaxPods(numbers) => numbers,
+            other => panic!("{other:?}"),
+        };
+        assert!(read(&node).is_empty());
+        node["status"] = json!({"allocatable": {"pods": "110"}});
+        assert_eq!(read(&node), [("a".to_owned(), 110)].into());
     }
 
     #[test]

@@ -9,18 +9,15 @@ use apiserver::follow::{LOOK_FOR, Resource, Trouble};
 use apiserver::objects;
 use fleet::{Input, Standing};
 use kubernetes::operation::pending;
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::actor::Inbox;
 use super::change::{self, Change};
+use super::pools;
 use super::taint::{self, Tainter};
 use crate::config::Config;
 
-/// Removals of pools are held back so long: before the resource itself goes, the API server removes its
-/// objects.
-const SETTLE: Duration = Duration::from_secs(5);
 /// Changes of Nodes that wait for the task that taints them.
 const QUEUE: usize = 1024;
 
@@ -38,8 +35,15 @@ pub(super) fn all(
         change::follow(&all, resource, "CiliumNodes", tell).await;
         Ok(())
     });
-    tasks.spawn(pools(connection.clone(), inbox.clone()));
+    tasks.spawn(pools::follow(connection.clone(), inbox.clone()));
     tasks.spawn(waiting_pods(connection.clone(), inbox.clone()));
+    if config.pools.plain {
+        tasks.spawn(pools::follow_services(connection.clone(), inbox.clone()));
+    }
+    if !config.pools.create.is_empty() {
+        let pools = config.pools.create.clone();
+        tasks.spawn(pools::create(connection.clone(), pools, standing.clone()));
+    }
     let taints = config.taint.enabled.then(|| {
         let (sender, pods) = watch::channel(Vec::new());
         let (changes, changed) = mpsc::channel(QUEUE);
@@ -69,48 +73,14 @@ async fn hosts(
     );
     let (inbox, taints) = (&inbox, &taints);
     let tell = |change: Change| async move {
-        let is_taken = inbox.give(change::of_hosts(&change)).await;
+        let is_taken = inbox.give(change::of_hosts(&change)).await
+            && inbox.give(change::of_max_pods(&change)).await;
         if let Some(taints) = taints {
             return is_taken && taints.send(change).await.is_ok();
         }
         is_taken
     };
     change::follow(&connection, resource, "Nodes", tell).await;
-    Ok(())
-}
-
-/// Follows the pools. An API server without the resource has none.
-async fn pools(connection: Connection, inbox: Inbox) -> Result<()> {
-    let (sender, mut all) = watch::channel(Vec::new());
-    let mut is_served = false;
-    let resource = Resource {
-        versions: vec![objects::pools(&connection.client)],
-        lists: connection.lists.clone(),
-        config: connection.watching(),
-        absent: LOOK_FOR,
-        settle: SETTLE,
-    };
-    let tell = move |told: Result<&BTreeMap<_, Value>, Trouble>| {
-        match told {
-            Ok(pools) => {
-                is_served = true;
-                sender.send_replace(pools.values().cloned().collect());
-            }
-            Err(Trouble::Absent) if !is_served => drop(sender.send_replace(Vec::new())),
-            // Bindings stay in force: ENIs of bound pools must not serve the default one.
-            Err(trouble) => log_trouble("CiliumPodIPPools", &trouble),
-        }
-        !sender.is_closed()
-    };
-    let give = async {
-        while all.changed().await.is_ok() {
-            let pools = all.borrow_and_update().clone();
-            if !inbox.give(Input::Pools(pools)).await {
-                return;
-            }
-        }
-    };
-    tokio::join!(resource.follow(Value::clone, tell), give);
     Ok(())
 }
 

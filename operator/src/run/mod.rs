@@ -6,6 +6,7 @@ mod change;
 mod clock;
 mod follow;
 mod health;
+mod pools;
 mod settings;
 mod standing;
 mod taint;

@@ -1,7 +1,7 @@
 //! Settings of the fleet, from the configuration.
 
 use cloud::budget::Rate;
-use fleet::{ReleaseMode, Settings};
+use fleet::{PoolSettings, ReleaseMode, Settings};
 
 use crate::config::{Config, GroupsFallback, Release};
 
@@ -25,6 +25,11 @@ pub(super) fn of(config: &Config, cluster: &str) -> Settings {
         },
         compat: config.addresses.allocated.into(),
         pre_allocate: Some(config.addresses.pre_allocate.get()),
+        pools: PoolSettings {
+            plain: config.pools.plain,
+            advertised: config.pools.advertise,
+            migrate_pod_cidrs: config.pools.migrate_pod_cidrs,
+        },
         share: config.ec2.share.get(),
         rates: rates.collect(),
         listing: config.ec2.reads.enis.get(),

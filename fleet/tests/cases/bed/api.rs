@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 #[derive(Default)]
 pub(crate) struct Api {
     pub(crate) objects: BTreeMap<String, Value>,
+    pub(crate) pools: BTreeMap<String, Value>,
+    /// Extended resources of Nodes, and the number of their writes.
+    pub(crate) advertised: BTreeMap<String, (Value, u32)>,
     version: u64,
     events: VecDeque<(Time, Input)>,
     /// Events come so late.
@@ -91,14 +94,12 @@ impl Api {
         let Some(object) = self.objects.get_mut(name) else {
             return Written::Gone;
         };
-        if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+        let version = &body["metadata"]["resourceVersion"];
+        if part != Part::Metadata && *version != object["metadata"]["resourceVersion"] {
             self.conflicts += 1;
             return Written::Conflict;
         }
-        let key = match part {
-            Part::Spec => "spec",
-            Part::Status => "status",
-        };
+        let key = part.key();
         let before = object.clone();
         let change = Map::from_iter([(key.to_owned(), body[key].clone())]);
         apply(object, &Value::Object(change));
@@ -120,6 +121,61 @@ impl Api {
         let version = self.next_version();
         self.stamp(name, version, now);
         Written::Done(self.objects.get(name).cloned().map(Box::new))
+    }
+
+    /// A person makes a pool, changes it or deletes it (null). One with finalizers is marked first.
+    pub(crate) fn set_pool(&mut self, name: &str, spec: &Value, now: Time) {
+        let version = self.next_version();
+        let has_finalizers = |pool: &Value| {
+            let all = pool["metadata"]["finalizers"].as_array();
+            all.is_some_and(|all| !all.is_empty())
+        };
+        match self.pools.get_mut(name) {
+            Some(pool) if spec.is_null() && has_finalizers(pool) => {
+                pool["metadata"]["deletionTimestamp"] = json!("2026-02-01T00:00:00Z");
+            }
+            Some(_) if spec.is_null() => drop(self.pools.remove(name)),
+            Some(pool) => pool["spec"] = spec.clone(),
+            None => {
+                let metadata = json!({
+                    "name": name, "uid": format!("pool-{version}"),
+                    "creationTimestamp": format!("2026-01-31T12:00:00.{version:09}Z")
+                });
+                let pool = json!({"metadata": metadata, "spec": spec});
+                self.pools.insert(name.to_owned(), pool);
+            }
+        }
+        self.stamp_pool(name, version, now);
+    }
+
+    fn stamp_pool(&mut self, name: &str, version: u64, now: Time) {
+        if let Some(pool) = self.pools.get_mut(name) {
+            pool["metadata"]["resourceVersion"] = json!(version.to_string());
+        }
+        let all = self.pools.values().cloned().collect();
+        self.events
+            .push_back((now.after(self.lag), Input::Pools(all)));
+    }
+
+    /// Carries out the operator's patch of a pool.
+    pub(crate) fn patch_pool(&mut self, name: &str, body: &Value, now: Time) -> Written {
+        let version = self.next_version();
+        let Some(pool) = self.pools.get_mut(name) else {
+            return Written::Gone;
+        };
+        if body["metadata"]["resourceVersion"] != pool["metadata"]["resourceVersion"] {
+            self.conflicts += 1;
+            return Written::Conflict;
+        }
+        apply(pool, body);
+        *self.writes.entry(format!("pool {name}")).or_default() += 1;
+        let is_deleted = !pool["metadata"]["deletionTimestamp"].is_null();
+        let finalizers = pool["metadata"]["finalizers"].as_array();
+        if is_deleted && finalizers.is_none_or(Vec::is_empty) {
+            self.pools.remove(name);
+        }
+        self.stamp_pool(name, version, now);
+        Written::Done(self.pools.get(name).cloned().map(Box::new))
     }
 
     /// Carries out the operator's deletion.
@@ -151,7 +207,8 @@ impl Api {
 
     /// A list, after which the watch goes on.
     pub(crate) fn list(&mut self) -> Input {
-        self.events.clear();
+        let is_pools = |(_, event): &(Time, Input)| matches!(event, Input::Pools(_));
+        self.events.retain(is_pools);
         Input::Nodes(self.objects.values().cloned().collect())
     }
 }

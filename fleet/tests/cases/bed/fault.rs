@@ -48,7 +48,11 @@ fn name_of(task: &Task) -> &'static str {
         Task::Patch { part, .. } => match part {
             Part::Spec => "spec",
             Part::Status => "status",
+            Part::Metadata => "metadata",
         },
+        Task::PatchPool { .. } => "pool",
+        Task::List => "list",
+        Task::Advertise { .. } => "advertise",
         Task::Read(_) => "read",
         Task::Delete { .. } => "delete",
         Task::Event(_) => "event",
@@ -75,7 +79,7 @@ impl Bed {
             return Some(work);
         }
         match planned.fault {
-            Fault::Unsent => {}
+            Fault::Unsent => self.unsent.push(work.task.clone()),
             Fault::AnswerLost => self.carry_out_quietly(&work.task),
             Fault::Twice => {
                 self.carry_out_quietly(&work.task);
@@ -101,6 +105,7 @@ impl Bed {
             Task::Patch { name, part, body } => {
                 drop(self.api.patch(name, *part, body, self.now));
             }
+            Task::PatchPool { name, body, .. } => drop(self.api.patch_pool(name, body, self.now)),
             _ => panic!("{task:?}"),
         }
     }

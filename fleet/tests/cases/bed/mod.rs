@@ -11,7 +11,7 @@ use std::time::Duration;
 use cloud::node::Outcome;
 use cloud::{Action, Failure};
 use ec2_fake::{Cloud, Delivery, Request, Settings as Rules, Span, world::World};
-use fleet::{Event, Fleet, Input, Moment, Settings, Standing, Task, Work};
+use fleet::{Event, Fleet, Input, Moment, PlainView, Settings, Standing, Task, Work, Written};
 use ipam::Time;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -38,10 +38,10 @@ pub(crate) struct Bed {
     /// The access key of the leader.
     pub(crate) leader: u32,
     pub(crate) events: Vec<Event>,
-    /// Objects of pools.
-    pub(crate) pools: Vec<Value>,
-    /// They are read.
-    pub(crate) has_pools: bool,
+    /// Objects of pools beside those of the API server; none before pools are read.
+    pub(crate) pools: Option<Vec<Value>>,
+    /// Pools of the API server as the operator's watch has them.
+    watched_pools: Vec<Value>,
     /// Pods that wait, by node.
     pub(crate) pods: BTreeMap<String, u32>,
     /// The operator is alive.
@@ -52,6 +52,8 @@ pub(crate) struct Bed {
     pub(crate) planned: Option<Planned>,
     /// Calls of which no answer comes, and which take effect later.
     late: Vec<(Time, ec2_fake::Call)>,
+    /// Works that a fault kept from being sent.
+    pub(crate) unsent: Vec<Task>,
     /// Every input that is an answer comes twice.
     pub(crate) doubles: bool,
 }
@@ -102,14 +104,15 @@ impl Bed {
             count: 0,
             leader: 1,
             events: Vec::new(),
-            pools: Vec::new(),
-            has_pools: true,
+            pools: Some(Vec::new()),
+            watched_pools: Vec::new(),
             pods: BTreeMap::new(),
             is_led: false,
             is_watching: false,
             renewed: Time::default(),
             planned: None,
             late: Vec::new(),
+            unsent: Vec::new(),
             doubles: false,
         }
     }
@@ -159,8 +162,18 @@ impl Bed {
     /// An operator leads from now on.
     pub(crate) fn lead(&mut self) {
         let list = self.api.list();
+        self.lead_by(list);
+    }
+
+    /// An operator leads from now on. Its watch began with these objects, of long ago.
+    pub(crate) fn lead_from(&mut self, objects: Vec<Value>) {
+        self.lead_by(Input::Nodes(objects));
+    }
+
+    fn lead_by(&mut self, list: Input) {
         let at = self.at();
         self.fleet.take(list, at);
+        self.watched_pools = self.api.pools.values().cloned().collect();
         self.is_led = true;
         self.renew();
     }
@@ -259,7 +272,10 @@ impl Bed {
             self.renew();
         }
         while let Some(event) = self.api.event(self.now) {
-            self.fleet.take(event, at);
+            match event {
+                Input::Pools(pools) => self.watched_pools = pools,
+                event => self.fleet.take(event, at),
+            }
         }
         while let Some((key, _)) = self.answers.first_key_value() {
             if key.0 > self.now {
@@ -271,8 +287,9 @@ impl Bed {
             }
             self.fleet.take(input, at);
         }
-        if self.has_pools {
-            self.fleet.take(Input::Pools(self.pools.clone()), at);
+        if let Some(pools) = &self.pools {
+            let pools = [pools, &self.watched_pools[..]].concat();
+            self.fleet.take(Input::Pools(pools), at);
         }
         self.fleet.take(Input::Pods(self.pods.clone()), at);
         for work in self.fleet.work(at) {
@@ -309,6 +326,21 @@ impl Bed {
             }
             Task::Patch { name, part, body } => {
                 let written = self.api.patch(&name, part, &body, at.now);
+                self.answer(Duration::from_millis(20), Input::Written { id, written });
+            }
+            Task::List => {
+                let objects = Ok(self.api.objects.values().cloned().collect());
+                self.answer(Duration::from_millis(50), Input::Listed { id, objects });
+            }
+            Task::PatchPool { name, body, .. } => {
+                let written = self.api.patch_pool(&name, &body, at.now);
+                self.answer(Duration::from_millis(20), Input::Written { id, written });
+            }
+            Task::Advertise { name, body } => {
+                let (node, writes) = self.api.advertised.entry(name).or_default();
+                api::apply(node, &body["status"]["capacity"]);
+                *writes += 1;
+                let written = Written::Done(None);
                 self.answer(Duration::from_millis(20), Input::Written { id, written });
             }
             Task::Delete { name, uid, version } => {
@@ -357,6 +389,13 @@ impl Bed {
             .flatten()
             .map(|(_, eni)| addresses(eni))
             .sum()
+    }
+
+    /// The blocks of a plain pool.
+    pub(crate) fn plain_pool(&self, name: &str) -> PlainView {
+        let pools = self.fleet.pools(self.at());
+        let pool = pools.into_iter().find(|it| it.name == name).unwrap();
+        pool.plain.unwrap()
     }
 
     /// The report in the status of a node.

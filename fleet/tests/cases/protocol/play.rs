@@ -69,7 +69,7 @@ impl Play {
     pub(super) fn new(seed: u64) -> Self {
         let settings = Settings {
             release: ReleaseMode::On,
-            prefixes: seed % 2 == 0,
+            prefixes: seed.is_multiple_of(2),
             ..Settings::of(CLUSTER)
         };
         let mut bed = Bed::with(&world(), settings);

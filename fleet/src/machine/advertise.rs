@@ -1,0 +1,167 @@
+//! Addresses that nodes can have, as extended resources of the Node: the scheduler counts with them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cloud::want::{Capacity, max_allocatable};
+use ipam::{Family, Time};
+use kubernetes::operation::node::DEFAULT_POOL;
+use serde_json::{Map, Value, json};
+
+use super::{Fleet, Pending};
+use crate::input::{Moment, Written};
+use crate::member::Member;
+use crate::work::Task;
+
+/// The numbers of all nodes are compared this often.
+const PACE: Duration = Duration::from_secs(10);
+/// Nodes that are written at once. The others follow at the next comparison.
+const AT_ONCE: usize = 200;
+/// The longest name of an extended resource, without its domain.
+const LONGEST: usize = 63;
+
+/// The numbers of a node, by the name of the extended resource.
+pub(super) type Numbers = BTreeMap<String, u64>;
+
+/// The numbers that Nodes have.
+#[derive(Debug, Default)]
+pub(crate) struct Advertised {
+    written: BTreeMap<String, Numbers>,
+    next: Time,
+}
+
+impl Advertised {
+    /// Begins an epoch: another leader may have written others.
+    pub(super) fn begin(&mut self) {
+        self.written.clear();
+    }
+
+    /// Takes in that a Node is gone.
+    pub(super) fn lose(&mut self, name: &str) {
+        self.written.remove(name);
+    }
+}
+
+impl Fleet {
+    /// Writes the numbers that changed.
+    pub(super) fn advertise(&mut self, at: Moment) {
+        let is_due = at.now >= self.advertised.next && self.may_change(at.now);
+        if !self.settings.pools.advertised || !is_due {
+            return;
+        }
+        self.advertised.next = at.now.after(PACE);
+        let free = self.free_of_pools();
+        let mut changed = Vec::new();
+        for (name, member) in &self.members {
+            let numbers = self.numbers(name, member, &free);
+            let known = self.advertised.written.get(name);
+            if known != Some(&numbers) && !member.is_left_alone() {
+                let body = patch(known, &numbers);
+                changed.push((name.clone(), numbers, body));
+            }
+        }
+        changed.truncate(AT_ONCE);
+        for (name, numbers, body) in changed {
+            let task = Task::Advertise {
+                name: name.clone(),
+                body,
+            };
+            self.open(Pending::Advertise { name, numbers }, task, at.now);
+        }
+    }
+
+    /// Takes in the answer to a write. One that failed is made again at the next comparison.
+    pub(super) fn advertised(&mut self, name: String, numbers: Numbers, written: &Written) {
+        if matches!(written, Written::Done(_)) {
+            self.advertised.written.insert(name, numbers);
+        }
+    }
+
+    /// The addresses that are free in each plain pool.
+    fn free_of_pools(&self) -> BTreeMap<(String, Family), u64> {
+        let mut all = BTreeMap::new();
+        for (name, pool) in &self.plain.pools {
+            let Some(spec) = pool.document.plain.as_ref().filter(|it| !it.is_deleted) else {
+                continue;
+            };
+            for (family, space) in self.plain.ledger.view(name).spaces {
+                let mask = spec.spaces.get(&family).map_or(0, |it| it.mask);
+                let addresses = spec.edges.usable_of_length(family, mask);
+                let blocks = space.blocks.saturating_sub(space.taken);
+                let free = u64::try_from(addresses).unwrap_or(u64::MAX);
+                all.insert((name.clone(), family), blocks.saturating_mul(free));
+            }
+        }
+        all
+    }
+
+    /// The addresses that a node has or can have, by resource.
+    fn numbers(
+        &self,
+        name: &str,
+        member: &Member,
+        free: &BTreeMap<(String, Family), u64>,
+    ) -> Numbers {
+        let mut all = Numbers::new();
+        for ((pool, family), free) in free {
+            if pool == DEFAULT_POOL && member.instance().is_some() {
+                continue;
+            }
+            let has = self.plain.ledger.usable(name, pool, *family);
+            let has = u64::try_from(has).unwrap_or(u64::MAX);
+            all.extend(resource(*family, pool).map(|it| (it, has.saturating_add(*free))));
+        }
+        let of_enis = self.most_of_enis(member);
+        let default = resource(Family::V4, DEFAULT_POOL).zip(of_enis);
+        all.extend(default);
+        all
+    }
+
+    /// The addresses that a node's ENIs give to the pool `default`, or could give as far as its zone has
+    /// room.
+    fn most_of_enis(&self, member: &Member) -> Option<u64> {
+        let instance = member.instance()?;
+        let location = member.node.location.as_ref()?;
+        let limits = self
+            .topology
+            .facts
+            .limits
+            .get(member.node.instance_type.as_ref()?)?;
+        let rules = &member.node.rules;
+        let capacity = Capacity {
+            first_index: rules.first_index,
+            prefixes: rules.prefixes && limits.prefixes,
+            ..Capacity::default()
+        };
+        let most = max_allocatable(Some(limits), &capacity);
+        // ENIs of other pools take their part of what the instance can have.
+        let (attached, _) = self.count(instance, member);
+        let default = self.default_addresses(member);
+        let subnets = self.topology.facts.subnets.values();
+        let near = subnets.filter(|it| it.vpc == location.vpc && it.zone == location.zone);
+        let taken = |it: &cloud::subnet::Subnet| self.memory.pressure.taken(&it.id);
+        let room = near
+            .map(|it| u64::from(it.free.saturating_sub(taken(it))))
+            .sum::<u64>();
+        let attachable = u64::from(most.saturating_sub(attached)).min(room);
+        let all = u64::from(default) + attachable;
+        let bound = u64::from(member.node.marks.max);
+        Some(if bound > 0 { all.min(bound) } else { all })
+    }
+}
+
+/// The name of the resource of a pool's family; none for a pool whose name is too long.
+fn resource(family: Family, pool: &str) -> Option<String> {
+    let name = format!("{}-{pool}", family.name());
+    (name.len() <= LONGEST).then(|| format!("towpath.dev/{name}"))
+}
+
+/// The merge patch of the Node's status.
+fn patch(known: Option<&Numbers>, numbers: &Numbers) -> Value {
+    let gone = known.into_iter().flat_map(BTreeMap::keys);
+    let mut capacity: Map<String, Value> = gone.map(|it| (it.clone(), Value::Null)).collect();
+    for (resource, number) in numbers {
+        capacity.insert(resource.clone(), json!(number.to_string()));
+    }
+    json!({"status": {"capacity": capacity}})
+}

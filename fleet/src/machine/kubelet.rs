@@ -1,0 +1,83 @@
+//! The number of pods that a kubelet takes, beside the addresses that its node can ever have.
+
+use std::collections::BTreeMap;
+
+use cloud::want::{Capacity, max_allocatable};
+use kubernetes::operation::node::DEFAULT_POOL;
+use kubernetes::operation::report::Reason;
+
+use super::Fleet;
+use crate::input::Moment;
+use crate::member::Member;
+use crate::work::{About, Event, Task};
+
+/// Pods of the host's network need no address. The formula of EKS for a kubelet's maxPods adds as many.
+const OF_THE_HOST: u32 = 2;
+
+impl Fleet {
+    /// Takes in the numbers of some kubelets.
+    pub(super) fn set_max_pods(&mut self, numbers: BTreeMap<String, u32>) {
+        for (name, number) in numbers {
+            if self.kubelets.insert(name.clone(), number) != Some(number) {
+                self.dirty.insert(name);
+            }
+        }
+    }
+
+    /// The warning of a node whose kubelet takes more pods than there can be addresses for. A node that
+    /// has addresses of other pools than the default one can have more than its ENIs give.
+    pub(crate) fn max_pods_warning(&self, name: &str, member: &Member) -> Option<String> {
+        let pods = *self.kubelets.get(name)?;
+        let requested = &member.document.demand.requested;
+        let kind = member.node.instance_type.as_ref()?;
+        let limits = self.topology.facts.limits.get(kind)?;
+        member.instance()?;
+        if requested.keys().any(|pool| pool != DEFAULT_POOL) {
+            return None;
+        }
+        let rules = &member.node.rules;
+        let capacity = Capacity {
+            first_index: rules.first_index,
+            prefixes: rules.prefixes && limits.prefixes,
+            ..Capacity::default()
+        };
+        let own = if rules.use_primary {
+            limits.adapters
+        } else {
+            0
+        };
+        let most = max_allocatable(Some(limits), &capacity) + u32::from(own);
+        (pods > most + OF_THE_HOST).then(|| {
+            format!(
+                "the kubelet takes {pods} pods, and an instance of type {kind} has at most {most} \
+                 addresses for pods; set maxPods of the kubelet to {} or less",
+                most + OF_THE_HOST
+            )
+        })
+    }
+
+    /// Records an event about a kubelet's number, once for each text.
+    pub(super) fn warn_of_max_pods(&mut self, name: &str, at: Moment) {
+        if !self.may_change(at.now) {
+            return;
+        }
+        let member = self.members.get(name);
+        let warning = member.and_then(|it| self.max_pods_warning(name, it));
+        let Some(member) = self.members.get_mut(name) else {
+            return;
+        };
+        if member.max_pods_warning == warning {
+            return;
+        }
+        member.max_pods_warning.clone_from(&warning);
+        if let Some(text) = warning {
+            let id = self.next_id.advance();
+            let task = Task::Event(Event {
+                about: About::Node(name.to_owned()),
+                reason: Reason::MaxPodsTooHigh,
+                text,
+            });
+            self.out.push(crate::Work { id, task });
+        }
+    }
+}

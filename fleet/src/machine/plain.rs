@@ -1,0 +1,264 @@
+//! Blocks of plain pools: granted to nodes, and marked in their pools.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipam::Time;
+use ipam::cluster::Takeover;
+use ipnet::IpNet;
+use kubernetes::operation::node::NodeDocument;
+use kubernetes::operation::plain;
+use kubernetes::operation::report::Reason;
+use serde_json::Value;
+
+use super::{Fleet, Pending};
+use crate::input::{Moment, Written};
+use crate::member::Member;
+use crate::plain::Opening;
+use crate::reads::GATHERED;
+use crate::work::{About, Event, Part, Task, WorkId};
+
+impl Fleet {
+    /// Lets follow what follows for plain pools: the list of a new leader, marks of pools, nodes that
+    /// may get what was given back.
+    pub(super) fn tend_pools(&mut self, at: Moment) {
+        if !self.settings.pools.plain || at.now < self.plain.next_look {
+            return;
+        }
+        self.plain.next_look = at.now.after(GATHERED);
+        self.plain.ledger.reserve(self.reserved());
+        if self.plain.ledger.freed() != self.plain.freed {
+            self.plain.freed = self.plain.ledger.freed();
+            self.dirty.extend(self.plain.short.keys().cloned());
+        }
+        if !self.may_change(at.now) {
+            return;
+        }
+        if let Opening::Unlisted(from) = self.plain.opening
+            && from <= at.now
+            && self.plain.has_any()
+        {
+            self.plain.opening = Opening::Listing;
+            self.open(Pending::List, Task::List, at.now);
+        }
+        let names: Vec<String> = self.plain.pools.keys().cloned().collect();
+        for name in names {
+            self.mark_pool(&name, at);
+            self.report_pool(&name);
+        }
+    }
+
+    /// Addresses that are no pool's.
+    fn reserved(&self) -> BTreeMap<IpNet, String> {
+        let mut all = BTreeMap::new();
+        for vpc in self.topology.vpcs.values() {
+            for cidr in vpc.others.iter().chain([&vpc.primary]) {
+                all.insert(*cidr, format!("VPC {}", vpc.id));
+            }
+        }
+        for cidr in &self.services {
+            all.insert(*cidr, "the cluster's services".to_owned());
+        }
+        all
+    }
+
+    /// Takes in the list of all nodes. Those that it lacks are of the watch to remove.
+    pub(super) fn listed(&mut self, objects: Result<Vec<Value>, String>, at: Moment) {
+        let objects = match objects {
+            Ok(objects) => objects,
+            Err(_reason) => {
+                self.plain.opening = Opening::Unlisted(at.now.after(GATHERED));
+                return;
+            }
+        };
+        for object in objects {
+            self.set_object(object, at);
+        }
+        let unmet: BTreeSet<String> = self.unmet().map(str::to_owned).collect();
+        self.dirty.extend(unmet.iter().cloned());
+        self.plain.opening = Opening::Listed(Takeover::begin(unmet));
+    }
+
+    /// Nodes that want blocks of plain pools.
+    fn unmet(&self) -> impl Iterator<Item = &str> {
+        let unmet = self.members.iter().filter(|(name, member)| {
+            let demand = self.plain.demand(&member.document);
+            self.plain.ledger.is_unmet(name, &demand)
+        });
+        unmet.map(|(name, _)| name.as_str())
+    }
+
+    /// Writes the blocks that a node lacks, or what has to be written before. Returns the time at which
+    /// it is to be looked at again.
+    pub(super) fn write_plain(&mut self, name: &str, at: Moment) -> Option<Time> {
+        if !self.settings.pools.plain {
+            return None;
+        }
+        let (part, body) = if self.plain.opening.awaits(name) {
+            let id = self.next_id;
+            (Part::Metadata, plain::touch(&format!("{} {id}", at.date)))
+        } else if self.plain.opening.is_over() {
+            let body = self.grant(name)?;
+            let member = self.members.get(name)?;
+            if member.has_dropped(Part::Spec, &body, at.now) {
+                return None;
+            }
+            (Part::Spec, body)
+        } else {
+            return None;
+        };
+        let barred = self.members.get(name)?.barred;
+        if at.now < barred {
+            return Some(barred);
+        }
+        self.send_patch(name, part, body, at.now);
+        None
+    }
+
+    /// The patch that grants a node what it lacks.
+    fn grant(&mut self, name: &str) -> Option<Value> {
+        let member = self.members.get(name)?;
+        if self.settings.pools.migrate_pod_cidrs
+            && let Some(body) = plain::migrated(&member.object)
+        {
+            return Some(body);
+        }
+        let demand = self.plain.demand(&member.document);
+        if demand.is_empty() || !self.plain.has_any() {
+            self.plain.short.remove(name);
+            return None;
+        }
+        let grant = self.plain.ledger.grant(name, &demand);
+        let known = self.plain.short.get(name).map_or(&[][..], Vec::as_slice);
+        if known != grant.shortfalls {
+            // The report of the node is another one now.
+            self.dirty.insert(name.to_owned());
+            self.plain.short.insert(name.to_owned(), grant.shortfalls);
+        }
+        if self.plain.short.get(name).is_some_and(Vec::is_empty) {
+            self.plain.short.remove(name);
+        }
+        let member = self.members.get(name)?;
+        plain::granted(&member.object, &grant.blocks, |pool| self.plain.edges(pool))
+    }
+
+    /// Takes in that a node's metadata were changed, and that the object is known as it is since.
+    pub(super) fn touched(&mut self, name: &str) {
+        if self.plain.opening.awaits(name) {
+            self.plain.opening.touched(name);
+            if self.plain.opening.is_over() {
+                let unmet: Vec<String> = self.unmet().map(str::to_owned).collect();
+                self.dirty.extend(unmet);
+            }
+        }
+    }
+
+    /// Marks a pool as in use, or lets it go.
+    fn mark_pool(&mut self, name: &str, at: Moment) {
+        let Some(pool) = self.plain.pools.get(name) else {
+            return;
+        };
+        if pool.write.is_some() || at.now < pool.barred {
+            return;
+        }
+        let is_used = self.plain.ledger.is_used(name);
+        // Nothing is known of what nodes have before they are listed.
+        if !is_used && !matches!(self.plain.opening, Opening::Listed(_)) {
+            return;
+        }
+        let in_use = self.plain.ledger.in_use(name);
+        let Some(body) = pool.document.marks(&in_use, is_used) else {
+            return;
+        };
+        let task = Task::PatchPool {
+            name: name.to_owned(),
+            version: pool.document.api_version.clone(),
+            body,
+        };
+        let pending = Pending::Pool {
+            name: name.to_owned(),
+        };
+        let id = self.open(pending, task, at.now);
+        if let Some(pool) = self.plain.pools.get_mut(name) {
+            pool.write = Some(id);
+        }
+    }
+
+    /// Takes in the answer to a patch of a pool.
+    pub(super) fn marked(&mut self, name: &str, id: WorkId, written: Written, at: Moment) {
+        let pool = self.plain.pools.get_mut(name);
+        let Some(pool) = pool.filter(|it| it.write == Some(id)) else {
+            return;
+        };
+        pool.write = None;
+        match written {
+            Written::Done(object) => {
+                pool.succeed();
+                if let Some(object) = object.filter(|it| it["metadata"]["name"] == name) {
+                    self.plain.set_pool(*object);
+                }
+            }
+            // The next event has the pool as it is, or says that it is gone.
+            Written::Conflict | Written::Gone => pool.barred = at.now.after(GATHERED),
+            Written::Failed { retry_after, .. } => pool.fail(retry_after, at.now),
+        }
+    }
+
+    /// Records events about a pool's faults, each once.
+    fn report_pool(&mut self, name: &str) {
+        let faults = self.pool_faults(name);
+        let Some(pool) = self.plain.pools.get_mut(name) else {
+            return;
+        };
+        let uid = pool.document.uid.clone();
+        let texts: BTreeSet<String> = faults.iter().map(|(_, text)| text.clone()).collect();
+        let told = std::mem::replace(&mut pool.told, texts);
+        for (reason, text) in faults {
+            if told.contains(&text) {
+                continue;
+            }
+            let id = self.next_id.advance();
+            let about = About::Pool {
+                name: name.to_owned(),
+                uid: uid.clone(),
+            };
+            let task = Task::Event(Event {
+                about,
+                reason,
+                text,
+            });
+            self.out.push(crate::Work { id, task });
+        }
+    }
+
+    /// The faults of a pool.
+    pub(crate) fn pool_faults(&self, name: &str) -> Vec<(Reason, String)> {
+        let Some(pool) = self.plain.pools.get(name) else {
+            return Vec::new();
+        };
+        let Some(spec) = &pool.document.plain else {
+            return Vec::new();
+        };
+        let problems = pool.document.problems.iter().map(ToString::to_string);
+        let refusals = self.plain.ledger.refusals(name).map(ToString::to_string);
+        let refused = problems.chain(refusals);
+        let mut all: Vec<_> = refused.map(|text| (Reason::PoolRefused, text)).collect();
+        if spec.is_deleted && self.plain.ledger.is_used(name) {
+            let text = "the pool is being deleted, and goes once no node has a block of it";
+            all.push((Reason::PoolInUse, text.to_owned()));
+        }
+        all
+    }
+
+    /// Returns true if a node wants nothing of EC2: it names no instance, and its demand is of plain
+    /// pools.
+    pub(crate) fn is_plain_only(&self, member: &Member) -> bool {
+        let document: &NodeDocument = &member.document;
+        let names_none = document.instance.is_none() && document.instance_type.is_none();
+        let wants = document.demand.requested.len();
+        self.settings.pools.plain
+            && self.plain.has_any()
+            && names_none
+            && wants > 0
+            && self.plain.demand(document).len() == wants
+    }
+}

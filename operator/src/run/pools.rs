@@ -1,0 +1,144 @@
+//! Pools: followed for the fleet, and created where the settings say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::Result;
+use apiserver::client::{Connection, within};
+use apiserver::follow::{LOOK_FOR, Resource, Trouble};
+use apiserver::retry::Retry;
+use apiserver::write::Failure;
+use apiserver::{cause, objects};
+use fleet::{Input, Standing};
+use ipnet::IpNet;
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::WRITE;
+use super::actor::Inbox;
+use super::follow::log_trouble;
+use crate::config::NewPool;
+
+/// Removals are held back so long: before the resource itself goes, the API server removes its objects.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Follows all pools. Where the resource goes, they stay in force: ENIs of bound pools must not serve
+/// the default one, and nodes keep blocks of plain pools.
+pub(super) async fn follow(connection: Connection, inbox: Inbox) -> Result<()> {
+    let versions = objects::pool_versions(&connection.client);
+    let read = |all: Vec<Value>| Input::Pools(all);
+    follow_all((&connection, versions), "CiliumPodIPPools", inbox, read).await
+}
+
+/// Follows the CIDRs of services. Clusters before Kubernetes 1.31 have no such objects.
+pub(super) async fn follow_services(connection: Connection, inbox: Inbox) -> Result<()> {
+    let versions = objects::service_cidrs(&connection.client);
+    let read = |all: Vec<Value>| Input::Services(cidrs(&all));
+    follow_all((&connection, versions), "ServiceCIDRs", inbox, read).await
+}
+
+fn cidrs(objects: &[Value]) -> BTreeSet<IpNet> {
+    let lists = objects
+        .iter()
+        .filter_map(|it| it["spec"]["cidrs"].as_array());
+    let texts = lists.flatten().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Hands the fleet all objects of a resource whenever they may have changed. An API server that does not
+/// serve the resource has none. If it served it before, its last objects stay.
+async fn follow_all(
+    (connection, versions): (&Connection, Vec<Api<DynamicObject>>),
+    what: &'static str,
+    inbox: Inbox,
+    read: impl Fn(Vec<Value>) -> Input,
+) -> Result<()> {
+    let (sender, mut all) = watch::channel(Vec::new());
+    let mut is_served = false;
+    let resource = Resource {
+        versions,
+        lists: connection.lists.clone(),
+        config: connection.watching(),
+        absent: LOOK_FOR,
+        settle: SETTLE,
+    };
+    let tell = move |known: Result<&BTreeMap<_, Value>, Trouble>| {
+        match known {
+            Ok(known) => {
+                is_served = true;
+                sender.send_replace(known.values().cloned().collect());
+            }
+            Err(Trouble::Absent) if !is_served => drop(sender.send_replace(Vec::new())),
+            Err(trouble) => log_trouble(what, &trouble),
+        }
+        !sender.is_closed()
+    };
+    let give = async {
+        while all.changed().await.is_ok() {
+            let objects = all.borrow_and_update().clone();
+            if !inbox.give(read(objects)).await {
+                return;
+            }
+        }
+    };
+    tokio::join!(resource.follow(Value::clone, tell), give);
+    Ok(())
+}
+
+/// Creates pools once this operator leads. One that is there is left alone.
+pub(super) async fn create(
+    connection: Connection,
+    pools: BTreeMap<String, NewPool>,
+    mut standing: watch::Receiver<Standing>,
+) -> Result<()> {
+    let leads = |standing: &Standing| matches!(standing, Standing::Leading { .. });
+    let api = objects::pools(&connection.client);
+    for (name, spec) in pools {
+        let mut retry = Retry::default();
+        loop {
+            if standing.wait_for(leads).await.is_err() {
+                return Ok(());
+            }
+            let object = json!({
+                "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool",
+                "metadata": {"name": name}, "spec": spec
+            });
+            let object: DynamicObject = serde_json::from_value(object)?;
+            let parameters = PostParams::default();
+            match within(WRITE, api.create(&parameters, &object)).await {
+                Ok(_created) => {
+                    tracing::info!("created CiliumPodIPPool {name}");
+                    break;
+                }
+                Err(error) if Failure::from(&error) == Failure::Conflict => break,
+                Err(error) => {
+                    let wait = retry.failed(&error);
+                    let cause = cause::chain(&error);
+                    tracing::warn!("create CiliumPodIPPool {name}: {cause}; next try in {wait:?}");
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+    // A task that ends would end the operator.
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cidrs_of_services_are_read() {
+        let objects = [
+            json!({"spec": {"cidrs": ["10.96.0.0/12", "fd00::/108"]}}),
+            json!({"spec": {"cidrs": ["bad"]}}),
+            json!({}),
+        ];
+        let expected = ["10.96.0.0/12", "fd00::/108"].map(|text| text.parse().unwrap());
+        assert_eq!(cidrs(&objects), expected.into());
+    }
+}
