@@ -117,7 +117,6 @@ fn edit(
 #[inline(always)]
 fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, DropReason> {
     let ip = work::read(work.ip());
-    let mut source = work::copied(&ip.source);
     let mut is_error = false;
     let mut ports = match ip.fragment {
         Piece::Whole | Piece::First => match transport::read(packet, work) {
@@ -125,18 +124,15 @@ fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, Drop
             Ok(Transport::Error) => {
                 let found = quoted(packet, work, eni);
                 if found.is_some() {
-                    fragment::note_error(ip, work::read(work.inner()))?;
+                    fragment::note_error(ip, work)?;
                 }
                 return Ok(found);
             }
             Ok(Transport::None) | Err(_) => return Ok(None),
         },
-        Piece::Later => match fragment::recall_answer(work) {
-            Some((ports, remote)) => {
-                if let Some(remote) = remote {
-                    source = remote;
-                    is_error = true;
-                }
+        Piece::Later => match fragment::recall_answer() {
+            Some((ports, is_of_error)) => {
+                is_error = is_of_error;
                 ports
             }
             None => return Ok(None),
@@ -146,7 +142,12 @@ fn find(packet: &mut Packet, work: Parts, eni: u8) -> Result<Option<Found>, Drop
     if !nat::in_range(port) {
         return Ok(None);
     }
-    let key = FlowKey::new(eni, ports.protocol, source, remote, port);
+    let source = if is_error {
+        fragment::remote(work)
+    } else {
+        &ip.source
+    };
+    let key = FlowKey::new(eni, ports.protocol, work::copied(source), remote, port);
     let key = kept(work, key);
     let flow = if is_error {
         // Of a later piece of an error, only the IP header is to be edited.

@@ -5,7 +5,7 @@
 //! is kept.
 
 use aya_ebpf::bindings::BPF_ANY;
-use datapath_common::abi::{Addr, Datagram, DatagramKey};
+use datapath_common::abi::{Addr, DatagramKey};
 use datapath_common::fault::Fault;
 use datapath_common::masquerade::Opening;
 use datapath_common::outcome::DropReason;
@@ -13,7 +13,6 @@ use datapath_common::outcome::DropReason;
 use crate::clock;
 use crate::family::{Ip, Piece};
 use crate::fault;
-use crate::icmp_error::Inner;
 use crate::maps::FRAGMENTS;
 use crate::settings;
 use crate::transport::Ports;
@@ -35,7 +34,8 @@ impl Told {
     /// Nothing.
     const NOTHING: Self = Self(0);
     /// A later piece came before the first one.
-    const REORDERED: Self = Self(Self::SOMETHING | 1 << 40);
+    const REORDERED: Self = Self(Self::SOMETHING | Self::CAME_LATER);
+    const CAME_LATER: u64 = 1 << 40;
     /// An ICMP error: the ports are of the flow that it is about.
     const ERROR: u64 = 1 << 41;
     const SOMETHING: u64 = 1 << 48;
@@ -68,17 +68,28 @@ impl Told {
         self.0 & Self::ERROR != 0
     }
 
-    /// The map's value, of what was found out just now. What an error quotes is the one that is kept.
+    /// 1 where that bit is set.
     #[inline(always)]
-    fn datagram(self, now: u64, work: Parts) -> Datagram {
+    fn bit(self, bit: u64) -> u8 {
+        u8::from(self.0 & bit != 0)
+    }
+
+    /// Writes the map's value, of what was found out just now, into this CPU's scratch, but for the remote.
+    #[inline(always)]
+    fn write(self, work: Parts) {
         let (protocol, source, destination) = self.ports();
-        if self.is_error() {
-            let remote = work::copied(&work::read(work.inner()).destination);
-            return Datagram::error(now, protocol, (remote, source), destination);
+        let datagram = work.told();
+        // Field by field: the whole would lie on the stack first. The scratch begins as zeroes, so that
+        // the reserved byte is one.
+        // SAFETY: `told` is a part of this CPU's scratch.
+        unsafe {
+            (*datagram).seen = clock::now();
+            (*datagram).source_port = source;
+            (*datagram).destination_port = destination;
+            (*datagram).protocol = protocol;
+            (*datagram).reordered = self.bit(Self::CAME_LATER);
+            (*datagram).is_error = self.bit(Self::ERROR);
         }
-        let mut datagram = Datagram::new(now, protocol, source, destination);
-        datagram.reordered = self.is_reordered().into();
-        datagram
     }
 
     /// Protocol, source and destination port.
@@ -104,10 +115,12 @@ pub(crate) fn note(ip: &Ip, ports: &Ports) -> Result<(), DropReason> {
 /// Keeps the flow that the first piece of an ICMP error is about, which quotes what was sent to the
 /// outside. Nothing is done for another packet.
 #[inline(always)]
-pub(crate) fn note_error(ip: &Ip, inner: &Inner) -> Result<(), DropReason> {
+pub(crate) fn note_error(ip: &Ip, work: Parts) -> Result<(), DropReason> {
     if ip.fragment != Piece::First || fault::has(Fault::ErrorPiecesIgnored) {
         return Ok(());
     }
+    let inner = work::read(work.inner());
+    write_remote(work, &inner.destination);
     let (source, destination) = (inner.destination_port, inner.source_port);
     keep(Told::error(inner.protocol, source, destination))
 }
@@ -139,7 +152,7 @@ fn keep(told: Told) -> Result<(), DropReason> {
 #[inline(never)]
 extern "C" fn fragment_keep(told: u64) -> u32 {
     work::to_number(work().and_then(|work| {
-        work::write(work.told(), Told(told).datagram(clock::now(), work));
+        Told(told).write(work);
         FRAGMENTS
             .insert(key(work), work::read(work.told()), u64::from(BPF_ANY))
             .map_err(|_errno| DropReason::HelperFailed)
@@ -168,18 +181,27 @@ pub(crate) fn recall() -> Option<Ports> {
     has_ports.then(|| later(told))
 }
 
-/// The ports of the answer that a later fragment is of. If it is of an ICMP error, those are of the flow
-/// that the error is about, and that flow's remote is told as well.
+/// The ports of the answer that a later fragment is of. True if it is of an ICMP error: they are of the
+/// flow that the error is about then, which has that [`remote`].
 #[inline(always)]
-pub(crate) fn recall_answer(work: Parts) -> Option<(Ports, Option<Addr>)> {
+pub(crate) fn recall_answer() -> Option<(Ports, bool)> {
     let told = Told(fragment_told());
-    if !told.is_something() || told.is_reordered() {
-        return None;
-    }
-    let remote = told
-        .is_error()
-        .then(|| work::copied(&work::read(work.told()).remote));
-    Some((later(told), remote))
+    let has_ports = told.is_something() && !told.is_reordered();
+    has_ports.then(|| (later(told), told.is_error()))
+}
+
+/// Keeps it for [`remote`], and for the map's value, where it means nothing unless that is of an error.
+#[inline(always)]
+fn write_remote(work: Parts, remote: &Addr) {
+    // SAFETY: `told` is a part of this CPU's scratch.
+    let place = unsafe { &raw mut (*work.told()).remote };
+    work::write(place, work::copied(remote));
+}
+
+/// The remote of the flow that the ICMP error is about of which [`recall_answer`] found a piece.
+#[inline(always)]
+pub(crate) fn remote(work: Parts) -> &'static Addr {
+    &work::read(work.told()).remote
 }
 
 /// The ports of a later fragment.
@@ -196,7 +218,7 @@ fn later(told: Told) -> Ports {
     }
 }
 
-/// Facts about a datagram. Of an ICMP error all of it is kept.
+/// Facts about a datagram. Of an ICMP error the remote is kept.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fragment_told() -> u64 {
@@ -214,7 +236,7 @@ fn find(work: Parts) -> Option<Told> {
         return None;
     }
     if datagram.is_error != 0 {
-        work::write(work.told(), work::copied(datagram));
+        write_remote(work, &datagram.remote);
         return Some(Told::error(
             datagram.protocol,
             datagram.source_port,

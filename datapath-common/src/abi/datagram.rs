@@ -58,7 +58,7 @@ pub struct Datagram {
     /// carry them.
     pub is_error: u8,
     reserved: u8,
-    /// The remote of that flow, and else `::`.
+    /// The remote of that flow; of no meaning for another datagram.
     pub remote: Addr,
 }
 
