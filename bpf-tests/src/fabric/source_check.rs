@@ -226,7 +226,7 @@ pub fn flows(router: &Netns) -> Result<Vec<Flow>> {
 /// that a check was put on.
 ///
 /// # Errors
-/// As [`flows`].
+/// As [`flows()`].
 pub fn strange(router: &Netns) -> Result<Vec<Flow>> {
     elements(router, "strange_", eni_of)
 }
@@ -282,7 +282,7 @@ pub(super) fn elements(
 /// Packets to one of the two may carry one of `translations` for the other.
 ///
 /// # Errors
-/// As [`flows`].
+/// As [`flows()`].
 pub fn enis_between(
     router: &Netns,
     one: IpAddr,

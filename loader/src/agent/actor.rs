@@ -400,7 +400,7 @@ impl<K: Host> Actor<K> {
                     tracing::info!(%owner, "endpoint dropped: its namespace is gone");
                 }
                 Err(error) => {
-                    tracing::error!("cannot delete the record of a dead endpoint: {error:#}")
+                    tracing::error!("cannot delete the record of a dead endpoint: {error:#}");
                 }
             }
         }

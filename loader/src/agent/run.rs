@@ -211,7 +211,9 @@ fn renew_flows(tables: &impl nat::Tables, told: &bpf::DatapathSettings) {
         Ok(renewed) => tracing::debug!(?renewed, "flows of earlier programs adopted"),
         // Most of them are found without.
         Err(error) => {
-            tracing::warn!("cannot re-index existing flows; their connections may break: {error:#}")
+            tracing::warn!(
+                "cannot re-index existing flows; their connections may break: {error:#}"
+            );
         }
     }
 }
