@@ -591,7 +591,8 @@ fn creations_carry_tags_and_a_description() {
     assert_eq!(create.tags["ipam.towpath.dev/instance"], "i-one");
     assert_eq!(
         (create.tags.len(), create.tags["team"].as_str()),
-        (5, "net")
+        (6, "net")
     );
+    assert_eq!(create.tags["ipam.towpath.dev/pool"], "default");
     assert_eq!(create.description, "Towpath (i-one)");
 }
