@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Everything is real but the cloud. It is played, with a real operator ([`crate::cloud`]), or a
-//! [stand-in](operator) for both writes the ENIs that the fabric has.
+//! stand-in (`operator.rs`) for both writes the ENIs that the fabric has.
 
 mod addons;
 mod blocks;

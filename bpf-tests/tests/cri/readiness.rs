@@ -150,7 +150,7 @@ fn containerd_2_is_ready_from_when_the_agent_was_once() {
     fs::remove_file(fabric.agent.state_dir().join("node.json")).unwrap();
     fabric.agent.write_document_text("nonsense").unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
-    stage.agent_says(Some(("not-ready", "no good node document")));
+    stage.agent_says(Some(("not-ready", "no valid node document")));
     let fabric = &mut stage.scene.fabric;
     fabric.agent.write_document_text(&document).unwrap();
     fabric.wait_until_ready().unwrap();

@@ -105,7 +105,7 @@ fn a_node_that_was_ready_once_stays_so_without_agent_document_or_addresses() {
     // The document that the agent keeps goes with a reboot.
     fs::remove_file(fabric.agent.state_dir().join("node.json")).unwrap();
     fabric.agent.start(&fabric.node, &[]).unwrap();
-    agent_says(&fabric, "not-ready", "no good node document");
+    agent_says(&fabric, "not-ready", "no valid node document");
     assert_eq!(status(&fabric), None);
     fails(&fabric, "booted", "the agent is not ready");
     fabric.agent.write_document_text(&document).unwrap();
