@@ -72,7 +72,7 @@ const OF_DEL: [&str; 4] = [
     "delete-route",
     "delete-device",
 ];
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     "set-sysctl",
     "set-mtu",
     "-address",
@@ -80,6 +80,8 @@ const ELSEWHERE: [&str; 8] = [
     "reserve-ports",
     // The plugin's installation.
     "cni.",
+    // The agent's own addresses.
+    "ingress.",
     "detach",
     // Reached by a DEL that was queued.
     PENDING,
