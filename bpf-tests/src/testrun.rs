@@ -29,8 +29,8 @@ use datapath_common::counter::{self, Counter, Program};
 use datapath_common::mark::MarkLayout;
 use datapath_common::outcome::Outcome;
 use ipnet::IpNet;
+use loader::bpf::{DatapathSettings, Globals, loader};
 use nix::sched::{CloneFlags, unshare};
-use towpath::bpf::{DatapathSettings, Globals, loader};
 
 use crate::fabric::command;
 
@@ -96,11 +96,11 @@ impl Programs {
     /// # Errors
     /// When the kernel does not take a program; the error holds the verifier's log.
     pub fn load_with(settings: &DatapathSettings) -> Result<Self> {
-        let globals = Globals::new(settings, towpath::bpf::jiffies_per_second()?);
+        let globals = Globals::new(settings, loader::bpf::jiffies_per_second()?);
         let mut loader = loader();
         globals.put(&mut loader);
         let mut ebpf = loader
-            .load(towpath::bpf::OBJECT)
+            .load(loader::bpf::OBJECT)
             .context("the eBPF object; loading it needs root")?;
         for program in Program::ALL {
             classifier(&mut ebpf, program)?

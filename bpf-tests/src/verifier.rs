@@ -12,9 +12,9 @@ use aya::Ebpf;
 use aya::maps::Map;
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_prog_type};
 use aya_obj::{Function, Object};
+use loader::bpf::{DatapathSettings, Globals, Path, loader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use serde::Serialize;
-use towpath::bpf::{DatapathSettings, Globals, Path, loader};
 
 /// `BPF_LOG_STATS` of `include/linux/bpf_verifier.h`: a few lines of figures, and nothing else.
 const STATISTICS: u32 = 4;
@@ -69,7 +69,7 @@ pub fn verify(object: &[u8]) -> Result<BTreeMap<String, Cost>> {
     // Kernels before 5.11 count programs as locked memory. Elsewhere it does not matter whether the
     // limit can be lifted.
     let _lifted = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
-    let globals = Globals::new(&settings(), towpath::bpf::jiffies_per_second()?);
+    let globals = Globals::new(&settings(), loader::bpf::jiffies_per_second()?);
     let mut loader = loader();
     globals.put(&mut loader);
     let maps = loader

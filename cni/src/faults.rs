@@ -1,5 +1,5 @@
 //! Named points at which a test can have the plugin killed, as the agent's are
-//! (`loader/src/faults.rs`).
+//! (`agent/src/faults.rs`).
 //!
 //! With the feature `fault-points`, `TOWPATH_CNI_FAULT=<point>[:<n>]` makes the process send itself
 //! SIGKILL when it reaches the point for the n-th time (the first, when nothing is said). Without

@@ -17,15 +17,15 @@ use crate::masquerade::{MasqueradeSettings, NO_SLICES, Policy};
 use crate::numbers;
 
 /// Index of ENI 0's device; ENI n's is this plus n.
-pub(crate) const ETH0: u32 = 2;
+pub const ETH0: u32 = 2;
 /// Index of a bridge of the host.
-pub(crate) const BRIDGE: u32 = 9;
+pub const BRIDGE: u32 = 9;
 
-pub(crate) fn mac(number: u8) -> MacAddr {
+pub fn mac(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, number])
 }
 
-pub(crate) fn eni(number: u8) -> Eni {
+pub fn eni(number: u8) -> Eni {
     let blocks = [
         format!("10.0.{number}.20/32"),
         format!("10.0.{number}.64/28"),
@@ -52,7 +52,7 @@ pub(crate) fn eni(number: u8) -> Eni {
     }
 }
 
-pub(crate) fn endpoint(name: &str, addresses: &[&str]) -> Endpoint {
+pub fn endpoint(name: &str, addresses: &[&str]) -> Endpoint {
     Endpoint {
         owner: Owner {
             container_id: name.into(),
@@ -65,12 +65,12 @@ pub(crate) fn endpoint(name: &str, addresses: &[&str]) -> Endpoint {
     }
 }
 
-pub(crate) fn id(name: &str) -> EndpointId {
+pub fn id(name: &str) -> EndpointId {
     endpoint(name, &[]).id()
 }
 
 /// ENIs 0, 1 and 2; pod a on ENI 0, pod b with both families on ENI 1, pod c on ENI 2.
-pub(crate) fn intent() -> Intent {
+pub fn intent() -> Intent {
     let endpoints = [
         endpoint("a", &["10.0.0.20"]),
         endpoint("b", &["10.0.1.65", "2001:db8:0:1:a::65"]),
@@ -116,7 +116,7 @@ pub(crate) fn intent() -> Intent {
 }
 
 /// What the datapath knows of an endpoint's address of an ENI.
-pub(crate) fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
+pub fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
     AddressEntry::endpoint(EndpointAddress {
         eni,
         eni_ifindex: 2,
@@ -129,7 +129,7 @@ pub(crate) fn address_entry(eni: u8, pool: PoolPolicy) -> AddressEntry {
     })
 }
 
-pub(crate) fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
+pub fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
     Link {
         ifindex,
         name: name.into(),
@@ -144,7 +144,7 @@ pub(crate) fn link(ifindex: u32, name: &str, mac: MacAddr) -> Link {
 }
 
 /// The host-side device of a pod, in use.
-pub(crate) fn pod_link(ifindex: u32, name: &str) -> Link {
+pub fn pod_link(ifindex: u32, name: &str) -> Link {
     Link {
         kind: LinkKind::Veth,
         group: numbers::DEVICE_GROUP,
@@ -153,7 +153,7 @@ pub(crate) fn pod_link(ifindex: u32, name: &str) -> Link {
 }
 
 /// Puts a device into the kernel, with the sysctls that the kernel gives a new one.
-pub(crate) fn plug(observed: &mut Observed, link: Link) {
+pub fn plug(observed: &mut Observed, link: Link) {
     for (family, name, value) in [
         (Family::V4, "rp_filter", "1"),
         (Family::V4, "arp_ignore", "0"),
@@ -173,13 +173,13 @@ pub(crate) fn plug(observed: &mut Observed, link: Link) {
     observed.links.insert(link.ifindex, link);
 }
 
-pub(crate) fn address(ifindex: u32, net: &str) -> Address {
+pub fn address(ifindex: u32, net: &str) -> Address {
     let net = net.parse::<IpNet>().unwrap();
     Address { ifindex, net }
 }
 
 /// A host that has just booted: three ENIs, of which the primary is set up, and a bridge.
-pub(crate) fn host() -> Observed {
+pub fn host() -> Observed {
     let mut observed = Observed::default();
     for (family, scope, name, value) in [
         (Family::V4, SysctlScope::Family, "ip_forward", "0"),

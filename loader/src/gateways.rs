@@ -13,38 +13,41 @@ use crate::kernel::{MapEntry, Observed};
 
 /// The gateway of an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gateway {
+pub struct Gateway {
     /// The number of the ENI.
-    pub(crate) eni: EniNumber,
+    pub eni: EniNumber,
     /// Its device.
-    pub(crate) ifindex: u32,
+    pub ifindex: u32,
     /// The gateway's address.
-    pub(crate) address: IpAddr,
+    pub address: IpAddr,
     /// Its MAC, if the kernel knows it.
-    pub(crate) mac: Option<MacAddr>,
+    pub mac: Option<MacAddr>,
     /// That of the device, if it has one.
     pub(crate) device_mac: Option<MacAddr>,
     /// Whether the kernel has not had it confirmed for a while. It asks again when a packet is sent there, and
     /// the programs' packets it does not see.
-    pub(crate) is_stale: bool,
+    pub is_stale: bool,
 }
 
 impl Gateway {
     /// The slot of the programs' map.
-    pub(crate) fn slot(&self) -> u32 {
+    #[must_use]
+    pub fn slot(&self) -> u32 {
         GatewayEntry::slot(self.eni.0, self.address.is_ipv4())
     }
 
     /// With which MACs a frame begins that goes there, if both are known. A device that asks nobody has entries
     /// for its neighbours too, with its broadcast address.
-    pub(crate) fn macs(&self) -> Option<[[u8; 6]; 2]> {
+    #[must_use]
+    pub fn macs(&self) -> Option<[[u8; 6]; 2]> {
         let mac = self.mac.filter(|mac| mac.is_unicast())?;
         Some([mac.0, self.device_mac?.0])
     }
 }
 
 /// The gateways of all ENIs that the programs know.
-pub(crate) fn list(observed: &Observed) -> Vec<Gateway> {
+#[must_use]
+pub fn list(observed: &Observed) -> Vec<Gateway> {
     let enis = observed.maps.values().filter_map(|entry| match entry {
         MapEntry::Eni(number, entry) => Some((*number, entry)),
         MapEntry::Address(..) | MapEntry::Destination(..) | MapEntry::EniDevice(..) => None,

@@ -1,6 +1,8 @@
 //! What the node should be: the sources, merged and checked, before any of it is resolved against
 //! the kernel.
 
+mod problem;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -18,8 +20,9 @@ use kubernetes::flat::FlatPool;
 use serde::{Deserialize, Serialize};
 
 use crate::masquerade::{DEFAULT_POOL, MasqueradeSettings, Policy};
-use crate::node::Problem;
 use crate::numbers;
+
+pub use self::problem::Problem;
 
 /// One ENI of the node, as the node document has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

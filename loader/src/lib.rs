@@ -1,45 +1,37 @@
-//! Towpath's node agent: brings the node's ENIs, routes, rules and eBPF programs to what the node
-//! document and the endpoints ask for, and keeps them so.
+//! The lower half of Towpath's agent: brings a node's kernel to an intent, and keeps it so.
 //!
 //! Data moves one way; see ARCHITECTURE.md:
 //!
 //! ```text
-//! node document, socket -> Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel
+//! Intent -> Desired -> plan(Desired, Observed) -> apply -> kernel
 //! ```
 
-pub mod agent;
-mod allocation;
 pub mod bpf;
-mod bypassed;
-pub mod cli;
-mod cluster;
-pub mod cni;
-pub mod config;
-mod connections;
+pub mod bypassed;
 pub mod conntrack;
 pub mod desired;
-mod exposition;
-pub mod faults;
-#[cfg(test)]
-mod fixture;
-pub mod follow;
-mod gateways;
-pub mod instance;
+#[cfg(any(test, feature = "model"))]
+#[allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::unwrap_used,
+    reason = "tests alone have it"
+)]
+pub mod fixture;
+pub mod gateways;
 pub mod intent;
-mod kept;
 pub mod kernel;
 pub mod masquerade;
 pub mod netlink;
-pub mod node;
 pub mod numbers;
 pub mod object;
-mod periodic;
+pub mod periodic;
 pub mod plan;
-mod pod_routes;
+pub mod pod_routes;
 pub mod recognise;
 pub mod reconcile;
-pub mod server;
 pub mod service_nat;
 pub mod traces;
-mod untracked;
+pub mod untracked;
 pub mod view;

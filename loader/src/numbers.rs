@@ -3,6 +3,7 @@
 //! A number whose meaning changes gets a new value, so that what an older agent left behind is
 //! never taken for something else.
 
+use datapath_common::mark::MarkLayout;
 use std::net::Ipv6Addr;
 
 /// Rule 20: everything looks into the pod table first. One rule, not one for each pod.
@@ -67,3 +68,10 @@ pub const DEVICE_GROUP: u32 = 0x7477;
 pub const MTU_MIN: u32 = 1280;
 /// Largest MTU of an ENI (AWS, "Network maximum transmission unit (MTU)").
 pub const MTU_MAX: u32 = 9001;
+
+/// The highest ENI number that both the mark and the tables have room for.
+#[must_use]
+pub fn highest_number(mark: MarkLayout) -> u8 {
+    let max = u8::try_from(mark.max_eni()).unwrap_or(u8::MAX);
+    max.min(ENI_MAX)
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 /// A thread that looks. Dropping it ends it, after the look that it is at.
-pub(crate) struct Periodic {
+pub struct Periodic {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -23,7 +23,7 @@ impl Periodic {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(
+    pub fn start(
         name: &'static str,
         mut look: impl FnMut() -> Duration + Send + 'static,
     ) -> anyhow::Result<Self> {

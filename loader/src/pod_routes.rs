@@ -14,7 +14,7 @@ use crate::intent::Intent;
 
 /// What pods' routes follow from, the same for all pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodRoutes {
+pub struct PodRoutes {
     /// MTU of what leaves the VPC, in bytes; `None` for that of the pod's interface.
     internet_mtu: Option<u32>,
     /// Where packets may be as large as the pod's interface takes. Empty where there is no such MTU.
@@ -25,15 +25,16 @@ pub(crate) struct PodRoutes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodRoute {
     /// The destination.
-    pub(crate) destination: IpNet,
+    pub destination: IpNet,
     /// The route's MTU, in bytes; `None` for that of the pod's interface.
-    pub(crate) mtu: Option<u32>,
+    pub mtu: Option<u32>,
 }
 
 impl PodRoutes {
     /// What an intent asks for. Packets keep their full size towards the VPC's CIDRs, the blocks of
     /// pools and `masquerade.native-routing-cidrs`.
-    pub(crate) fn of(intent: &Intent) -> Self {
+    #[must_use]
+    pub fn of(intent: &Intent) -> Self {
         let internet_mtu = intent.settings.internet_mtu;
         if internet_mtu.is_none() {
             return Self::default();

@@ -155,7 +155,7 @@ impl View {
     }
 
     /// An endpoint is no readier than the ENIs that own its addresses.
-    pub(crate) fn spread(&mut self) {
+    pub fn spread(&mut self) {
         for endpoint in self.endpoints.values_mut() {
             let waits = endpoint.addresses.iter().find_map(|(address, number)| {
                 let number = (*number)?;

@@ -221,7 +221,7 @@ mod tests {
     use std::path::Path;
 
     const METADATA: &str = r#"{"packages": [{
-        "name": "towpath", "manifest_path": "/src/loader/Cargo.toml", "dependencies": [],
+        "name": "towpath", "manifest_path": "/src/agent/Cargo.toml", "dependencies": [],
         "targets": [
             {"name": "towpath", "kind": ["lib"], "test": true},
             {"name": "build-script-build", "kind": ["custom-build"], "test": false}
@@ -229,9 +229,9 @@ mod tests {
 
     const MESSAGES: &str = r#"
 {"reason":"build-script-executed","package_id":"x"}
-{"reason":"compiler-artifact","manifest_path":"/src/loader/Cargo.toml","target":{"name":"towpath","kind":["lib"]},"profile":{"test":true},"executable":"/t/towpath-1"}
-{"reason":"compiler-artifact","manifest_path":"/src/loader/Cargo.toml","target":{"name":"towpath","kind":["bin"]},"profile":{"test":false},"executable":"/t/towpath"}
-{"reason":"compiler-artifact","manifest_path":"/src/loader/Cargo.toml","target":{"name":"towpath","kind":["lib"]},"profile":{"test":false},"executable":null}
+{"reason":"compiler-artifact","manifest_path":"/src/agent/Cargo.toml","target":{"name":"towpath","kind":["lib"]},"profile":{"test":true},"executable":"/t/towpath-1"}
+{"reason":"compiler-artifact","manifest_path":"/src/agent/Cargo.toml","target":{"name":"towpath","kind":["bin"]},"profile":{"test":false},"executable":"/t/towpath"}
+{"reason":"compiler-artifact","manifest_path":"/src/agent/Cargo.toml","target":{"name":"towpath","kind":["lib"]},"profile":{"test":false},"executable":null}
 {"reason":"build-finished","success":true}
 "#;
 

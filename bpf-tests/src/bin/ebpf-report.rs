@@ -9,8 +9,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use bpf_tests::verifier::{self, Cost};
 use datapath_build::{Lines, strip};
+use loader::bpf::{AttachMode, Features};
 use serde::Serialize;
-use towpath::bpf::{AttachMode, Features};
 
 /// The printed text.
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use api::ids::MacAddr;
 use ipam::Family;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use towpath::intent;
+use loader::intent;
 
 use super::room::{ADDRESSES, Share};
 

@@ -46,7 +46,7 @@ impl Clock {
         tables.clear()?;
         Ok(Self {
             jiffies,
-            per_second: towpath::bpf::jiffies_per_second()?,
+            per_second: loader::bpf::jiffies_per_second()?,
             read: Instant::now(),
         })
     }

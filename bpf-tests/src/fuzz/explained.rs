@@ -12,9 +12,9 @@ use api::{Peer, Protocol, Tuple};
 use datapath_common::abi::{Addr, AddressEntry, EniEntry, map};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
-use towpath::bpf::{DatapathSettings, NatTables};
-use towpath::kernel::{MapEntry, MapKey};
-use towpath::masquerade::{Asked, Live};
+use loader::bpf::{DatapathSettings, NatTables};
+use loader::kernel::{MapEntry, MapKey};
+use loader::masquerade::{Asked, Live};
 
 use super::aim::{Aim, PORTS, REMOTE_PORTS};
 use super::batch::mixed;

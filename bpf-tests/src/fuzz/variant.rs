@@ -5,8 +5,8 @@ use datapath_common::config::PortSlice;
 use datapath_common::mark::MarkLayout;
 use datapath_common::masquerade::MetadataPolicy;
 use flows::Lookups;
-use towpath::bpf::{DatapathSettings, Path};
-use towpath::masquerade::NO_SLICES;
+use loader::bpf::{DatapathSettings, Path};
+use loader::masquerade::NO_SLICES;
 
 use crate::model::world::{Marks, Metadata, Settings};
 

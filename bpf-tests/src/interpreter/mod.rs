@@ -48,7 +48,7 @@ impl Machine {
     /// When the maps cannot be read, or the object has what the interpreter does not know.
     pub fn beside(programs: &Programs, devices: &[(u32, [u8; 6])]) -> Result<Self> {
         Ok(Self {
-            image: Image::new(towpath::bpf::OBJECT, &programs.snapshot()?)?,
+            image: Image::new(loader::bpf::OBJECT, &programs.snapshot()?)?,
             host: Host {
                 // Far enough behind whatever time stands in the maps.
                 jiffies: 1 << 40,

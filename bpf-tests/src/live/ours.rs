@@ -166,7 +166,8 @@ mod tests {
                 ..Size::SMALL
             };
             let node =
-                towpath::node::parse(&size.document().to_string(), MarkLayout::DEFAULT).unwrap();
+                towpath::sources::node::parse(&size.document().to_string(), MarkLayout::DEFAULT)
+                    .unwrap();
             let enis = Eni::of_node(&node);
             assert_eq!(enis.len(), usize::from(size.enis));
             let room: usize = enis

@@ -8,8 +8,9 @@ mod path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use datapath_common::counter::Program;
+use loader::bpf;
+use loader::bpf::DatapathSettings;
 use serde::Serialize;
-use towpath::bpf::{self, DatapathSettings};
 
 use crate::interpreter::{Cost, Machine};
 use crate::testrun::{Output, Programs};

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 /// What no test uses at the moment, each with the settings it was loaded with.
 #[derive(Debug, Default)]

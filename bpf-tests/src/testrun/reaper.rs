@@ -9,7 +9,7 @@ use datapath_common::abi::{
     PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
 };
 use datapath_common::config;
-use towpath::bpf::NatTables;
+use loader::bpf::NatTables;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::Programs;
@@ -106,7 +106,7 @@ impl Programs {
     /// When the kernel does not take the reaper.
     pub fn nat_tables(&mut self) -> Result<NatTables> {
         let reaper = self.reaper_program()?.fd()?.as_fd().try_clone_to_owned()?;
-        NatTables::new(&mut self.ebpf, reaper, towpath::bpf::jiffies_per_second()?)
+        NatTables::new(&mut self.ebpf, reaper, loader::bpf::jiffies_per_second()?)
     }
 
     fn reaper_program(&mut self) -> Result<&mut SchedClassifier> {

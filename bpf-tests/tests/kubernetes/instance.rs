@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use bpf_tests::kubernetes::MetadataService;
-use towpath::instance::{ask, cards};
+use towpath::sources::instance::{ask, cards};
 
 const ANYWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);

@@ -3,7 +3,7 @@
 use bpf_tests::kubernetes::ApiServer;
 use datapath_common::mark::MarkLayout;
 use serde_json::{Value, json};
-use towpath::node;
+use towpath::sources::node;
 
 use crate::scene::Place;
 
@@ -14,15 +14,15 @@ const POOLS: &str = "/apis/cilium.io/v2alpha1/ciliumpodippools";
 const DOCUMENTS: [(&str, &str); 2] = [
     (
         "secondary addresses",
-        include_str!("../../../loader/tests/fixtures/node-secondary-addresses.json"),
+        include_str!("../../../agent/tests/fixtures/node-secondary-addresses.json"),
     ),
     (
         "prefix delegation",
-        include_str!("../../../loader/tests/fixtures/node-prefix-delegation.yaml"),
+        include_str!("../../../agent/tests/fixtures/node-prefix-delegation.yaml"),
     ),
 ];
 
-fn parsed(document: &Value) -> towpath::intent::Node {
+fn parsed(document: &Value) -> loader::intent::Node {
     node::parse(&document.to_string(), MarkLayout::DEFAULT).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! The agent on the documents of `loader/tests/fixtures`, handed over as they are: the fabric's VPC
+//! The agent on the documents of `agent/tests/fixtures`, handed over as they are: the fabric's VPC
 //! is laid out by them.
 
 use bpf_tests::fabric::layout::Host;
@@ -7,7 +7,7 @@ use bpf_tests::fabric::{Fabric, Place, Pod, Spec};
 use datapath_common::mark::MarkLayout;
 use ipam::Family;
 use ipnet::IpNet;
-use towpath::intent::Node;
+use loader::intent::Node;
 
 use crate::support::{
     CHANGE, End, OUTSIDE, PEER, carry, carry_all, nothing_differs, wait_for_eni, within,
@@ -39,7 +39,7 @@ fn peer_in_the_vpc<'a>(fabric: &'a Fabric, node: &Node) -> Place<'a> {
 /// Pods with the n-th addresses of ENIs reach each other and everybody else, and leave by the ENI
 /// that owns their address.
 fn the_agent_runs_on(text: &str, excluded: &[u8], pods: &[(u8, usize)]) {
-    let node = towpath::node::parse(text, MarkLayout::DEFAULT).unwrap();
+    let node = towpath::sources::node::parse(text, MarkLayout::DEFAULT).unwrap();
     let spec = Spec {
         document: Some(text.to_owned()),
         ..Spec::default()
@@ -121,7 +121,7 @@ fn check_owner(node: &Node, pod: &Pod, eni: u8) {
 #[test]
 fn a_node_with_secondary_addresses() {
     the_agent_runs_on(
-        include_str!("../../../loader/tests/fixtures/node-secondary-addresses.yaml"),
+        include_str!("../../../agent/tests/fixtures/node-secondary-addresses.yaml"),
         &[],
         &[(0, 0), (1, 0), (1, 1)],
     );
@@ -130,7 +130,7 @@ fn a_node_with_secondary_addresses() {
 #[test]
 fn a_node_with_prefixes_and_an_excluded_primary() {
     the_agent_runs_on(
-        include_str!("../../../loader/tests/fixtures/node-prefix-delegation.yaml"),
+        include_str!("../../../agent/tests/fixtures/node-prefix-delegation.yaml"),
         &[0],
         &[(1, 0), (1, 15)],
     );

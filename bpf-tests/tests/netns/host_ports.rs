@@ -9,9 +9,9 @@ use bpf_tests::fabric::eventually::check;
 use bpf_tests::fabric::traffic::{Echo, Session};
 use bpf_tests::fabric::{Fabric, Spec};
 use ipam::Family;
+use loader::masquerade::PortList;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::json;
-use towpath::masquerade::PortList;
 
 use crate::masq::{internet, scene, scene_of};
 use crate::masq_host::both;

@@ -8,7 +8,7 @@ use datapath_common::abi::{
 };
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::stage::{ENI, NETS, POD_MAC, Stage, VETH, VETH_MAC};
 

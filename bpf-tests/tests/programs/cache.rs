@@ -16,9 +16,9 @@ use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::abi::{Addr, AddressEntry, EniAddresses, EniEntry, Flow, FlowKey, map};
 use datapath_common::counter::{NatStat, Program};
 use datapath_common::progress::{self, tcp};
+use loader::bpf::{DatapathSettings, Path};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
-use towpath::bpf::{DatapathSettings, Path};
 
 use crate::world::*;
 

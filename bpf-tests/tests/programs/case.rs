@@ -6,7 +6,7 @@ use bpf_tests::packet::{ETHERNET, Frame};
 use bpf_tests::testrun::{DROP, Input, Output, PASS, Programs, REDIRECT};
 use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict};
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::world::{Device, MARK_IN, OTHERS, done, node, node_with};
 

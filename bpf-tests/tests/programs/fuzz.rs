@@ -31,7 +31,7 @@ fn asked() -> Result<Option<u64>> {
 fn run(seeds: impl Iterator<Item = u64>) -> Result<Result<Outcomes, Failure>> {
     private_namespace()?;
     make_devices()?;
-    let mut fuzzer = Fuzzer::new(towpath::bpf::OBJECT.to_vec(), None);
+    let mut fuzzer = Fuzzer::new(loader::bpf::OBJECT.to_vec(), None);
     for seed in seeds {
         if let Some(failure) = fuzzer.run(seed)? {
             return Ok(Err(failure));

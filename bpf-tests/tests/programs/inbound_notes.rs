@@ -8,7 +8,7 @@ use datapath_common::counter::Program;
 use datapath_common::headers::protocol;
 use datapath_common::progress::{DATA, FIN, tcp};
 use ipnet::IpNet;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::cache::{pinned, run};
 use crate::world::*;

@@ -5,7 +5,7 @@ use bpf_tests::testrun::{Input, PASS, Programs};
 use datapath_common::abi::{Note, PodTuple, map};
 use datapath_common::counter::Program;
 use datapath_common::mark::MarkLayout;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::stack_flows::with_service_nat;
 use crate::world::*;

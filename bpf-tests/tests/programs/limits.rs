@@ -6,7 +6,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use towpath::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table};
 use crate::leaving::{Leaves, of_a};

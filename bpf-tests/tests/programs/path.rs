@@ -7,7 +7,7 @@ use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::Verdict;
 use datapath_common::progress::tcp;
-use towpath::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table, to_eni};
 use crate::world::*;

@@ -8,7 +8,7 @@ use datapath_common::abi::{AddressEntry, EndpointAddress};
 use datapath_common::counter::Program;
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use towpath::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathSettings, Path};
 
 use crate::case::{Case, Expect, Table, to_eni, to_pod};
 use crate::leaving::{Leaves, of_a};

@@ -7,7 +7,7 @@ use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::{DropReason, Verdict};
 use datapath_common::progress::{DATA, FIN, RST, STREAM, SYN, tcp};
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::case::{Case, Expect, to_eni};
 use crate::stack_flows::{into_a, of_eni, of_pod, of_stack, unreachable, up, with_service_nat};
@@ -161,7 +161,7 @@ fn a_note_follows_its_connection() {
 
 #[test]
 fn what_goes_both_ways_for_more_than_two_seconds_is_a_stream() {
-    let second = towpath::bpf::jiffies_per_second().unwrap();
+    let second = loader::bpf::jiffies_per_second().unwrap();
     for net in [V4, V6] {
         let mut programs = node_with(&with_service_nat());
         let ask = asks(&net, &question(&net, UDP));

@@ -5,7 +5,7 @@ use bpf_tests::testrun::pool::{Lease, Pool};
 pub(crate) use bpf_tests::testrun::scene::*;
 use bpf_tests::testrun::{self, Programs};
 use datapath_common::mark::MarkLayout;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 /// A mark as it may come in: bits of others, and all of ours, which nobody else may set.
 pub(crate) const MARK_IN: u32 = 0xff00_4880;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use datapath_common::config::PortSlice;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

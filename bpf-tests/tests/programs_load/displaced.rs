@@ -2,7 +2,7 @@
 
 use datapath_common::abi::{Addr, MAX_PORT_BLOCKS, Moved, PodTuple, PortBlock, PortBlockKey, map};
 use datapath_common::outcome::DropReason;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

@@ -8,7 +8,7 @@ use datapath_common::config::PortSlice;
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

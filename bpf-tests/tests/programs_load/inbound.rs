@@ -3,7 +3,7 @@
 use datapath_common::abi::{Quota, inbound_quota, map};
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

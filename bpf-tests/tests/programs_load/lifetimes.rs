@@ -1,7 +1,7 @@
 //! What keeps a flow alive, and how long it lives without that.
 
 use datapath_common::headers::protocol;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

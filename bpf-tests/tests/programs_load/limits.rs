@@ -1,7 +1,7 @@
 //! Quotas and full maps.
 
 use datapath_common::outcome::DropReason;
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

@@ -8,7 +8,7 @@ use bpf_tests::testrun::Programs;
 use bpf_tests::testrun::pool::{self, Pool};
 use datapath_common::abi::PodTuple;
 use flows::{Lifetimes, Limits, Mark, Removed, StackLifetimes, Sweeper, Tracker};
-use towpath::bpf::{DatapathSettings, NatTables};
+use loader::bpf::{DatapathSettings, NatTables};
 
 /// The programs, and the sweeper of their maps.
 pub(crate) struct Loaded {

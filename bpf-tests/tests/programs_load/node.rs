@@ -14,7 +14,7 @@ use datapath_common::counter::{Counter, NatStat, Program};
 use datapath_common::masquerade::PoolPolicy;
 use datapath_common::outcome::{DropReason, Outcome};
 use flows::{NatCounters, Surroundings, Sweep, Tables as _};
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::Family;
 use crate::loaded::{self, Lease};
@@ -22,7 +22,7 @@ use crate::world::{Driver, ENI, MTU, POD_MAC, PODS, Tuple, mac, veth};
 
 /// So many seconds in jiffies.
 fn jiffies(seconds: u64) -> u64 {
-    seconds * u64::from(towpath::bpf::jiffies_per_second().unwrap())
+    seconds * u64::from(loader::bpf::jiffies_per_second().unwrap())
 }
 
 /// The entry of a pod's address behind a device.

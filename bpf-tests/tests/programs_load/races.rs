@@ -6,9 +6,9 @@ use std::thread;
 
 use datapath_common::counter::NatStat;
 use datapath_common::headers::protocol;
+use loader::bpf::DatapathSettings;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use towpath::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

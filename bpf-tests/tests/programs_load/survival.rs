@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use datapath_common::abi::DEFAULT_FLOWS_V4;
 use datapath_common::headers::protocol;
+use loader::bpf::DatapathSettings;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use towpath::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

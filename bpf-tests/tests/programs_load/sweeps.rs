@@ -3,7 +3,7 @@
 use datapath_common::headers::protocol;
 use datapath_common::outcome::DropReason;
 use flows::{Lifetimes, Used};
-use towpath::bpf::DatapathSettings;
+use loader::bpf::DatapathSettings;
 
 use crate::frames::{Family, Kind};
 use crate::node::Node;

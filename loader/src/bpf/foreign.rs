@@ -17,18 +17,18 @@ use crate::kernel::Link;
 
 /// A program on a device, whoever put it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BpfProgram {
+pub struct BpfProgram {
     /// The device's name.
-    pub(crate) device: String,
+    pub device: String,
     /// The program's name, which the kernel cuts to 15 bytes; of a filter the filter's.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// Lists the programs of tc and TCX, and those of XDP by the ids that `xdp` has, on these devices.
 ///
 /// # Errors
 /// When the kernel does not let itself be read.
-pub(crate) fn programs_on<'a>(
+pub fn programs_on<'a>(
     devices: impl IntoIterator<Item = &'a Link>,
     xdp: &BTreeMap<u32, Vec<u32>>,
 ) -> Result<Vec<BpfProgram>> {

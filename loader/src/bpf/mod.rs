@@ -46,7 +46,7 @@ pub use attach::direction;
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
 pub use features::Features;
-pub(crate) use foreign::{BpfProgram, programs_on};
+pub use foreign::{BpfProgram, programs_on};
 pub use jiffies::jiffies_per_second;
 pub use nat::{NatSwitch, NatTables};
 pub use notes::StackNotes;
@@ -237,7 +237,7 @@ impl Datapath {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn know_gateways(&mut self, gateways: &[Gateway]) -> Result<()> {
+    pub fn know_gateways(&mut self, gateways: &[Gateway]) -> Result<()> {
         self.gateways.know(gateways)
     }
 

@@ -41,24 +41,24 @@ const METADATA: [(&str, u8); 2] = [("169.254.169.254", 16), ("fd00:ec2::254", 32
 
 /// Whom rules may name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subjects {
+pub struct Subjects {
     /// Beginnings of the names of pods' devices.
-    pub(crate) prefixes: Vec<String>,
+    pub prefixes: Vec<String>,
     /// The names of pods' devices.
-    pub(crate) devices: BTreeSet<String>,
+    pub devices: BTreeSet<String>,
     /// Their indexes.
-    pub(crate) indexes: BTreeSet<u32>,
+    pub indexes: BTreeSet<u32>,
     /// The names of the ENIs' devices.
-    pub(crate) enis: BTreeSet<String>,
+    pub enis: BTreeSet<String>,
     /// Pods' addresses.
-    pub(crate) addresses: BTreeSet<IpAddr>,
+    pub addresses: BTreeSet<IpAddr>,
     /// The blocks of the node, which pods' addresses are of.
-    pub(crate) blocks: Vec<IpNet>,
+    pub blocks: Vec<IpNet>,
 }
 
 /// The rules and policies that were read, for any caller.
 #[derive(Clone, Default)]
-pub(crate) struct Bypassed(Arc<Mutex<Found>>);
+pub struct Bypassed(Arc<Mutex<Found>>);
 
 /// The newest rules and policies.
 #[derive(Default)]
@@ -72,7 +72,7 @@ impl Bypassed {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(&self) -> anyhow::Result<Periodic> {
+    pub fn start(&self) -> anyhow::Result<Periodic> {
         let found = self.0.clone();
         let mut reader = Reader::default();
         let mut failed: Option<String> = None;
@@ -91,7 +91,8 @@ impl Bypassed {
     }
 
     /// The rules that name one of these, each in a line with the remedy.
-    pub(crate) fn named(&self, subjects: &Subjects) -> Vec<String> {
+    #[must_use]
+    pub fn named(&self, subjects: &Subjects) -> Vec<String> {
         let found = lock(&self.0);
         let mut lines: Vec<String> = found
             .rules
@@ -108,7 +109,8 @@ impl Bypassed {
 
     /// The chains that drop what the host forwards unless a rule accepts it: those that have lately
     /// dropped packets, and the others.
-    pub(crate) fn drop_policies(&self) -> (Vec<String>, Vec<String>) {
+    #[must_use]
+    pub fn drop_policies(&self) -> (Vec<String>, Vec<String>) {
         let now = Instant::now();
         let found = lock(&self.0);
         let (dropping, others): (Vec<_>, Vec<_>) = found

@@ -135,7 +135,8 @@ fn services(intent: &Intent, observed: &Observed) -> BTreeSet<IpNet> {
 
 /// Why an address that a Service names is not taken for one: others may speak with pods from it, and what
 /// pods answered there would be lost. What a pod sends to it reaches whoever has it all the same.
-pub(crate) fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str> {
+#[must_use]
+pub fn left_out(intent: &Intent, address: IpAddr) -> Option<&'static str> {
     let special = [LINK_LOCAL_V4, LINK_LOCAL_V6].into_iter().chain(METADATA);
     let mut special = special.filter_map(|text| text.parse::<IpNet>().ok());
     let enis = || intent.node.enis.values();

@@ -18,8 +18,8 @@ use crate::intent::{Endpoint, Intent};
 use crate::kernel::{
     Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
 };
-use crate::node::highest_number;
 use crate::numbers;
+use crate::numbers::highest_number;
 use crate::object::Object;
 use crate::recognise::{default_metric, endpoint_device, finished_device};
 use crate::view::EndpointView;

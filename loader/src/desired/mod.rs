@@ -22,7 +22,7 @@ use api::types::Readiness;
 use api::types::{MasqueradeView, PoolView};
 
 use self::builder::Builder;
-pub(crate) use self::destinations::left_out;
+pub use self::destinations::left_out;
 use crate::intent::Intent;
 use crate::kernel::{Link, MapEntry, MapKey, Observed, Scope};
 use crate::masquerade::DEFAULT_POOL;

@@ -99,7 +99,7 @@ impl Netlink {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) async fn watch_gateways(&mut self, gateways: &[Gateway]) -> anyhow::Result<()> {
+    pub async fn watch_gateways(&mut self, gateways: &[Gateway]) -> anyhow::Result<()> {
         let known = gateways.iter().map(|g| ((g.ifindex, g.address), g.mac));
         self.watched.replace_gateways(known);
         for gateway in gateways.iter().filter(|gateway| gateway.is_stale) {
@@ -131,7 +131,7 @@ impl Netlink {
     ///
     /// # Errors
     /// When the kernel does not let itself be read.
-    pub(crate) async fn xdp_programs(&mut self) -> anyhow::Result<BTreeMap<u32, Vec<u32>>> {
+    pub async fn xdp_programs(&mut self) -> anyhow::Result<BTreeMap<u32, Vec<u32>>> {
         let programs = observe::xdp(&mut self.socket).await;
         programs.context("read the XDP programs of links")
     }
@@ -189,7 +189,7 @@ impl Netlink {
     }
 
     /// Has new pods get these routes; gives back true if they are others than before.
-    pub(crate) fn set_pod_routes(&mut self, routes: PodRoutes) -> bool {
+    pub fn set_pod_routes(&mut self, routes: PodRoutes) -> bool {
         let is_new = self.pod_routes != routes;
         self.pod_routes = routes;
         is_new
@@ -199,7 +199,7 @@ impl Netlink {
     ///
     /// # Errors
     /// When the pod cannot be entered, or its kernel refuses.
-    pub(crate) async fn follow_pod_routes(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
+    pub async fn follow_pod_routes(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
         pod_routes::follow(endpoint, &self.pod_routes, self.protocol).await
     }
 

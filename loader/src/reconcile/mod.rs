@@ -6,8 +6,14 @@
 mod endpoints;
 mod former_addresses;
 mod lingering;
-#[cfg(test)]
-pub(crate) mod model;
+#[cfg(any(test, feature = "model"))]
+#[allow(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "tests alone have it"
+)]
+pub mod model;
 #[cfg(test)]
 mod properties;
 mod repairs;

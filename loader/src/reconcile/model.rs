@@ -17,15 +17,15 @@ use crate::object::Object;
 use crate::recognise::{finished_device, intact_device};
 
 /// A kernel in memory.
-pub(crate) struct ModelKernel {
-    pub(crate) state: Observed,
+pub struct ModelKernel {
+    pub state: Observed,
     /// The state after each step.
     pub(crate) history: Vec<Observed>,
-    pub(crate) steps: Vec<Step>,
+    pub steps: Vec<Step>,
     /// After so many steps the agent is dead: nothing works any more.
-    pub(crate) budget: Option<usize>,
+    pub budget: Option<usize>,
     /// Steps that fail.
-    pub(crate) refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
+    pub refuse: Box<dyn Fn(&StepKind) -> bool + Send>,
     /// Steps that are undone at once.
     pub(crate) swallow: Box<dyn Fn(&StepKind) -> bool + Send>,
     /// Whether no step may be carried out.
@@ -34,7 +34,7 @@ pub(crate) struct ModelKernel {
 }
 
 impl ModelKernel {
-    pub(crate) fn new(state: Observed) -> Self {
+    pub fn new(state: Observed) -> Self {
         Self {
             state,
             history: Vec::new(),
@@ -48,14 +48,14 @@ impl ModelKernel {
     }
 
     /// The same kernel, as a new agent finds it.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.budget = None;
         self.history.clear();
         self.steps.clear();
     }
 
     /// Removes a device and all that hangs on it. The pin of its program's link stays.
-    pub(crate) fn unplug(&mut self, ifindex: u32) {
+    pub fn unplug(&mut self, ifindex: u32) {
         let state = &mut self.state;
         state.links.remove(&ifindex);
         state.addresses.retain(|a| a.ifindex != ifindex);
@@ -72,7 +72,7 @@ impl ModelKernel {
     }
 
     /// Sets a device down: its routes and neighbours go.
-    pub(crate) fn set_down(&mut self, ifindex: u32) {
+    pub fn set_down(&mut self, ifindex: u32) {
         if let Some(link) = self.state.links.get_mut(&ifindex) {
             link.up = false;
         }
@@ -81,7 +81,7 @@ impl ModelKernel {
     }
 
     /// Makes a device one that an agent died over while making it.
-    pub(crate) fn unfinish(&mut self, ifindex: u32) {
+    pub fn unfinish(&mut self, ifindex: u32) {
         self.set_down(ifindex);
         if let Some(link) = self.state.links.get_mut(&ifindex) {
             link.group = 0;
@@ -155,7 +155,7 @@ impl ModelKernel {
                 let Some(old) = self.state.sysctls.get_mut(sysctl) else {
                     bail!("no such sysctl: {sysctl:?}");
                 };
-                *old = (*value).to_owned();
+                (*value).clone_into(old);
                 // As the kernel does: the sysctl of the whole sets that of each device.
                 if sysctl.name == "ip_forward" {
                     let each = self.state.sysctls.iter_mut();

@@ -22,14 +22,14 @@ type Pairs = BTreeMap<[IpAddr; 2], u64>;
 
 /// The flows at the last look, for any caller.
 #[derive(Clone, Default)]
-pub(crate) struct Missed(Arc<Mutex<Option<Pairs>>>);
+pub struct Missed(Arc<Mutex<Option<Pairs>>>);
 
 impl Missed {
     /// Looks at the calling thread's network namespace from now on.
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(crate) fn start(&self) -> anyhow::Result<Periodic> {
+    pub fn start(&self) -> anyhow::Result<Periodic> {
         let found = self.0.clone();
         Periodic::start("missed-nat", move || {
             let began = Instant::now();
@@ -43,7 +43,7 @@ impl Missed {
     }
 
     /// Number of the flows of pods that are cut off; none where that is not known.
-    pub(crate) fn of(&self, is_pod: impl Fn(&IpAddr) -> bool) -> Option<u64> {
+    pub fn of(&self, is_pod: impl Fn(&IpAddr) -> bool) -> Option<u64> {
         let found = lock(&self.0);
         let of_pods = found.as_ref()?.iter();
         let of_pods = of_pods.filter(|(pair, _)| pair.iter().any(&is_pod));

@@ -20,7 +20,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use self::chains::Asked;
-pub(crate) use self::missed::Missed;
+pub use self::missed::Missed;
 pub use self::notes::{is_translated, note};
 pub use self::renewal::{Notes, Renewal};
 pub use self::tracker::KernelTracker;

@@ -21,7 +21,7 @@ use crate::netlink::netfilter_sysctl;
 
 /// The keeper of the table.
 #[derive(Debug)]
-pub(crate) struct Untracked {
+pub struct Untracked {
     /// The exception bit of the packet mark.
     exception: u32,
     /// The generation of nftables' rules in which the table was as it should be.
@@ -33,7 +33,9 @@ pub(crate) struct Untracked {
 }
 
 impl Untracked {
-    pub(crate) fn new(exception: u32) -> Self {
+    /// A keeper that has not looked yet.
+    #[must_use]
+    pub fn new(exception: u32) -> Self {
         Self {
             exception,
             good: None,
@@ -43,18 +45,20 @@ impl Untracked {
     }
 
     /// How often the table was put back.
-    pub(crate) fn repairs(&self) -> u64 {
+    #[must_use]
+    pub fn repairs(&self) -> u64 {
         self.repairs
     }
 
     /// Why the table is not there, if it should be.
-    pub(crate) fn problem(&self) -> Option<&str> {
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
     /// Makes the table where it is needed, and puts it back where somebody removed it. Costs one short
     /// request while nobody changes any rule.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         let problem = match self.look() {
             Ok(()) => None,
             Err(error) => Some(format!(
@@ -97,7 +101,8 @@ impl Untracked {
 
 /// What becomes of connections that were open when a pod's packets began to take the host's stack, to be
 /// added to a finding. Connection tracking takes them up in their middle unless it must not.
-pub(crate) fn on_change_of_way() -> &'static str {
+#[must_use]
+pub fn on_change_of_way() -> &'static str {
     match netfilter_sysctl("nf_conntrack_tcp_loose") {
         Some(0) => {
             "; net.netfilter.nf_conntrack_tcp_loose is 0, so connection tracking calls TCP connections \
@@ -111,7 +116,7 @@ pub(crate) fn on_change_of_way() -> &'static str {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(crate) fn remove() -> anyhow::Result<bool> {
+pub fn remove() -> anyhow::Result<bool> {
     let Some((mut socket, _generation)) = open()? else {
         return Ok(false);
     };

@@ -10,9 +10,9 @@ use datapath_common::abi::{
 use datapath_common::counter::Program;
 use flows::Tables as _;
 use ipam::Family;
-use towpath::bpf::{AttachMode, Datapath, DatapathSettings};
-use towpath::kernel::{Attachment, MapEntry, MapKey, StepKind};
-use towpath::service_nat::Notes as _;
+use loader::bpf::{AttachMode, Datapath, DatapathSettings};
+use loader::kernel::{Attachment, MapEntry, MapKey, StepKind};
+use loader::service_nat::Notes as _;
 
 use crate::world::{World, at, attach, hook, in_world, observe, run, veth};
 

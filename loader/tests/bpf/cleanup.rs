@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aya::programs::LinkOrder;
 use datapath_common::abi;
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, remove_pins};
+use loader::bpf::{AttachMode, remove_pins};
 
 use crate::world::{Stranger, attach, hook, in_each_mode, in_world, run, veth};
 

@@ -2,9 +2,9 @@
 
 use api::types::{Direction, Position};
 use datapath_common::counter::Program;
-use towpath::bpf::AttachMode;
-use towpath::kernel::{Attachment, StepKind};
-use towpath::numbers;
+use loader::bpf::AttachMode;
+use loader::kernel::{Attachment, StepKind};
+use loader::numbers;
 
 use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};
 

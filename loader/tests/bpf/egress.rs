@@ -2,8 +2,8 @@
 
 use api::types::{Direction, Mechanism, Position};
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, remove_pins};
-use towpath::kernel::{Attachment, StepKind};
+use loader::bpf::{AttachMode, remove_pins};
+use loader::kernel::{Attachment, StepKind};
 
 use crate::world::{add_u32_filter, at, attach, hook, in_each_mode, in_world, run, veth};
 
@@ -91,8 +91,8 @@ fn a_filter_of_our_name_in_the_other_direction_is_not_ours() {
         let pin = world.bpffs().join("stranger");
         crate::world::Stranger::load().pin(&pin);
         let (priority, handle) = (
-            towpath::numbers::TC_PRIORITY.to_string(),
-            towpath::numbers::TC_HANDLE.to_string(),
+            loader::numbers::TC_PRIORITY.to_string(),
+            loader::numbers::TC_HANDLE.to_string(),
         );
         run(
             "tc",

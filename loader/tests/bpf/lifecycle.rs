@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use datapath_common::abi;
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings};
-use towpath::kernel::{Attachment, StepKind};
+use loader::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings};
+use loader::kernel::{Attachment, StepKind};
 
 use crate::world::{World, at, attach, hook, in_each_mode, in_world, observe, run, veth};
 
@@ -88,7 +88,7 @@ fn a_restart_adopts_what_runs_and_replaces_it_in_place() {
 }
 
 /// Identity of the attachment and id of the program.
-fn place(world: &World, mode: AttachMode, hook: towpath::kernel::Hook) -> (String, u64) {
+fn place(world: &World, mode: AttachMode, hook: loader::kernel::Hook) -> (String, u64) {
     if mode == AttachMode::Tcx {
         let (link, program) = world.link(hook);
         return (link.to_string(), program.into());
@@ -103,7 +103,7 @@ fn place(world: &World, mode: AttachMode, hook: towpath::kernel::Hook) -> (Strin
         .collect();
     assert_eq!(filters.len(), 1, "{json}");
     let options = &filters[0]["options"];
-    assert_eq!(filters[0]["pref"], towpath::numbers::TC_PRIORITY);
+    assert_eq!(filters[0]["pref"], loader::numbers::TC_PRIORITY);
     assert_eq!(options["direct-action"], true);
     (
         options["handle"].to_string(),

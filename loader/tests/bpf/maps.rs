@@ -10,8 +10,8 @@ use datapath_common::abi::{
 };
 use datapath_common::masquerade::PoolPolicy;
 use flows::{Lookups, Switch as _};
-use towpath::bpf::AttachMode;
-use towpath::kernel::{MapEntry, MapKey, StepKind};
+use loader::bpf::AttachMode;
+use loader::kernel::{MapEntry, MapKey, StepKind};
 
 use crate::world::{in_world, observe};
 

@@ -19,9 +19,9 @@ use datapath_common::ports;
 use flows as nat;
 use flows::{FlowPolicy, Lifetimes, Limits, Surroundings, Sweeper, Tables as _};
 use ipam::Family;
-use towpath::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
-use towpath::kernel::{MapEntry, StepKind};
-use towpath::service_nat::KernelTracker;
+use loader::bpf::{AttachMode, DatapathSettings, ForNat, NatSwitch, NatTables};
+use loader::kernel::{MapEntry, StepKind};
+use loader::service_nat::KernelTracker;
 
 use crate::world::{World, in_world};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use datapath_common::abi;
 use datapath_common::counter::Program;
-use towpath::bpf::{AttachMode, Datapath};
-use towpath::kernel::{Link, StepKind};
+use loader::bpf::{AttachMode, Datapath};
+use loader::kernel::{Link, StepKind};
 
 use crate::world::{attach, hook, in_each_mode, run, veth};
 

@@ -8,8 +8,8 @@ use aya::programs::LinkOrder;
 use aya::programs::links::PinnedLink;
 use datapath_common::abi::map;
 use datapath_common::counter::Program;
-use towpath::bpf::AttachMode;
-use towpath::kernel::{Attachment, StepKind};
+use loader::bpf::AttachMode;
+use loader::kernel::{Attachment, StepKind};
 
 use crate::world::{Stranger, add_u32_filter, at, attach, hook, in_world, observe, run, veth};
 

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use aya::maps::MapInfo;
 use datapath_common::abi::{DEFAULT_STACK, map};
 use datapath_common::counter::Program;
+use loader::bpf::AttachMode;
+use loader::kernel::{Attachment, StepKind};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use towpath::bpf::AttachMode;
-use towpath::kernel::{Attachment, StepKind};
 
 use crate::world::{World, at, attach, hook, in_world, observe, veth};
 

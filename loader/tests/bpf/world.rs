@@ -10,10 +10,10 @@ use aya::programs::tc::{NlOptions, TcAttachOptions};
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use datapath_common::abi;
 use datapath_common::counter::Program;
+use loader::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT, loader};
+use loader::kernel::{Attachment, Hook, Link, LinkKind, Observed, StepKind};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, OBJECT, loader};
-use towpath::kernel::{Attachment, Hook, Link, LinkKind, Observed, StepKind};
 
 /// A network namespace, a mount namespace and a BPF filesystem, gone with the test.
 pub(crate) struct World {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use api::ids::Owner;
 use ipam::Family;
+use loader::intent::{About, Endpoint};
+use loader::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
+use loader::netlink::{Netlink, netns_at};
+use loader::numbers;
+use loader::recognise::finished_device;
 use serde_json::json;
-use towpath::intent::{About, Endpoint};
-use towpath::kernel::{LinkKind, Neighbour, NextHop, Route, StepKind};
-use towpath::netlink::{Netlink, netns_at};
-use towpath::numbers;
-use towpath::recognise::finished_device;
 
 use crate::host::{
     PROTOCOL, Pod, apply_twice, attempt, in_netns, ip, ip_json, link, observe, refused, run,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::ids::MacAddr;
 use futures_util::{Stream, StreamExt};
+use loader::kernel::{Neighbour, StepKind};
 use tokio::time::timeout;
-use towpath::kernel::{Neighbour, StepKind};
 
 use crate::host::{apply_twice, in_netns, ip, observe, run, veth};
 

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use loader::kernel::{Link, Observed, StepKind};
+use loader::netlink::Netlink;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
-use towpath::kernel::{Link, Observed, StepKind};
-use towpath::netlink::Netlink;
 
 /// Routing protocol of what the tests add (2 = kernel).
 pub(crate) const PROTOCOL: u8 = 2;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::FutureExt;
 use ipam::Family;
+use loader::kernel::{LinkKind, Observed, StepKind, Sysctl, SysctlScope};
+use loader::netlink::{Netlink, routing_sysctls};
 use nix::sched::{CloneFlags, setns};
-use towpath::kernel::{LinkKind, Observed, StepKind, Sysctl, SysctlScope};
-use towpath::netlink::{Netlink, routing_sysctls};
 
 use crate::host::{PROTOCOL, apply_twice, in_netns, ip, ip_json, link, observe, refused, veth};
 

@@ -1,7 +1,7 @@
 //! Addresses and permanent neighbours.
 
+use loader::kernel::{Address, Neighbour, StepKind};
 use serde_json::json;
-use towpath::kernel::{Address, Neighbour, StepKind};
 
 use crate::host::{apply_twice, in_netns, ip, ip_json, link, observe, refused, veth};
 

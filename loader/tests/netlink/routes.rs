@@ -5,8 +5,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use loader::kernel::{ForeignRoute, NextHop, Observed, Route, StepKind};
 use serde_json::json;
-use towpath::kernel::{ForeignRoute, NextHop, Observed, Route, StepKind};
 
 use crate::host::{PROTOCOL, apply_twice, attempt, in_netns, ip, ip_routes, observe, veth};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use ipam::Family;
+use loader::kernel::{Action, Rule, Selector, StepKind};
 use serde_json::json;
-use towpath::kernel::{Action, Rule, Selector, StepKind};
 
 use crate::host::{PROTOCOL, apply_twice, in_netns, ip, ip_json, observe, refused};
 

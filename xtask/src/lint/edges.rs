@@ -47,9 +47,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("towpath-terminal", &[]),
     ("datapath-ebpf", &["datapath-common"]),
     (
-        "towpath",
+        "towpath-loader",
         &[
             "datapath-build",
+            "datapath-common",
+            "towpath-api",
+            "towpath-flows",
+            "towpath-ipam",
+            "towpath-kubernetes",
+        ],
+    ),
+    (
+        "towpath",
+        &[
             "datapath-common",
             "towpath-api",
             "towpath-apiserver",
@@ -59,6 +69,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-ingress",
             "towpath-ipam",
             "towpath-kubernetes",
+            "towpath-loader",
             "towpath-terminal",
         ],
     ),
@@ -73,6 +84,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "towpath-cni",
             "towpath-flows",
             "towpath-ipam",
+            "towpath-loader",
         ],
     ),
     ("xtask", &["datapath-build"]),

@@ -128,8 +128,9 @@ fn candidates(root: &Path, program: &str, modules: &[&str]) -> Vec<PathBuf> {
     let folders = [
         root.join("bpf-tests/tests").join(program),
         root.join("loader/tests").join(program),
+        root.join("agent/tests").join(program),
         match program {
-            "towpath" => root.join("loader/src"),
+            "towpath" => root.join("agent/src"),
             other => root.join(other.replace('_', "-")).join("src"),
         },
     ];

@@ -151,7 +151,7 @@ fn build_debug_log(metadata: &Metadata) -> Result<Vec<Executable>> {
     artifacts::build(
         process::cargo("test").args([
             "--package",
-            "towpath",
+            "towpath-loader",
             "--features",
             "debug-log",
             "--test",

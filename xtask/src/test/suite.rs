@@ -69,11 +69,10 @@ const MEMBERS: &[(&str, &str, &str, Suite)] = &[
     ("towpath", "lib", "*", Suite::Unit),
     ("towpath", "bin", "*", Suite::Unit),
     ("towpath", "test", "cni*", Suite::Unit),
-    ("towpath", "test", "config*", Suite::Unit),
     ("towpath", "test", "documents*", Suite::Unit),
-    ("towpath", "test", "reconcile*", Suite::Unit),
-    ("towpath", "test", "bpf*", Suite::Bpf),
-    ("towpath", "test", "netlink*", Suite::Netns),
+    ("towpath-loader", "lib", "*", Suite::Unit),
+    ("towpath-loader", "test", "bpf*", Suite::Bpf),
+    ("towpath-loader", "test", "netlink*", Suite::Netns),
     ("towpath", "test", "api*", Suite::Netns),
     ("towpath", "test", "agent*", Suite::Netns),
     ("towpath", "test", "cli*", Suite::Netns),
@@ -236,7 +235,7 @@ mod tests {
     #[test]
     fn members_are_found_by_the_start_of_their_name() {
         assert_eq!(
-            Suite::of(&target("towpath", "test", "bpf")),
+            Suite::of(&target("towpath-loader", "test", "bpf")),
             Some(Suite::Bpf)
         );
         assert_eq!(

@@ -40,7 +40,7 @@ const CHOICES: [Choice; 5] = [
         without_tcx: &["nat::flows_that_the_stack_does_not_carry"],
     },
     Choice {
-        package: "towpath",
+        package: "towpath-loader",
         name: "bpf",
         from: Depth::Packets,
         // Each load takes many seconds there.

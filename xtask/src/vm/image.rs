@@ -21,7 +21,7 @@ const TOOLS: &[&str] = &[
     "bpftool", "curl", "ethtool", "ip", "nft", "ping", "setpriv", "tc",
 ];
 /// Folders of the sources that tests read.
-const FIXTURES: &[&str] = &["loader/tests/fixtures", "bpf-tests/tests/fixtures"];
+const FIXTURES: &[&str] = &["agent/tests/fixtures", "bpf-tests/tests/fixtures"];
 
 /// The program that tells what a kernel says of the eBPF programs.
 pub(super) struct Reporter {

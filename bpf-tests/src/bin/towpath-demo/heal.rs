@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bpf_tests::fabric::eventually::{check, eventually};
+use loader::numbers::{RULE_ENI, TABLE_ENI_BASE};
 use serde_json::Value;
-use towpath::numbers::{RULE_ENI, TABLE_ENI_BASE};
 
 use crate::report::Healed;
 use crate::stage::Stage;

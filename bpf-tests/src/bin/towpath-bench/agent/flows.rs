@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use aya::maps::{HashMap, Map, MapData};
 use datapath_common::abi::{Addr, AddressEntry, Flow, FlowKey, map};
 use datapath_common::headers::protocol;
-use towpath::bpf::jiffies_per_second;
+use loader::bpf::jiffies_per_second;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::memory::memlock;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use bpf_tests::fabric::record::Record;
 use bpf_tests::verifier::verify;
-use towpath::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, LEAST_NOTES, OBJECT};
+use loader::bpf::{AttachMode, BpfOptions, Datapath, DatapathSettings, LEAST_NOTES, OBJECT};
 
 use super::figures::{against, median_row, millis};
 use super::scene::Size;

@@ -8,7 +8,8 @@ use bpf_tests::testrun::scene::{
 use datapath_common::counter::Program;
 use datapath_common::masquerade::MetadataPolicy;
 use datapath_common::outcome::{DropReason, Verdict};
-use towpath::bpf::{self, DatapathSettings};
+use loader::bpf;
+use loader::bpf::DatapathSettings;
 
 use super::drops::dropped;
 use super::meter::{Meter, Path, packet};

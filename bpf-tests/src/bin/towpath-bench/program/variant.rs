@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use bpf_tests::testrun::{Programs, scene};
-use towpath::bpf::{DatapathSettings, Path};
+use loader::bpf::{DatapathSettings, Path};
 
 /// Flows for which every table has room, whatever is measured.
 pub(super) const ROOM: u32 = 262_144;

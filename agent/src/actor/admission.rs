@@ -1,0 +1,275 @@
+//! Whether the node can have an endpoint, and what is answered when it has.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use api::ids::EndpointId;
+use api::types::Readiness;
+use api::types::{Allocation, Attachment, EniRef};
+use api::{ApiError, ErrorCode};
+use ipam::Family;
+use loader::intent::{About, Endpoint, Intent};
+use loader::numbers;
+use loader::view::{DeviceView, View};
+
+use crate::allocation::Addresses;
+use crate::host::facts::Facts;
+use crate::server::{Ask, EndpointRequest};
+
+/// The node, as far as it decides about a request.
+pub(crate) struct Admission<'a> {
+    /// What the node should be.
+    pub(crate) intent: &'a Intent,
+    /// What the node is.
+    pub(crate) view: &'a View,
+    /// MTU that the configuration asks for, in bytes.
+    pub(crate) mtu: Option<u32>,
+    /// What the kernel showed last.
+    pub(crate) facts: &'a Facts,
+}
+
+/// What is to be done about a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// The owner has just this endpoint.
+    Existing(Endpoint),
+    /// The endpoint can be made.
+    New(Endpoint),
+}
+
+impl Admission<'_> {
+    /// Decides about a request. What was given to an owner stays given, whatever became of its
+    /// ENI: a repeated request gets the same answer.
+    pub(crate) fn decide(&self, request: EndpointRequest) -> Result<Decision, ApiError> {
+        let id = EndpointId::of(&request.owner);
+        if let Some(existing) = self.intent.endpoints.get(&id) {
+            return repeated(existing, &request);
+        }
+        let mut mtu = self.mtu.unwrap_or(numbers::MTU_MAX);
+        for address in &request.addresses {
+            let device = self
+                .device_for(*address)
+                .map_err(|error| error.at("addresses"))?;
+            mtu = device.map_or(mtu, |device| device.mtu.min(mtu));
+        }
+        let device = self.device_name(&request);
+        let EndpointRequest {
+            owner,
+            netns,
+            addresses,
+            ask,
+        } = request;
+        let Ask { network, pod, .. } = *ask;
+        Ok(Decision::New(Endpoint {
+            owner,
+            netns,
+            addresses,
+            mtu: mtu.clamp(numbers::MTU_MIN, numbers::MTU_MAX),
+            about: About {
+                network,
+                pod,
+                device,
+                since: Some(Addresses::now()),
+                namespace: None,
+                leases: Vec::new(),
+            },
+        }))
+    }
+
+    /// Name of the host-side device, where it follows from the pod's. The first attachment of a
+    /// sandbox has it.
+    fn device_name(&self, request: &EndpointRequest) -> Option<String> {
+        let prefix = self.intent.settings.device_prefix.as_deref()?;
+        let name = request.ask.pod.as_ref()?.device(prefix);
+        let is_taken = |endpoint: &Endpoint| {
+            endpoint.owner.container_id == request.owner.container_id
+                && endpoint.about.device.as_deref() == Some(&name)
+        };
+        let mut endpoints = self.intent.endpoints.values();
+        (!endpoints.any(is_taken)).then_some(name)
+    }
+
+    /// The device by which an address may be used.
+    pub(crate) fn device_for(&self, address: IpAddr) -> Result<Option<&DeviceView>, ApiError> {
+        let refuse = |code, message| Err(ApiError::new(code, message));
+        if let Some(holder) = self
+            .intent
+            .endpoints
+            .values()
+            .find(|e| e.addresses.contains(&address))
+        {
+            return refuse(
+                ErrorCode::AddressInUse,
+                format!("{address} belongs to the endpoint of {}", holder.owner),
+            );
+        }
+        if self.intent.settings.ingress.contains(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is the agent's own (agent-addresses.ingress)"),
+            );
+        }
+        if let Some(device) = self.facts.host.get(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is on the host's device {device}"),
+            );
+        }
+        if self.intent.settings.host_addresses.contains(&address) {
+            return refuse(
+                ErrorCode::AddressOfHost,
+                format!("{address} is one of the host's by the configuration (host-addresses)"),
+            );
+        }
+        let Some(eni) = self.intent.node.enis.values().find(|e| e.owns(address)) else {
+            if let Some(pool) = self.intent.plain_pool_of(address) {
+                return self.primary_for(pool, address).map(Some);
+            }
+            return refuse(
+                ErrorCode::AddressNotOwned,
+                format!(
+                    "no ENI of this node owns {address}; allowed: what the blocks of `towpath enis \
+                     -o json` hold"
+                ),
+            );
+        };
+        let named = format!("ENI {} ({}), which owns {address}, is", eni.number, eni.id);
+        let view = self.view.enis.get(&eni.number);
+        match view.map(|view| (view, view.for_new_pods())) {
+            Some((view, Readiness::Ready)) => Ok(view.device.as_ref()),
+            Some((_, Readiness::Excluded { reason })) => refuse(
+                ErrorCode::EniExcluded,
+                format!("{named} excluded: {reason}"),
+            ),
+            Some((_, Readiness::NotReady { reason })) => refuse(
+                ErrorCode::EniNotReady,
+                format!("{named} not ready: {reason}"),
+            ),
+            None => refuse(
+                ErrorCode::EniNotReady,
+                format!("{named} not ready: it has not been checked yet"),
+            ),
+        }
+    }
+
+    /// The primary's device, by which the addresses of plain pools leave.
+    fn primary_for(&self, pool: &str, address: IpAddr) -> Result<&DeviceView, ApiError> {
+        let settings = &self.intent.settings;
+        let family = Family::of(address);
+        if !settings.plain_is_native && !settings.masquerade.is_on(family) {
+            return Err(ApiError::new(
+                ErrorCode::AddressNotOwned,
+                format!(
+                    "pool {pool} of {address} is a plain one, whose addresses leave masqueraded, and \
+                     {family:?} is not masqueraded: set masquerade for it, or plain-pools.native"
+                ),
+            ));
+        }
+        self.view.primary.as_ref().ok_or_else(|| {
+            ApiError::new(
+                ErrorCode::EniNotReady,
+                format!(
+                    "the primary ENI, by which {address} of the plain pool {pool} leaves, is not ready"
+                ),
+            )
+        })
+    }
+}
+
+fn repeated(existing: &Endpoint, request: &EndpointRequest) -> Result<Decision, ApiError> {
+    let conflict = |field: &str, is: String, asked: String| {
+        let message = format!(
+            "{} has an endpoint with {is}, not {asked}: delete it first",
+            existing.owner
+        );
+        Err(ApiError::new(ErrorCode::OwnerConflict, message).at(field))
+    };
+    if existing.owner != request.owner {
+        let message = format!(
+            "{} has the same endpoint id as {}; let the runtime choose another container id",
+            request.owner, existing.owner
+        );
+        return Err(ApiError::new(ErrorCode::OwnerConflict, message).at("owner"));
+    }
+    if existing.netns != request.netns {
+        return conflict(
+            "netns",
+            existing.netns.display().to_string(),
+            request.netns.display().to_string(),
+        );
+    }
+    if existing.addresses != request.addresses {
+        return conflict(
+            "addresses",
+            list(&existing.addresses),
+            list(&request.addresses),
+        );
+    }
+    Ok(Decision::Existing(existing.clone()))
+}
+
+/// The allocation result of an endpoint.
+pub(crate) fn attachment(
+    intent: &Intent,
+    facts: Option<&Facts>,
+    endpoint: &Endpoint,
+) -> Result<Attachment, ApiError> {
+    let id = endpoint.id();
+    let addresses = endpoint.addresses.iter().map(|address| {
+        // What was given stays given, also when the ENI was excluded since.
+        let eni = intent.node.enis.values().find(|eni| eni.owns(*address));
+        let is_plain = eni.is_none() && intent.plain_pool_of(*address).is_some();
+        if eni.is_none() && !is_plain {
+            let message = format!("no ENI of this node owns {address} any more");
+            return Err(ApiError::new(ErrorCode::AddressNotOwned, message).at("addresses"));
+        }
+        let family = Family::of(*address);
+        let may_skip = !is_plain || intent.settings.plain_is_native;
+        let named = intent.policy_of(endpoint, *address);
+        let policy = intent.policy.pool(named, &intent.settings.masquerade);
+        Ok(Allocation {
+            pool: intent.given_by(endpoint, *address).map(str::to_owned),
+            policy: Some(named.to_owned()),
+            skip_masquerade: policy.map(|policy| policy.skip_masquerade && may_skip),
+            address: *address,
+            eni: eni.map(|eni| EniRef {
+                number: eni.number,
+                id: eni.id.clone(),
+                mac: eni.mac,
+            }),
+            gateway: eni.and_then(|eni| eni.gateway(family)),
+            subnet: eni.and_then(|eni| eni.subnet),
+            vpc_cidrs: eni.map(|eni| eni.vpc_cidrs.clone()).unwrap_or_default(),
+            pod_gateway: match family {
+                Family::V4 => numbers::POD_GATEWAY_V4.into(),
+                Family::V6 => numbers::POD_GATEWAY_V6.into(),
+            },
+        })
+    });
+    Ok(Attachment {
+        owner: endpoint.owner.clone(),
+        netns: endpoint.netns.clone(),
+        host_device: host_device(facts, id),
+        host_mac: id.host_mac(),
+        pod_mac: id.pod_mac(),
+        mtu: endpoint.mtu,
+        addresses: addresses.collect::<Result<_, ApiError>>()?,
+    })
+}
+
+/// The name that the kernel has for an endpoint's device.
+pub(crate) fn host_device(facts: Option<&Facts>, id: EndpointId) -> String {
+    let own = id.device();
+    let links = facts.into_iter().flat_map(|facts| facts.links.values());
+    // The last one that was made, where an earlier one is not forgotten yet.
+    let link = links.rev().find(|link| link.name == own);
+    link.map_or(own, |link| link.kernel_name().to_owned())
+}
+
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
+    let texts: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

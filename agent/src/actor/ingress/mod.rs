@@ -1,0 +1,261 @@
+//! The agent's own addresses, as the actor uses them: on the host, or by an endpoint in a namespace.
+
+pub(crate) mod task;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tokio::sync::watch;
+
+use super::admission::Admission;
+use crate::actor::Actor;
+use crate::allocation::Addresses;
+use crate::config::Ingress;
+use crate::host::kernel::Host;
+use crate::server::{AddressRequest, Ask, EndpointRequest, IngressCommand};
+use api::ids::{EndpointId, Owner};
+use api::{ApiError, ErrorCode};
+use ipam::Family;
+
+/// The state of the task that keeps the addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IngressReport {
+    /// The problems.
+    pub(crate) problems: Vec<String>,
+    /// Number of calls and steps that have failed.
+    pub(crate) failures: u64,
+}
+
+/// State of the agent's own addresses, beside the leases.
+#[derive(Debug)]
+pub(crate) struct OwnAddresses {
+    pub(crate) mode: Ingress,
+    pub(crate) report: watch::Receiver<IngressReport>,
+}
+
+impl OwnAddresses {
+    /// Without any.
+    pub(crate) fn none() -> Self {
+        Self {
+            mode: Ingress::Off,
+            report: watch::channel(IngressReport::default()).1,
+        }
+    }
+}
+
+impl<K: Host> Actor<K> {
+    /// Takes up what an earlier agent had, before the first pass.
+    pub(crate) fn start_ingress(&mut self, own: OwnAddresses) {
+        if own.mode == Ingress::On {
+            let owners = self.addresses.owners().keys();
+            let owners = owners.filter(|owner| is_own(owner));
+            let held = owners.flat_map(|owner| self.addresses.held_by(owner));
+            self.intent.settings.ingress = held.map(|lease| lease.address).collect();
+        }
+        self.own = own;
+        self.publish_ingress();
+    }
+
+    /// Answers the keeper of the addresses.
+    pub(crate) async fn ingress_command(&mut self, command: IngressCommand) {
+        // It ends with the agent.
+        match command {
+            IngressCommand::Name(reply) => drop(reply.send(self.node_name())),
+            IngressCommand::Problems(reply) => drop(reply.send(Ok(self.ingress_problems()))),
+            IngressCommand::Owners(reply) => drop(reply.send(Ok(self.own_owners()))),
+            IngressCommand::Allocate(request, reply) => {
+                drop(reply.send(self.allocate_ingress(&request)));
+            }
+            IngressCommand::Take(owner, addresses, reply) => {
+                let taken = self.take_ingress(&owner, addresses).await;
+                self.publish_ingress();
+                reply.send(taken).ok();
+            }
+            IngressCommand::Leave(owner, reply) => {
+                let left = self.leave_ingress(&owner).await;
+                self.publish_ingress();
+                reply.send(left).ok();
+            }
+        }
+    }
+
+    /// The agent's owners that a garbage collection has to leave alone.
+    pub(crate) fn kept_owners(&self) -> Vec<Owner> {
+        let mut owners = self.own_owners();
+        // Its plugin may have given something that is not known here yet.
+        if self.own.mode != Ingress::Off
+            && let Ok(name) = self.node_name()
+        {
+            let owner = owner(&name);
+            if !owners.contains(&owner) {
+                owners.push(owner);
+            }
+        }
+        owners
+    }
+
+    /// The agent's own addresses that are in use.
+    pub(crate) fn ingress_addresses(&self) -> BTreeSet<IpAddr> {
+        let endpoints = self.intent.endpoints.values();
+        let endpoints = endpoints.filter(|endpoint| is_own(&endpoint.owner));
+        let of_endpoints = endpoints.flat_map(|endpoint| endpoint.addresses.iter().copied());
+        let on_host = self.intent.settings.ingress.iter().copied();
+        on_host.chain(of_endpoints).collect()
+    }
+
+    /// The problems of the task.
+    pub(crate) fn ingress_problems(&self) -> Vec<String> {
+        self.own.report.borrow().problems.clone()
+    }
+
+    fn own_owners(&self) -> Vec<Owner> {
+        let endpoints = self.intent.endpoints.values().map(|one| &one.owner);
+        let owners = self.addresses.owners().keys().chain(endpoints);
+        owners.filter(|owner| is_own(owner)).cloned().collect()
+    }
+
+    fn node_name(&self) -> Result<String, ApiError> {
+        let node = self
+            .source
+            .value
+            .as_ref()
+            .map(|_| self.intent.node.name.clone());
+        node.ok_or_else(|| ApiError::new(ErrorCode::NotReady, "no node document yet"))
+    }
+
+    fn publish_ingress(&mut self) {
+        let addresses = Some(self.ingress_addresses());
+        let is_new = self.signals.ingress.send_if_modified(|published| {
+            let is_new = *published != addresses;
+            *published = addresses;
+            is_new
+        });
+        if is_new {
+            self.signals.changed.notify_one();
+        }
+    }
+
+    fn allocate_ingress(&mut self, request: &AddressRequest) -> Result<BTreeSet<IpAddr>, ApiError> {
+        let AddressRequest { owner, ask, .. } = request;
+        let held = self.addresses.held_by(owner).into_iter();
+        let held: BTreeSet<IpAddr> = held.map(|lease| lease.address).collect();
+        let has = |family| held.iter().any(|address| Family::of(*address) == family);
+        if ask.families.iter().copied().all(has) {
+            return Ok(held);
+        }
+        let leased = self.lease(request)?;
+        Ok(leased.addresses.iter().map(|one| one.address).collect())
+    }
+
+    pub(crate) async fn take_ingress(
+        &mut self,
+        owner: &Owner,
+        addresses: BTreeSet<IpAddr>,
+    ) -> Result<(), ApiError> {
+        self.node_name()?;
+        let netns = match &self.own.mode {
+            Ingress::Netns(path) => Some(path.clone()),
+            Ingress::Off | Ingress::On => None,
+        };
+        let endpoint = self.intent.endpoints.get(&EndpointId::of(owner));
+        let is_other = endpoint.is_some_and(|endpoint| {
+            Some(&endpoint.netns) != netns.as_ref() || endpoint.addresses != addresses
+        });
+        if is_other {
+            self.delete_own_endpoint(owner).await?;
+        }
+        if let Some(netns) = netns {
+            let request = EndpointRequest {
+                owner: owner.clone(),
+                netns,
+                addresses,
+                ask: Box::new(Ask::default()),
+            };
+            let mut added = self.add(vec![request]).await;
+            return added.pop().map_or(Ok(()), |added| added.map(drop));
+        }
+        if self.intent.settings.ingress == addresses {
+            return Ok(());
+        }
+        self.look().await;
+        self.update_addresses();
+        self.adopt_ingress(owner, &addresses)?;
+        self.intent.settings.ingress = addresses;
+        self.run_pass().await;
+        Ok(())
+    }
+
+    async fn delete_own_endpoint(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        let deleted = self.delete(std::slice::from_ref(owner)).await;
+        deleted.into_iter().collect()
+    }
+
+    /// Makes addresses the agent's; all of them or none.
+    fn adopt_ingress(
+        &mut self,
+        owner: &Owner,
+        addresses: &BTreeSet<IpAddr>,
+    ) -> Result<(), ApiError> {
+        let held = self.addresses.held_by(owner);
+        let is_held = |address: &IpAddr| held.iter().any(|lease| lease.address == *address);
+        let facts = self.reconciler.kernel().facts().ok_or_else(|| {
+            let message = "the kernel could not be read; see the log";
+            ApiError::new(ErrorCode::NotReady, message)
+        })?;
+        let admission = Admission {
+            intent: &self.intent,
+            view: &self.pass.view,
+            mtu: None,
+            facts,
+        };
+        for address in addresses.iter().filter(|address| !is_held(address)) {
+            admission.device_for(*address)?;
+        }
+        let adopted = self.addresses.adopt(owner, addresses);
+        adopted.map_err(|error| self.addresses.refusal(&error))?;
+        self.addresses.is_without_endpoint(owner, &Ask::default());
+        self.addresses.claim(owner);
+        if self.addresses.save() {
+            return Ok(());
+        }
+        let message = "the agent's own addresses could not be written to disk; see the log";
+        Err(ApiError::new(ErrorCode::StateNotWritten, message))
+    }
+
+    pub(crate) async fn leave_ingress(&mut self, owner: &Owner) -> Result<(), ApiError> {
+        let held: BTreeSet<IpAddr> = self
+            .addresses
+            .held_by(owner)
+            .iter()
+            .map(|lease| lease.address)
+            .collect();
+        let on_host = self.intent.settings.ingress.len();
+        self.intent
+            .settings
+            .ingress
+            .retain(|address| !held.contains(address));
+        if self.intent.settings.ingress.len() < on_host {
+            self.run_pass().await;
+        }
+        self.delete_own_endpoint(owner).await?;
+        if !self.addresses.release(owner, Addresses::now()).is_empty() {
+            self.addresses.save();
+            self.update_addresses();
+        }
+        Ok(())
+    }
+}
+
+/// The owner of the addresses of a node's agent.
+pub(crate) fn owner(node: &str) -> Owner {
+    let owner = ingress::Request::owner(node);
+    Owner {
+        container_id: owner.container_id,
+        interface: owner.interface,
+    }
+}
+
+/// True for an owner of the agent's own addresses.
+pub(crate) fn is_own(owner: &Owner) -> bool {
+    ingress::Request::is_agents(&owner.container_id)
+}

@@ -1,0 +1,446 @@
+//! The task that owns the node's state: endpoints, the reconciler, the kernel. Everything happens
+//! here, one thing after the other.
+
+pub(crate) mod admission;
+mod check;
+mod commands;
+mod detours;
+pub(crate) mod ingress;
+mod orphans;
+pub(crate) mod pacer;
+pub(crate) mod pending;
+mod placing;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::ids::{EndpointId, EniNumber, Owner};
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use loader::bypassed::Bypassed;
+use loader::intent::{Intent, Node, Settings};
+use loader::kernel::{Endpoints, Observed};
+use loader::masquerade::Policy;
+use loader::pod_routes::PodRoutes;
+use loader::reconcile::{Pass, Reconciler};
+use loader::service_nat::Missed;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant as Timer, sleep_until};
+
+use super::allocation::Addresses;
+use crate::actor::detours::Detours;
+use crate::actor::ingress::OwnAddresses;
+use crate::actor::pacer::Pacer;
+use crate::actor::pending::Pending;
+use crate::cluster::{AskOutlook, Remarks, Signals};
+use crate::host::kernel::Host;
+use crate::host::netns;
+use crate::server::Command;
+use crate::server::Work;
+use crate::sources::node::NodeSource;
+use crate::sources::policy::PolicyFiles;
+use crate::state::numbering::Numbering;
+use crate::state::store::{Store, Stored};
+use flows as nat;
+
+/// The owner of the node's state.
+pub(crate) struct Actor<K> {
+    pub(crate) reconciler: Reconciler<K>,
+    /// Follows the document; its node is empty until the first good one.
+    pub(crate) intent: Intent,
+    pub(crate) source: NodeSource,
+    /// Pool documents and ip-masq-agent files, as they were last seen.
+    pub(crate) files: PolicyFiles,
+    pub(crate) document: PathBuf,
+    /// MTU of pods that the configuration asks for, in bytes.
+    pub(crate) mtu: Option<u32>,
+    pub(crate) store: Store,
+    /// Who has which address.
+    pub(crate) addresses: Addresses,
+    /// The ENIs' numbers and last good forms.
+    pub(crate) numbering: Numbering,
+    /// Deletes that the CNI plugin left.
+    pub(crate) pending: Pending,
+    /// Records that cannot be read. Their endpoints are orphans.
+    pub(crate) corrupt: BTreeMap<EndpointId, PathBuf>,
+    /// True if endpoints were looked for whose records are lost.
+    pub(crate) has_orphans: bool,
+    /// Why a record that somebody removed could not be written again.
+    pub(crate) unsaved: Option<String>,
+    pub(crate) pass: Pass,
+    /// Whether endpoints were added or deleted since that pass.
+    pub(crate) is_outdated: bool,
+    /// What the kernel was seen to have a moment ago, for the pass that follows at once.
+    pub(crate) seen: Option<Observed>,
+    /// The device that each ENI was seen on last.
+    pub(crate) last_devices: BTreeMap<EniNumber, u32>,
+    pub(crate) started: Instant,
+    /// What passes have come to.
+    pub(crate) work: Work,
+    /// The sweeper of translated flows.
+    pub(crate) nat: nat::Handle,
+    /// What there is to tell people of the cluster.
+    pub(crate) remarks: Remarks,
+    /// The rules of netfilter that name something.
+    pub(crate) bypassed: Bypassed,
+    /// The ways of pods' packets.
+    pub(crate) detours: Detours,
+    /// Flows that are cut off for want of notes.
+    pub(crate) missed: Missed,
+    /// What users may not have meant when they configured the agent.
+    pub(crate) warnings: Vec<String>,
+    /// The way to have the writer look.
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) pacer: Pacer,
+    /// The agent's own addresses.
+    pub(crate) own: OwnAddresses,
+    /// Whether the kernel refused the last subscription to its events, which was logged then.
+    deaf: bool,
+}
+
+impl<K: Host> Actor<K> {
+    pub(crate) fn new(
+        kernel: K,
+        settings: Settings,
+        mtu: Option<u32>,
+        document: PathBuf,
+        (store, stored): (Store, Stored),
+        (addresses, pending, numbering): (Addresses, Pending, Numbering),
+        nat: nat::Handle,
+    ) -> Self {
+        let Stored { endpoints, corrupt } = stored;
+        Self {
+            reconciler: Reconciler::new(kernel, Instant::now),
+            intent: Intent {
+                node: Node::default(),
+                endpoints,
+                settings,
+                policy: Policy::default(),
+            },
+            files: PolicyFiles::default(),
+            source: NodeSource::default(),
+            document,
+            mtu,
+            store,
+            addresses,
+            numbering,
+            pending,
+            corrupt,
+            has_orphans: false,
+            unsaved: None,
+            pass: Pass::default(),
+            is_outdated: false,
+            seen: None,
+            last_devices: BTreeMap::new(),
+            started: Instant::now(),
+            work: Work::default(),
+            nat,
+            remarks: Remarks::default(),
+            bypassed: Bypassed::default(),
+            detours: Detours::default(),
+            missed: Missed::default(),
+            warnings: Vec::new(),
+            signals: Arc::default(),
+            pacer: Pacer::new(),
+            own: OwnAddresses::none(),
+            deaf: false,
+        }
+    }
+
+    /// Serves until the commands end or `stop` resolves.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut document: watch::Receiver<NodeSource>,
+        files: PolicyFiles,
+        mut outlooks: mpsc::Receiver<AskOutlook>,
+        stop: impl Future<Output = ()>,
+    ) {
+        tokio::pin!(stop);
+        let mut events = None;
+        // The subscription is there before the first look, so that nothing falls between.
+        self.subscribe(&mut events);
+        self.files = files;
+        self.look_once().await;
+        self.take_policy();
+        self.take_document(&mut document);
+        loop {
+            let now = Timer::now();
+            tokio::select! {
+                () = &mut stop => return,
+                command = commands.recv() => match command {
+                    Some(command) => self.serve(command, &mut commands).await,
+                    None => return,
+                },
+                Ok(()) = document.changed() => self.take_document(&mut document),
+                () = self.files.changed() => self.take_policy(),
+                // Nobody asks where there is no cluster.
+                Some(ask) = outlooks.recv() => self.answer_outlook(ask),
+                open = next(&mut events) => if open {
+                    self.pacer.event(Timer::now());
+                } else {
+                    events = None;
+                },
+                () = sleep_until(self.pacer.due(now)) => {
+                    self.subscribe(&mut events);
+                    self.run_pass().await;
+                }
+            }
+            self.tell_writer();
+        }
+    }
+
+    /// Wakes the writer if the demand may have changed, and only after the change: a look before it would
+    /// find nothing, and the next one would be a minute later.
+    fn tell_writer(&mut self) {
+        if !self.addresses.take_news() {
+            return;
+        }
+        if self.addresses.has_claims_to_write() {
+            self.signals.waiting.notify_one();
+        } else {
+            self.signals.changed.notify_one();
+        }
+    }
+
+    /// Subscribes to the kernel's events where there is no subscription. Without one the audits
+    /// still find every change.
+    fn subscribe(&mut self, events: &mut Option<BoxStream<'static, ()>>) {
+        if events.is_none() {
+            match self.reconciler.kernel().events() {
+                Ok(stream) => {
+                    *events = Some(stream);
+                    self.deaf = false;
+                }
+                // Once, not with every pass.
+                Err(error) => {
+                    if !std::mem::replace(&mut self.deaf, true) {
+                        tracing::warn!("no events from the kernel: {error:#}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_document(&mut self, document: &mut watch::Receiver<NodeSource>) {
+        self.source = document.borrow_and_update().clone();
+        self.take_node();
+    }
+
+    /// Says what the node wants and keeps, if this is the document that is asked about.
+    fn answer_outlook(&mut self, ask: AskOutlook) {
+        let AskOutlook { generation, reply } = ask;
+        let is_taken = self.source.value.is_some() && self.source.generation == generation;
+        let outlook = if is_taken {
+            self.update_addresses();
+            self.addresses.outlook(&self.intent)
+        } else {
+            None
+        };
+        // Who asked may have gone.
+        reply.send(outlook).ok();
+    }
+
+    /// Takes what the policy's files and the cluster's services say. A file that is not good leaves the
+    /// last good one in force.
+    fn take_policy(&mut self) {
+        let used = self.addresses.pools_in_use();
+        self.intent.policy = self.files.policy(&used);
+        self.intent.settings.cluster_services = self.files.services();
+        self.take_node();
+        self.pacer.event(Timer::now());
+    }
+
+    /// Takes the policy again where a pool that was deleted is in use no more.
+    fn drop_unused_pools(&mut self) {
+        let pools = self.intent.policy.pools.iter();
+        let mut removed = pools.flat_map(|pools| pools.removed());
+        let used = self.addresses.pools_in_use();
+        let is_due = removed.any(|name| !used.contains(name));
+        drop(removed);
+        if is_due {
+            self.take_policy();
+        }
+    }
+
+    /// Looks at the kernel where nobody has.
+    async fn look_once(&mut self) {
+        if self.reconciler.kernel().facts().is_none()
+            && let Err(error) = self.reconciler.kernel_mut().observe().await
+        {
+            tracing::warn!("the kernel could not be read: {error:#}");
+        }
+    }
+
+    /// Brings the kernel to the intent. Does nothing before the first good document: an intent
+    /// without one would remove what an earlier agent set up.
+    pub(crate) async fn run_pass(&mut self) {
+        let began = Timer::now();
+        let mut seen = self.seen.take();
+        let mut has_more = false;
+        if self.source.value.is_some() && self.take_orphans().await {
+            self.look_once().await;
+            self.carry_out_pending();
+            self.drop_dead();
+            let recorded = self.intent.endpoints.values();
+            let recorded = recorded.filter(|endpoint| !endpoint.is_orphan());
+            let restored = self.store.restore(recorded);
+            self.unsaved = restored.err().map(|error| format!("{error:#}"));
+            let keeps_notes = self.reconciler.kernel_mut().keeps_notes();
+            if keeps_notes != self.intent.settings.service_nat {
+                // By now there may be other programs than those that were compared with.
+                seen = None;
+            }
+            self.intent.settings.service_nat = keeps_notes;
+            let routes = PodRoutes::of(&self.intent);
+            self.reconciler.kernel_mut().set_pod_routes(routes);
+            let ports = self.reconciler.kernel_mut().translation_ports();
+            if ports != self.intent.settings.ports {
+                seen = None;
+            }
+            self.intent.settings.ports = ports;
+            let pass = self.reconciler.pass_from(&self.intent, seen).await;
+            self.work.count(pass.applied, pass.failures.len());
+            if pass.applied > 0 {
+                tracing::info!(
+                    steps = pass.applied,
+                    left = pass.remaining,
+                    "kernel changed"
+                );
+            }
+            if pass.failures != self.pass.failures {
+                for failure in &pass.failures {
+                    tracing::warn!(step = failure.step, error = failure.error, "step failed");
+                }
+            }
+            if pass.remaining == 0 && pass.failures.is_empty() {
+                self.reconciler.kernel_mut().settled();
+            }
+            self.pass = pass;
+            self.note_detours();
+            self.forget_deleted();
+            self.is_outdated = false;
+            self.note_devices();
+            self.tell_sweeper();
+            self.update_addresses();
+            self.addresses.save();
+            self.drop_unused_pools();
+            self.renumber();
+            let endpoints = &self.intent.endpoints;
+            has_more = self
+                .reconciler
+                .kernel_mut()
+                .follow_pod_routes(endpoints)
+                .await;
+        }
+        self.pacer.passed(began, Timer::now(), self.pass.next_due);
+        if has_more {
+            self.pacer.event(Timer::now());
+        }
+    }
+
+    /// Brings some endpoints to the intent. A whole pass follows soon.
+    pub(crate) async fn run_endpoints(&mut self, of: Endpoints) {
+        let Some(pass) = self.reconciler.pass_endpoints(&self.intent, &of).await else {
+            return self.run_pass().await;
+        };
+        tracing::debug!(
+            steps = pass.applied,
+            left = pass.remaining,
+            "endpoints changed"
+        );
+        for failure in &pass.failures {
+            tracing::warn!(step = failure.step, error = failure.error, "step failed");
+        }
+        self.work.count(pass.applied, pass.failures.len());
+        if pass.remaining == 0 && pass.failures.is_empty() {
+            let endpoints = &self.intent.endpoints;
+            let is_gone = |id| of.contains_key(&id) && !endpoints.contains_key(&id);
+            self.store.forget_deleted(is_gone);
+        }
+        let views = &mut self.pass.view.endpoints;
+        views.retain(|id, _| !of.contains_key(id));
+        views.extend(pass.endpoints);
+        self.pass.applied += pass.applied;
+        self.pass.remaining += pass.remaining;
+        // Until the next whole pass has looked, what could not be removed is still there.
+        if let Some(lingering) = &mut self.pass.lingering {
+            lingering.extend(pass.lingering);
+        }
+        self.pass.failures.extend(pass.failures);
+        self.is_outdated = true;
+        self.tell_sweeper();
+        self.pacer.event(Timer::now());
+    }
+
+    /// Has the last pass be one that knows of every endpoint.
+    pub(crate) async fn update(&mut self) {
+        if self.is_outdated {
+            self.run_pass().await;
+        }
+    }
+
+    /// Forgets endpoints whose namespace and device are both gone: that pod is dead, and the
+    /// runtime may never say so.
+    fn drop_dead(&mut self) {
+        let Some(facts) = self.reconciler.kernel().facts() else {
+            return;
+        };
+        let devices = facts.devices();
+        let dead: Vec<_> = self
+            .intent
+            .endpoints
+            .iter()
+            .filter(|(id, endpoint)| {
+                let is_gone = || endpoint.is_orphan() || netns::is_gone(endpoint);
+                !devices.contains(id.device().as_str()) && is_gone()
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        let owners = dead.iter().filter_map(|id| self.intent.endpoints.get(id));
+        let owners: Vec<_> = owners.map(|endpoint| endpoint.owner.clone()).collect();
+        let now = self.addresses.announce_release(&owners);
+        for id in dead {
+            match self.forget(id) {
+                Ok(None) => {}
+                Ok(Some(owner)) => {
+                    self.addresses.release(&owner, now);
+                    tracing::info!(%owner, "endpoint dropped: its namespace is gone");
+                }
+                Err(error) => {
+                    tracing::error!("cannot delete the record of a dead endpoint: {error:#}");
+                }
+            }
+        }
+    }
+
+    /// Removes an endpoint from disk and from the intent; its owner, if it was known.
+    pub(crate) fn forget(&mut self, id: EndpointId) -> anyhow::Result<Option<Owner>> {
+        self.store.remove(id)?;
+        let endpoint = self.intent.endpoints.remove(&id);
+        Ok(endpoint.map(|endpoint| endpoint.owner))
+    }
+
+    /// Removes what is left of deleted endpoints' records, as far as their devices are gone.
+    fn forget_deleted(&mut self) {
+        if let Some(facts) = self.reconciler.kernel().facts() {
+            let devices = facts.devices();
+            let is_gone = |id: EndpointId| !devices.contains(id.device().as_str());
+            self.store.forget_deleted(is_gone);
+        }
+    }
+}
+
+/// Waits for an event; false when there will be no more. Waits for ever where there is no
+/// subscription.
+async fn next(events: &mut Option<BoxStream<'static, ()>>) -> bool {
+    match events {
+        Some(events) => events.next().await.is_some(),
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Deletes that the CNI plugin left on disk while no agent answered.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use api::ids::Owner;
+use serde::Deserialize;
+
+use crate::actor::Actor;
+use crate::faults::{self, Point};
+use crate::host::kernel::Host;
+use document::read_file;
+
+/// Version of the files.
+const VERSION: u32 = 1;
+
+/// What whoever carries out deletes holds locked, in their folder (`docs/guide/cni.md`).
+const LOCK: &str = ".lock";
+
+/// A file that says what to delete, and whose.
+type Left = (PathBuf, Owner);
+
+/// One delete.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Delete {
+    version: u32,
+    container_id: String,
+    interface: String,
+}
+
+/// The folder of deletes, and which of its files are no deletes.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    folder: PathBuf,
+    bad: Vec<PathBuf>,
+}
+
+impl Pending {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            bad: Vec::new(),
+        }
+    }
+
+    /// The files that are no deletes. They stay where they are.
+    pub(crate) fn bad(&self) -> &[PathBuf] {
+        &self.bad
+    }
+
+    /// What there is to do: files and owners. A folder that is not there has nothing.
+    fn read(&mut self) -> Result<Vec<Left>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.bad.clear();
+                return Ok(Vec::new());
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("read {}", self.folder.display()));
+            }
+        };
+        let mut deletes = Vec::new();
+        let mut bad = Vec::new();
+        for entry in entries {
+            let path = entry
+                .with_context(|| format!("read {}", self.folder.display()))?
+                .path();
+            let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            // What begins with a dot is still being written.
+            if name.starts_with('.') || path.extension() != Some(OsStr::new("json")) {
+                continue;
+            }
+            match parse(&path) {
+                Ok(owner) => deletes.push((path, owner)),
+                Err(error) => {
+                    if !self.bad.contains(&path) {
+                        let file = path.display();
+                        tracing::error!(%file, "a delete that was left cannot be read: {error:#}");
+                    }
+                    bad.push(path);
+                }
+            }
+        }
+        self.bad = bad;
+        Ok(deletes)
+    }
+}
+
+impl Pending {
+    /// The deletes that were left, and the lock that keeps others from carrying them out at the same
+    /// time: somebody who does so late would undo what was made for the owner since. `None` where
+    /// there are none, or somebody else is at it.
+    fn take(&mut self) -> Result<Option<(Vec<Left>, File)>> {
+        if self.read()?.is_empty() {
+            return Ok(None);
+        }
+        let path = self.folder.join(LOCK);
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let lock = lock.with_context(|| format!("open {}", path.display()))?;
+        match lock.try_lock() {
+            // Others may have been at it before the lock was ours.
+            Ok(()) => Ok(Some((self.read()?, lock))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => {
+                Err(error).with_context(|| format!("lock {}", path.display()))
+            }
+        }
+    }
+}
+
+fn parse(path: &Path) -> Result<Owner> {
+    let delete: Delete = serde_json::from_str(&read_file(path)?)?;
+    let version = delete.version;
+    ensure!(
+        version == VERSION,
+        "version is {version}; {VERSION} is allowed"
+    );
+    Ok(Owner {
+        container_id: delete.container_id,
+        interface: delete.interface,
+    })
+}
+
+impl<K: Host> Actor<K> {
+    /// Forgets the endpoints and addresses of deletes that were left. The pass that follows takes
+    /// out of the kernel what they had there.
+    pub(crate) fn carry_out_pending(&mut self) {
+        let (deletes, _lock) = match self.pending.take() {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::error!("deletes that were left cannot be read: {error:#}");
+                return;
+            }
+        };
+        let owners: Vec<Owner> = deletes.iter().map(|(_, owner)| owner.clone()).collect();
+        let now = self.addresses.announce_release(&owners);
+        for (path, owner) in deletes {
+            if let Err(error) = self.forget_owner(&owner) {
+                tracing::error!(%owner, "a delete that was left cannot be carried out: {error}");
+                continue;
+            }
+            self.addresses.release(&owner, now);
+            faults::reach(Point::PendingDeleteDone);
+            tracing::info!(%owner, "a delete that was left is carried out");
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    let file = path.display();
+                    tracing::error!(%file, %error, "cannot remove a completed delete from disk");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_carries_out_is_left_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut pending = Pending::new(folder.path());
+        assert!(pending.take().unwrap().is_none(), "nothing is there");
+        let text = r#"{"version": 1, "container-id": "a", "interface": "eth0", "network": "n"}"#;
+        fs::write(folder.path().join("a.json"), text).unwrap();
+        let (left, lock) = pending.take().unwrap().unwrap();
+        assert_eq!(left.len(), 1);
+        assert!(pending.take().unwrap().is_none(), "somebody is at it");
+        drop(lock);
+        assert!(pending.take().unwrap().is_some());
+    }
+}

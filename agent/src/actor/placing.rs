@@ -1,0 +1,90 @@
+//! The node as documents, pools and the kernel have it together.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use loader::intent::{Eni, Node, Settings};
+use loader::numbers::highest_number;
+use tokio::time::Instant;
+
+use crate::actor::Actor;
+use crate::allocation::adapter as allocation;
+use crate::host::kernel::Host;
+use crate::sources::node::{place, take_enis};
+
+impl<K: Host> Actor<K> {
+    /// Takes up, once, the numbers that an agent without a record of them has given.
+    fn adopt_numbers(&mut self, enis: &[Eni]) {
+        let kernel = self.reconciler.kernel();
+        let Some(facts) = kernel.facts().filter(|_| !self.numbering.is_adopted()) else {
+            return;
+        };
+        match kernel.map_entries() {
+            Ok(maps) => self.numbering.adopt(enis, &maps, &facts.links),
+            Err(error) => tracing::warn!("numbers of ENIs may change: {error:#}"),
+        }
+    }
+
+    /// Takes the node as it is by now.
+    pub(crate) fn take_node(&mut self) {
+        let Some(node) = &self.source.value else {
+            return;
+        };
+        let mut node = Node::clone(node);
+        let mut enis = take_enis(&mut node);
+        let endpoints = self.intent.endpoints.values();
+        let used = endpoints.flat_map(|endpoint| &endpoint.addresses);
+        let used: BTreeSet<IpAddr> = used.copied().collect();
+        self.bind(&mut enis, &used);
+        self.adopt_numbers(&enis);
+        self.numbering.recall(&mut node, &mut enis, &used);
+        let highest = highest_number(self.intent.settings.mark);
+        let links = self.reconciler.kernel().facts().map(|facts| &facts.links);
+        let around = self.numbering.around(&enis, highest, links);
+        place(&mut node, enis, &around);
+        if let Some(enis) = self.numbering.recall_left_out(&mut node) {
+            place(&mut node, enis, &around);
+        }
+        if let Some(links) = links {
+            self.numbering.saw(&node, links);
+        }
+        self.numbering.learn(&node);
+        self.intent.node = node;
+        self.pacer.event(Instant::now());
+    }
+
+    fn bind(&self, enis: &mut [Eni], used: &BTreeSet<IpAddr>) {
+        let Settings {
+            masquerade,
+            default_pool,
+            ..
+        } = &self.intent.settings;
+        let documents = self.intent.policy.pools.as_deref();
+        let are_read = documents.is_some() || masquerade.pools.is_none();
+        if are_read {
+            let (pools, _) = allocation::pools(documents, default_pool);
+            allocation::bind(enis, &pools);
+        } else {
+            // Which ENIs they are bound to is not known.
+            allocation::keep_used(enis, used);
+        }
+    }
+
+    /// Takes the node again where the numbers of its ENIs may be other ones: devices have come or gone, or
+    /// a number is free that something carried.
+    pub(crate) fn renumber(&mut self) {
+        let kernel = self.reconciler.kernel();
+        let Some(facts) = kernel.facts() else { return };
+        let mut is_due = self.numbering.is_outdated(&self.intent.node, &facts.links);
+        self.nat
+            .rest(self.numbering.resting(self.intent.settings.mark));
+        if self.numbering.has_retired()
+            && let Ok(maps) = kernel.map_entries()
+        {
+            is_due |= self.numbering.free(&maps, &self.nat.report());
+        }
+        if is_due {
+            self.take_node();
+        }
+    }
+}

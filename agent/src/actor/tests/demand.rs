@@ -1,0 +1,219 @@
+//! What the node asks for, and what it waits for.
+
+use std::time::Duration;
+
+use api::types::AllocationMode;
+use ipam::node::AllocatedPool;
+use ipam::{EdgeRules, Family};
+use loader::intent::{Node, StaticAddress};
+
+use super::allocation::{ask, give, wanted};
+use super::*;
+use crate::server::Ask;
+
+/// The node's document, changed.
+pub(super) fn document(actor: &mut Actor<ModelHost>, change: impl FnOnce(&mut Node)) {
+    let mut node = fixture::intent().node;
+    change(&mut node);
+    let (_sender, mut receiver) = watch::channel(NodeSource {
+        is_refused: false,
+        value: Some(Arc::new(node)),
+        error: None,
+        generation: actor.source.generation + 1,
+    });
+    actor.take_document(&mut receiver);
+}
+
+#[tokio::test]
+async fn nothing_is_given_before_the_public_address_is_there_but_asked_for() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    let error = give(&mut actor, wanted("x", ask(&[]))).await.unwrap_err();
+    assert_eq!((error.code, error.retry), (ErrorCode::NotReady, true));
+    assert!(
+        error.message.contains("status.ipam.assigned-static-ip"),
+        "{error}"
+    );
+    let ready = actor.ready().unwrap_err();
+    assert_eq!(ready.code, ErrorCode::NotReady);
+    assert!(ready.message.contains("static-ip-tags"), "{ready}");
+    let waiting = actor.status().await.allocation.waiting;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    assert!(waiting[0].contains("static-ip-tags"), "{waiting:?}");
+    assert!(
+        actor.addresses.outlook(&actor.intent).is_some(),
+        "it asks all the same"
+    );
+
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Assigned;
+    });
+    actor.run_pass().await;
+    actor.ready().unwrap();
+    let first = give(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    // That it goes is no reason to stop.
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    give(&mut actor, wanted("y", ask(&[]))).await.unwrap();
+    machine.kill(actor);
+
+    // A new agent waits anew, and its pods keep what they have.
+    let mut actor = machine.boot();
+    document(&mut actor, |node| {
+        node.static_address = StaticAddress::Awaited;
+    });
+    actor.run_pass().await;
+    let again = add(&mut actor, wanted("x", ask(&[]))).await.unwrap();
+    assert_eq!(again, first);
+    give(&mut actor, wanted("z", ask(&[]))).await.unwrap_err();
+}
+
+/// Nothing that is not asked for is among what is waited for.
+#[tokio::test]
+async fn only_what_is_missing_is_waited_for() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    let allocation = actor.status().await.allocation;
+    assert_eq!(allocation.mode, AllocationMode::File);
+    let waiting = allocation.waiting;
+    assert_eq!(waiting, ["a first look at the kernel", "the node document"]);
+    document(&mut actor, |_| {});
+    actor.update_addresses();
+    actor.run_pass().await;
+    assert!(actor.status().await.allocation.waiting.is_empty());
+}
+
+/// A probe that fails of a full pool would stop a rollout on nodes that serve their pods.
+#[tokio::test]
+async fn a_full_node_is_degraded_and_still_ready() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |_as_it_is| {});
+    actor.run_pass().await;
+    assert_eq!(actor.status().await.health.state, HealthState::Ready);
+    let mut n = 0;
+    let error = loop {
+        let container = format!("c{n}");
+        match give(&mut actor, wanted(&container, ask(&[Family::V4]))).await {
+            Ok(_attached) => n += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded, "{health:?}");
+    let told = |reason: &String| {
+        reason.starts_with("pool default has no IPv4 address left")
+            && reason.contains("give the pool more addresses")
+    };
+    assert!(health.reasons.iter().any(told), "{health:?}");
+    actor.ready().unwrap();
+
+    actor.source.value = None;
+    assert_eq!(actor.status().await.health.state, HealthState::NotReady);
+    assert_eq!(actor.ready().unwrap_err().code, ErrorCode::NotReady);
+}
+
+/// Of another pool than the default one, a pod that waits tells that it is too small.
+#[tokio::test]
+async fn another_pool_is_exhausted_once_a_pod_waits_for_it() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |_as_it_is| {});
+    actor.run_pass().await;
+    let pools = [(Family::V4, "mars".to_owned())].into();
+    let of_mars = Ask {
+        pools,
+        ..ask(&[Family::V4])
+    };
+    actor.with_addresses(wanted("x", of_mars)).unwrap_err();
+    let health = actor.status().await.health;
+    assert_eq!(health.state, HealthState::Degraded, "{health:?}");
+    let reasons = health.reasons.join("\n");
+    assert!(reasons.contains("pool mars"), "{reasons}");
+    actor.ready().unwrap();
+}
+
+#[tokio::test]
+async fn demand_that_nobody_answers_is_told_after_two_minutes() {
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    document(&mut actor, |node| node.pre_allocate = Some(60));
+    actor.run_pass().await;
+    actor.addresses.outlook(&actor.intent).unwrap();
+    actor.addresses.age(Duration::from_secs(119));
+    actor.addresses.outlook(&actor.intent).unwrap();
+    assert!(actor.status().await.allocation.unanswered.is_empty());
+    actor.addresses.age(Duration::from_secs(1));
+    let status = actor.status().await;
+    let [unanswered] = status.allocation.unanswered.as_slice() else {
+        panic!("{:?}", status.allocation.unanswered);
+    };
+    assert_eq!(unanswered.pool, "default");
+    assert_eq!((unanswered.wanted, unanswered.given), (60, 51));
+    assert_eq!(unanswered.seconds, 120);
+    assert_eq!(status.health.state, HealthState::Degraded);
+    let reasons = status.health.reasons.join("\n");
+    let told = "pool default, IPv4: 60 addresses are asked for and 51 are given, without a change \
+                for 120 s: see the operator's log";
+    assert!(reasons.contains(told), "{reasons}");
+
+    document(&mut actor, |node| node.pre_allocate = Some(51));
+    actor.run_pass().await;
+    actor.addresses.outlook(&actor.intent).unwrap();
+    let status = actor.status().await;
+    assert!(status.allocation.unanswered.is_empty());
+    assert_eq!(status.health.state, HealthState::Ready);
+}
+
+#[tokio::test]
+async fn a_block_that_was_given_back_stays_so_in_the_next_agent() {
+    let with_block = |node: &mut Node| {
+        node.allocated.push(AllocatedPool {
+            pool: "mars".to_owned(),
+            edges: EdgeRules::ALL,
+            cidrs: vec!["172.20.0.0/28".parse().unwrap()],
+        });
+    };
+    let of_mars = |container: &str| {
+        let pools = [(Family::V4, "mars".to_owned())].into();
+        let families = [Family::V4];
+        wanted(
+            container,
+            Ask {
+                pools,
+                ..ask(&families)
+            },
+        )
+    };
+    let mut machine = Machine::new();
+    let mut actor = machine.boot();
+    actor.intent.settings.plain_is_native = true;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    let outlook = actor.addresses.outlook(&actor.intent).unwrap();
+    let kept = outlook.wanted.allocated.iter().map(|kept| &*kept.pool);
+    assert_eq!(kept.collect::<Vec<_>>(), ["default"]);
+    let error = actor.with_addresses(of_mars("x")).unwrap_err();
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    machine.kill(actor);
+
+    // Nobody knows whether that was written.
+    let mut actor = machine.boot();
+    actor.intent.settings.plain_is_native = true;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    let error = actor.with_addresses(of_mars("x")).unwrap_err();
+    assert_eq!(error.code, ErrorCode::PoolExhausted, "{error}");
+    document(&mut actor, |_without| {});
+    actor.run_pass().await;
+    document(&mut actor, with_block);
+    actor.run_pass().await;
+    actor.with_addresses(of_mars("x")).unwrap();
+}

@@ -1,0 +1,110 @@
+//! The agent's own addresses: used on the host, kept from pods, back after a restart, gone for good.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::actor::ingress::{OwnAddresses, owner};
+use crate::config::Ingress;
+use api::types::LeaseState;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// An agent that has addresses of its own on the host.
+async fn started(machine: &mut Machine, mode: Ingress) -> Actor<ModelHost> {
+    let mut actor = machine.boot();
+    let own = OwnAddresses {
+        mode,
+        ..OwnAddresses::none()
+    };
+    actor.start_ingress(own);
+    give_document(&mut actor);
+    actor.run_pass().await;
+    actor
+}
+
+async fn take(actor: &mut Actor<ModelHost>, addresses: &[&str]) -> Result<(), ApiError> {
+    let addresses = addresses.iter().map(|text| ip(text)).collect();
+    actor.take_ingress(&owner("n"), addresses).await
+}
+
+/// The loopback device's addresses beside its own.
+fn on_loopback(actor: &Actor<ModelHost>) -> BTreeSet<IpAddr> {
+    let all = actor.reconciler.kernel().model.state.addresses.iter();
+    let all = all.filter(|address| address.ifindex == 1);
+    let all = all.map(|address| address.net.addr());
+    all.filter(|address| !address.is_loopback()).collect()
+}
+
+fn listed(actor: &Actor<ModelHost>) -> BTreeSet<IpAddr> {
+    let leases = actor.list_addresses().leases.into_iter();
+    let own = leases.filter(|lease| lease.state == LeaseState::Agent);
+    own.map(|lease| lease.address).collect()
+}
+
+#[tokio::test]
+async fn they_outlive_the_agent_and_go_when_they_are_given_up() {
+    let mut machine = Machine::new();
+    let mut actor = started(&mut machine, Ingress::On).await;
+    let both = ["10.0.1.70", "2001:db8:0:1:a::70"];
+    let addresses: BTreeSet<IpAddr> = both.iter().map(|text| ip(text)).collect();
+    take(&mut actor, &both).await.unwrap();
+    assert_eq!(on_loopback(&actor), addresses);
+    assert_eq!(listed(&actor), addresses);
+    assert_eq!(*actor.signals.ingress.borrow(), Some(BTreeSet::new()));
+    let before = writes(&actor);
+    take(&mut actor, &both).await.unwrap();
+    assert_eq!(writes(&actor), before, "a repeated one writes nothing");
+    machine.kill(actor);
+    let mut actor = started(&mut machine, Ingress::On).await;
+    assert_eq!(writes(&actor), before, "nor does a restart");
+    assert_eq!(*actor.signals.ingress.borrow(), Some(addresses.clone()));
+    actor.leave_ingress(&owner("n")).await.unwrap();
+    assert!(on_loopback(&actor).is_empty() && listed(&actor).is_empty());
+    machine.kill(actor);
+    let actor = started(&mut machine, Ingress::On).await;
+    assert!(on_loopback(&actor).is_empty() && listed(&actor).is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_has_them_switched_off_takes_them_off_the_host() {
+    let mut machine = Machine::new();
+    let mut actor = started(&mut machine, Ingress::On).await;
+    take(&mut actor, &["10.0.1.70"]).await.unwrap();
+    machine.kill(actor);
+    let actor = started(&mut machine, Ingress::Off).await;
+    assert!(on_loopback(&actor).is_empty());
+    // Until the keeper gives it up, nobody else gets it.
+    assert_eq!(listed(&actor).len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_a_pods_or_nobodys_is_refused_and_no_pod_gets_what_is_the_agents() {
+    let mut machine = Machine::new();
+    let mut actor = started(&mut machine, Ingress::On).await;
+    let pod = endpoint("x", &["10.0.1.66", "2001:db8:0:1:a::66"]);
+    make(&mut actor, pod).await.unwrap();
+    for (address, code) in [
+        ("10.0.1.66", ErrorCode::AddressInUse),
+        ("192.0.2.7", ErrorCode::AddressNotOwned),
+        ("10.0.0.10", ErrorCode::AddressOfHost),
+    ] {
+        let error = take(&mut actor, &[address]).await.unwrap_err();
+        assert_eq!(error.code, code, "{address}: {error}");
+        assert!(error.message.contains(address), "{error}");
+        assert!(on_loopback(&actor).is_empty() && listed(&actor).is_empty());
+    }
+    take(&mut actor, &["10.0.1.70"]).await.unwrap();
+    let request = request(&endpoint("y", &["10.0.1.70"]));
+    let error = add(&mut actor, request).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::AddressOfHost);
+    assert!(error.message.contains("the agent's own"), "{error}");
+    // No runtime knows it, and none may have it collected.
+    let collected = actor.collect(api::types::Collect {
+        network: "pods".to_owned(),
+        valid: Vec::new(),
+    });
+    assert_eq!(collected.await.agent.len(), 2);
+    assert_eq!(on_loopback(&actor), [ip("10.0.1.70")].into());
+}

@@ -1,0 +1,433 @@
+//! Who has which address: the allocator, what of it is on disk, and what time it is.
+//!
+//! What has to be on disk before an answer goes out:
+//!
+//! | what | where | when |
+//! |---|---|---|
+//! | an endpoint's leases | its own record | before its devices are made |
+//! | leases of an owner without an endpoint | its record in the ledger | before the answer |
+//! | the cooldown of an endpoint's addresses | the ledger | before its record goes |
+//! | that a lease was claimed, or has expired | the ledger | with the next look at the time |
+//!
+//! A delete goes on when the ledger cannot be written: what a crash then loses is the cooldown.
+//!
+//! Where the agent gives no addresses (`ipam.enabled: false`) it keeps count all the same: who has
+//! what and what cools down is right when it gives some again.
+
+pub(crate) mod adapter;
+mod clock;
+mod errors;
+mod ledger;
+mod outlook;
+mod restore;
+mod save;
+mod show;
+mod unreadable;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use api::ids::EndpointId;
+use api::ids::PodRef;
+use api::types::AllocationMode;
+use api::types::Refused;
+use ipam::node::{EniAddress, PodsOnEnis};
+use ipam::{
+    Advanced, AllocateError, Allocation, Barrier, Changes, Lease, Manager, Owner, Request, Time,
+    Want,
+};
+use kubernetes::handshake::{Handshake, Release};
+use kubernetes::unanswered::Unanswered;
+use loader::intent::{About, Endpoint, Intent};
+use loader::masquerade;
+use tokio::time::Instant;
+
+pub(super) use self::clock::boot_id;
+use self::ledger::Ledger;
+pub(super) use self::ledger::remove as remove_ledger;
+use self::waiting::{KERNEL, PublicAddress};
+use crate::allocation::adapter as allocation;
+use crate::allocation::adapter::SkipsMasquerade;
+use crate::config::{Config, IpamSection};
+use crate::server::Ask;
+use flows as nat;
+
+/// The kind of resource that is allocated.
+type Pods = PodsOnEnis<SkipsMasquerade>;
+
+/// What an answer carries of an address.
+pub(super) type Given = Allocation<Option<EniAddress>>;
+
+/// Who has which address.
+pub(super) struct Addresses {
+    section: IpamSection,
+    mode: AllocationMode,
+    ledger: Ledger,
+    manager: Manager<Pods>,
+    /// What is known of owners that have no endpoint.
+    owners: BTreeMap<Owner, About>,
+    /// What was announced last.
+    inputs: Option<Inputs>,
+    changes: Changes,
+    /// The binding of the default pool, which counts for nothing.
+    pools_refused: Option<Refused>,
+    /// Whether the ledger does not say what is so.
+    is_stale: bool,
+    /// Set when an outlook may be another one than the last.
+    has_news: bool,
+    /// Why the ledger could not be written.
+    unsaved: Option<String>,
+    /// Endpoints that were found to have one address.
+    conflicts: Vec<String>,
+    /// How the node stands to its public address.
+    public_address: PublicAddress,
+    /// Which single addresses are on their way back, and what is answered of them.
+    handshake: Handshake,
+    answers: BTreeMap<IpAddr, Release>,
+    /// What is asked for and does not come.
+    unanswered: Unanswered,
+    /// The moment that its times are since.
+    began: Instant,
+}
+
+/// What the announcement rests on: it is made anew only when this changes.
+#[derive(Clone, PartialEq)]
+struct Inputs {
+    generation: u64,
+    pools: Option<Arc<masquerade::Pools>>,
+    taken: BTreeSet<IpAddr>,
+}
+
+/// What is known of the node by now.
+pub(super) struct Surroundings<'a> {
+    pub(super) intent: &'a Intent,
+    /// Which document the intent's node is from.
+    pub(super) generation: u64,
+    /// Addresses that somebody has who asks for none: the host, above all.
+    pub(super) taken: BTreeSet<IpAddr>,
+    /// Addresses of which something is still in the kernel; `None` where that is not known.
+    pub(super) lingering: Option<&'a BTreeSet<IpAddr>>,
+    /// The ids of the ENIs that are ready; `None` before the first look.
+    pub(super) ready: Option<BTreeSet<String>>,
+    pub(super) nat: &'a nat::Handle,
+}
+
+impl Addresses {
+    /// Reads what is on disk and compares it with the endpoints that have records. Nothing is given
+    /// before the kernel has been looked at.
+    ///
+    /// # Errors
+    /// When the folder cannot be read or written.
+    pub(super) fn open<'a>(
+        config: &Config,
+        folder: &Path,
+        endpoints: impl Iterator<Item = &'a Endpoint>,
+    ) -> Result<Self> {
+        let (mut ledger, found) = Ledger::open(folder, &boot_id()?, Self::now())?;
+        let mut settings = config.ipam.settings(KERNEL);
+        // Claims are written into an object of the API server.
+        settings.release &= show::mode(config) == AllocationMode::MultiPool;
+        let restored = restore::restore(settings, &config.settings(), found, endpoints);
+        for id in restored.settled {
+            ledger.drop_unreadable(id);
+        }
+        let mut manager = restored.manager;
+        if config.masquerade.pools.is_none() && !config.kubernetes.enabled {
+            manager.allocator_mut().lift(Barrier::POOLS);
+        }
+        Ok(Self {
+            section: config.ipam.clone(),
+            mode: show::mode(config),
+            ledger,
+            manager,
+            owners: restored.owners,
+            inputs: None,
+            changes: Changes::default(),
+            pools_refused: None,
+            is_stale: true,
+            has_news: true,
+            unsaved: None,
+            conflicts: restored.conflicts,
+            public_address: PublicAddress::default(),
+            handshake: Handshake::default(),
+            answers: BTreeMap::new(),
+            unanswered: Unanswered::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// Whether the agent allocates addresses at all.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.section.enabled
+    }
+
+    /// The time that leases go by. A clock that cannot be read stands still.
+    pub(super) fn now() -> Time {
+        clock::now().unwrap_or_else(|error| {
+            tracing::error!("{error:#}");
+            Time::default()
+        })
+    }
+
+    /// Takes note of what has changed: documents, the host's addresses, which ENIs are ready, time.
+    pub(super) fn update(&mut self, around: &Surroundings<'_>) {
+        if self.section.enabled {
+            self.observe(around);
+        }
+        self.advance(around);
+    }
+
+    /// Takes note of what there is to give.
+    fn observe(&mut self, around: &Surroundings<'_>) {
+        self.look_for_static_address(around);
+        let mut taken = around.taken.clone();
+        if let Some(flat) = &around.intent.node.flat {
+            // Nobody gets what is on its way back from before that is written.
+            taken.extend(self.shake_hands(flat));
+        }
+        let policy = &around.intent.policy;
+        let settings = &around.intent.settings;
+        let masquerade = &settings.masquerade;
+        let inputs = Inputs {
+            generation: around.generation,
+            pools: policy.pools.clone(),
+            taken,
+        };
+        let manager = &mut self.manager;
+        if self.inputs.as_ref() != Some(&inputs) {
+            let documents = policy.pools.as_deref();
+            let default = manager.allocator().settings().default_pool.clone();
+            let (pools, refused) = allocation::pools(documents, &default);
+            let (policy, masquerade) = (policy.clone(), masquerade.clone());
+            let skips = move |name: &str| {
+                let policy = policy.pool(name, &masquerade)?;
+                Some(policy.skip_masquerade)
+            };
+            let kind = allocation::kind(pools, settings, Box::new(skips));
+            manager.reconfigure(kind);
+            self.pools_refused = refused;
+            let document = allocation::node_pools(&around.intent.node, inputs.taken.clone());
+            let released = manager.allocator().released().count();
+            let changes = manager.observe(document);
+            // One that is gone is remembered no more.
+            self.is_stale |= released != manager.allocator().released().count();
+            self.has_news = true;
+            log(&changes);
+            manager.allocator_mut().confirm(Self::now());
+            self.changes = changes;
+            self.inputs = Some(inputs);
+        }
+        let allocator = manager.allocator_mut();
+        let are_read = masquerade.pools.is_none() || policy.pools.is_some();
+        // Without its bindings an ENI would serve the wrong pool.
+        if are_read {
+            allocator.lift(Barrier::POOLS);
+        }
+        if let Some(ready) = &around.ready {
+            allocator.set_ready(ready.clone());
+            allocator.lift(KERNEL);
+        }
+    }
+
+    /// Lets time do what it does. An address stays held while anything of it is in the kernel, or may
+    /// be.
+    fn advance(&mut self, around: &Surroundings<'_>) {
+        let at_once = self.section.cooldown.get().is_zero();
+        let now = Self::now();
+        let is_quiet = |address| {
+            around.lingering.is_some_and(|all| !all.contains(&address))
+                && (at_once || around.nat.is_quiet(address))
+        };
+        let is_over = |address| is_quiet(address) && (at_once || around.nat.is_forgotten(address));
+        let allocator = self.manager.allocator_mut();
+        let mut leaving = BTreeSet::new();
+        if !at_once {
+            let cooled = allocator.cooling().filter(|cooling| cooling.until <= now);
+            leaving.extend(
+                cooled
+                    .map(|cooling| cooling.address)
+                    .filter(|a| is_quiet(*a)),
+            );
+            around.nat.set_leaving(&leaving);
+        }
+        let advanced = allocator.advance(now, is_over);
+        if !advanced.cooled.is_empty() {
+            // Entries that lead to it are its next pod's from now on.
+            leaving.retain(|address| !advanced.cooled.contains(address));
+            around.nat.set_leaving(&leaving);
+        }
+        self.has_news |= advanced != Advanced::default();
+        for lease in &advanced.expired {
+            tracing::info!(owner = %lease.owner, address = %lease.address, "taken back: unclaimed");
+            self.owners.remove(&lease.owner);
+        }
+        self.is_stale |= !advanced.expired.is_empty() || !advanced.cooled.is_empty();
+        self.is_stale |= advanced.rested > 0;
+    }
+
+    /// Gives an owner what it asks for, all of it or nothing. What it has already it is given again.
+    pub(super) fn allocate(
+        &mut self,
+        owner: &Owner,
+        addresses: &BTreeSet<IpAddr>,
+        ask: &Ask,
+    ) -> Result<Vec<Given>, AllocateError> {
+        if let Some(lease) = self.held_by(&EndpointId::of(owner).unknown_owner()).pop() {
+            return Err(AllocateError::HasAnother {
+                owner: owner.clone(),
+                has: lease.address,
+                pool: lease.pool.unwrap_or_default(),
+            });
+        }
+        if let Some(waiting) = self.barrier().filter(|_| self.held_by(owner).is_empty()) {
+            let waiting = vec![waiting];
+            return Err(AllocateError::Restoring { waiting });
+        }
+        let request = |want: Want| Request {
+            owner: owner.clone(),
+            pod: ask.pod.as_ref().map(ipam::Pod::from),
+            pool: ask.pools.get(&want.family()).cloned(),
+            want,
+        };
+        let requests: Vec<Request> = if addresses.is_empty() {
+            let families = allocation::families(&ask.families, self.section.families.get());
+            families.into_iter().map(Want::Any).map(request).collect()
+        } else {
+            addresses
+                .iter()
+                .copied()
+                .map(Want::Address)
+                .map(request)
+                .collect()
+        };
+        // One that is refused counts too.
+        self.has_news = true;
+        self.manager.allocate(&requests, Self::now())
+    }
+
+    /// An owner has addresses that it brought itself.
+    pub(super) fn adopt(
+        &mut self,
+        owner: &Owner,
+        addresses: &BTreeSet<IpAddr>,
+    ) -> Result<(), AllocateError> {
+        let now = Self::now();
+        for address in addresses {
+            self.manager.allocator_mut().adopt(owner, *address, now)?;
+            self.is_stale = true;
+            self.has_news = true;
+        }
+        Ok(())
+    }
+
+    /// True if an address cools down.
+    pub(super) fn is_cooling(&self, address: IpAddr) -> bool {
+        let mut cooling = self.manager.allocator().cooling();
+        cooling.any(|cooling| cooling.address == address)
+    }
+
+    /// The names of the pools that addresses in use are of.
+    pub(super) fn pools_in_use(&self) -> BTreeSet<String> {
+        let leases = self.manager.allocator().leases();
+        leases.filter_map(|lease| lease.pool.clone()).collect()
+    }
+
+    /// The leases of an owner.
+    pub(super) fn held_by(&self, owner: &Owner) -> Vec<Lease> {
+        self.manager.allocator().held_by(owner).cloned().collect()
+    }
+
+    /// The owner lives: what it has does not expire. Its leases; none where it has none.
+    pub(super) fn claim(&mut self, owner: &Owner) -> Vec<Lease> {
+        let allocator = self.manager.allocator_mut();
+        let claimed = allocator.claim(owner).unwrap_or_default();
+        self.is_stale |= self.owners.contains_key(owner);
+        claimed
+    }
+
+    /// The owner has an endpoint now, whose record has its leases.
+    pub(super) fn is_endpoint(&mut self, owner: &Owner) {
+        self.is_stale |= self.owners.remove(owner).is_some();
+    }
+
+    /// The owner has addresses and no endpoint.
+    pub(super) fn is_without_endpoint(&mut self, owner: &Owner, ask: &Ask) {
+        let about = About {
+            device: None,
+            network: ask.network.clone(),
+            pod: ask.pod.clone(),
+            since: Some(Self::now()),
+            namespace: None,
+            leases: Vec::new(),
+        };
+        self.owners.insert(owner.clone(), about);
+        self.is_stale = true;
+    }
+
+    /// What is known of owners that have addresses and no endpoint.
+    pub(super) fn owners(&self) -> &BTreeMap<Owner, About> {
+        &self.owners
+    }
+
+    /// What an owner was given for an endpoint that could not be made is free again at once. If the
+    /// next attempt can succeed, its pod waits for as much.
+    pub(super) fn take_back(&mut self, owner: &Owner, pod: Option<&PodRef>, is_tried_again: bool) {
+        self.has_news = true;
+        let now = Self::now();
+        let allocator = self.manager.allocator_mut();
+        let leases = allocator.take_back(owner);
+        if is_tried_again {
+            let pod = pod.map(ipam::Pod::from);
+            allocator.wait(owner, pod.as_ref(), &leases, now);
+        }
+        self.is_stale |= self.owners.remove(owner).is_some();
+    }
+
+    /// A pod is no more: it does not wait for addresses.
+    pub(super) fn forget_pod(&mut self, pod: &PodRef) {
+        self.has_news |= self.manager.allocator_mut().forget(&pod.into());
+    }
+
+    /// Writes down that what these owners have cools down from now on; the moment, for
+    /// [`Self::release`]. It is still theirs: their records come next. Without their addresses on disk
+    /// nothing needs to be written.
+    pub(super) fn announce_release(&mut self, owners: &[Owner]) -> Time {
+        let now = Self::now();
+        let leaving: Vec<Owner> = owners.iter().flat_map(unreadable::names).collect();
+        if leaving.iter().any(|owner| !self.held_by(owner).is_empty()) {
+            self.is_stale = true;
+            self.write(&leaving, now);
+        }
+        now
+    }
+
+    /// The owner is gone: what it has cools down from this moment on.
+    pub(super) fn release(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
+        self.owners.remove(owner);
+        self.ledger.drop_unreadable(EndpointId::of(owner));
+        let names = unreadable::names(owner);
+        let released: Vec<Lease> = names.iter().flat_map(|of| self.cool_down(of, at)).collect();
+        self.is_stale |= !released.is_empty();
+        released
+    }
+
+    fn cool_down(&mut self, owner: &Owner, at: Time) -> Vec<Lease> {
+        let released = self.manager.allocator_mut().release(owner, at);
+        self.has_news |= !released.is_empty();
+        released
+    }
+}
+
+fn log(changes: &Changes) {
+    for problem in &changes.problems {
+        tracing::warn!("addresses: {problem}");
+    }
+    for lease in &changes.orphaned {
+        let (address, owner) = (lease.address, &lease.owner);
+        tracing::warn!(%address, %owner, "the address in use has lost its block");
+    }
+}

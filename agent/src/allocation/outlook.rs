@@ -1,0 +1,168 @@
+//! What the node asks for and keeps, for whoever writes it into the node's document.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use api::ids::PodRef;
+use ipam::{BlockView, Family, Life, Owner, Rebalanced, Settings, Source};
+use kubernetes::flat::{Entry, FlatOutlook, FlatPool};
+use kubernetes::publication::Outlook;
+use kubernetes::unanswered::Wanting;
+use loader::intent::Intent;
+
+use super::Addresses;
+
+impl Addresses {
+    /// What the node wants and keeps; `None` where nothing is allocated yet, or what it gives back cannot
+    /// be written down. Of plain pools it keeps what it needs. It keeps all that its ENIs have, unless
+    /// the setting `ipam.release` has blocks go back: each of them is claimed again by a write then.
+    pub(crate) fn outlook(&mut self, intent: &Intent) -> Option<Outlook> {
+        self.look_for_answers();
+        if intent.node.flat.is_none() {
+            self.balance();
+        }
+        // Somebody else may have it a moment after this is told, also if the agent starts anew.
+        let is_saved = self.save();
+        if !is_saved && self.manager.allocator().released().next().is_some() {
+            return None;
+        }
+        self.has_news = false;
+        let manager = &self.manager;
+        let wanted = manager.wanted()?;
+        let allocator = manager.allocator();
+        let leases = allocator.leases().map(|lease| lease.address);
+        let cooling = allocator.cooling().map(|cooling| cooling.address);
+        let Settings { default_pool, .. } = allocator.settings();
+        let pools = self.inputs.as_ref().and_then(|inputs| inputs.pools.clone());
+        let mut on_enis: BTreeSet<String> = [default_pool.clone()].into();
+        if let Some(pools) = pools {
+            on_enis.extend(pools.bound().map(str::to_owned));
+        }
+        Some(Outlook {
+            wanted,
+            held: leases.chain(cooling).collect(),
+            on_enis,
+            agent: allocator
+                .settings()
+                .release
+                .then(|| env!("CARGO_PKG_VERSION").to_owned()),
+            flat: intent.node.flat.is_some().then(|| self.flat(intent)),
+        })
+    }
+
+    /// Gives back the blocks that nobody needs, and claims again what is needed of those.
+    fn balance(&mut self) {
+        let allocator = self.manager.allocator_mut();
+        let balanced = if allocator.settings().release {
+            allocator.balance(Self::now())
+        } else {
+            Rebalanced {
+                released: allocator.give_back_plain(),
+                retaken: Vec::new(),
+            }
+        };
+        for block in &balanced.released {
+            tracing::info!(%block, "given back: no address of it is in use, and enough are left");
+        }
+        for block in &balanced.retaken {
+            tracing::info!(%block, "claimed again: it was given back, and is needed");
+        }
+        self.is_stale |= balanced != Rebalanced::default();
+    }
+
+    /// True if a block waits for its claim to be written.
+    pub(crate) fn has_claims_to_write(&self) -> bool {
+        self.manager.allocator().has_claims_to_write()
+    }
+
+    /// True where an outlook may be another one than the last; once for each change.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
+    /// Decides about single addresses that the operator would like to have back; those that are to be
+    /// kept from pods.
+    pub(super) fn shake_hands(&mut self, flat: &FlatPool) -> BTreeSet<IpAddr> {
+        let allocator = self.manager.allocator();
+        let cooling: BTreeSet<_> = allocator.cooling().map(|cooling| cooling.address).collect();
+        let is_held = |address| allocator.lease_of(address).is_some() || cooling.contains(&address);
+        let seen = flat.seen();
+        let mut promised = BTreeSet::new();
+        for family in Family::ALL {
+            let key = (allocator.settings().default_pool.clone(), family);
+            let waiting = allocator.waiters().get(&key).copied().unwrap_or(0);
+            promised.extend(self.handshake.promised(&seen, family, waiting, is_held));
+        }
+        let stays = |address| is_held(address) || promised.contains(&address);
+        self.answers = self.handshake.observe(&seen, stays);
+        self.handshake.withheld().clone()
+    }
+
+    /// What there is to say of single addresses.
+    fn flat(&self, intent: &Intent) -> FlatOutlook {
+        let endpoints = intent.endpoints.values();
+        let abouts = endpoints.map(|endpoint| (&endpoint.owner, &endpoint.about));
+        let pods = abouts.chain(&self.owners);
+        let pods = pods.filter_map(|(owner, about)| Some((owner, about.pod.as_ref()?)));
+        let pods: BTreeMap<&Owner, &PodRef> = pods.collect();
+        let allocator = self.manager.allocator();
+        let used = allocator.leases().map(|lease| {
+            let resource = match allocator.whence(lease.address).0 {
+                Source::Device(id) => id,
+                Source::Node => String::new(),
+            };
+            let pod = pods.get(&lease.owner);
+            let owner = pod.map_or_else(|| lease.owner.to_string(), ToString::to_string);
+            (lease.address, Entry { owner, resource })
+        });
+        FlatOutlook {
+            used: used.collect(),
+            release: self.answers.clone(),
+        }
+    }
+
+    /// Has so much time be over.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, by: std::time::Duration) {
+        self.began -= by;
+        super::clock::pass(by);
+    }
+
+    /// Takes note of what the node asks for and what it has.
+    fn look_for_answers(&mut self) {
+        let allocator = self.manager.allocator();
+        let blocks = allocator.blocks();
+        let waiters = allocator.waiters();
+        let demand = allocator.demand().into_iter();
+        let demand = demand.flat_map(|(pool, families)| {
+            let families = families.into_iter();
+            families.map(move |(family, wanted)| (pool.clone(), family, wanted))
+        });
+        // What is only kept in store of a family that is off needs no answer.
+        let demand = demand.filter(|(pool, family, _)| {
+            let of_pool = |block: &&BlockView| {
+                block.pool.as_ref() == Some(pool) && Family::of_net(block.cidr) == *family
+            };
+            self.section.families.get().contains(family)
+                || waiters.contains_key(&(pool.clone(), *family))
+                || blocks
+                    .iter()
+                    .filter(of_pool)
+                    .any(|block| block.counts.in_use() > 0)
+        });
+        let wanting = demand.map(|(pool, family, wanted)| {
+            let there = blocks.iter().filter(|block| block.life != Life::Gone);
+            let of_pool = there.filter(|block| {
+                block.pool.as_ref() == Some(&pool) && Family::of_net(block.cidr) == family
+            });
+            Wanting {
+                given: of_pool.map(|block| block.counts.total).sum(),
+                pool,
+                family,
+                wanted,
+            }
+        });
+        let now = self.began.elapsed();
+        self.unanswered.observe(now, wanting.collect::<Vec<_>>());
+    }
+}

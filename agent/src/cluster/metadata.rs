@@ -1,0 +1,450 @@
+//! What is known of this node's pods and of all namespaces: labels, and the annotations that choose
+//! pools. It is followed, so that pods can be added while the API server is away.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::ids::PodRef;
+use apiserver::client::{self, Connection};
+use apiserver::{cause, objects, retry};
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as follow_all};
+use kube::{Api, Client};
+use kubernetes::choice::Metadata;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::keeper::Keeper;
+use crate::server::{Command, Handle};
+use crate::state::kept::{Kept, Subject};
+
+/// The annotations that are kept begin so.
+const OURS: &str = "ipam.cilium.io/";
+/// By which a static pod's object names the pod that the node knows.
+const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.hash"];
+
+/// Namespace and name.
+type Key = (String, String);
+type Known = Arc<Mutex<HashMap<Key, Metadata>>>;
+
+/// Objects of a kind.
+#[derive(Clone, Debug, Default)]
+struct Objects {
+    /// Those that are followed.
+    known: Known,
+    /// Those that an earlier agent kept, until the server has told all.
+    kept: Known,
+}
+
+/// Pods and namespaces.
+#[derive(Clone)]
+pub(super) struct Metadatas {
+    client: Client,
+    pods: Objects,
+    namespaces: Objects,
+    /// Pods came, changed or went.
+    changed: Arc<Notify>,
+}
+
+/// Why a pod is not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unknown {
+    /// The API server has none.
+    #[error("{0} does not exist")]
+    Missing(String),
+    /// The API server does not say.
+    #[error(
+        "{what} is not known, and the API server does not answer: {}",
+        cause::chain(error)
+    )]
+    Unreachable {
+        /// What was looked for.
+        what: String,
+        /// Why there is no answer.
+        error: kube::Error,
+    },
+}
+
+impl Metadatas {
+    /// Begins to follow both.
+    pub(super) fn follow(connection: &Connection, node: &str, agent: &Handle, kept: &Kept) -> Self {
+        let client = &connection.client;
+        let pods = objects::metadata(client, "Pod", "pods");
+        let on_node = connection
+            .watching()
+            .fields(&format!("spec.nodeName={node}"));
+        let namespaces = objects::metadata(client, "Namespace", "namespaces");
+        let changed = Arc::new(Notify::new());
+        Self {
+            client: client.clone(),
+            // For a list, the server finds a node's pods by an index. For a stream, it would go
+            // through all pods of the cluster.
+            pods: follow(
+                follow_all(pods, on_node),
+                Some((Arc::clone(&changed), agent.clone())),
+                Keeper::new(kept.of(Subject::Pods), format!("pods of {node}")),
+            ),
+            namespaces: follow(
+                connection.lists.follow(namespaces, connection.watching()),
+                None,
+                Keeper::new(kept.of(Subject::Namespaces), "namespaces".to_owned()),
+            ),
+            changed,
+        }
+    }
+
+    /// What is known without being followed.
+    #[cfg(test)]
+    pub(super) fn fixed(client: Client, pods: &[Metadata], namespaces: &[Metadata]) -> Self {
+        let known = |all: &[Metadata]| Objects {
+            known: keyed(all.to_vec()),
+            kept: Known::default(),
+        };
+        Self {
+            client,
+            pods: known(pods),
+            namespaces: known(namespaces),
+            changed: Arc::default(),
+        }
+    }
+
+    /// A pod of this node, if it is followed.
+    pub(super) fn known(&self, pod: &PodRef) -> Option<Metadata> {
+        let key = (pod.namespace.clone(), pod.name.clone());
+        known(&self.pods.known, &key).filter(|known| is_of(known, pod))
+    }
+
+    /// Waits until pods came, changed or went. Only one task may wait.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// A pod and its namespace. What is not followed yet is asked for; where nobody answers, what an
+    /// earlier agent kept counts.
+    pub(super) async fn of(&self, pod: &PodRef) -> Result<(Metadata, Metadata), Unknown> {
+        let (of_pod, is_away) = match self.known(pod) {
+            Some(known) => (known, false),
+            None => self.ask_pod(pod).await?,
+        };
+        let key = (String::new(), pod.namespace.clone());
+        if let Some(known) = known(&self.namespaces.known, &key) {
+            return Ok((of_pod, known));
+        }
+        let kept = known(&self.namespaces.kept, &key);
+        if let Some(kept) = kept.clone().filter(|_| is_away) {
+            return Ok((of_pod, kept));
+        }
+        let api = objects::metadata(&self.client, "Namespace", "namespaces");
+        let what = format!("namespace {}", pod.namespace);
+        let asked = ask(&api, &pod.namespace, &what).await;
+        Ok((of_pod, or_kept(asked, kept)?.0))
+    }
+
+    /// A pod that is not followed; true if nobody answers, and the kept one counts.
+    async fn ask_pod(&self, pod: &PodRef) -> Result<(Metadata, bool), Unknown> {
+        let api = objects::pods_of(&self.client, &pod.namespace);
+        let asked = ask(&api, &pod.name, &format!("pod {pod}")).await;
+        let key = (pod.namespace.clone(), pod.name.clone());
+        let kept = known(&self.pods.kept, &key).filter(|kept| is_of(kept, pod));
+        let (found, is_away) = or_kept(asked, kept)?;
+        if !is_of(&found, pod) {
+            // The one that the runtime means is gone.
+            return Err(Unknown::Missing(format!("this pod {pod}")));
+        }
+        Ok((found, is_away))
+    }
+}
+
+/// What the server says, or else what was kept; true in that case.
+fn or_kept(
+    asked: Result<Metadata, Unknown>,
+    kept: Option<Metadata>,
+) -> Result<(Metadata, bool), Unknown> {
+    match (asked, kept) {
+        (Ok(asked), _) => Ok((asked, false)),
+        (Err(Unknown::Unreachable { .. }), Some(kept)) => Ok((kept, true)),
+        (Err(error), _) => Err(error),
+    }
+}
+
+fn keyed(all: Vec<Metadata>) -> Known {
+    let key = |one: &Metadata| (one.namespace.clone(), one.name.clone());
+    let all = all.into_iter().map(|one| (key(&one), one));
+    Arc::new(Mutex::new(all.collect()))
+}
+
+/// Whether it is of the pod that the runtime means, and not of another one of that name.
+fn is_of(metadata: &Metadata, pod: &PodRef) -> bool {
+    let Some(uid) = &pod.uid else { return true };
+    let is_static = || {
+        let mut hashes = STATIC
+            .iter()
+            .filter_map(|key| metadata.annotations.get(*key));
+        hashes.any(|hash| hash == uid)
+    };
+    metadata.uid == *uid || is_static()
+}
+
+/// A pod by each uid that a runtime may name it by.
+fn names(metadata: &Metadata) -> Vec<PodRef> {
+    let hashes = STATIC
+        .iter()
+        .filter_map(|key| metadata.annotations.get(*key));
+    let uids: BTreeSet<&String> = hashes.chain([&metadata.uid]).collect();
+    let named = |uid: &String| PodRef {
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        uid: Some(uid.clone()),
+    };
+    uids.into_iter().map(named).collect()
+}
+
+async fn ask(api: &Api<PartialObjectMeta>, name: &str, what: &str) -> Result<Metadata, Unknown> {
+    match client::in_time(api.get_opt(name)).await {
+        Ok(Some(object)) => Ok(kept(object.metadata)),
+        Ok(None) => Err(Unknown::Missing(what.to_owned())),
+        Err(error) => Err(Unknown::Unreachable {
+            what: what.to_owned(),
+            error,
+        }),
+    }
+}
+
+/// What is kept of an object.
+fn kept(metadata: ObjectMeta) -> Metadata {
+    let is_kept = |key: &String| key.starts_with(OURS) || STATIC.contains(&key.as_str());
+    let annotations = metadata.annotations.unwrap_or_default().into_iter();
+    Metadata {
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default(),
+        annotations: annotations.filter(|(key, _)| is_kept(key)).collect(),
+    }
+}
+
+fn known(all: &Known, key: &Key) -> Option<Metadata> {
+    // Who panicked with the lock has not left anything half done.
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(key).cloned()
+}
+
+fn follow(
+    events: impl Stream<Item = watcher::Result<Event<PartialObjectMeta>>> + Send + 'static,
+    told: Option<(Arc<Notify>, Handle)>,
+    mut keeper: Keeper,
+) -> Objects {
+    let objects = Objects {
+        known: Known::default(),
+        kept: keyed(keeper.read()),
+    };
+    let sink = Arc::downgrade(&objects.known);
+    let kept = Arc::clone(&objects.kept);
+    let events = events.default_backoff();
+    tokio::spawn(async move {
+        let mut events = std::pin::pin!(events);
+        let mut listed = HashMap::new();
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = keeper.due() => {
+                    let Some(all) = sink.upgrade() else { return };
+                    keeper.write(&all).await;
+                    continue;
+                }
+            };
+            let (Some(event), Some(all)) = (event, sink.upgrade()) else {
+                return;
+            };
+            match event {
+                Ok(event) => {
+                    let is_whole = matches!(event, Event::InitDone);
+                    let Taken { gone, is_new } = take(&all, &mut listed, event);
+                    if is_whole {
+                        kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                    }
+                    keeper.take_note(is_whole, is_new);
+                    if let Some((changed, agent)) = &told {
+                        changed.notify_one();
+                        for pod in gone.iter().flat_map(names) {
+                            agent.tell(Command::PodGone(pod)).await;
+                        }
+                    }
+                }
+                Err(error) => {
+                    let told = cause::chain(&error);
+                    tracing::debug!("pods or namespaces are not followed: {told}");
+                    // Beside the wait that grows with failures.
+                    sleep(retry::requested(&error).unwrap_or_default()).await;
+                }
+            }
+        }
+    });
+    objects
+}
+
+/// What comes of an event.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Those that are no more, or have been replaced by others of their names.
+    gone: Vec<Metadata>,
+    /// True if what is known is not what it was.
+    is_new: bool,
+}
+
+fn take(
+    all: &Known,
+    listed: &mut HashMap<Key, Metadata>,
+    event: Event<PartialObjectMeta>,
+) -> Taken {
+    let entry = |object: PartialObjectMeta| {
+        let kept = kept(object.metadata);
+        ((kept.namespace.clone(), kept.name.clone()), kept)
+    };
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => listed.extend([entry(object)]),
+        Event::InitDone => {
+            let before = std::mem::replace(&mut *all, std::mem::take(listed));
+            let is_new = *all != before;
+            let is_gone = |(key, one): &(Key, Metadata)| {
+                all.get(key).is_none_or(|known| known.uid != one.uid)
+            };
+            let gone = before.into_iter().filter(is_gone);
+            let gone = gone.map(|(_, one)| one).collect();
+            return Taken { gone, is_new };
+        }
+        Event::Apply(object) => {
+            let (key, new) = entry(object);
+            let uid = new.uid.clone();
+            let is_new = all.get(&key) != Some(&new);
+            let before = all.insert(key, new);
+            let gone = before.into_iter().filter(|one| one.uid != uid).collect();
+            return Taken { gone, is_new };
+        }
+        Event::Delete(object) => {
+            let (key, deleted) = entry(object);
+            let known = all.remove(&key);
+            let is_new = known.is_some();
+            let known = known.filter(|one| one.uid != deleted.uid);
+            let gone = known.into_iter().chain([deleted]).collect();
+            return Taken { gone, is_new };
+        }
+    }
+    Taken::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_the_one_that_the_runtime_means() {
+        let pod = |uid: Option<&str>| PodRef {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: uid.map(str::to_owned),
+        };
+        let mut known = Metadata {
+            uid: "u-1".to_owned(),
+            ..Metadata::default()
+        };
+        assert!(is_of(&known, &pod(None)) && is_of(&known, &pod(Some("u-1"))));
+        assert!(
+            !is_of(&known, &pod(Some("u-2"))),
+            "one of that name before it"
+        );
+        // The object of a static pod has a uid of its own.
+        let mirror = (STATIC[0].to_owned(), "u-2".to_owned());
+        known.annotations.extend([mirror]);
+        assert!(is_of(&known, &pod(Some("u-2"))));
+    }
+
+    #[test]
+    fn pods_that_are_no_more_are_told_by_each_name() {
+        let object = |name: &str, uid: &str| PartialObjectMeta {
+            metadata: ObjectMeta {
+                namespace: Some("shop".to_owned()),
+                name: Some(name.to_owned()),
+                uid: Some(uid.to_owned()),
+                annotations: Some([(STATIC[1].to_owned(), format!("hash-{uid}"))].into()),
+                ..ObjectMeta::default()
+            },
+            types: None,
+            _phantom: std::marker::PhantomData,
+        };
+        let (all, mut listed) = (Known::default(), HashMap::new());
+        let mut gone = |event| {
+            let gone = take(&all, &mut listed, event).gone;
+            let names = gone.iter().flat_map(names).filter_map(|pod| pod.uid);
+            names.collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        for name in ["a", "b", "c"] {
+            assert_eq!(gone(Event::Apply(object(name, name))), none);
+        }
+        assert_eq!(gone(Event::Delete(object("a", "a"))), ["a", "hash-a"]);
+        assert_eq!(gone(Event::Apply(object("b", "b-2"))), ["b", "hash-b"]);
+        assert_eq!(gone(Event::Init), none);
+        assert_eq!(gone(Event::InitApply(object("b", "b-2"))), none);
+        assert_eq!(gone(Event::InitDone), ["c", "hash-c"], "in between");
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_counts_where_nobody_answers_and_for_the_pod_that_is_meant() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let one = |namespace: &str, name: &str| Metadata {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: format!("u-{name}"),
+            ..Metadata::default()
+        };
+        let mut all = Metadatas::fixed(Client::try_from(config).unwrap(), &[], &[]);
+        all.pods.kept = keyed(vec![one("shop", "web")]);
+        let pod = |name: &str, uid: &str| PodRef {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: Some(uid.to_owned()),
+        };
+        let web = pod("web", "u-web");
+        let told = all.of(&web).await.unwrap_err().to_string();
+        assert!(told.contains("namespace shop is not known"), "{told}");
+        all.namespaces.kept = keyed(vec![one("", "shop")]);
+        let (of_pod, of_namespace) = all.of(&web).await.unwrap();
+        assert_eq!(
+            (of_pod.uid.as_str(), of_namespace.uid.as_str()),
+            ("u-web", "u-shop")
+        );
+        for other in [pod("web", "u-next"), pod("other", "u-other")] {
+            let told = all.of(&other).await.unwrap_err().to_string();
+            assert!(told.contains("does not answer"), "{told}");
+        }
+        // What is followed counts more.
+        let newer = Metadata {
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            ..one("shop", "web")
+        };
+        all.pods.known = keyed(vec![newer.clone()]);
+        assert_eq!(all.of(&web).await.unwrap().0, newer);
+    }
+
+    #[test]
+    fn only_what_chooses_pools_is_kept() {
+        let annotations = [
+            "ipam.cilium.io/ip-pool",
+            "kubernetes.io/config.hash",
+            "other",
+        ];
+        let annotations = annotations.map(|key| (key.to_owned(), "x".repeat(9)));
+        let kept = kept(ObjectMeta {
+            annotations: Some(annotations.into()),
+            ..ObjectMeta::default()
+        });
+        assert_eq!(kept.annotations.len(), 2);
+        assert!(!kept.annotations.contains_key("other"));
+    }
+}

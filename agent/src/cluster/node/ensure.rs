@@ -1,0 +1,66 @@
+//! Reading the node's `CiliumNode`, and making it, or making right what in it is ours, where that is
+//! ours to do.
+
+use anyhow::{Context as _, Result};
+use apiserver::client::in_time;
+use apiserver::objects;
+use kube::Client;
+use kube::api::{Patch, PatchParams, PostParams};
+use kubernetes::creation;
+use kubernetes::parameters::Parameters;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::instance::Looked;
+
+/// What it is made with.
+#[derive(Clone)]
+pub(in crate::cluster) struct Creation {
+    pub(in crate::cluster) parameters: Parameters,
+    pub(in crate::cluster) instance: watch::Receiver<Looked>,
+}
+
+/// The object, as it should be.
+///
+/// # Errors
+/// When the server does not answer in time, or refuses.
+pub(in crate::cluster) async fn ensure(
+    client: Client,
+    name: String,
+    creation: Option<Creation>,
+) -> Result<Value> {
+    let api = objects::cilium_nodes(&client);
+    let Some(creation) = creation else {
+        let there = in_time(api.get(&name)).await.context("read it")?;
+        return Ok(objects::value(there)?);
+    };
+    let Creation {
+        parameters,
+        mut instance,
+    } = creation;
+    // An object without it gets no ENIs, so that its first look is waited for: some seconds at most.
+    let instance = match instance.wait_for(|looked| *looked != Looked::Asking).await {
+        Ok(looked) => looked.instance().cloned(),
+        // Nobody asks any more: the agent ends.
+        Err(_closed) => None,
+    };
+    let nodes = objects::kubernetes_nodes(&client);
+    let node = in_time(nodes.get(&name)).await;
+    let node = objects::value(node.with_context(|| format!("read Node {name}"))?)?;
+    let there = in_time(api.get_opt(&name)).await.context("read it")?;
+    let Some(there) = there else {
+        let object = creation::create(&node, instance.as_ref(), &parameters);
+        let object = serde_json::from_value(object)?;
+        let made = in_time(api.create(&PostParams::default(), &object)).await;
+        let made = made.context("make it")?;
+        tracing::info!(name, "CiliumNode made");
+        return Ok(objects::value(made)?);
+    };
+    let there = objects::value(there)?;
+    let Some(patch) = creation::update(&there, &node, instance.as_ref(), &parameters) else {
+        return Ok(there);
+    };
+    let parameters = PatchParams::default();
+    let changed = in_time(api.patch(&name, &parameters, &Patch::Merge(&patch))).await;
+    Ok(objects::value(changed.context("change it")?)?)
+}

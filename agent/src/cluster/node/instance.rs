@@ -1,0 +1,79 @@
+//! What the instance is: asked of its metadata service until that tells it, beside everything else.
+
+use apiserver::retry::Retry;
+use kubernetes::creation::Instance;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::cluster::remarks::Remarks;
+use crate::sources::instance;
+use crate::sources::instance::{Endpoint, InstanceError};
+
+/// The topic of what there is to tell.
+const TOPIC: &str = "instance";
+
+/// What is known of the instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cluster) enum Looked {
+    /// Nobody has answered yet.
+    Asking,
+    /// Nothing; it is asked again, if there is somebody to ask.
+    Unknown,
+    /// All of it. It is the same as long as the instance runs.
+    Known(Instance),
+}
+
+impl Looked {
+    pub(in crate::cluster) fn instance(&self) -> Option<&Instance> {
+        match self {
+            Self::Known(instance) => Some(instance),
+            Self::Asking | Self::Unknown => None,
+        }
+    }
+}
+
+/// Begins to ask.
+pub(in crate::cluster) fn look(
+    endpoint: Option<Endpoint>,
+    remarks: Remarks,
+) -> watch::Receiver<Looked> {
+    let Some(endpoint) = endpoint else {
+        return watch::channel(Looked::Unknown).1;
+    };
+    let (sender, receiver) = watch::channel(Looked::Asking);
+    tokio::spawn(async move {
+        let mut retry = Retry::default();
+        loop {
+            let answer = tokio::select! {
+                () = sender.closed() => return,
+                answer = instance::ask(endpoint.address()) => answer,
+            };
+            let wait = match answer {
+                Ok(instance) => {
+                    tracing::info!(id = instance.id, kind = instance.kind, "instance known");
+                    remarks.set(TOPIC, &[]);
+                    sender.send_replace(Looked::Known(instance));
+                    return;
+                }
+                Err(error) => {
+                    remarks.set(TOPIC, &[remark(endpoint, &error)]);
+                    sender.send_replace(Looked::Unknown);
+                    retry.failed(&error)
+                }
+            };
+            tokio::select! {
+                () = sender.closed() => return,
+                () = sleep(wait) => {}
+            }
+        }
+    });
+    receiver
+}
+
+fn remark(endpoint: Endpoint, error: &InstanceError) -> String {
+    format!(
+        "the instance's metadata service at {endpoint} does not identify the instance: {error}; the CiliumNode keeps its values, and Cilium's operator gives no ENIs to a node \
+         without an instance id; see kubernetes.metadata-endpoint, which is null where there is no \
+         such service"
+    )
+}

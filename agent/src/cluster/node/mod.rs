@@ -1,0 +1,327 @@
+//! The node's own `CiliumNode`: made where it is not, followed, and handed on like the document's file.
+
+pub(in crate::cluster) mod arrival;
+pub(in crate::cluster) mod cards;
+pub(in crate::cluster) mod ensure;
+pub(in crate::cluster) mod identity;
+pub(in crate::cluster) mod instance;
+pub(in crate::cluster) mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use apiserver::client::Connection;
+use apiserver::objects;
+use apiserver::retry::{self, Retry};
+use datapath_common::mark::MarkLayout;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::Event;
+use kubernetes::flat::FlatPool;
+use kubernetes::marks;
+use loader::intent::{Node, StaticAddress};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::cluster::node::ensure::{Creation, ensure};
+use crate::cluster::node::identity::Identity;
+use crate::config::IpamMode;
+use crate::sources::follow::Followed;
+use crate::sources::node;
+use crate::sources::node::{DocumentError, Kept, NodeSource};
+
+/// How soon it is read by itself where a watch has failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The object that is there.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Current {
+    pub(in crate::cluster) object: Arc<Value>,
+    /// The document's generation that it is.
+    pub(in crate::cluster) generation: u64,
+    /// Whether it is the document in force: a new one without ENIs is not, while the last had some.
+    pub(in crate::cluster) in_force: bool,
+}
+
+/// The task that follows it.
+pub(in crate::cluster) struct NodeTask {
+    connection: Connection,
+    name: String,
+    mark: MarkLayout,
+    mode: IpamMode,
+    /// What it is made with; `None` where somebody else makes it.
+    creation: Option<Creation>,
+    source: watch::Sender<NodeSource>,
+    current: watch::Sender<Option<Current>>,
+    /// When the next try to make it is due.
+    due: Option<Instant>,
+    /// The try that goes on.
+    ensuring: Option<BoxFuture<'static, Result<Value>>>,
+    retry: Retry,
+    kept: Option<Kept>,
+    /// The instance that this is, by its metadata service.
+    identity: watch::Receiver<Identity>,
+    /// Whether the list that comes in has the object.
+    is_listed: bool,
+}
+
+impl NodeTask {
+    pub(in crate::cluster) fn new(
+        connection: Connection,
+        name: String,
+        (mark, mode): (MarkLayout, IpamMode),
+        creation: Option<Creation>,
+    ) -> (
+        Self,
+        watch::Receiver<NodeSource>,
+        watch::Receiver<Option<Current>>,
+    ) {
+        let (source, document) = watch::channel(NodeSource::default());
+        let (current, seen) = watch::channel(None);
+        let task = Self {
+            connection,
+            name,
+            mark,
+            mode,
+            due: creation.is_some().then(Instant::now),
+            ensuring: None,
+            creation,
+            source,
+            current,
+            retry: Retry::default(),
+            kept: None,
+            identity: watch::channel(Identity::Unknown).1,
+            is_listed: false,
+        };
+        (task, document, seen)
+    }
+
+    /// Has documents of other instances be refused.
+    pub(in crate::cluster) fn of_instance(mut self, identity: watch::Receiver<Identity>) -> Self {
+        self.identity = identity;
+        self
+    }
+
+    /// Has the last good object outlive the agent: the kept one is in force until the server gives one.
+    pub(in crate::cluster) fn keeping(mut self, kept: Kept) -> Self {
+        let node = kept.read_as(&self.place(), |text| {
+            let object = serde_json::from_str::<Value>(text)?;
+            Ok::<_, anyhow::Error>(self.parse(&object)?)
+        });
+        self.source.send_replace(Followed::kept(node));
+        self.kept = Some(kept);
+        self
+    }
+
+    /// Name of the object as the record of the kept one has it.
+    fn place(&self) -> String {
+        format!("CiliumNode {}", self.name)
+    }
+
+    fn parse(&self, object: &Value) -> std::result::Result<Node, DocumentError> {
+        let parsed = node::parse(&object.to_string(), self.mark);
+        parsed.map(|node| self.with_settings(node, object))
+    }
+
+    /// Runs until nobody wants the document. `written` are objects as the writer got them back.
+    pub(in crate::cluster) async fn run(mut self, mut written: mpsc::Receiver<Value>) {
+        let watching = self.connection.watching();
+        let config = watching.fields(&format!("metadata.name={}", self.name));
+        let nodes = objects::cilium_nodes(&self.connection.client);
+        let events = self
+            .connection
+            .lists
+            .follow(nodes, config)
+            .default_backoff();
+        let mut events = std::pin::pin!(events);
+        // Before this the server, which is busy, does not want to hear of us.
+        let mut calm = Instant::now();
+        loop {
+            let due = self.due;
+            tokio::select! {
+                () = self.source.closed() => return,
+                event = async { sleep_until(calm).await; events.next().await } => match event {
+                    Some(Ok(event)) => self.take_event(event),
+                    Some(Err(error)) => {
+                        let told = self.connection.lists.describe(&error);
+                        self.fail(&format!("the CiliumNode is not followed: {told}"));
+                        let now = Instant::now();
+                        calm = now + retry::requested(&error).unwrap_or_default();
+                        // A watch that goes on says so with the next change only.
+                        self.due.get_or_insert_with(|| calm.max(now + LOOK_AGAIN));
+                    }
+                    None => return,
+                },
+                Some(object) = written.recv() => self.take(object),
+                // Beside the rest: whoever is slow must not keep the node from being followed.
+                outcome = outcome(&mut self.ensuring) => self.ensured(outcome),
+                () = news(&mut self.creation) => self.take_instance(),
+                () = changed(&mut self.identity) => self.take_identity(),
+                () = sleep_until(due.unwrap_or_else(Instant::now)),
+                    if due.is_some() && self.ensuring.is_none() => self.ensure(),
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: Event<kube::api::DynamicObject>) {
+        match event {
+            Event::Init => self.is_listed = false,
+            Event::Apply(object) | Event::InitApply(object) => {
+                self.is_listed = true;
+                match objects::value(object) {
+                    Ok(object) => self.take(object),
+                    Err(error) => self.fail(&error.to_string()),
+                }
+            }
+            Event::InitDone if self.is_listed => {}
+            Event::InitDone | Event::Delete(_) => self.miss(),
+        }
+    }
+
+    /// The object is not there. What is known stays in force.
+    fn miss(&mut self) {
+        self.current.send_replace(None);
+        self.fail(&format!("there is no CiliumNode {}", self.name));
+        if self.creation.is_some() {
+            self.due.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn take(&mut self, object: Value) {
+        let is_old = |current: &Current| objects::is_older(&object, &current.object);
+        if self.current.borrow().as_ref().is_some_and(is_old) {
+            return;
+        }
+        let parsed = self.parse(&object).map_err(|error| error.to_string());
+        let parsed = parsed.and_then(|node| {
+            self.identity.borrow().admits(node.instance.as_deref())?;
+            Ok(node)
+        });
+        let parsed = parsed.map_err(|error| format!("{}: {error}", self.place()));
+        let had_enis = |node: &Arc<Node>| !node.enis.is_empty();
+        let had_enis = self.source.borrow().value.as_ref().is_some_and(had_enis);
+        let in_force = match &parsed {
+            // Made anew: its ENIs are still those of the instance, and pods use them.
+            Ok(node) => !(had_enis && node.enis.is_empty()),
+            Err(_) => false,
+        };
+        let is_new = self.source.send_if_modified(|source| {
+            if parsed.is_ok() && !in_force {
+                let reason = format!("{}: status.eni.enis has no ENI any more", self.place());
+                return source.fail(reason, "CiliumNode", &self.name);
+            }
+            source.take(parsed, "CiliumNode", &self.name)
+        });
+        if let Some(kept) = self.kept.as_ref().filter(|_| is_new && in_force) {
+            kept.write(&self.place(), &object.to_string());
+        }
+        let generation = self.source.borrow().generation;
+        self.current.send_replace(Some(Current {
+            object: Arc::new(object),
+            generation,
+            in_force,
+        }));
+    }
+
+    /// The node of a document that may not have all of the settings yet.
+    fn with_settings(&self, mut node: Node, object: &Value) -> Node {
+        node.flat = (self.mode == IpamMode::Crd).then(|| FlatPool::read(object));
+        node.is_versioned = marks::has_operator(object);
+        let tags = self.creation.as_ref();
+        let tags = tags.map(|creation| &creation.parameters.ipam.static_ip_tags);
+        let asks = tags.is_some_and(|tags| !tags.is_empty());
+        if asks && node.static_address == StaticAddress::NotAsked {
+            node.static_address = StaticAddress::Awaited;
+        }
+        node
+    }
+
+    /// The instance that this is has become known: the document may be another one's.
+    fn take_identity(&mut self) {
+        let identity = self.identity.borrow_and_update().clone();
+        self.source.send_if_modified(|source| {
+            let node = source.value.as_ref();
+            let instance = node.and_then(|node| node.instance.as_deref());
+            let is_ours = identity.admits(instance).is_ok();
+            if !is_ours {
+                source.value = None;
+            }
+            !is_ours
+        });
+        let current = self.current.borrow().clone();
+        if let Some(current) = current {
+            self.take(Value::clone(&current.object));
+        }
+    }
+
+    /// Says why there is nothing newer.
+    fn fail(&mut self, error: &str) {
+        self.source
+            .send_if_modified(|source| source.fail(error.to_owned(), "CiliumNode", &self.name));
+    }
+
+    /// Begins to read the object, or to make it.
+    fn ensure(&mut self) {
+        self.due = None;
+        let (client, name) = (self.connection.client.clone(), self.name.clone());
+        self.ensuring = Some(ensure(client, name, self.creation.clone()).boxed());
+    }
+
+    fn ensured(&mut self, outcome: Result<Value>) {
+        self.ensuring = None;
+        match outcome {
+            Ok(object) => {
+                self.retry.succeeded();
+                self.take(object);
+            }
+            Err(error) => {
+                self.due = Some(Instant::now() + self.retry.failed(error.as_ref()));
+                let told = self.connection.lists.describe(error.as_ref());
+                self.fail(&format!("cannot read or create the CiliumNode: {told}"));
+            }
+        }
+    }
+
+    /// What the instance is has become known: the object says so too.
+    fn take_instance(&mut self) {
+        let creation = self.creation.as_mut();
+        let is_known = creation.is_some_and(|creation| {
+            let looked = creation.instance.borrow_and_update();
+            looked.instance().is_some()
+        });
+        if is_known {
+            self.due.get_or_insert_with(Instant::now);
+        }
+    }
+}
+
+/// Waits for what is being done; for ever where nothing is.
+async fn outcome(ensuring: &mut Option<BoxFuture<'static, Result<Value>>>) -> Result<Value> {
+    match ensuring {
+        Some(ensuring) => ensuring.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for another identity; for ever where it is the last.
+async fn changed(identity: &mut watch::Receiver<Identity>) {
+    if identity.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Waits for news of the instance; for ever where nobody is to hear of it.
+async fn news(creation: &mut Option<Creation>) {
+    if let Some(creation) = creation
+        && creation.instance.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+use std::net::TcpListener;
+use std::time::Duration;
+
+use apiserver::client::Access;
+use kube::Config;
+use kubernetes::parameters::Parameters;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::*;
+use crate::cluster::node::instance::Looked;
+
+const DOCUMENT: &str = include_str!("../../../tests/fixtures/node-secondary-addresses.json");
+
+/// A task that nobody answers, and what it hands on.
+fn task() -> (
+    NodeTask,
+    watch::Receiver<NodeSource>,
+    watch::Receiver<Option<Current>>,
+) {
+    let client = client("http://127.0.0.1:1");
+    NodeTask::new(
+        client,
+        "one".to_owned(),
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        None,
+    )
+}
+
+fn client(server: &str) -> Connection {
+    let config = Config::new(server.parse().unwrap());
+    Access::from(config)
+        .connect(Duration::from_mins(4))
+        .unwrap()
+}
+
+fn object(uid: &str, version: u32) -> Value {
+    let mut object: Value = serde_json::from_str(DOCUMENT).unwrap();
+    object["metadata"]["uid"] = uid.into();
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    object
+}
+
+#[tokio::test]
+async fn the_document_never_goes_back_in_time() {
+    let (mut task, source, current) = task();
+    task.take(object("a", 100));
+    assert_eq!(source.borrow().generation, 1);
+    let mut older = object("a", 99);
+    older["spec"]["ipam"]["pre-allocate"] = json!(77);
+    task.take(older.clone());
+    assert_eq!(
+        source.borrow().generation,
+        1,
+        "an event that was on its way"
+    );
+    older["metadata"]["resourceVersion"] = json!("101");
+    task.take(older);
+    assert_eq!(source.borrow().generation, 2);
+    let current = current.borrow();
+    let current = current.as_ref().unwrap();
+    assert_eq!(current.generation, 2);
+    assert_eq!(current.object["metadata"]["resourceVersion"], "101");
+}
+
+#[tokio::test]
+async fn enis_stay_in_force_until_an_object_made_anew_has_some() {
+    let (mut task, source, current) = task();
+    let in_force = || current.borrow().as_ref().unwrap().in_force;
+    task.take(object("a", 100));
+    let enis = source.borrow().value.as_ref().unwrap().enis.len();
+    assert!(enis > 0 && in_force());
+    let mut anew = object("b", 7);
+    anew["status"] = json!({});
+    task.miss();
+    assert_eq!(
+        source.borrow().refused(),
+        None,
+        "a missing one is not refused"
+    );
+    assert!(current.borrow().is_none());
+    assert!(
+        source
+            .borrow()
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("there is no CiliumNode one")
+    );
+    task.take(anew);
+    assert_eq!(source.borrow().value.as_ref().unwrap().enis.len(), enis);
+    assert!(!in_force());
+    task.take(object("b", 8));
+    assert!(in_force() && source.borrow().error.is_none());
+    let mut bad = object("b", 9);
+    bad["status"]["eni"]["enis"] = json!(7);
+    task.take(bad);
+    let refused = source.borrow().refused().map(str::to_owned).unwrap();
+    assert!(refused.contains("status.eni.enis"), "{refused}");
+    task.fail("the server is away");
+    assert_eq!(source.borrow().refused(), None);
+}
+
+#[tokio::test]
+async fn the_last_good_object_outlives_the_agent() {
+    let state = tempfile::tempdir().unwrap();
+    let restart = |boot: &str| {
+        let (task, source, current) = task();
+        (task.keeping(Kept::new(state.path(), boot)), source, current)
+    };
+    let (mut before, source, _current) = restart("this");
+    before.take(object("a", 100));
+    let node = source.borrow().value.clone().unwrap();
+
+    let (mut task, source, current) = restart("this");
+    assert_eq!(source.borrow().value.as_ref(), Some(&node));
+    assert!(source.borrow().is_kept() && current.borrow().is_none());
+    task.fail("the server is away");
+    assert!(source.borrow().is_kept());
+    let mut anew = object("b", 7);
+    anew["status"] = json!({});
+    task.take(anew);
+    assert!(
+        source.borrow().is_kept(),
+        "one without ENIs takes none away"
+    );
+    assert!(!current.borrow().as_ref().unwrap().in_force);
+    task.take(object("b", 8));
+    let taken = source.borrow();
+    assert!(!taken.is_kept() && taken.error.is_none());
+
+    let (_task, source, _current) = restart("other");
+    assert!(source.borrow().value.is_none());
+}
+
+const DOCUMENTS_INSTANCE: &str = "i-0aa11bb22cc33dd44";
+
+#[tokio::test]
+async fn a_document_of_another_instance_is_refused_whenever_that_becomes_known() {
+    let state = tempfile::tempdir().unwrap();
+    for other in [Identity::Unknown, Identity::Awaited] {
+        let (told, identity) = watch::channel(other.clone());
+        let (task, source, current) = task();
+        let mut task = task.of_instance(identity);
+        task = task.keeping(Kept::new(state.path(), "this"));
+        task.take(object("a", 100));
+        let is_awaited = other == Identity::Awaited;
+        assert_eq!(source.borrow().value.is_none(), is_awaited, "{other:?}");
+        told.send_replace(Identity::Known("i-0new".to_owned()));
+        task.take_identity();
+        assert_eq!(source.borrow().value, None, "{other:?}");
+        assert!(!current.borrow().as_ref().unwrap().in_force);
+        let error = source.borrow().error.clone().unwrap();
+        assert!(
+            error.contains(DOCUMENTS_INSTANCE) && error.contains("\"i-0new\""),
+            "{error}"
+        );
+        // It is written for this one.
+        let mut mended = object("a", 101);
+        mended["spec"]["instance-id"] = json!("i-0new");
+        task.take(mended);
+        assert!(source.borrow().value.is_some() && source.borrow().error.is_none());
+        // And is overwritten: what is in force stays.
+        task.take(object("a", 102));
+        assert!(source.borrow().value.is_some());
+        assert!(
+            source
+                .borrow()
+                .error
+                .as_ref()
+                .unwrap()
+                .contains("another machine's")
+        );
+        crate::state::kept::remove(state.path()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_document_of_this_instance_waits_for_the_first_answer_and_no_longer() {
+    for known in [
+        Identity::Unknown,
+        Identity::Known(DOCUMENTS_INSTANCE.to_owned()),
+    ] {
+        let (told, identity) = watch::channel(Identity::Awaited);
+        let (task, source, current) = task();
+        let mut task = task.of_instance(identity);
+        task.take(object("a", 100));
+        assert!(source.borrow().value.is_none());
+        told.send_replace(known);
+        task.take_identity();
+        assert!(source.borrow().value.is_some() && source.borrow().error.is_none());
+        assert!(current.borrow().as_ref().unwrap().in_force);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_leaves_the_last_good_one_and_is_told() {
+    let (mut task, source, current) = task();
+    task.take(object("a", 100));
+    let mut bad = object("a", 101);
+    bad["status"]["eni"]["enis"] = json!("none");
+    task.take(bad);
+    let error = source.borrow().error.clone().unwrap();
+    assert!(
+        error.starts_with("CiliumNode one: status.eni.enis: "),
+        "{error}"
+    );
+    assert!(source.borrow().value.is_some());
+    assert!(!current.borrow().as_ref().unwrap().in_force);
+}
+
+#[tokio::test]
+async fn the_node_is_followed_while_a_server_or_the_metadata_service_is_slow() {
+    // It takes connections and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    for looked in [Looked::Asking, Looked::Unknown] {
+        let (_looking, instance) = watch::channel(looked.clone());
+        let creation = Creation {
+            parameters: Parameters::default(),
+            instance,
+        };
+        let (task, mut source, _current) = NodeTask::new(
+            client(&server),
+            "one".to_owned(),
+            (MarkLayout::DEFAULT, IpamMode::MultiPool),
+            Some(creation),
+        );
+        let (written, from_writer) = mpsc::channel(1);
+        let task = tokio::spawn(task.run(from_writer));
+        written.send(object("a", 100)).await.unwrap();
+        let taken = source.wait_for(|source| source.generation == 1);
+        let is_taken = timeout(Duration::from_secs(5), taken).await.is_ok();
+        assert!(is_taken, "{looked:?}");
+        drop(source);
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_known_of_the_instance_is_written_then() {
+    let (looking, instance) = watch::channel(Looked::Asking);
+    let creation = Creation {
+        parameters: Parameters::default(),
+        instance,
+    };
+    let (mut task, _source, _current) = NodeTask::new(
+        client("http://127.0.0.1:1"),
+        "one".to_owned(),
+        (MarkLayout::DEFAULT, IpamMode::MultiPool),
+        Some(creation),
+    );
+    task.due = None;
+    looking.send_replace(Looked::Unknown);
+    news(&mut task.creation).await;
+    task.take_instance();
+    assert!(task.due.is_none(), "nothing to write");
+    looking.send_replace(Looked::Known(kubernetes::creation::Instance::default()));
+    drop(looking);
+    news(&mut task.creation).await;
+    task.take_instance();
+    assert!(task.due.is_some());
+}

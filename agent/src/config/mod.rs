@@ -1,0 +1,281 @@
+//! The configuration file: typed, with defaults that work.
+
+mod agent_addresses;
+mod device_name;
+mod explain;
+mod ipam;
+mod kubernetes;
+mod marks;
+mod masquerade;
+mod nat;
+mod sections;
+mod services;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod values;
+
+use std::collections::BTreeSet;
+use std::path::{Path as FilePath, PathBuf};
+
+use api::types::PathMode;
+use api::types::ServiceNat;
+use datapath_common::abi::DEFAULT_STACK;
+use loader::bpf::{BpfOptions, DatapathSettings, Path};
+use loader::intent::{ClusterServices, Settings};
+use loader::masquerade::NO_SLICES;
+use serde::{Deserialize, Serialize};
+use serde_yaml_ng::Value;
+
+pub use self::agent_addresses::{AgentAddressesSection, Ingress};
+pub use self::device_name::PodDeviceName;
+pub use self::explain::{Row, Source};
+pub use self::ipam::{
+    CniSection, Families, IpamSection, PlainPoolsSection, PoolName, PreAllocate, Release, Seconds,
+};
+pub use self::kubernetes::{EniSection, IpamMode, KubernetesSection, NodeIpamSection, Tags};
+pub(crate) use self::marks::mark_neighbours;
+pub use self::masquerade::{AgentSection, MasqueradeSection, Metadata, NativeCidr};
+pub use self::nat::{Capacity, FlowsSection, Lifetime, LifetimesSection, NatSection, Ports};
+pub use self::sections::{
+    DatapathSection, EndpointSection, HttpSection, KernelSection, LogLevel, MetricsSection,
+    NodeSection, OtherCni,
+};
+pub use self::services::{ServiceCidr, ServiceCidrs, ServicesSection};
+pub use self::values::{
+    AbsolutePath, DeviceName, MarkMask, Mtu, NotADevice, NotAbsolute, RouteProtocol, UnicastAddr,
+};
+use document::{FileError, ReadError, nullable};
+
+/// The agent's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// The node and its document.
+    #[serde(deserialize_with = "nullable")]
+    pub node: NodeSection,
+    /// What pods' interfaces get.
+    #[serde(deserialize_with = "nullable")]
+    pub endpoint: EndpointSection,
+    /// The eBPF programs.
+    #[serde(deserialize_with = "nullable")]
+    pub datapath: DatapathSection,
+    /// What is put into the kernel's tables.
+    #[serde(deserialize_with = "nullable")]
+    pub kernel: KernelSection,
+    /// Destinations that kube-proxy, or what stands for it, translates.
+    #[serde(deserialize_with = "nullable")]
+    pub services: ServicesSection,
+    /// What is masqueraded, and how.
+    #[serde(deserialize_with = "nullable")]
+    pub masquerade: MasqueradeSection,
+    /// Ports, room and lifetimes of translated flows.
+    #[serde(deserialize_with = "nullable")]
+    pub nat: NatSection,
+    /// Which pod gets which address.
+    #[serde(deserialize_with = "nullable")]
+    pub ipam: IpamSection,
+    /// Pools that no ENI backs.
+    #[serde(deserialize_with = "nullable")]
+    pub plain_pools: PlainPoolsSection,
+    /// The CNI plugin's side.
+    #[serde(deserialize_with = "nullable")]
+    pub cni: CniSection,
+    /// The cluster.
+    #[serde(deserialize_with = "nullable")]
+    pub kubernetes: KubernetesSection,
+    /// What tools ask by HTTP.
+    #[serde(deserialize_with = "nullable")]
+    pub http: HttpSection,
+    /// Metrics at an address of their own.
+    #[serde(deserialize_with = "nullable")]
+    pub metrics: MetricsSection,
+    /// Addresses that the host answers for though no device has them.
+    #[serde(deserialize_with = "nullable")]
+    pub host_addresses: BTreeSet<UnicastAddr>,
+    /// Addresses that the agent itself has.
+    #[serde(deserialize_with = "nullable")]
+    pub agent_addresses: AgentAddressesSection,
+    /// Networks that only the host's stack knows the way to.
+    #[serde(deserialize_with = "nullable")]
+    pub host_cidrs: BTreeSet<ServiceCidr>,
+    /// Folder of the endpoint records.
+    pub state_dir: AbsolutePath,
+    /// The agent's Unix socket.
+    pub socket: AbsolutePath,
+    /// What is logged.
+    pub log_level: LogLevel,
+    /// The keys that the file has.
+    #[serde(skip)]
+    given: BTreeSet<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: NodeSection::default(),
+            endpoint: EndpointSection::default(),
+            datapath: DatapathSection::default(),
+            kernel: KernelSection::default(),
+            services: ServicesSection::default(),
+            masquerade: MasqueradeSection::default(),
+            nat: NatSection::default(),
+            ipam: IpamSection::default(),
+            plain_pools: PlainPoolsSection::default(),
+            cni: CniSection::default(),
+            kubernetes: KubernetesSection::default(),
+            http: HttpSection::default(),
+            metrics: MetricsSection::default(),
+            host_addresses: BTreeSet::new(),
+            agent_addresses: AgentAddressesSection::default(),
+            host_cidrs: BTreeSet::new(),
+            state_dir: AbsolutePath::known("/run/towpath"),
+            socket: AbsolutePath::known("/run/towpath/agent.sock"),
+            log_level: LogLevel::default(),
+            given: BTreeSet::new(),
+        }
+    }
+}
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {} {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: FileError,
+    },
+    /// The file has a key or value that is not allowed.
+    #[error("configuration {}: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Which, and what is allowed.
+        reason: ReadError,
+    },
+}
+
+impl Config {
+    /// Where the file is looked for when nothing else is said.
+    pub const DEFAULT_PATH: &'static str = "/etc/towpath/config.yaml";
+
+    /// Reads the file. `None` is the default path, where the file may be missing: then every
+    /// setting has its default.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a key or value is not allowed.
+    pub fn load(path: Option<&FilePath>) -> Result<Self, ConfigError> {
+        let explicit = path.is_some();
+        let path = path.unwrap_or(FilePath::new(Self::DEFAULT_PATH));
+        let text = match document::read_file(path) {
+            Ok(text) => text,
+            Err(reason) if reason.is_missing() && !explicit => return Ok(Self::default()),
+            Err(reason) => {
+                let path = path.to_owned();
+                return Err(ConfigError::Read { path, reason });
+            }
+        };
+        Self::parse(&text).map_err(|reason| ConfigError::Invalid {
+            path: path.to_owned(),
+            reason,
+        })
+    }
+
+    /// Reads a text in YAML, or in JSON when it begins with a brace.
+    ///
+    /// # Errors
+    /// When a key or value is not allowed; the error names the key's path, the value, and what is
+    /// allowed.
+    pub fn parse(text: &str) -> Result<Self, ReadError> {
+        let mut config: Self = document::read(text)?;
+        let keys: Value = document::read(text)?;
+        config.given = tree::leaves(&keys).into_iter().collect();
+        Ok(config)
+    }
+
+    /// The settings of the eBPF side.
+    #[must_use]
+    pub fn bpf_options(&self) -> BpfOptions {
+        BpfOptions {
+            pin_root: self.datapath.pin_root.as_path().to_owned(),
+            attach: self.datapath.attach,
+        }
+    }
+
+    /// Whether flows are noted that the host's stack carries. Rules about the metadata service see
+    /// nothing of the answers otherwise.
+    #[must_use]
+    pub fn service_nat(&self) -> ServiceNat {
+        match self.masquerade.metadata {
+            Metadata::Stack => ServiceNat::On,
+            Metadata::Primary | Metadata::Own | Metadata::Block => self.services.nat,
+        }
+    }
+
+    /// What the programs are told, and how large their maps are.
+    #[must_use]
+    pub fn datapath_settings(&self) -> DatapathSettings {
+        let flows = &self.nat.flows;
+        DatapathSettings {
+            mark: self.datapath.mark_mask.layout(),
+            path: match (self.datapath.path, self.service_nat()) {
+                (PathMode::Stack, _any) => Path::Stack,
+                (PathMode::Direct, ServiceNat::On) => Path::ServiceNat,
+                // What is looked for, the agent looks for.
+                (PathMode::Direct, ServiceNat::Auto | ServiceNat::Off) => Path::Direct,
+            },
+            stack: DEFAULT_STACK,
+            slices: self.nat.slices(),
+            earlier: NO_SLICES,
+            flows_v4: flows.ipv4.get(),
+            flows_v6: flows.ipv6.get(),
+            inbound: flows.inbound.get(),
+            flows_per_endpoint: flows.per_endpoint.get(),
+            inbound_per_endpoint: flows.inbound_per_endpoint.get(),
+            flows_of_host: flows.host.get(),
+            masquerade_v4: self.masquerade.ipv4,
+            masquerade_v6: self.masquerade.ipv6,
+            metadata: self.masquerade.metadata.into(),
+            cache: self.datapath.flow_cache.get(),
+        }
+    }
+
+    /// Whether it is settled what services there are: in a cluster the agent is not ready before.
+    #[must_use]
+    pub fn knows_services(&self) -> bool {
+        let ServicesSection {
+            cidrs, addresses, ..
+        } = &self.services;
+        self.kubernetes.enabled || *cidrs != ServiceCidrs::Unknown || !addresses.is_empty()
+    }
+
+    /// The settings that shape what is put into the kernel.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let cidrs = self.services.cidrs.iter();
+        let addresses = self.services.addresses.iter().map(|a| a.0.into());
+        let device = self.node.primary_device.as_ref();
+        Settings {
+            mark: self.datapath.mark_mask.layout(),
+            protocol: self.kernel.route_protocol.get(),
+            device_prefix: self.endpoint.device_name.prefix().map(str::to_owned),
+            primary_device: device.map(|device| device.as_str().to_owned()),
+            internet_mtu: self.endpoint.internet_mtu.map(Mtu::get),
+            services: cidrs.chain(addresses).collect(),
+            cluster_services: ClusterServices::none(),
+            host_addresses: self.host_addresses.iter().map(|a| a.0).collect(),
+            // The agent tells when it has some.
+            ingress: BTreeSet::new(),
+            host_cidrs: self.host_cidrs.iter().map(|cidr| cidr.net()).collect(),
+            masquerade: self.masquerade.settings(),
+            default_pool: self.ipam.default_pool.as_str().to_owned(),
+            plain_is_native: self.plain_pools.native,
+            // The agent tells with every pass.
+            service_nat: false,
+            ports: self.nat.slices(),
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The real kernel: netlink and the datapath as one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::mem;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use api::ids::EndpointId;
+use api::types::ServiceNatStatus;
+use api::types::{ForeignProgram, MissingFeature};
+use datapath_common::config::PortSlice;
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use loader::bpf::{Datapath, DatapathSettings};
+use loader::gateways;
+use loader::intent::Endpoint;
+use loader::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
+use loader::netlink::{Netlink, Others};
+use loader::object::Object;
+use loader::pod_routes::PodRoutes;
+use loader::untracked::Untracked;
+use serde_json::Value;
+
+use super::facts::Facts;
+use super::pod_routes::Followed;
+use super::ports::TranslationPorts;
+use super::reservation::Reservation;
+use super::service_nat::ServiceNat;
+use crate::faults::{self, Point};
+use crate::sources::policy::PolicyWatch;
+use crate::state::lock::PinsLock;
+use flows as nat;
+
+/// A kernel that also answers what only people ask.
+pub(crate) trait Host: Kernel {
+    /// What the last observation showed; `None` when it failed or there was none.
+    fn facts(&self) -> Option<&Facts>;
+
+    /// Looks at the addresses of the host's devices alone, for [`Self::facts`].
+    fn observe_addresses(&mut self) -> impl Future<Output = Result<()>> + Send;
+
+    /// A stream with one item for each burst of changes.
+    fn events(&self) -> Result<BoxStream<'static, ()>>;
+
+    /// The entries of the datapath's maps, now.
+    fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
+
+    /// What the programs were loaded with.
+    fn datapath_settings(&self) -> DatapathSettings;
+
+    /// The datapath's counters.
+    fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>>;
+
+    /// What the kernel was found to have, by name.
+    fn features(&self) -> Result<BTreeMap<String, Value>>;
+
+    /// Whether flows are noted that the host's stack carries; looks for reasons to begin with it.
+    fn keeps_notes(&mut self) -> bool;
+
+    /// Has new pods get these routes, and running pods follow.
+    fn set_pod_routes(&mut self, routes: PodRoutes);
+
+    /// Brings the routes of some running pods to what new ones get; true if there are more to do.
+    fn follow_pod_routes(
+        &mut self,
+        endpoints: &BTreeMap<EndpointId, Endpoint>,
+    ) -> impl Future<Output = bool> + Send;
+
+    /// The ports of translation; looks for reasons to take others.
+    fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX];
+
+    /// What the host and translation lack for they have ports in common.
+    fn port_problem(&self) -> Option<String>;
+
+    /// Says that a pass left nothing to do.
+    fn settled(&mut self);
+
+    /// How it is about service NAT.
+    fn service_nat(&self) -> ServiceNatStatus;
+
+    /// What the kernel was found to lack.
+    fn missing_features(&self) -> Vec<MissingFeature>;
+
+    /// Programs of others on these devices.
+    fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>>;
+
+    /// What others have in the kernel; of their routes, those out of these devices.
+    fn others(&mut self, devices: &BTreeSet<u32>) -> impl Future<Output = Result<Others>> + Send;
+
+    /// Looks at an endpoint's end inside the pod: what is not as it was made.
+    fn inspect(&mut self, endpoint: &Endpoint) -> impl Future<Output = Vec<String>> + Send;
+
+    /// Devices where somebody's `ingress` qdisc has the place of our clsact.
+    fn displaced(&self) -> Result<BTreeSet<u32>>;
+
+    /// Why maps of ours are not pinned; `None` where they are.
+    fn unpinned(&self) -> Option<&str>;
+
+    /// The table that keeps exceptions of the direct path from being dropped.
+    fn untracked(&self) -> &Untracked;
+}
+
+/// The kernel of the node.
+pub(crate) struct HostKernel {
+    netlink: Netlink,
+    datapath: Datapath,
+    reservation: Reservation,
+    ports: TranslationPorts,
+    nat: nat::Handle,
+    watch: PolicyWatch,
+    service_nat: ServiceNat,
+    untracked: Untracked,
+    /// The pods whose routes follow what is asked for.
+    followed: Followed,
+    facts: Option<Facts>,
+    /// Whether steps were applied since the last observation.
+    in_plan: bool,
+    /// Why the programs could not be told the gateways' MACs, which was logged then.
+    untold: Option<String>,
+    pins: PinsLock,
+    /// The folder beside the pins that names the state folder.
+    identity: PathBuf,
+    /// Why maps are not pinned, which was logged then.
+    unpinned: Option<String>,
+}
+
+impl HostKernel {
+    pub(crate) fn new(
+        netlink: Netlink,
+        datapath: Datapath,
+        (reservation, ports, nat): (Reservation, TranslationPorts, nat::Handle),
+        watch: PolicyWatch,
+        (service_nat, untracked): (ServiceNat, Untracked),
+        (pins, identity): (PinsLock, PathBuf),
+    ) -> Self {
+        Self {
+            pins,
+            identity,
+            unpinned: None,
+            netlink,
+            datapath,
+            reservation,
+            ports,
+            nat,
+            watch,
+            service_nat,
+            untracked,
+            followed: Followed::default(),
+            facts: None,
+            in_plan: false,
+            untold: None,
+        }
+    }
+
+    /// Pins again what lost its pin. A failure holds nothing up: what is held open runs on.
+    fn keep_pins(&mut self) {
+        let kept = self.datapath.keep_pins();
+        let kept = kept.and_then(|pinned| {
+            if pinned {
+                fs::create_dir_all(&self.identity)?;
+                self.pins.renew()?;
+            }
+            Ok(())
+        });
+        let error = kept.err().map(|error| {
+            format!("the datapath would end with the agent, its maps are not pinned: {error:#}")
+        });
+        if let Some(error) = &error
+            && self.unpinned.as_ref() != Some(error)
+        {
+            tracing::error!("{error}");
+        }
+        self.unpinned = error;
+    }
+
+    /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
+    async fn tell_gateways(&mut self, observed: &Observed) {
+        let gateways = gateways::list(observed);
+        let watched = self.netlink.watch_gateways(&gateways).await;
+        let told = self.datapath.know_gateways(&gateways).and(watched);
+        let error = told.err().map(|error| format!("{error:#}"));
+        if let Some(error) = &error
+            && self.untold.as_ref() != Some(error)
+        {
+            tracing::warn!("the programs may not know the gateways' MACs: {error}");
+        }
+        self.untold = error;
+    }
+}
+
+impl Kernel for HostKernel {
+    async fn observe(&mut self) -> Result<Observed> {
+        if mem::take(&mut self.in_plan) {
+            faults::reach(Point::PlanEnd);
+        }
+        self.facts = None;
+        self.keep_pins();
+        self.untracked.keep();
+        let mut observed = Observed::default();
+        self.netlink
+            .observe(&mut observed)
+            .await
+            .context("read the network configuration")?;
+        observed.host_ports = self.reservation.host_ports();
+        self.datapath
+            .observe(&mut observed)
+            .context("read the datapath")?;
+        self.tell_gateways(&observed).await;
+        self.facts = Some(Facts::of(&observed));
+        Ok(observed)
+    }
+
+    async fn observe_endpoints(&mut self, endpoints: &Endpoints) -> Result<Observed> {
+        if mem::take(&mut self.in_plan) {
+            faults::reach(Point::PlanEnd);
+        }
+        let mut observed = Observed::default();
+        let devices: Vec<_> = endpoints.keys().map(|id| id.device()).collect();
+        self.netlink
+            .observe_devices(&devices, &mut observed)
+            .await
+            .context("read the devices of endpoints")?;
+        let addresses = endpoints.values().flatten();
+        self.datapath
+            .observe_endpoints(addresses, &mut observed)
+            .context("read the endpoints' part of the datapath")?;
+        if let Some(facts) = &mut self.facts {
+            let new = observed.links.iter();
+            facts
+                .links
+                .extend(new.map(|(index, link)| (*index, link.clone())));
+        }
+        Ok(observed)
+    }
+
+    fn announce(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        self.watch.announce(objects)
+    }
+
+    fn announce_more(&mut self, objects: &BTreeSet<Object>) -> Result<()> {
+        self.watch.announce_more(objects)
+    }
+
+    async fn apply(&mut self, step: &Step) -> Result<()> {
+        if !mem::replace(&mut self.in_plan, true) {
+            faults::reach(Point::PlanBegin);
+        }
+        let name = faults::step_name(&step.kind);
+        faults::reach(Point::Apply(name));
+        match &step.kind {
+            StepKind::PutMapEntry(_)
+            | StepKind::DeleteMapEntry(_)
+            | StepKind::Attach(_)
+            | StepKind::Detach(_) => self.datapath.apply(&step.kind)?,
+            StepKind::ReservePorts(ports) => self.reservation.reserve(&ports.reserved())?,
+            StepKind::SetSysctl(..)
+            | StepKind::SetMtu { .. }
+            | StepKind::SetUp(_)
+            | StepKind::CreateEndpointDevice(_)
+            | StepKind::DeleteDevice(_)
+            | StepKind::AddAddress(_)
+            | StepKind::DeleteAddress(_)
+            | StepKind::AddRoute(_)
+            | StepKind::DeleteRoute(_)
+            | StepKind::AddRule(_)
+            | StepKind::DeleteRule(_)
+            | StepKind::AddNeighbour(_)
+            | StepKind::DeleteNeighbour(_) => self.netlink.apply(&step.kind).await?,
+        }
+        if let StepKind::PutMapEntry(MapEntry::Address(address, entry)) = &step.kind
+            && entry.is_endpoint()
+        {
+            self.service_nat.known(*address);
+        }
+        if let StepKind::CreateEndpointDevice(endpoint) = &step.kind {
+            self.followed.done(endpoint.id());
+        }
+        faults::reach(Point::Applied(name));
+        Ok(())
+    }
+}
+
+impl Host for HostKernel {
+    fn facts(&self) -> Option<&Facts> {
+        self.facts.as_ref()
+    }
+
+    async fn observe_addresses(&mut self) -> Result<()> {
+        let addresses = self.netlink.addresses().await?;
+        if let Some(facts) = &mut self.facts {
+            facts.take_addresses(&addresses);
+        }
+        Ok(())
+    }
+
+    fn events(&self) -> Result<BoxStream<'static, ()>> {
+        Ok(self.netlink.events()?.boxed())
+    }
+
+    fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {
+        self.datapath.map_entries()
+    }
+
+    fn datapath_settings(&self) -> DatapathSettings {
+        self.datapath.settings().clone()
+    }
+
+    fn counters(&self) -> Result<BTreeMap<(Program, Outcome), Counter>> {
+        self.datapath.counters()
+    }
+
+    fn features(&self) -> Result<BTreeMap<String, Value>> {
+        let features = serde_json::to_value(self.datapath.features())?;
+        Ok(serde_json::from_value(features)?)
+    }
+
+    fn keeps_notes(&mut self) -> bool {
+        self.service_nat.look(&mut self.datapath)
+    }
+
+    fn set_pod_routes(&mut self, routes: PodRoutes) {
+        if self.netlink.set_pod_routes(routes) {
+            self.followed.forget_all();
+        }
+    }
+
+    async fn follow_pod_routes(&mut self, endpoints: &BTreeMap<EndpointId, Endpoint>) -> bool {
+        let now = Instant::now();
+        let (due, has_more) = self.followed.next(endpoints, now);
+        for endpoint in due {
+            let id = endpoint.id();
+            match self.netlink.follow_pod_routes(endpoint).await {
+                Ok(()) => self.followed.done(id),
+                Err(error) if self.followed.failed(id, now) => tracing::warn!(
+                    owner = %endpoint.owner,
+                    "the pod's routes do not follow endpoint.internet-mtu: {error:#}"
+                ),
+                Err(_known) => {}
+            }
+        }
+        has_more
+    }
+
+    fn translation_ports(&mut self) -> [PortSlice; PortSlice::MAX] {
+        let Some(host) = self.facts.as_ref().and_then(|facts| facts.ports.as_ref()) else {
+            return self.ports.slices();
+        };
+        self.ports.look(host, &mut self.datapath, &self.nat)
+    }
+
+    fn port_problem(&self) -> Option<String> {
+        self.ports.problem(self.facts.as_ref()?.ports.as_ref()?)
+    }
+
+    fn settled(&mut self) {
+        self.ports.settled(&self.nat);
+        self.service_nat.settled();
+    }
+
+    fn service_nat(&self) -> ServiceNatStatus {
+        self.service_nat.status()
+    }
+
+    fn missing_features(&self) -> Vec<MissingFeature> {
+        self.datapath.features().missing()
+    }
+
+    fn foreign_programs(&self, devices: &BTreeSet<u32>) -> Result<Vec<ForeignProgram>> {
+        let links = self.facts.iter().flat_map(|facts| facts.links.values());
+        self.datapath
+            .foreign_programs(links.filter(|link| devices.contains(&link.ifindex)))
+    }
+
+    async fn inspect(&mut self, endpoint: &Endpoint) -> Vec<String> {
+        self.netlink.inspect(endpoint).await
+    }
+
+    fn displaced(&self) -> Result<BTreeSet<u32>> {
+        self.datapath.displaced()
+    }
+
+    fn unpinned(&self) -> Option<&str> {
+        self.unpinned.as_deref()
+    }
+
+    fn untracked(&self) -> &Untracked {
+        &self.untracked
+    }
+
+    async fn others(&mut self, devices: &BTreeSet<u32>) -> Result<Others> {
+        self.netlink.others(devices).await
+    }
+}

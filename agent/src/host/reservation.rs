@@ -1,0 +1,224 @@
+//! Ports that the host's automatic ports keep off, for translation to use.
+//!
+//! The kernel's list belongs to everybody: ours are added to what is there, and a record on disk
+//! tells which ones we added, so that a clean-up can take out those and no others.
+
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use document::read_file;
+use loader::masquerade::{HostPorts, PortList};
+use loader::netlink;
+use serde::{Deserialize, Serialize};
+
+/// Name of the record in the state folder.
+const NAME: &str = "reserved-ports.json";
+
+/// The record.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    path: PathBuf,
+    record: Record,
+}
+
+/// What stands in the record; port lists as the kernel writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Record {
+    /// What we added.
+    added: PortList,
+    /// The whole list as we wrote it.
+    written: PortList,
+}
+
+impl Reservation {
+    pub(crate) fn new(state: &Path) -> Self {
+        let path = state.join(NAME);
+        Self {
+            record: read(&path),
+            path,
+        }
+    }
+
+    /// The host's automatic ports; none where the kernel does not tell.
+    pub(crate) fn host_ports(&self) -> Option<HostPorts> {
+        let reserved = netlink::reserved_ports()?;
+        Some(HostPorts {
+            automatic: netlink::automatic_ports()?,
+            ours: withdrawable(&reserved, &self.record),
+            reserved,
+        })
+    }
+
+    /// Has the kernel's list hold these, and no others that we added.
+    ///
+    /// # Errors
+    /// When the list cannot be read or written, or the record not written.
+    pub(crate) fn reserve(&mut self, wanted: &PortList) -> Result<()> {
+        let record = reserve(&list()?, &self.record, wanted);
+        // First the record: ports that we added and do not know of would stay for ever.
+        self.write(&record)
+            .with_context(|| format!("write {}", self.path.display()))?;
+        self.record = record;
+        netlink::write_reserved_ports(&self.record.written)
+    }
+
+    /// Takes out what an agent with other settings added.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub(crate) fn drop_stale(&mut self, wanted: &PortList) -> Result<()> {
+        if wanted.contains(&self.record.added) {
+            return Ok(());
+        }
+        self.reserve(wanted)
+    }
+
+    /// Takes out what we added, in words; none when there is nothing of ours.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub(crate) fn withdraw(&self) -> Result<Option<String>> {
+        let ours = withdrawable(&list()?, &self.record);
+        if !ours.is_empty() {
+            netlink::write_reserved_ports(&list()?.minus(&ours))?;
+        }
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", self.path.display()))
+            }
+            Ok(()) | Err(_) => Ok((!ours.is_empty()).then(|| format!("reserved ports {ours}"))),
+        }
+    }
+
+    fn write(&self, record: &Record) -> Result<()> {
+        let folder = self.path.parent().context("no folder")?;
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        file.as_file().sync_all()?;
+        file.persist(&self.path)?;
+        Ok(())
+    }
+}
+
+/// The record; an empty one where there is none, or none that can be read: then nothing is taken
+/// out that may be another's.
+fn read(path: &Path) -> Record {
+    let text = match read_file(path) {
+        Ok(text) => text,
+        Err(error) if error.is_missing() => return Record::default(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "a record cannot be read");
+            return Record::default();
+        }
+    };
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "a record cannot be read");
+        Record::default()
+    })
+}
+
+fn list() -> Result<PortList> {
+    netlink::reserved_ports().context("read net.ipv4.ip_local_reserved_ports")
+}
+
+/// What to write so that `wanted` is reserved, and nothing any more that only we once wanted.
+fn reserve(current: &PortList, record: &Record, wanted: &PortList) -> Record {
+    let ours = withdrawable(current, record);
+    let others = current.minus(&ours);
+    Record {
+        added: wanted.minus(&others),
+        written: others.union(wanted),
+    }
+}
+
+/// What of the kernel's list is certainly ours: everything that we added, as long as the list is as
+/// we wrote it; else those ranges of it that still stand there just so.
+fn withdrawable(current: &PortList, record: &Record) -> PortList {
+    if *current == record.written {
+        return record.added.clone();
+    }
+    let there = current.ranges();
+    let ours = record.added.ranges().iter();
+    PortList::new(ours.filter(|range| there.contains(range)).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> PortList {
+        text.parse().unwrap()
+    }
+
+    /// Adds ports to a list, and takes them out again after somebody changed the list.
+    fn round(before: &str, changed: impl Fn(&str) -> String) -> (String, String) {
+        let record = reserve(&list(before), &Record::default(), &list("40960-65535"));
+        let written = record.written.to_string();
+        let now = list(&changed(&written));
+        (written, now.minus(&withdrawable(&now, &record)).to_string())
+    }
+
+    #[test]
+    fn others_ports_stay() {
+        let same = str::to_owned;
+        let rounds = |before, written: &str, after: &str| {
+            assert_eq!(
+                round(before, same),
+                (written.into(), after.into()),
+                "{before}"
+            );
+        };
+        rounds("", "40960-65535", "");
+        rounds(
+            "8080,9000-9005",
+            "8080,9000-9005,40960-65535",
+            "8080,9000-9005",
+        );
+        rounds("40000-40959", "40000-65535", "40000-40959");
+        rounds("50000-50010", "40960-65535", "50000-50010");
+        rounds("1024-65535", "1024-65535", "1024-65535");
+    }
+
+    #[test]
+    fn what_somebody_wrote_since_is_theirs() {
+        let (_, left) = round("8080", |written| format!("{written},7000"));
+        assert_eq!(left, "7000,8080");
+        let (_, left) = round("8080", |_| "40000-65535".to_owned());
+        assert_eq!(left, "40000-65535");
+        let (_, left) = round("", |_| String::new());
+        assert_eq!(left, "");
+    }
+
+    #[test]
+    fn other_settings_give_up_what_the_old_ones_wanted() {
+        let wanted = list("40960-65535");
+        let first = reserve(&list("8080,41000"), &Record::default(), &wanted);
+        assert_eq!(first.written.to_string(), "8080,40960-65535");
+        let second = reserve(&first.written, &first, &list("50176-51199"));
+        assert_eq!(second.written.to_string(), "8080,41000,50176-51199");
+        assert_eq!(second.added, list("50176-51199"));
+        // Somebody wrote the list anew: ours are added again, and are ours again.
+        let third = reserve(&list("8080"), &first, &wanted);
+        assert_eq!(third.written.to_string(), "8080,40960-65535");
+        assert_eq!(third.added, wanted);
+    }
+
+    #[test]
+    fn the_record_outlives_the_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let reservation = Reservation::new(folder.path());
+        assert_eq!(reservation.record, Record::default());
+        let record = Record {
+            added: list("1-5"),
+            written: list("1-7"),
+        };
+        reservation.write(&record).unwrap();
+        assert_eq!(Reservation::new(folder.path()).record, record);
+        fs::write(folder.path().join(NAME), "{").unwrap();
+        assert_eq!(Reservation::new(folder.path()).record, Record::default());
+    }
+}

@@ -1,0 +1,187 @@
+//! Whether notes of the host's stack are kept, and their renewal.
+
+use std::net::IpAddr;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use api::types::ServiceNat as Mode;
+use api::types::ServiceNatStatus;
+use datapath_common::abi::DEFAULT_STACK;
+use loader::bpf::{Datapath, LEAST_NOTES, Path, StackNotes};
+use loader::service_nat::{Detector, Evidence, Renewal};
+
+/// What pods miss where the configuration names no services.
+const NO_SERVICES: &str = "services.cidrs and services.addresses are empty: packets to a service's address leave the node untranslated (node ports and host ports work)";
+
+/// The most room: as much as translated flows may have. The kernel takes 16 bytes for each at all times.
+const MOST_NOTES: u32 = 4_194_304;
+/// How long after the programs could not be loaded it is tried again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after notes began the flows that began meanwhile are noted, though passes do not end without
+/// something left to do.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Whether notes of the host's stack are kept.
+pub(crate) struct ServiceNat {
+    mode: Mode,
+    /// Room for notes once they are kept.
+    room: u32,
+    /// Whether the configuration names services.
+    knows_services: bool,
+    detector: Detector,
+    /// What was seen; none before.
+    evidence: Option<Evidence>,
+    is_on: bool,
+    notes: Option<StackNotes>,
+    /// Flows of pods that the datapath does not know yet, until a pass leaves nothing to do.
+    renewal: Option<Renewal>,
+    /// When that was begun.
+    renewed: Option<Instant>,
+    /// When the programs could not be loaded.
+    refused: Option<Instant>,
+    /// What went wrong last, which was logged then.
+    error: Option<String>,
+}
+
+impl ServiceNat {
+    /// Looks for the first time. Where all pod traffic takes the stack there is nothing to note.
+    /// `entries` is how many conntrack may have.
+    pub(crate) fn new(mode: Mode, path: Path, knows_services: bool, entries: Option<u32>) -> Self {
+        let mut this = Self {
+            room: room(entries),
+            knows_services,
+            mode: if path == Path::Stack { Mode::Off } else { mode },
+            detector: Detector::default(),
+            evidence: None,
+            is_on: false,
+            notes: None,
+            renewal: None,
+            renewed: None,
+            refused: None,
+            error: None,
+        };
+        this.is_on = this.is_wanted();
+        this
+    }
+
+    /// Room for notes, as long as it is as it is: while none are kept, next to nothing.
+    pub(crate) fn capacity(&self) -> u32 {
+        if self.is_on { self.room } else { LEAST_NOTES }
+    }
+
+    /// Whether notes are kept.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Takes where notes are kept, and notes what conntrack tells of, before a packet meets programs
+    /// that look for notes.
+    pub(crate) fn start(&mut self, notes: StackNotes) {
+        self.notes = Some(notes);
+        if self.is_on {
+            self.renew();
+        }
+    }
+
+    /// Looks whether notes are to be kept from now on; then the programs are loaded anew, for the next
+    /// plan to put in the place of those that run. Once on, they stay so.
+    pub(crate) fn look(&mut self, datapath: &mut Datapath) -> bool {
+        let is_late = |time: &Option<Instant>, after| time.is_some_and(|at| at.elapsed() > after);
+        if is_late(&self.renewed, SETTLED) {
+            self.settled();
+        }
+        let may_try = self.refused.is_none() || is_late(&self.refused, PATIENCE);
+        if !self.is_on && may_try && self.is_wanted() {
+            match datapath.keep_notes(self.room) {
+                Ok(()) => {
+                    self.is_on = true;
+                    let evidence = self.evidence.as_ref().map(ToString::to_string);
+                    tracing::info!(evidence, "flows of service NAT are noted from now on");
+                    self.renew();
+                }
+                Err(error) => {
+                    self.refused = Some(Instant::now());
+                    self.failed(&error);
+                }
+            }
+        }
+        self.is_on
+    }
+
+    /// Notes the flows of a pod that the datapath has come to know.
+    pub(crate) fn known(&mut self, pod: IpAddr) {
+        if let (Some(renewal), Some(notes)) = (&mut self.renewal, &self.notes)
+            && let Err(error) = renewal.known(notes, pod)
+        {
+            self.failed(&error);
+        }
+    }
+
+    /// Says that a pass left nothing to do: the programs run that note flows. What began since the
+    /// last look at conntrack is noted as well.
+    pub(crate) fn settled(&mut self) {
+        if self.renewal.is_some() {
+            self.renew();
+            self.renewal = None;
+            self.renewed = None;
+        }
+    }
+
+    /// For the status.
+    pub(crate) fn status(&self) -> ServiceNatStatus {
+        ServiceNatStatus {
+            mode: self.mode,
+            notes: self.is_on,
+            evidence: self.evidence.as_ref().map(ToString::to_string),
+            missed: None,
+            warning: (self.is_on && !self.knows_services).then(|| NO_SERVICES.to_owned()),
+            error: self.error.clone(),
+        }
+    }
+
+    fn is_wanted(&mut self) -> bool {
+        match self.mode {
+            Mode::On => true,
+            Mode::Off => false,
+            Mode::Auto => {
+                match self.detector.evidence() {
+                    Ok(evidence) => self.evidence = evidence,
+                    Err(error) => self.failed(&error),
+                }
+                self.evidence.is_some()
+            }
+        }
+    }
+
+    fn renew(&mut self) {
+        let Some(notes) = &self.notes else {
+            return;
+        };
+        let renewal: Result<Renewal> = Renewal::begin(notes);
+        match renewal {
+            Ok(renewal) => {
+                self.renewal = Some(renewal);
+                self.renewed = Some(Instant::now());
+                self.error = None;
+            }
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn failed(&mut self, error: &anyhow::Error) {
+        let error = format!("{error:#}");
+        if self.error.as_ref() != Some(&error) {
+            tracing::warn!("connections of service NAT may not be noted: {error}");
+            self.error = Some(error);
+        }
+    }
+}
+
+/// Room for notes, by how many entries conntrack may have: two for each, because notes live longer, and
+/// what a pod asks of a node port has two.
+fn room(entries: Option<u32>) -> u32 {
+    // 0 means no limit.
+    let entries = entries.filter(|most| *most > 0).unwrap_or(DEFAULT_STACK);
+    entries.saturating_mul(2).clamp(LEAST_NOTES, MOST_NOTES)
+}

@@ -1,0 +1,23 @@
+//! Towpath's node agent: decides what a node's kernel is to be, from the node document and the
+//! endpoints, and answers for it. The lower half, `loader`, brings the kernel there.
+//!
+//! One task owns the node's state (`actor`), and everything else asks it.
+
+mod actor;
+mod allocation;
+pub mod cli;
+mod cluster;
+pub mod cni_install;
+pub mod config;
+pub mod faults;
+mod host;
+mod report;
+mod run;
+pub mod server;
+pub mod sources;
+mod state;
+
+pub(crate) use run::checked::check;
+pub use run::cleanup::{CleanUp, cleanup};
+pub use run::run;
+pub use state::lock::Lock;

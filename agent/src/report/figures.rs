@@ -1,0 +1,60 @@
+//! What the agent counts.
+
+use api::ApiError;
+use api::types::ObjectKind;
+use api::types::Readiness;
+use apiserver::traffic;
+use loader::reconcile::Repairs;
+
+use super::refused;
+use crate::actor::Actor;
+use crate::host::kernel::Host;
+use crate::server::Figures;
+
+impl<K: Host> Actor<K> {
+    /// What is counted, as far as that is known without a look at the kernel's configuration.
+    pub(crate) fn figures(&mut self) -> Result<Figures, ApiError> {
+        let repairs = self.repairs().by_kind.into_iter();
+        let view = &self.pass.view;
+        let endpoints = view.endpoints.values().map(|view| &view.readiness);
+        let enis = view.enis.values().map(|view| &view.readiness);
+        Ok(Figures {
+            is_ready: self.ready().is_ok(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            endpoints: by_readiness(endpoints),
+            enis: by_readiness(enis),
+            refused: refused::counts(&self.refused()),
+            own_addresses: u64::try_from(self.ingress_addresses().len()).unwrap_or(u64::MAX),
+            own_failures: self.own.report.borrow().failures,
+            pools: self.list_pools(),
+            counters: self.metrics()?,
+            nat: self.nat_status(),
+            work: self.work,
+            repairs: repairs.collect(),
+            requests: traffic::requests(),
+            responses: traffic::responses(),
+        })
+    }
+
+    /// What others undid and we put back: objects of the plan, and the nftables table.
+    pub(crate) fn repairs(&mut self) -> Repairs {
+        let mut repairs = self.reconciler.repairs();
+        let tables = self.reconciler.kernel().untracked().repairs();
+        if tables > 0 {
+            repairs.total += tables;
+            repairs.by_kind.insert(ObjectKind::NetfilterTable, tables);
+        }
+        repairs
+    }
+}
+
+/// How many are ready, and how many are not.
+fn by_readiness<'a>(all: impl Iterator<Item = &'a Readiness>) -> (u64, u64) {
+    all.fold((0, 0), |(ready, others), one| {
+        if one.is_ready() {
+            (ready + 1, others)
+        } else {
+            (ready, others + 1)
+        }
+    })
+}

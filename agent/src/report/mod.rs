@@ -1,0 +1,433 @@
+//! What the agent says of itself and the node.
+
+pub(crate) mod bypassed;
+pub(crate) mod cluster;
+pub(crate) mod figures;
+pub(crate) mod health;
+pub(crate) mod masquerade;
+pub(crate) mod nat;
+pub(crate) mod refused;
+pub(crate) mod traces;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use api::types::PathMode;
+use api::types::Readiness;
+use api::types::RepairWar;
+use api::types::{
+    AddressStatus, DatapathStatus, DocumentStatus, EndpointStatus, EniStatus, Metric, Repairs,
+    ServiceNatStatus, Status, SysctlStatus,
+};
+use api::{ApiError, ErrorCode};
+use datapath_common::counter::{Counter, Program};
+use datapath_common::outcome::Outcome;
+use loader::bpf::Path;
+use loader::intent::{Eni, OtherEni};
+use loader::netlink;
+use loader::netlink::Others;
+use loader::untracked;
+use loader::view::{EndpointView, EniView};
+
+use super::actor::Actor;
+use crate::actor::admission::host_device;
+use crate::host::kernel::Host;
+use crate::report::health::Snapshot;
+use crate::state::another_machine::another_machine;
+
+/// How many refused fields health tells of; `document.refused` has the others.
+const REFUSED: usize = 8;
+
+impl<K: Host> Actor<K> {
+    /// The endpoints.
+    pub(crate) fn endpoints(&self) -> Vec<EndpointStatus> {
+        let of = |(id, endpoint): (_, &loader::intent::Endpoint)| {
+            let view = self.pass.view.endpoints.get(id);
+            let addresses = endpoint.addresses.iter().map(|address| AddressStatus {
+                address: *address,
+                eni: view.and_then(|view| *view.addresses.get(address)?),
+                pool: self.intent.given_by(endpoint, *address).map(str::to_owned),
+                policy: Some(self.intent.policy_of(endpoint, *address).to_owned()),
+            });
+            EndpointStatus {
+                owner: endpoint.owner.clone(),
+                netns: endpoint.netns.clone(),
+                host_device: host_device(self.reconciler.kernel().facts(), *id),
+                mtu: endpoint.mtu,
+                pod: endpoint.about.pod.clone(),
+                network: endpoint.about.network.clone(),
+                addresses: addresses.collect(),
+                orphaned: endpoint.is_orphan(),
+                readiness: view.map_or_else(
+                    || Readiness::not_ready("not checked yet"),
+                    |view| view.readiness.clone(),
+                ),
+            }
+        };
+        self.intent.endpoints.iter().map(of).collect()
+    }
+
+    /// The ENIs.
+    pub(crate) fn enis(&self) -> Vec<EniStatus> {
+        let node = &self.intent.node;
+        let numbered = node.enis.values().map(|eni| self.eni(eni));
+        numbered.chain(node.others.iter().map(other)).collect()
+    }
+
+    fn eni(&self, eni: &Eni) -> EniStatus {
+        let view = self.pass.view.enis.get(&eni.number);
+        let device = view.and_then(|view| view.device.as_ref());
+        let used = self.intent.endpoints.values();
+        let used = used.flat_map(|endpoint| &endpoint.addresses);
+        EniStatus {
+            number: Some(eni.number),
+            device_index: Some(eni.device_index),
+            id: eni.id.clone(),
+            mac: Some(eni.mac),
+            device: device.map(|device| device.name.clone()),
+            mtu: device.map(|device| device.mtu),
+            primary_address: eni.primary_address,
+            subnet: eni.subnet,
+            table: Some(eni.table()),
+            blocks: eni.blocks.iter().copied().collect(),
+            addresses_in_use: used.filter(|address| eni.owns(**address)).count(),
+            readiness: view.map_or_else(
+                || Readiness::not_ready("not checked yet"),
+                EniView::for_new_pods,
+            ),
+            notes: notes(eni),
+        }
+    }
+
+    /// The counters, in the order of programs and outcomes.
+    pub(crate) fn metrics(&self) -> Result<Vec<Metric>, ApiError> {
+        let counters = self.reconciler.kernel().counters();
+        let counters =
+            counters.map_err(|error| ApiError::new(ErrorCode::Internal, format!("{error:#}")))?;
+        let mut metrics = metrics(&counters);
+        metrics.extend(nat::metrics(&self.nat.report().counters));
+        Ok(metrics)
+    }
+
+    /// The state of the whole. What cannot be found out is among the reasons, and hides nothing
+    /// else.
+    pub(crate) async fn status(&mut self) -> Status {
+        let mut reasons = Vec::new();
+        let hooks = self.hooks();
+        let devices = self.eni_devices();
+        let kernel = self.reconciler.kernel_mut();
+        let mut known = |what: &str, error: anyhow::Error| {
+            reasons.push(format!("{what} could not be read: {error:#}"));
+        };
+        let foreign_programs = kernel.foreign_programs(&hooks).unwrap_or_else(|error| {
+            known("programs of others", error);
+            Vec::new()
+        });
+        let features = kernel.features().unwrap_or_else(|error| {
+            known("kernel features", error);
+            BTreeMap::new()
+        });
+        let displaced = kernel.displaced().unwrap_or_else(|error| {
+            known("qdiscs of others", error);
+            BTreeSet::new()
+        });
+        let missing_features = kernel.missing_features();
+        let kernel_path = kernel.datapath_settings().path;
+        let others = kernel.others(&devices).await.unwrap_or_else(|error| {
+            known("rules and routes of others", error);
+            Others::default()
+        });
+        let enis = self.enis();
+        let devices: Vec<_> = enis
+            .iter()
+            .filter_map(|eni| eni.device.as_deref())
+            .collect();
+        let sysctls = netlink::routing_sysctls(&devices).into_iter();
+        let endpoints = self.endpoints();
+        let repairs = self.repairs();
+        let mut problems = self.problems(&enis, &endpoints, &repairs.wars);
+        let endpoint_notes = self.endpoint_notes(&displaced);
+        let unchecked = self.displaced_endpoints(&displaced);
+        if unchecked > 0 {
+            reasons.push(format!(
+                "{unchecked} of {} endpoints have a foreign ingress qdisc",
+                endpoints.len()
+            ));
+        }
+        problems.extend(reasons);
+        let (dropping, policies) = self.bypassed.drop_policies();
+        problems.extend(dropping);
+        let health = self.snapshot(&enis, problems).judge().health();
+        let refused = self.intent.node.refused.iter();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            health,
+            document: DocumentStatus {
+                path: self.document.clone(),
+                node: self.source.value.as_ref().map(|node| node.name.clone()),
+                generation: self.source.generation,
+                error: self.source.error.clone(),
+                notes: self.intent.node.notes.clone(),
+                refused: refused.map(ToString::to_string).collect(),
+            },
+            allocation: self.allocation_status(),
+            warnings: self.warnings.iter().cloned().chain(policies).collect(),
+            masquerade_notes: self.masquerade_notes(),
+            endpoints: endpoints.len(),
+            endpoints_not_ready: endpoints
+                .iter()
+                .filter_map(|endpoint| {
+                    let reason = endpoint.readiness.reason()?;
+                    Some((endpoint.owner.to_string(), reason.to_owned()))
+                })
+                .collect(),
+            endpoint_notes,
+            datapath: DatapathStatus {
+                path: match kernel_path {
+                    Path::Direct | Path::ServiceNat => PathMode::Direct,
+                    Path::Stack => PathMode::Stack,
+                },
+                features,
+                missing_features,
+                foreign_programs,
+            },
+            nat: self.nat_status(),
+            service_nat: self.service_nat_status(),
+            cluster: self.cluster_status(),
+            traces: self.traces(&others),
+            bypassed_rules: self.bypassed_rules(),
+            leftovers: others.leftovers,
+            sysctls: sysctls
+                .map(sysctl)
+                .chain(masquerade::reserved_ports())
+                .collect(),
+            repairs: Repairs {
+                total: repairs.total,
+                by_kind: repairs.by_kind,
+                wars: repairs.wars,
+            },
+            corrupt_records: self.corrupt.values().cloned().collect(),
+            enis,
+        }
+    }
+
+    fn service_nat_status(&self) -> ServiceNatStatus {
+        let endpoints = self.intent.endpoints.values();
+        let pods: BTreeSet<&IpAddr> = endpoints.flat_map(|one| &one.addresses).collect();
+        ServiceNatStatus {
+            missed: self.missed.of(|address| pods.contains(address)),
+            ..self.reconciler.kernel().service_nat()
+        }
+    }
+
+    /// Number of endpoints whose source check another qdisc stands in for. A shaper or a program of
+    /// others takes nothing from what pods are promised.
+    fn displaced_endpoints(&self, displaced: &BTreeSet<u32>) -> usize {
+        let endpoints = self.pass.view.endpoints.values();
+        let devices = endpoints.filter_map(|endpoint| endpoint.ifindex);
+        devices.filter(|device| displaced.contains(device)).count()
+    }
+
+    /// Notes on endpoints that work, by owner: those whose devices others have something on.
+    fn endpoint_notes(&self, displaced: &BTreeSet<u32>) -> BTreeMap<String, String> {
+        let facts = self.reconciler.kernel().facts();
+        let on_device = |endpoint: &EndpointView| {
+            let ifindex = endpoint.ifindex?;
+            let device = &endpoint.device;
+            if displaced.contains(&ifindex) {
+                return Some(format!(
+                    "{device} has a foreign ingress qdisc (the CNI bandwidth plugin makes \
+                     one) in the place of our clsact: what its filters take from the pod, such as \
+                     all that they shape, goes through the host's stack without our source check; \
+                     remove the qdisc, or use TCX (attach: \"auto\" on Linux 6.6 or later)"
+                ));
+            }
+            let what = facts?.via_stack.get(&ifindex)?.as_ref()?;
+            Some(format!(
+                "its packets take the host's stack, because {device} has {what}, which would miss what \
+                 goes past it{}",
+                untracked::on_change_of_way()
+            ))
+        };
+        let endpoints = self.pass.view.endpoints.values();
+        endpoints
+            .filter_map(|endpoint| Some((endpoint.owner.to_string(), on_device(endpoint)?)))
+            .collect()
+    }
+
+    /// The devices that carry our programs.
+    fn hooks(&self) -> BTreeSet<u32> {
+        let view = &self.pass.view;
+        let enis = view.enis.values().filter_map(|eni| eni.device.as_ref());
+        let primary = view.primary.iter().chain(enis).map(|device| device.ifindex);
+        let endpoints = view
+            .endpoints
+            .values()
+            .filter_map(|endpoint| endpoint.ifindex);
+        primary.chain(endpoints).collect()
+    }
+
+    /// What of the document is refused and is not why an ENI is not ready.
+    fn refused_beside(&self, enis: &[EniStatus]) -> Vec<String> {
+        let refused = self.intent.node.refused.iter().map(ToString::to_string);
+        let reasons: Vec<&str> = enis
+            .iter()
+            .filter_map(|eni| eni.readiness.reason())
+            .collect();
+        let is_told = |text: &String| reasons.iter().any(|reason| reason.contains(text));
+        refused
+            .filter(|text| !is_told(text))
+            .take(REFUSED)
+            .collect()
+    }
+
+    /// What the judgement goes by, with problems that a caller has found besides.
+    pub(crate) fn snapshot(&self, enis: &[EniStatus], problems: Vec<String>) -> Snapshot<'_> {
+        let room = self.addresses.room();
+        let waits = self.services_missing().into_iter();
+        Snapshot {
+            has_document: self.source.value.is_some(),
+            is_kept: self.source.is_kept(),
+            document_error: self.source.error.as_deref(),
+            node: self.pass.view.node.reason(),
+            has_eni: enis.iter().any(|eni| eni.readiness.is_ready()),
+            waits: waits.chain(room.waits).collect(),
+            exhausted: room.exhausted,
+            problems,
+        }
+    }
+
+    /// What needs a look, and keeps no pod off.
+    fn problems(
+        &self,
+        enis: &[EniStatus],
+        endpoints: &[EndpointStatus],
+        wars: &[RepairWar],
+    ) -> Vec<String> {
+        let facts = self.reconciler.kernel().facts();
+        let another = facts.and_then(|facts| another_machine(&self.intent.node, &facts.links));
+        let is_another = another.is_some();
+        let not_ready = enis.iter().filter_map(|eni| {
+            let Readiness::NotReady { reason } = &eni.readiness else {
+                return None;
+            };
+            // Of a document that is another machine's, one line says so of all.
+            let is_told = is_another && reason.starts_with("no device with MAC");
+            (!is_told).then(|| format!("ENI {}: {reason}", named(eni)))
+        });
+        let mut problems: Vec<String> = another.into_iter().chain(not_ready).collect();
+        let refused = self.refused_beside(enis).into_iter();
+        problems.extend(refused.map(|problem| format!("node document: {problem}")));
+        let broken = endpoints.iter().filter(|e| !e.readiness.is_ready()).count();
+        if broken > 0 {
+            problems.push(format!(
+                "{broken} of {} endpoints not ready",
+                endpoints.len()
+            ));
+        }
+        problems.extend(self.services_problems());
+        problems.extend(self.policy_errors());
+        problems.extend(self.pass.failures.iter().map(ToString::to_string));
+        problems.extend(wars.iter().map(|war| {
+            format!(
+                "another program keeps changing {}: {}",
+                war.object, war.hint
+            )
+        }));
+        problems.extend(self.short_of_room());
+        let flows = self.nat.report().error;
+        problems
+            .extend(flows.map(|error| format!("garbage collection of flows is failing: {error}")));
+        problems.extend(self.reconciler.kernel().port_problem());
+        problems.extend(self.record_problems());
+        problems.extend(self.addresses.unanswered().iter().map(ToString::to_string));
+        let faults = self.addresses.faults();
+        problems.extend(faults.map(|fault| format!("addresses: {fault}")));
+        problems.extend(self.ingress_problems());
+        problems.extend(self.remarks.all());
+        problems
+    }
+}
+
+/// An ENI's number and id, or its id alone.
+fn named(eni: &EniStatus) -> String {
+    let number = eni.number;
+    number.map_or_else(|| eni.id.clone(), |number| format!("{number} ({})", eni.id))
+}
+
+/// An entry of the document for which nothing is set up.
+fn other(eni: &OtherEni) -> EniStatus {
+    let whole = eni.whole.as_ref();
+    EniStatus {
+        number: None,
+        device_index: eni.device_index,
+        id: eni.id.clone(),
+        mac: eni.mac,
+        device: None,
+        mtu: None,
+        primary_address: whole.and_then(|eni| eni.primary_address),
+        subnet: whole.and_then(|eni| eni.subnet),
+        table: None,
+        blocks: whole
+            .iter()
+            .flat_map(|eni| eni.blocks.iter().copied())
+            .collect(),
+        addresses_in_use: 0,
+        readiness: eni.readiness.clone(),
+        notes: Vec::new(),
+    }
+}
+
+/// What is worth knowing about an ENI, and does no harm to pods.
+fn notes(eni: &Eni) -> Vec<String> {
+    let own_address = eni.use_primary_address && !eni.number.is_primary();
+    let note = "use-primary-address: its own address is a pod's to have, and not on the device";
+    let own_address = own_address.then(|| note.to_owned());
+    let overridden = eni.excluded_by_tags.as_ref();
+    let overridden = overridden.filter(|_| eni.excluded.is_none()).map(|why| {
+        let pools = eni.bound_to.join(" and ");
+        match pools.as_str() {
+            "" => format!("for pods that are on it until the pools are known, though {why}"),
+            pools => format!("for pods because pool {pools} is bound to it, though {why}"),
+        }
+    });
+    own_address.into_iter().chain(overridden).collect()
+}
+
+fn metrics(counters: &BTreeMap<(Program, Outcome), Counter>) -> Vec<Metric> {
+    let of = |((program, outcome), counter): (&(Program, Outcome), &Counter)| Metric {
+        program: program.name().to_owned(),
+        outcome: outcome.name().to_owned(),
+        drop: outcome.is_drop(),
+        packets: counter.packets,
+        bytes: counter.bytes,
+        meaning: outcome.explanation().to_owned(),
+    };
+    counters.iter().map(of).collect()
+}
+
+/// A sysctl with what it does to our packets.
+fn sysctl((name, effective): (String, String)) -> SysctlStatus {
+    let effect = match (name.rsplit('.').next(), effective.as_str()) {
+        (Some("rp_filter"), "1") => {
+            Some("strict: packets that arrive by another ENI than their reply's are dropped")
+        }
+        (Some("forwarding"), "0") => Some(
+            "the device takes router advertisements as a host's does; it is not changed, for IPv6 is \
+             forwarded by net.ipv6.conf.all.forwarding",
+        ),
+        (Some("fwmark_reflect"), "1") => {
+            Some("the kernel's own replies use the ENI of the packet that they answer")
+        }
+        (Some("tcp_fwmark_accept"), "1") => {
+            Some("connections that the host accepts keep the ENI they came by")
+        }
+        _ => None,
+    };
+    SysctlStatus {
+        name,
+        effective,
+        effect: effect.map(str::to_owned),
+    }
+}

@@ -1,0 +1,54 @@
+//! What network managers leave on the node's ENIs.
+
+use std::collections::BTreeSet;
+
+use api::types::Readiness;
+use api::types::Trace;
+use loader::netlink::Others;
+use loader::traces::{Placed, Seen, traces};
+
+use crate::actor::Actor;
+use crate::host::kernel::Host;
+
+impl<K: Host> Actor<K> {
+    /// The devices of the ENIs.
+    pub(crate) fn eni_devices(&self) -> BTreeSet<u32> {
+        let enis = self.pass.view.enis.values();
+        enis.filter_map(|eni| eni.device.as_ref())
+            .map(|device| device.ifindex)
+            .collect()
+    }
+
+    /// The traces on the ENIs in use: an excluded one belongs to somebody else.
+    pub(crate) fn traces(&self, others: &Others) -> Vec<Trace> {
+        let Some(facts) = self.reconciler.kernel().facts() else {
+            return Vec::new();
+        };
+        let enis = self.intent.node.enis.values().filter_map(|eni| {
+            let view = self.pass.view.enis.get(&eni.number)?;
+            let in_use = !matches!(view.readiness, Readiness::Excluded { .. });
+            in_use.then(|| Placed {
+                eni,
+                ifindex: view.device.as_ref().map(|device| device.ifindex),
+                last: self.last_devices.get(&eni.number).copied(),
+            })
+        });
+        let enis: Vec<_> = enis.collect();
+        let seen = Seen {
+            links: &facts.links,
+            addresses: &facts.nets,
+            routes: &others.routes,
+            rules: &others.rules,
+        };
+        traces(&enis, seen)
+    }
+
+    /// Notes where the ENIs are, so that one whose MAC is changed can still be told.
+    pub(crate) fn note_devices(&mut self) {
+        for (number, eni) in &self.pass.view.enis {
+            if let Some(device) = &eni.device {
+                self.last_devices.insert(*number, device.ifindex);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The server of the agent's interface: HTTP and JSON over a Unix socket, as
+//! docs/reference/api.md describes it.
+
+mod addresses;
+mod body;
+pub(crate) mod connections;
+pub(crate) mod exposition;
+mod figures;
+mod handle;
+mod listener;
+mod refusal;
+mod routes;
+mod validate;
+
+pub use figures::{Figures, Work};
+pub use handle::{AddressCommand, Command, Handle, IngressCommand, Reply};
+pub use listener::{Server, ServerLimits};
+pub use validate::{AddressRequest, Ask, EndpointRequest};

@@ -1,0 +1,36 @@
+//! What the operator says of addresses.
+
+use loader::intent::StaticAddress;
+
+use crate::sources::node::document::{CiliumNode, IpamStatus};
+use crate::sources::node::problem::Findings;
+
+/// How it is with the public address that `static-ip-tags` ask for.
+pub(super) fn static_address(doc: &CiliumNode, findings: &mut Findings) -> StaticAddress {
+    let assigned = &doc.status.ipam.assigned_static_ip;
+    if !assigned.is_empty() {
+        return StaticAddress::Assigned;
+    }
+    let tags = &doc.spec.ipam.static_ip_tags;
+    if tags.is_empty() {
+        return StaticAddress::NotAsked;
+    }
+    let pairs: Vec<String> = tags.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    findings.note(
+        "spec.ipam.static-ip-tags",
+        format_args!(
+            "the operator has assigned no public address with the tags {} yet \
+             (status.ipam.assigned-static-ip)",
+            pairs.join(", ")
+        ),
+    );
+    StaticAddress::Awaited
+}
+
+/// Repeats what the operator says of demand that it cannot answer.
+pub(super) fn note_operator(status: &IpamStatus, findings: &mut Findings) {
+    let error = &status.operator_status.error;
+    if !error.is_empty() {
+        findings.note("status.ipam.operator-status.error", error);
+    }
+}

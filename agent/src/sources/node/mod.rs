@@ -1,0 +1,34 @@
+//! The node document: a `CiliumNode` v2 as JSON or YAML, read once and watched.
+
+mod check;
+mod document;
+mod placement;
+mod problem;
+mod raw;
+mod reading;
+mod watch;
+
+use datapath_common::mark::MarkLayout;
+use loader::intent::Node;
+use loader::numbers::highest_number;
+
+pub(crate) use self::placement::{Around, place, take_enis};
+pub use self::problem::DocumentError;
+pub(crate) use self::watch::look;
+pub use self::watch::{NodeSource, watch, watch_kept};
+pub use crate::state::kept::Kept;
+
+/// Reads a node document. A text that begins with a brace is JSON, any other one YAML,
+/// where a word without quotes is text wherever text is wanted.
+///
+/// `mark` bounds the ENI numbers: a packet's mark has to carry them.
+///
+/// What is wrong with an entry costs that entry: it is not ready or not given, and stands among
+/// `refused` with the field's path, its value, and what is allowed.
+///
+/// # Errors
+/// When the text is no object of the kind, or a part that holds all ENIs is not of its type.
+pub fn parse(text: &str, mark: MarkLayout) -> Result<Node, DocumentError> {
+    let (document, wrong) = reading::read(text)?;
+    check::check(&document, &wrong, highest_number(mark))
+}

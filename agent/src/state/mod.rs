@@ -1,0 +1,9 @@
+//! What the agent keeps on disk, and what guards it.
+
+pub(crate) mod another_machine;
+pub(crate) mod durable;
+pub(crate) mod identity;
+pub(crate) mod kept;
+pub(crate) mod lock;
+pub(crate) mod numbering;
+pub(crate) mod store;
