@@ -32,6 +32,7 @@ pub mod pod_routes;
 pub mod recognise;
 pub mod reconcile;
 pub mod service_nat;
+pub mod stamp;
 pub mod traces;
 pub mod untracked;
 pub mod view;

@@ -102,7 +102,7 @@ pub struct View {
 }
 
 /// What we own in the kernel beside what should be. A full node has thousands of objects and looks at
-/// them twice a second, so they become words only for who asks.
+/// them with each pass, so they become words only for who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedObjects {
     found: Vec<(Object, Scope, ObjectState)>,

@@ -23,16 +23,18 @@ use loader::bypassed::Bypassed;
 use loader::intent::{Intent, Node, Settings};
 use loader::kernel::{Endpoints, Observed};
 use loader::masquerade::Policy;
+use loader::netlink::Change;
 use loader::pod_routes::PodRoutes;
 use loader::reconcile::{Pass, Reconciler};
 use loader::service_nat::Missed;
+use loader::stamp::Stamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Timer, sleep_until};
 
 use super::allocation::Addresses;
 use crate::actor::detours::Detours;
 use crate::actor::ingress::OwnAddresses;
-use crate::actor::pacer::Pacer;
+use crate::actor::pacer::{Look, Pacer};
 use crate::actor::pending::Pending;
 use crate::cluster::{AskOutlook, Remarks, Signals};
 use crate::host::kernel::Host;
@@ -94,6 +96,8 @@ pub(crate) struct Actor<K> {
     /// The way to have the writer look.
     pub(crate) signals: Arc<Signals>,
     pub(crate) pacer: Pacer,
+    /// The folders of records and of deletes before the last pass.
+    folders: [Stamp; 2],
     /// The agent's own addresses.
     pub(crate) own: OwnAddresses,
     /// Whether the kernel refused the last subscription to its events, which was logged then.
@@ -144,6 +148,7 @@ impl<K: Host> Actor<K> {
             warnings: Vec::new(),
             signals: Arc::default(),
             pacer: Pacer::new(),
+            folders: Default::default(),
             own: OwnAddresses::none(),
             deaf: false,
         }
@@ -167,7 +172,7 @@ impl<K: Host> Actor<K> {
         self.take_policy();
         self.take_document(&mut document);
         loop {
-            let now = Timer::now();
+            let (at, look) = self.pacer.due(Timer::now());
             tokio::select! {
                 () = &mut stop => return,
                 command = commands.recv() => match command {
@@ -178,14 +183,16 @@ impl<K: Host> Actor<K> {
                 () = self.files.changed() => self.take_policy(),
                 // Nobody asks where there is no cluster.
                 Some(ask) = outlooks.recv() => self.answer_outlook(ask),
-                open = next(&mut events) => if open {
-                    self.pacer.event(Timer::now());
-                } else {
-                    events = None;
+                change = next(&mut events) => match change {
+                    Some(change) => self.pacer.event(Timer::now(), change),
+                    None => events = None,
                 },
-                () = sleep_until(self.pacer.due(now)) => {
+                () = sleep_until(at) => {
                     self.subscribe(&mut events);
-                    self.run_pass().await;
+                    match look {
+                        Look::Glance => self.glance().await,
+                        Look::Pass => self.run_pass().await,
+                    }
                 }
             }
             self.tell_writer();
@@ -205,9 +212,9 @@ impl<K: Host> Actor<K> {
         }
     }
 
-    /// Subscribes to the kernel's events where there is no subscription. Without one the audits
-    /// still find every change.
-    fn subscribe(&mut self, events: &mut Option<BoxStream<'static, ()>>) {
+    /// Subscribes to the kernel's events where there is no subscription. Without one audits
+    /// still find every change, later.
+    fn subscribe(&mut self, events: &mut Option<BoxStream<'static, Change>>) {
         if events.is_none() {
             match self.reconciler.kernel().events() {
                 Ok(stream) => {
@@ -250,7 +257,7 @@ impl<K: Host> Actor<K> {
         self.intent.policy = self.files.policy(&used);
         self.intent.settings.cluster_services = self.files.services();
         self.take_node();
-        self.pacer.event(Timer::now());
+        self.pacer.event(Timer::now(), Change::Own);
     }
 
     /// Takes the policy again where a pool that was deleted is in use no more.
@@ -278,6 +285,7 @@ impl<K: Host> Actor<K> {
     /// without one would remove what an earlier agent set up.
     pub(crate) async fn run_pass(&mut self) {
         let began = Timer::now();
+        self.folders = self.stamps();
         let mut seen = self.seen.take();
         let mut has_more = false;
         if self.source.value.is_some() && self.take_orphans().await {
@@ -324,10 +332,7 @@ impl<K: Host> Actor<K> {
             self.is_outdated = false;
             self.note_devices();
             self.tell_sweeper();
-            self.update_addresses();
-            self.addresses.save();
-            self.drop_unused_pools();
-            self.renumber();
+            self.look_at_addresses();
             let endpoints = &self.intent.endpoints;
             has_more = self
                 .reconciler
@@ -335,10 +340,44 @@ impl<K: Host> Actor<K> {
                 .follow_pod_routes(endpoints)
                 .await;
         }
-        self.pacer.passed(began, Timer::now(), self.pass.next_due);
+        let time = (began, Timer::now());
+        self.pacer
+            .passed(time, self.pass.is_clean(), self.pass.next_due);
         if has_more {
-            self.pacer.event(Timer::now());
+            self.pacer.event(Timer::now(), Change::Own);
         }
+    }
+
+    /// Lets follow what time alone changes, and what a pass has found.
+    fn look_at_addresses(&mut self) {
+        self.update_addresses();
+        self.addresses.save();
+        self.drop_unused_pools();
+        self.renumber();
+    }
+
+    /// Looks for changes without an event. A pass follows if there is one.
+    async fn glance(&mut self) {
+        if self.has_moved().await {
+            return self.run_pass().await;
+        }
+        self.look_at_addresses();
+        self.pacer.glanced(Timer::now());
+    }
+
+    async fn has_moved(&mut self) -> bool {
+        // A kernel that cannot be read is the pass's to report.
+        let has_moved = self.reconciler.kernel_mut().glance().await.unwrap_or(true);
+        let has_moved = has_moved || self.folders != self.stamps();
+        let kernel = self.reconciler.kernel_mut();
+        has_moved
+            || kernel.keeps_notes() != self.intent.settings.service_nat
+            || kernel.translation_ports() != self.intent.settings.ports
+    }
+
+    /// The folders of records and of deletes that the CNI plugin left, as they are now.
+    fn stamps(&self) -> [Stamp; 2] {
+        [self.store.stamp(), self.pending.stamp()]
     }
 
     /// Brings some endpoints to the intent. A whole pass follows soon.
@@ -372,7 +411,7 @@ impl<K: Host> Actor<K> {
         self.pass.failures.extend(pass.failures);
         self.is_outdated = true;
         self.tell_sweeper();
-        self.pacer.event(Timer::now());
+        self.pacer.event(Timer::now(), Change::Own);
     }
 
     /// Has the last pass be one that knows of every endpoint.
@@ -433,11 +472,11 @@ impl<K: Host> Actor<K> {
     }
 }
 
-/// Waits for an event; false when there will be no more. Waits for ever where there is no
+/// Waits for an event; none when there will be no more. Waits for ever where there is no
 /// subscription.
-async fn next(events: &mut Option<BoxStream<'static, ()>>) -> bool {
+async fn next(events: &mut Option<BoxStream<'static, Change>>) -> Option<Change> {
     match events {
-        Some(events) => events.next().await.is_some(),
+        Some(events) => events.next().await,
         None => std::future::pending().await,
     }
 }

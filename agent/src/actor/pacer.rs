@@ -1,7 +1,8 @@
-//! When the next pass is due.
+//! When the next look at the kernel is due, and which one.
 
 use std::time::Duration;
 
+use loader::netlink::Change;
 use tokio::time::Instant;
 
 /// How long to wait for more events after the first one: they come in groups.
@@ -11,16 +12,31 @@ const REST: Duration = Duration::from_millis(50);
 /// The same in multiples of the time that the pass took: while changes do not end, what asks the agent
 /// has it for itself for most of the time.
 const REST_SHARE: u32 = 4;
-/// What has no event (TCX detach, map entries, sysctls) is looked at this often, so that it heals
-/// within a second.
-const AUDIT: Duration = Duration::from_millis(500);
+/// A glance follows the last look after this time: what has no event (a TCX detach, a lost pin, most
+/// sysctls) is to heal within a second. It is also the time to the next pass after one that left something
+/// to do, and between passes for others' routes.
+const GLANCE: Duration = Duration::from_millis(800);
+/// A pass follows the last one after this time, whatever glances saw.
+const AUDIT: Duration = Duration::from_secs(30);
 
-/// Paces the passes.
+/// A look at the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// A short one, at what the kernel sends no event for.
+    Glance,
+    /// A whole one, which repairs.
+    Pass,
+}
+
+/// Paces the looks.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     last_pass: Option<Instant>,
+    last_glance: Option<Instant>,
     rest: Duration,
     first_event: Option<Instant>,
+    /// True if only others' routes have changed.
+    is_foreign: bool,
     asked: Option<Instant>,
 }
 
@@ -29,35 +45,63 @@ impl Pacer {
     pub(crate) fn new() -> Self {
         Self {
             last_pass: None,
+            last_glance: None,
             rest: REST,
             first_event: None,
+            is_foreign: false,
             asked: None,
         }
     }
 
     /// Something changed.
-    pub(crate) fn event(&mut self, now: Instant) {
+    pub(crate) fn event(&mut self, now: Instant, change: Change) {
+        let is_first = self.first_event.is_none();
+        self.is_foreign = change == Change::Foreign && (is_first || self.is_foreign);
         self.first_event.get_or_insert(now);
     }
 
-    /// A pass that began at a time has ended, and asks for the next one at the latest after some time.
-    pub(crate) fn passed(&mut self, began: Instant, now: Instant, next: Option<Duration>) {
+    /// A pass that began at a time has ended. It left something to do or not, and asks for the next one
+    /// at the latest after some time.
+    pub(crate) fn passed(
+        &mut self,
+        (began, now): (Instant, Instant),
+        is_clean: bool,
+        next: Option<Duration>,
+    ) {
         self.last_pass = Some(now);
+        self.last_glance = None;
         self.rest = REST.max(now.duration_since(began) * REST_SHARE);
+        let retry = (!is_clean).then_some(GLANCE);
+        let next = next.into_iter().chain(retry).min();
         self.asked = next.map(|next| now + next.max(REST));
         self.first_event = None;
     }
 
-    /// When the next pass is due.
-    pub(crate) fn due(&self, now: Instant) -> Instant {
+    /// A glance has ended.
+    pub(crate) fn glanced(&mut self, now: Instant) {
+        self.last_glance = Some(now);
+    }
+
+    /// The next look, and when it is due.
+    pub(crate) fn due(&self, now: Instant) -> (Instant, Look) {
         let Some(last) = self.last_pass else {
-            return now;
+            return (now, Look::Pass);
         };
-        let audit = last + AUDIT;
-        let latest = self.asked.map_or(audit, |asked| asked.min(audit));
-        match self.first_event {
-            None => latest,
-            Some(event) => (event + DEBOUNCE).max(last + self.rest).min(latest),
+        let event = self.first_event.map(|event| {
+            let rest = if self.is_foreign {
+                GLANCE
+            } else {
+                self.rest.min(GLANCE)
+            };
+            (event + DEBOUNCE).max(last + rest)
+        });
+        let pass = [Some(last + AUDIT), self.asked, event]
+            .into_iter()
+            .flatten();
+        let glance = self.last_glance.unwrap_or(last) + GLANCE;
+        match pass.min() {
+            Some(pass) if pass <= glance => (pass, Look::Pass),
+            _ => (glance, Look::Glance),
         }
     }
 }
@@ -67,42 +111,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_gets_one_pass_per_rest_and_silence_one_per_audit() {
+    fn a_storm_gets_one_pass_per_rest_and_silence_glances() {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
-        assert_eq!(pacer.due(start), start);
-        pacer.passed(start, start, None);
-        assert_eq!(pacer.due(ms(1)), ms(500));
+        assert_eq!(pacer.due(start), (start, Look::Pass));
+        pacer.passed((start, start), true, None);
+        assert_eq!(pacer.due(ms(1)), (ms(800), Look::Glance));
+        pacer.glanced(ms(801));
+        assert_eq!(pacer.due(ms(802)), (ms(1601), Look::Glance));
         for n in 1..40 {
-            pacer.event(ms(n));
+            pacer.event(ms(n), Change::Own);
         }
-        assert_eq!(pacer.due(ms(40)), ms(50), "the rest after the last pass");
-        pacer.passed(ms(54), ms(55), Some(Duration::from_secs(9)));
-        pacer.event(ms(200));
-        pacer.event(ms(210));
-        assert_eq!(pacer.due(ms(210)), ms(220), "the first event counts");
-        pacer.passed(ms(219), ms(220), Some(Duration::from_millis(80)));
-        assert_eq!(pacer.due(ms(220)), ms(300), "the pass asked for it");
-        pacer.passed(ms(219), ms(220), None);
-        pacer.event(ms(715));
-        assert_eq!(
-            pacer.due(ms(715)),
-            ms(720),
-            "an event never delays the audit"
-        );
+        let rested = (ms(50), Look::Pass);
+        assert_eq!(pacer.due(ms(40)), rested, "the rest after the last pass");
+        pacer.passed((ms(54), ms(55)), true, Some(Duration::from_secs(9)));
+        pacer.event(ms(200), Change::Own);
+        pacer.event(ms(210), Change::Own);
+        let first = (ms(220), Look::Pass);
+        assert_eq!(pacer.due(ms(210)), first, "the first event counts");
+        pacer.passed((ms(219), ms(220)), true, Some(Duration::from_millis(80)));
+        let asked = (ms(300), Look::Pass);
+        assert_eq!(pacer.due(ms(220)), asked, "the pass asked for it");
     }
 
     #[test]
-    fn long_passes_leave_time_between_them_and_audits_are_in_time_all_the_same() {
+    fn a_pass_that_left_something_is_followed_soon_and_any_other_after_half_a_minute() {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pacer = Pacer::new();
-        pacer.passed(start, ms(40), None);
-        pacer.event(ms(41));
-        assert_eq!(pacer.due(ms(41)), ms(200));
-        pacer.passed(ms(200), ms(400), None);
-        pacer.event(ms(401));
-        assert_eq!(pacer.due(ms(401)), ms(900));
+        pacer.passed((start, start), false, Some(Duration::from_secs(5)));
+        assert_eq!(pacer.due(ms(1)), (ms(800), Look::Pass));
+        pacer.passed((start, start), true, None);
+        pacer.glanced(ms(29_900));
+        assert_eq!(pacer.due(ms(29_900)), (ms(30_000), Look::Pass));
+    }
+
+    #[test]
+    fn long_passes_leave_time_between_them_and_none_waits_longer_than_a_glance() {
+        let start = Instant::now();
+        let ms = |n| start + Duration::from_millis(n);
+        let mut pacer = Pacer::new();
+        pacer.passed((start, ms(40)), true, None);
+        pacer.event(ms(41), Change::Own);
+        assert_eq!(pacer.due(ms(41)), (ms(200), Look::Pass));
+        pacer.passed((ms(200), ms(500)), true, None);
+        pacer.event(ms(501), Change::Own);
+        assert_eq!(pacer.due(ms(501)), (ms(1300), Look::Pass));
+    }
+
+    #[test]
+    fn routes_of_others_alone_get_a_pass_no_sooner_than_a_glance() {
+        let start = Instant::now();
+        let ms = |n| start + Duration::from_millis(n);
+        let mut pacer = Pacer::new();
+        pacer.passed((start, start), true, None);
+        pacer.event(ms(10), Change::Foreign);
+        assert_eq!(pacer.due(ms(10)), (ms(800), Look::Pass));
+        pacer.event(ms(20), Change::Own);
+        pacer.event(ms(25), Change::Foreign);
+        assert_eq!(pacer.due(ms(25)), (ms(50), Look::Pass));
     }
 }

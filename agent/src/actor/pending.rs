@@ -13,6 +13,7 @@ use crate::actor::Actor;
 use crate::faults::{self, Point};
 use crate::host::kernel::Host;
 use document::read_file;
+use loader::stamp::Stamp;
 
 /// Version of the files.
 const VERSION: u32 = 1;
@@ -45,6 +46,11 @@ impl Pending {
             folder: folder.to_owned(),
             bad: Vec::new(),
         }
+    }
+
+    /// The folder as it is now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::of(&self.folder)
     }
 
     /// The files that are no deletes. They stay where they are.

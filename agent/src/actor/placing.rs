@@ -11,6 +11,7 @@ use crate::actor::Actor;
 use crate::allocation::adapter as allocation;
 use crate::host::kernel::Host;
 use crate::sources::node::{place, take_enis};
+use loader::netlink::Change;
 
 impl<K: Host> Actor<K> {
     /// Takes up, once, the numbers that an agent without a record of them has given.
@@ -50,7 +51,7 @@ impl<K: Host> Actor<K> {
         }
         self.numbering.learn(&node);
         self.intent.node = node;
-        self.pacer.event(Instant::now());
+        self.pacer.event(Instant::now(), Change::Own);
     }
 
     fn bind(&self, enis: &mut [Eni], used: &BTreeSet<IpAddr>) {

@@ -85,8 +85,12 @@ impl Host for ModelHost {
         Ok(())
     }
 
-    fn events(&self) -> Result<BoxStream<'static, ()>> {
+    fn events(&self) -> Result<BoxStream<'static, Change>> {
         Ok(futures_util::stream::pending().boxed())
+    }
+
+    async fn glance(&mut self) -> Result<bool> {
+        Ok(true)
     }
 
     fn keeps_notes(&mut self) -> bool {

@@ -16,10 +16,10 @@ use datapath_common::outcome::Outcome;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use loader::bpf::{Datapath, DatapathSettings};
-use loader::gateways;
+use loader::gateways::{self, Gateway};
 use loader::intent::Endpoint;
 use loader::kernel::{Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
-use loader::netlink::{Netlink, Others};
+use loader::netlink::{Change, Netlink, Others};
 use loader::object::Object;
 use loader::pod_routes::PodRoutes;
 use loader::untracked::Untracked;
@@ -30,6 +30,7 @@ use super::pod_routes::Followed;
 use super::ports::TranslationPorts;
 use super::reservation::Reservation;
 use super::service_nat::ServiceNat;
+use super::silent::Silent;
 use crate::faults::{self, Point};
 use crate::sources::policy::PolicyWatch;
 use crate::state::lock::PinsLock;
@@ -44,7 +45,11 @@ pub(crate) trait Host: Kernel {
     fn observe_addresses(&mut self) -> impl Future<Output = Result<()>> + Send;
 
     /// A stream with one item for each burst of changes.
-    fn events(&self) -> Result<BoxStream<'static, ()>>;
+    fn events(&self) -> Result<BoxStream<'static, Change>>;
+
+    /// Looks at what the kernel sends no event for. Returns true if some of it is other than the last
+    /// observation showed.
+    fn glance(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
     /// The entries of the datapath's maps, now.
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>>;
@@ -117,8 +122,12 @@ pub(crate) struct HostKernel {
     /// The pods whose routes follow what is asked for.
     followed: Followed,
     facts: Option<Facts>,
+    /// What the last observation showed of what has no event.
+    silent: Silent,
     /// Whether steps were applied since the last observation.
     in_plan: bool,
+    /// The gateways that the last observation showed.
+    gateways: Vec<Gateway>,
     /// Why the programs could not be told the gateways' MACs, which was logged then.
     untold: Option<String>,
     pins: PinsLock,
@@ -151,7 +160,9 @@ impl HostKernel {
             untracked,
             followed: Followed::default(),
             facts: None,
+            silent: Silent::default(),
             in_plan: false,
+            gateways: Vec::new(),
             untold: None,
         }
     }
@@ -179,9 +190,19 @@ impl HostKernel {
 
     /// Tells the programs the gateways' MACs. A failure holds nothing up: the kernel knows them, too.
     async fn tell_gateways(&mut self, observed: &Observed) {
-        let gateways = gateways::list(observed);
-        let watched = self.netlink.watch_gateways(&gateways).await;
-        let told = self.datapath.know_gateways(&gateways).and(watched);
+        self.gateways = gateways::list(observed);
+        let watched = self.netlink.watch_gateways(&self.gateways).await;
+        self.told(watched);
+    }
+
+    /// Has the programs know the gateways for some more seconds.
+    async fn renew_gateways(&mut self) {
+        let confirmed = self.netlink.confirm_gateways().await;
+        self.told(confirmed);
+    }
+
+    fn told(&mut self, watched: Result<()>) {
+        let told = self.datapath.know_gateways(&self.gateways).and(watched);
         let error = told.err().map(|error| format!("{error:#}"));
         if let Some(error) = &error
             && self.untold.as_ref() != Some(error)
@@ -209,6 +230,7 @@ impl Kernel for HostKernel {
         self.datapath
             .observe(&mut observed)
             .context("read the datapath")?;
+        self.silent = Silent::of(&observed);
         self.tell_gateways(&observed).await;
         self.facts = Some(Facts::of(&observed));
         Ok(observed)
@@ -297,8 +319,27 @@ impl Host for HostKernel {
         Ok(())
     }
 
-    fn events(&self) -> Result<BoxStream<'static, ()>> {
+    fn events(&self) -> Result<BoxStream<'static, Change>> {
         Ok(self.netlink.events()?.boxed())
+    }
+
+    async fn glance(&mut self) -> Result<bool> {
+        let Some(facts) = &self.facts else {
+            return Ok(true);
+        };
+        let host_ports = self.reservation.host_ports();
+        if self.datapath.has_moved() || host_ports != facts.ports {
+            return Ok(true);
+        }
+        if self.netlink.sysctls(&self.silent.enis).await? != self.silent.sysctls {
+            return Ok(true);
+        }
+        if self.silent.are_maps_due() && self.datapath.have_maps_changed()? {
+            return Ok(true);
+        }
+        self.untracked.keep();
+        self.renew_gateways().await;
+        Ok(false)
     }
 
     fn map_entries(&self) -> Result<BTreeMap<MapKey, MapEntry>> {

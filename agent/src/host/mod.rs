@@ -10,3 +10,4 @@ pub(crate) mod pod_routes;
 pub(crate) mod ports;
 pub(crate) mod reservation;
 pub(crate) mod service_nat;
+pub(crate) mod silent;

@@ -165,7 +165,7 @@ async fn observe(netlink: &mut Netlink, config: &Config) -> Result<Observed> {
     let pins = options.pin_root.join(format!("v{}", abi::VERSION));
     if pins.exists() {
         let read = Datapath::load(&options, &config.datapath_settings())
-            .and_then(|datapath| datapath.observe(&mut observed));
+            .and_then(|mut datapath| datapath.observe(&mut observed));
         if let Err(error) = read {
             tracing::warn!("the maps could not be read: {error:#}");
         }

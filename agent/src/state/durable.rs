@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 
 use super::lock::is_unwritable;
 use crate::faults::{self, Point};
+use loader::stamp::Stamp;
 
 /// What a temporary file's name begins with.
 const TEMPORARY_PREFIX: &str = ".new-";
@@ -74,6 +75,11 @@ impl Folder {
             }
         }
         Ok((folder, names))
+    }
+
+    /// The folder as it is now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::of(&self.path)
     }
 
     /// The path of a file.

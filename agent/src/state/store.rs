@@ -19,6 +19,7 @@ use super::lock::is_unwritable;
 use crate::faults::{self, Point};
 use crate::server::EndpointRequest;
 use document::read_file;
+use loader::stamp::Stamp;
 
 /// Version of the records.
 const VERSION: u32 = 2;
@@ -121,6 +122,11 @@ impl Store {
             .deleted
             .retain(|id| !stored.endpoints.contains_key(id) && !stored.corrupt.contains_key(id));
         Ok((store, stored))
+    }
+
+    /// The folder of records as it is now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        self.folder.stamp()
     }
 
     /// Writes an endpoint's record. When this returns, the record is in force, also after a crash;

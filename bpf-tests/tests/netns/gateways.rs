@@ -12,7 +12,7 @@ use bpf_tests::fabric::{Fabric, Pod, Spec};
 use datapath_common::abi::{self, GatewayEntry, map};
 use ipam::Family;
 
-use crate::support::{CHANGE, End, HEAL, PEER, carry_all, within};
+use crate::support::{CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, within};
 
 /// The pod's ENI.
 const ENI: u8 = 1;
@@ -71,8 +71,13 @@ fn address(fabric: &Fabric, family: Family) -> IpAddr {
 
 /// Waits until the programs know this MAC, or none.
 fn wait_for(fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
+    wait_in(HEAL, fabric, family, mac, what);
+}
+
+/// The same with a deadline of its own.
+fn wait_in(deadline: Duration, fabric: &Fabric, family: Family, mac: Option<MacAddr>, what: &str) {
     let gateways = gateways(fabric);
-    within(HEAL, &format!("{family:?}: {what}"), || {
+    within(deadline, &format!("{family:?}: {what}"), || {
         let entry = gateways.get(&slot(family), 0)?;
         let known = (entry.until != 0).then_some(MacAddr(entry.macs[0]));
         check(known == mac, || format!("{known:?}, not {mac:?}"))
@@ -121,7 +126,7 @@ fn what_somebody_else_writes_is_mended() {
         };
         for spoiled in [wrong, GatewayEntry::UNKNOWN] {
             gateways.set(slot(family), spoiled, 0).unwrap();
-            wait_for(&fabric, family, Some(mac), "mended");
+            wait_in(HEAL_MAPS, &fabric, family, Some(mac), "mended");
         }
     }
     carry_all(&fabric, End::Pod(&pod), PEER, &[ENI]);
@@ -140,7 +145,7 @@ fn what_somebody_else_writes_is_mended() {
             macs: [OTHER.0; 2],
         };
         gateways.set(slot(family), wrong, 0).unwrap();
-        within(HEAL, &format!("{family:?}: mended"), || {
+        within(HEAL_MAPS, &format!("{family:?}: mended"), || {
             let entry = gateways.get(&slot(family), 0)?;
             check(entry != wrong, || format!("{entry:?}"))
         });

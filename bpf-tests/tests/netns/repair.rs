@@ -1,4 +1,4 @@
-//! What somebody else removes or changes is back within a second, and counted.
+//! What somebody else removes or changes is back within a second, map contents within ten, and counted.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::damage::{Damage, Entry};
 use crate::support::{
-    CHANGE, End, HEAL, PEER, carry_all, get, nothing_differs, within, within_counted,
+    CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, get, nothing_differs, within, within_counted,
 };
 
 /// What can be done to a node with a pod on ENI 1, by whatever way programs are attached.
@@ -44,20 +44,7 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         Damage::Sysctl("ipv6/conf/eth1/addr_gen_mode".into(), "1"),
         Damage::Sysctl("ipv4/ip_forward".into(), "0"),
         Damage::Sysctl("ipv6/conf/all/forwarding".into(), "0"),
-        Damage::DeleteMapEntry("DESTINATIONS", Entry::First),
-        Damage::DeleteMapEntry("ENI_BY_IFINDEX", Entry::First),
-        Damage::SpoilMapEntry("ENIS", Entry::First),
-        Damage::SpoilMapEntry("ENI_BY_IFINDEX", Entry::First),
     ];
-    // A pod's and the host's.
-    for address in [
-        pod.address(Family::V4),
-        pod.address(Family::V6),
-        [10, 0, 1, 10].into(),
-    ] {
-        damages.push(Damage::DeleteMapEntry("ADDRESSES", Entry::Of(address)));
-        damages.push(Damage::SpoilMapEntry("ADDRESSES", Entry::Of(address)));
-    }
     for family in Family::ALL {
         let address = pod.address(family);
         damages.push(ip(&format!("route del {address} dev {veth} table 220")));
@@ -67,6 +54,28 @@ fn damages(pod: &Pod) -> Vec<Damage> {
         )));
     }
     damages
+}
+
+/// What can be done to the contents of maps: entries removed, and entries changed.
+fn map_damages(pod: &Pod) -> [Vec<Damage>; 2] {
+    let mut removed = vec![
+        Damage::DeleteMapEntry("DESTINATIONS", Entry::First),
+        Damage::DeleteMapEntry("ENI_BY_IFINDEX", Entry::First),
+    ];
+    let mut changed = vec![
+        Damage::SpoilMapEntry("ENIS", Entry::First),
+        Damage::SpoilMapEntry("ENI_BY_IFINDEX", Entry::First),
+    ];
+    // A pod's and the host's.
+    for address in [
+        pod.address(Family::V4),
+        pod.address(Family::V6),
+        [10, 0, 1, 10].into(),
+    ] {
+        removed.push(Damage::DeleteMapEntry("ADDRESSES", Entry::Of(address)));
+        changed.push(Damage::SpoilMapEntry("ADDRESSES", Entry::Of(address)));
+    }
+    [removed, changed]
 }
 
 /// Objects of others, some of them close to ours.
@@ -88,15 +97,19 @@ fn repairs(fabric: &Fabric) -> u64 {
     status["repairs"]["total"].as_u64().unwrap()
 }
 
-/// Inflicts one damage and waits until the node's state is what it was; what went wrong. Panics
+/// Inflicts damages and waits until the node's state is what it was; what went wrong. Panics
 /// when the state does not come back at all: nothing more can be learnt then.
 ///
 /// The agent's own count says when, and the first look after it has to find everything: a look
 /// takes a tenth of a second, on a busy machine far longer, and would be part of the time.
-fn inflict(fabric: &Fabric, damage: &Damage, whole: &State) -> Option<String> {
-    let (name, repaired) = (damage.name(), repairs(fabric));
-    damage.inflict(fabric).unwrap();
-    let counted = within_counted(CHANGE, &format!("{name}: the repair is counted"), || {
+fn inflict(fabric: &Fabric, damages: &[Damage], limit: Duration, whole: &State) -> Option<String> {
+    let (names, repaired) = (damages.iter().map(Damage::name), repairs(fabric));
+    let name = names.collect::<Vec<_>>().join(", ");
+    for damage in damages {
+        damage.inflict(fabric).unwrap();
+    }
+    let most = limit + CHANGE;
+    let counted = within_counted(most, &format!("{name}: the repair is counted"), || {
         check(repairs(fabric) > repaired, || {
             "no repair was counted".to_owned()
         })
@@ -107,7 +120,7 @@ fn inflict(fabric: &Fabric, damage: &Damage, whole: &State) -> Option<String> {
     });
     let back = counted + more;
     println!("{name}: back after {} ms", back.as_millis());
-    (back > HEAL).then(|| format!("{name}: back only after {back:?}"))
+    (back > limit).then(|| format!("{name}: back only after {back:?}"))
 }
 
 fn everything_is_repaired(attach: &str, more: impl Fn(&Pod) -> Vec<Damage>) {
@@ -124,7 +137,10 @@ fn everything_is_repaired(attach: &str, more: impl Fn(&Pod) -> Vec<Damage>) {
     let whole = fabric.state().unwrap();
     let mut failures = Vec::new();
     for damage in damages(&pod).into_iter().chain(more(&pod)) {
-        failures.extend(inflict(&fabric, &damage, &whole));
+        failures.extend(inflict(&fabric, &[damage], HEAL, &whole));
+    }
+    for damages in map_damages(&pod) {
+        failures.extend(inflict(&fabric, &damages, HEAL_MAPS, &whole));
     }
     assert!(
         failures.is_empty(),

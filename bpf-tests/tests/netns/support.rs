@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// The time that something of ours may be away before it is repaired.
 pub(crate) const HEAL: Duration = Duration::from_secs(1);
+/// The same for the contents of maps.
+pub(crate) const HEAL_MAPS: Duration = Duration::from_secs(10);
 /// The time that a change that was asked for may take.
 pub(crate) const CHANGE: Duration = Duration::from_secs(5);
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AttachMode;
 use super::attach::Mechanisms;
-use super::sys::query_tcx;
+use super::sys::tcx_revision;
 
 /// The loopback device has this index in every network namespace (`LOOPBACK_IFINDEX` in
 /// include/net/flow.h).
@@ -135,8 +135,8 @@ fn mechanisms(attach: AttachMode, tcx: bool) -> Result<Mechanisms> {
 }
 
 fn has_tcx() -> io::Result<bool> {
-    match query_tcx(LOOPBACK, Direction::Ingress) {
-        Ok(_programs) => Ok(true),
+    match tcx_revision(LOOPBACK, Direction::Ingress) {
+        Ok(_revision) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(error),
     }

@@ -48,7 +48,7 @@ pub fn programs_on<'a>(
                     if [libc::ENODEV, libc::EINVAL]
                         .map(Some)
                         .contains(&error.raw_os_error()) => {}
-                other => ids.extend(other?.into_iter().map(|one| (one.program, device))),
+                other => ids.extend(other?.0.into_iter().map(|one| (one.program, device))),
             }
             if !with_filters.contains(&direction) {
                 continue;
@@ -117,7 +117,9 @@ fn tcx_entries(
     let programs = match query_tcx(device.ifindex, direction) {
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Vec::new(),
         other => {
-            other.with_context(|| format!("cannot list the TCX programs of {}", device.name))?
+            other
+                .with_context(|| format!("cannot list the TCX programs of {}", device.name))?
+                .0
         }
     };
     let entry = |program: super::sys::TcxProgram| {

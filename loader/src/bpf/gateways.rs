@@ -15,7 +15,7 @@ use crate::gateways::Gateway;
 /// For how long the programs rely on what they were told: while the agent is replaced they ask the kernel.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long after they were told they are told again. Nobody says when somebody else writes the map.
-const RENEWAL: Duration = Duration::from_millis(400);
+const RENEWAL: Duration = Duration::from_secs(3);
 
 /// The map of gateways.
 pub(super) struct Gateways {

@@ -13,16 +13,26 @@ use datapath_common::counter::Counter;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::cache::Cache;
+use super::nat::table;
+use super::sys::table::Table;
 use crate::kernel::{MapEntry, MapKey};
 
 /// The datapath's maps.
 pub(super) struct Maps {
+    dumps: Dumps,
     addresses: HashMap<MapData, Addr, AddressEntry>,
     destinations: LpmTrie<MapData, Addr, DestinationClass>,
     enis: Array<MapData, EniEntry>,
     eni_by_ifindex: HashMap<MapData, u32, u32>,
     pub(super) counters: PerCpuArray<MapData, Counter>,
     cache: Cache,
+}
+
+/// Maps that are read as a whole, in batches.
+struct Dumps {
+    addresses: Table<Addr, AddressEntry>,
+    enis: Table<u32, EniEntry>,
+    eni_by_ifindex: Table<u32, u32>,
 }
 
 fn take<T>(ebpf: &mut Ebpf, name: &str) -> Result<T>
@@ -38,6 +48,11 @@ where
 impl Maps {
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self> {
         Ok(Self {
+            dumps: Dumps {
+                addresses: table(ebpf, map::ADDRESSES)?,
+                enis: table(ebpf, map::ENIS)?,
+                eni_by_ifindex: table(ebpf, map::ENI_BY_IFINDEX)?,
+            },
             cache: Cache::new(ebpf)?,
             addresses: take(ebpf, map::ADDRESSES)?,
             destinations: take(ebpf, map::DESTINATIONS)?,
@@ -53,29 +68,29 @@ impl Maps {
         let mut put = |entry: MapEntry| {
             entries.insert(entry.key(), entry);
         };
-        for item in &self.addresses {
-            let (addr, entry) = item.with_context(|| reading(map::ADDRESSES))?;
-            put(MapEntry::Address(addr.into(), entry));
-        }
+        let Dumps {
+            addresses,
+            enis,
+            eni_by_ifindex,
+        } = &self.dumps;
+        addresses
+            .each(|addr, entry| put(MapEntry::Address((*addr).into(), *entry)))
+            .with_context(|| reading(map::ADDRESSES))?;
         for item in &self.destinations {
             let (key, class) = item.with_context(|| reading(map::DESTINATIONS))?;
             if let Some(net) = prefix(&key) {
                 put(MapEntry::Destination(net, class));
             }
         }
-        for slot in 0..self.enis.len() {
-            let entry = self
-                .enis
-                .get(&slot, 0)
-                .with_context(|| reading(map::ENIS))?;
-            if entry != EniEntry::ABSENT {
-                put(MapEntry::Eni(number(slot), entry));
+        let shown = enis.each(|slot, entry| {
+            if *entry != EniEntry::ABSENT {
+                put(MapEntry::Eni(number(*slot), *entry));
             }
-        }
-        for item in &self.eni_by_ifindex {
-            let (ifindex, eni) = item.with_context(|| reading(map::ENI_BY_IFINDEX))?;
-            put(MapEntry::EniDevice(ifindex, number(eni)));
-        }
+        });
+        shown.with_context(|| reading(map::ENIS))?;
+        eni_by_ifindex
+            .each(|ifindex, eni| put(MapEntry::EniDevice(*ifindex, number(*eni))))
+            .with_context(|| reading(map::ENI_BY_IFINDEX))?;
         Ok(entries)
     }
 

@@ -54,8 +54,9 @@ pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
 pub use untyped::loader;
 
 use crate::gateways::Gateway;
-use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
+use crate::kernel::{Hook, Link, MapEntry, MapKey, Observed, StepKind};
 use crate::recognise::endpoint_device;
+use crate::stamp::Stamp;
 use groups::Groups;
 
 /// The object with all programs and maps, as `datapath-build` made it.
@@ -111,8 +112,17 @@ pub struct Datapath {
     attachments: attach::Attachments,
     upkeep: upkeep::Upkeep,
     features: Features,
+    seen: Seen,
     #[cfg(feature = "debug-log")]
     log: debug_log::DebugLog,
+}
+
+/// The last look's state of what the kernel sends no event for.
+#[derive(Default)]
+struct Seen {
+    maps: BTreeMap<MapKey, MapEntry>,
+    revisions: BTreeMap<Hook, u64>,
+    pins: Vec<Stamp>,
 }
 
 impl Datapath {
@@ -166,6 +176,7 @@ impl Datapath {
             settings: settings.clone(),
             attachments: attach::Attachments::new(mechanisms, pins, programs, most),
             features,
+            seen: Seen::default(),
             #[cfg(feature = "debug-log")]
             log,
         })
@@ -175,11 +186,11 @@ impl Datapath {
     ///
     /// # Errors
     /// When the kernel does not let itself be read.
-    pub fn observe(&self, observed: &mut Observed) -> Result<()> {
-        #[cfg(feature = "debug-log")]
-        self.log.forward();
+    pub fn observe(&mut self, observed: &mut Observed) -> Result<()> {
         observed.maps = self.maps.entries()?;
         let attached = self.attachments.observe()?;
+        self.seen.maps.clone_from(&observed.maps);
+        self.seen.revisions = attached.revisions;
         observed.attachments = attached.hooks;
         observed.unpinned = attached.unpinned;
         let links = observed.links.values();
@@ -221,7 +232,29 @@ impl Datapath {
     /// When something cannot be pinned. It lives as long as the agent then.
     pub fn keep_pins(&mut self) -> Result<bool> {
         self.attachments.forget_severed();
+        // Before the pins are looked at: a change meanwhile shows at the next glance.
+        self.seen.pins = self.attachments.pins().stamps();
         self.upkeep.keep(self.attachments.pins())
+    }
+
+    /// True if TCX hooks or pins are others than the last look saw, for which the kernel sends no event.
+    /// Costs one system call for each hook and folder.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        #[cfg(feature = "debug-log")]
+        self.log.forward();
+        let revision = |hook: &Hook| sys::tcx_revision(hook.ifindex, direction(hook.program));
+        let mut revisions = self.seen.revisions.iter();
+        self.seen.pins != self.attachments.pins().stamps()
+            || revisions.any(|(hook, seen)| revision(hook).ok() != Some(*seen))
+    }
+
+    /// True if maps hold something else than the last look saw.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub fn have_maps_changed(&self) -> Result<bool> {
+        Ok(self.maps.entries()? != self.seen.maps)
     }
 
     /// The entries of the maps, now.

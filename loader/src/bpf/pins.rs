@@ -12,6 +12,7 @@ use datapath_common::abi;
 use datapath_common::counter::Program;
 
 use crate::kernel::Hook;
+use crate::stamp::Stamp;
 
 /// The folders of our pins.
 #[derive(Clone, Debug)]
@@ -74,6 +75,16 @@ impl Pins {
     /// The folder of links.
     pub(super) fn links_folder(&self) -> PathBuf {
         self.folder("links")
+    }
+
+    /// The stamps of the folders, which change with every pin that comes or goes.
+    pub(super) fn stamps(&self) -> Vec<Stamp> {
+        let folders = ["maps", "links", "qdiscs"].map(|name| self.folder(name));
+        let folders = folders.iter().map(PathBuf::as_path);
+        folders
+            .chain([self.root.as_path()])
+            .map(Stamp::of)
+            .collect()
     }
 
     /// Marks a device's clsact qdisc as made by us.

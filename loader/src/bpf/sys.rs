@@ -270,35 +270,65 @@ pub(super) struct TcxProgram {
     pub(super) link: u32,
 }
 
-/// The programs on a device's TCX hook in this network namespace, in the order they run
-/// (`BPF_PROG_QUERY`). `ENODEV` without such a device, `EINVAL` on a kernel without TCX.
-pub(super) fn query_tcx(ifindex: u32, direction: Direction) -> io::Result<Vec<TcxProgram>> {
+/// The programs on a device's TCX hook in this network namespace, in the order they run, and the hook's
+/// revision (`BPF_PROG_QUERY`). `ENODEV` without such a device, `EINVAL` on a kernel without TCX.
+pub(super) fn query_tcx(ifindex: u32, direction: Direction) -> io::Result<(Vec<TcxProgram>, u64)> {
     let mut programs = [0_u32; MPROG_MAX];
     let mut links = [0_u32; MPROG_MAX];
     let mut attribute = ProgramQuery {
-        ifindex,
-        attach_type: attach_type(direction),
-        query_flags: 0,
-        attach_flags: 0,
         programs: programs.as_mut_ptr() as u64,
         count: u32::try_from(MPROG_MAX).map_err(io::Error::other)?,
-        pad: 0,
-        program_attach_flags: 0,
         links: links.as_mut_ptr() as u64,
-        link_attach_flags: 0,
-        revision: 0,
+        ..ProgramQuery::of(ifindex, direction)
     };
-    match bpf(bpf_cmd::BPF_PROG_QUERY, &mut attribute) {
-        Ok(_zero) => {}
-        // Nothing was ever attached there.
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+    if !attribute.ask()? {
+        return Ok((Vec::new(), 0));
     }
     let count = usize::try_from(attribute.count).map_err(io::Error::other)?;
-    Ok(std::iter::zip(programs, links)
+    let programs = std::iter::zip(programs, links)
         .take(count)
         .map(|(program, link)| TcxProgram { program, link })
-        .collect())
+        .collect();
+    Ok((programs, attribute.revision))
+}
+
+/// The revision of a device's TCX hook, another one after each change of its programs; 0 where nothing
+/// is attached. Errors as [`query_tcx`].
+pub(super) fn tcx_revision(ifindex: u32, direction: Direction) -> io::Result<u64> {
+    let mut attribute = ProgramQuery::of(ifindex, direction);
+    Ok(if attribute.ask()? {
+        attribute.revision
+    } else {
+        0
+    })
+}
+
+impl ProgramQuery {
+    /// The question for a hook's revision alone.
+    fn of(ifindex: u32, direction: Direction) -> Self {
+        Self {
+            ifindex,
+            attach_type: attach_type(direction),
+            query_flags: 0,
+            attach_flags: 0,
+            programs: 0,
+            count: 0,
+            pad: 0,
+            program_attach_flags: 0,
+            links: 0,
+            link_attach_flags: 0,
+            revision: 0,
+        }
+    }
+
+    /// Asks; false if nothing was ever attached there.
+    fn ask(&mut self) -> io::Result<bool> {
+        match bpf(bpf_cmd::BPF_PROG_QUERY, self) {
+            Ok(_zero) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Raises the limit of open files to the most that is allowed; what it is then.

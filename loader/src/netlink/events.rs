@@ -1,4 +1,4 @@
-//! The kernel's notifications, reduced to "something that concerns us changed".
+//! The kernel's notifications, reduced to "something that concerns us changed", and how much it does.
 //!
 //! The socket is read directly: `netlink-packet-route` does not know every message that we wait
 //! for (`RTM_NEWNETCONF`), and what cannot be decoded is taken for a change.
@@ -13,7 +13,7 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::route::{RouteMessage, RouteType};
 use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::Socket as Inner;
@@ -21,7 +21,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::observe;
 use super::socket::{connect, messages, receive, register};
-use crate::kernel::Neighbour;
+use crate::kernel::{Neighbour, Resolved};
 use crate::numbers;
 
 const GROUPS: [MulticastGroup; 11] = [
@@ -38,6 +38,15 @@ const GROUPS: [MulticastGroup; 11] = [
     MulticastGroup::Tc,
 ];
 
+/// A burst of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Routes of others only, which may change many times a second without an end.
+    Foreign,
+    /// What may be ours.
+    Own,
+}
+
 /// Room for notifications that wait, in bytes: a thousand pods that come at once make several
 /// thousand of them.
 const RECEIVE_BUFFER: usize = 1 << 20;
@@ -53,6 +62,8 @@ struct Known {
     /// The gateways, with their MACs where there are any. The kernel also tells that one was confirmed or grew
     /// stale, several times a minute.
     gateways: HashMap<Key, Option<MacAddr>>,
+    /// Gateways that the kernel has not had confirmed for a while.
+    stale: HashSet<Key>,
 }
 
 /// The device and the address of a neighbour.
@@ -81,18 +92,29 @@ impl Watched {
         self.known().gateways = gateways.collect();
     }
 
-    /// Whether it is news that a neighbour has this MAC, or none.
-    fn is_news(&self, key: Key, mac: Option<MacAddr>) -> bool {
-        let known = self.known();
-        let gateway = known.gateways.get(&key);
-        known.permanent.contains(&key) || gateway.is_some_and(|known| *known != mac)
+    /// Takes the gateways that were heard to be stale.
+    pub(super) fn take_stale(&self) -> HashSet<Key> {
+        std::mem::take(&mut self.known().stale)
+    }
+
+    /// Takes in that a neighbour is found by this, or is not found. Returns true if that is news.
+    fn take(&self, key: Key, resolved: Option<Resolved>) -> bool {
+        let mut known = self.known();
+        let mac = resolved.map(|resolved| resolved.mac);
+        let gateway = known.gateways.get(&key).copied();
+        if gateway.is_some() && resolved.is_some_and(|resolved| resolved.is_stale) {
+            known.stale.insert(key);
+        } else {
+            known.stale.remove(&key);
+        }
+        known.permanent.contains(&key) || gateway.is_some_and(|known| known != mac)
     }
 }
 
 /// Joins the notifications of the calling thread's namespace, from this call on.
 pub(super) fn stream(
     watched: Watched,
-) -> io::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
+) -> io::Result<impl Stream<Item = Change> + Send + Unpin + use<>> {
     let socket = connect()?;
     // Beyond the limit for everybody (`net.core.rmem_max`), which is a fifth of this.
     setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
@@ -101,75 +123,88 @@ pub(super) fn stream(
     }
     let socket = register(socket)?;
     let changes = stream::unfold((socket, watched), async |(socket, watched)| {
-        let open = next_change(&socket, &watched).await;
-        open.then_some(((), (socket, watched)))
+        let change = next_change(&socket, &watched).await?;
+        Some((change, (socket, watched)))
     });
     Ok(changes.boxed())
 }
 
-/// Waits for a change that concerns us and takes those that came with it; false when the socket
+/// Waits for a change that concerns us and takes those that came with it; none when the socket
 /// failed.
-async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> bool {
+async fn next_change(socket: &AsyncFd<Inner>, watched: &Watched) -> Option<Change> {
     loop {
-        let mut concerns = false;
+        let mut change = None;
         let mut received = Some(receive(socket).await);
         while let Some(next) = received {
-            match is_news(next, watched) {
-                Ok(news) => concerns |= news,
+            match news(next, watched) {
+                Ok(news) => change = change.max(news),
                 Err(error) => {
                     tracing::error!(%error, "the socket for the kernel's notifications failed");
-                    return false;
+                    return None;
                 }
             }
             received = receive(socket).now_or_never();
         }
-        if concerns {
-            return true;
+        if change.is_some() {
+            return change;
         }
     }
 }
 
-/// Whether what was received concerns us. That notifications were lost does: the socket works on,
+/// The news in what was received, if any. That notifications were lost is news: the socket works on,
 /// and the kernel says so once (`sock_error` clears it), whichever call it meets.
-fn is_news(received: io::Result<Vec<u8>>, watched: &Watched) -> io::Result<bool> {
+fn news(received: io::Result<Vec<u8>>, watched: &Watched) -> io::Result<Option<Change>> {
     match received {
-        Ok(datagram) => Ok(concerns_us(&datagram, watched)),
-        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(true),
+        // Each message is looked at: one may say that a gateway is stale.
+        Ok(datagram) => Ok(messages(&datagram)
+            .map(|bytes| news_of(bytes, watched))
+            .max()
+            .flatten()),
+        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(Some(Change::Own)),
         Err(error) => Err(error),
     }
 }
 
-fn concerns_us(datagram: &[u8], watched: &Watched) -> bool {
-    messages(datagram).any(|bytes| {
-        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else {
-            return true;
-        };
-        let NetlinkPayload::InnerMessage(message) = message.payload else {
-            return false;
-        };
-        match message {
-            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
-                is_our_route(&route)
-            }
-            RouteNetlinkMessage::NewNeighbour(entry) => {
-                let resolved = observe::resolved_neighbour(&entry);
-                is_our_neighbour(&entry, resolved.map(|resolved| resolved.mac), watched)
-            }
-            RouteNetlinkMessage::DelNeighbour(entry) => is_our_neighbour(&entry, None, watched),
-            _ => true,
+fn news_of(bytes: &[u8], watched: &Watched) -> Option<Change> {
+    let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else {
+        return Some(Change::Own);
+    };
+    let NetlinkPayload::InnerMessage(message) = message.payload else {
+        return None;
+    };
+    match message {
+        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+            news_of_route(&route)
         }
-    })
+        RouteNetlinkMessage::NewNeighbour(entry) => {
+            let resolved = observe::resolved_neighbour(&entry);
+            is_our_neighbour(&entry, resolved, watched).then_some(Change::Own)
+        }
+        RouteNetlinkMessage::DelNeighbour(entry) => {
+            is_our_neighbour(&entry, None, watched).then_some(Change::Own)
+        }
+        _ => Some(Change::Own),
+    }
 }
 
-fn is_our_route(route: &RouteMessage) -> bool {
-    numbers::is_our_table(observe::route_table(route))
+/// Addresses and links bring the kernel's own routes along, and are news themselves.
+fn news_of_route(route: &RouteMessage) -> Option<Change> {
+    if numbers::is_our_table(observe::route_table(route)) {
+        return Some(Change::Own);
+    }
+    (route.header.kind == RouteType::Unicast).then_some(Change::Foreign)
 }
 
 /// Whether an entry is permanent, or was when we last looked, or has another MAC for a gateway, or none.
-fn is_our_neighbour(entry: &NeighbourMessage, mac: Option<MacAddr>, watched: &Watched) -> bool {
-    entry.header.state == NeighbourState::Permanent
-        || observe::neighbour_address(entry)
-            .is_some_and(|address| watched.is_news((entry.header.ifindex, address), mac))
+fn is_our_neighbour(
+    entry: &NeighbourMessage,
+    resolved: Option<Resolved>,
+    watched: &Watched,
+) -> bool {
+    let address = observe::neighbour_address(entry);
+    let is_news =
+        address.is_some_and(|address| watched.take((entry.header.ifindex, address), resolved));
+    entry.header.state == NeighbourState::Permanent || is_news
 }
 
 #[cfg(test)]
@@ -180,9 +215,10 @@ mod tests {
     fn a_loss_is_news_and_another_error_is_the_end() {
         let received = |errno| Err(io::Error::from_raw_os_error(errno));
         let watched = Watched::default();
-        assert!(is_news(received(libc::ENOBUFS), &watched).unwrap());
-        assert!(is_news(received(libc::EBADF), &watched).is_err());
-        assert!(!is_news(Ok(Vec::new()), &watched).unwrap());
+        let lost = news(received(libc::ENOBUFS), &watched);
+        assert_eq!(lost.unwrap(), Some(Change::Own));
+        assert!(news(received(libc::EBADF), &watched).is_err());
+        assert_eq!(news(Ok(Vec::new()), &watched).unwrap(), None);
     }
 
     #[test]
@@ -191,11 +227,17 @@ mod tests {
         let (mac, other) = (MacAddr([2; 6]), MacAddr([4; 6]));
         let key = |number| (3, IpAddr::from([10, 0, 0, number]));
         watched.replace_gateways([(key(1), Some(mac)), (key(2), None)].into_iter());
-        assert!(!watched.is_news(key(1), Some(mac)), "confirmed, or stale");
-        assert!(watched.is_news(key(1), Some(other)));
-        assert!(watched.is_news(key(1), None), "lost");
-        assert!(watched.is_news(key(2), Some(mac)), "found");
-        assert!(!watched.is_news(key(2), None), "still looked for");
-        assert!(!watched.is_news(key(3), Some(mac)), "nobody's gateway");
+        let by = |mac, is_stale| Some(Resolved { mac, is_stale });
+        assert!(!watched.take(key(1), by(mac, false)), "confirmed");
+        assert!(!watched.take(key(1), by(mac, true)), "stale");
+        assert!(!watched.take(key(3), by(mac, true)), "nobody's gateway");
+        assert_eq!(watched.take_stale(), HashSet::from([key(1)]));
+        assert!(!watched.take(key(1), by(mac, true)));
+        assert!(!watched.take(key(1), by(mac, false)));
+        assert_eq!(watched.take_stale(), HashSet::new(), "confirmed meanwhile");
+        assert!(watched.take(key(1), by(other, false)));
+        assert!(watched.take(key(1), None), "lost");
+        assert!(watched.take(key(2), by(mac, false)), "found");
+        assert!(!watched.take(key(2), None), "still looked for");
     }
 }

@@ -25,6 +25,7 @@ use ipam::Family;
 use netlink_packet_route::AddressFamily;
 
 pub(crate) use self::errno::RequestError;
+pub use self::events::Change;
 use self::events::Watched;
 pub use self::netns::{namespaces_by_mac, netns_at};
 pub use self::others::Others;
@@ -35,7 +36,7 @@ pub use self::sysctl::{
 };
 use crate::gateways::Gateway;
 use crate::intent::Endpoint;
-use crate::kernel::{Address, Link, Observed, StepKind};
+use crate::kernel::{Address, Link, Observed, StepKind, Sysctl};
 use crate::pod_routes::PodRoutes;
 
 /// The owner of the agent's netlink socket: one request at a time.
@@ -108,6 +109,33 @@ impl Netlink {
         Ok(())
     }
 
+    /// Has the kernel ask for those gateways again that it has not had confirmed since they were watched.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub async fn confirm_gateways(&mut self) -> anyhow::Result<()> {
+        for (ifindex, address) in self.watched.take_stale() {
+            apply::neighbours::use_one(&mut self.socket, ifindex, address).await?;
+        }
+        Ok(())
+    }
+
+    /// The sysctls that we manage of the node and of these devices, by their indexes.
+    ///
+    /// # Errors
+    /// When the kernel does not let itself be read.
+    pub async fn sysctls(
+        &mut self,
+        devices: &BTreeSet<u32>,
+    ) -> anyhow::Result<BTreeMap<Sysctl, String>> {
+        let mut all = sysctl::read_node();
+        for ifindex in devices {
+            let found = observe::sysctls(&mut self.socket, *ifindex).await;
+            all.extend(found.with_context(|| format!("read the device {ifindex}"))?);
+        }
+        Ok(all)
+    }
+
     /// Every address on the host's devices.
     ///
     /// # Errors
@@ -176,15 +204,15 @@ impl Netlink {
         }
     }
 
-    /// A stream with one item for each burst of changes to links, addresses, rules, the routes of
-    /// our tables, permanent neighbours, qdiscs and tc filters, and the sysctls that the kernel
-    /// reports (forwarding and `rp_filter`). Only a new look shows a change to `arp_ignore`,
-    /// `arp_announce`, `send_redirects` or `accept_ra`, and the loss of a TCX link. Lost notifications are an item too. The stream ends when the socket
-    /// fails; then a new one has to be opened.
+    /// A stream with one item for each burst of changes to links, addresses, rules, routes, permanent
+    /// neighbours, qdiscs and tc filters, and the sysctls that the kernel reports (forwarding and
+    /// `rp_filter`). Only a look shows a change to `arp_ignore`, `arp_announce`, `send_redirects` or
+    /// `accept_ra`, and the loss of a TCX link. Lost notifications are an item too. The stream ends when
+    /// the socket fails; then a new one has to be opened.
     ///
     /// # Errors
     /// When the socket cannot be opened or cannot join the notifications.
-    pub fn events(&self) -> anyhow::Result<impl Stream<Item = ()> + Send + Unpin + use<>> {
+    pub fn events(&self) -> anyhow::Result<impl Stream<Item = Change> + Send + Unpin + use<>> {
         events::stream(self.watched.clone()).context("subscribe to the kernel's changes")
     }
 

@@ -261,7 +261,7 @@ pub(super) fn piece<T: NetlinkDeserializable>(bytes: &[u8], sequence: u32) -> Op
         },
         Err(error) if last => Content::End(Err(io::Error::other(error).into())),
         Err(error) => {
-            // With every look at the kernel, twice a second: too often for a warning.
+            // With every look at the kernel: too often for a warning.
             tracing::debug!(
                 message_type = header.message_type(),
                 %error,

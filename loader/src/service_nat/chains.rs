@@ -15,25 +15,8 @@ use crate::netlink::netfilter::Socket;
 /// The type of chains whose rules see the first packet of a flow and change its addresses.
 const NAT: &str = "nat";
 
-/// What the kernel said to the question for chains.
-pub(super) enum Asked {
-    /// A chain that does NAT, in words.
-    Found(String),
-    /// There is none.
-    None,
-    /// The kernel has no nftables.
-    NoNfTables,
-}
-
-/// Looks for a chain that can change addresses; stops at the first one.
-pub(super) fn first_nat_chain() -> Result<Asked, RequestError> {
-    let mut socket = match Socket::open() {
-        Ok(socket) => socket,
-        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
-            return Ok(Asked::NoNfTables);
-        }
-        Err(error) => return Err(error.into()),
-    };
+/// Looks for a chain that can change addresses, in words; stops at the first one.
+pub(super) fn first_nat_chain(socket: &mut Socket) -> Result<Option<String>, RequestError> {
     let all = NfTablesMessage::GetChain(ChainMessage {
         attributes: Vec::new(),
     });
@@ -46,13 +29,7 @@ pub(super) fn first_nat_chain() -> Result<Asked, RequestError> {
             None => ControlFlow::Continue(()),
         }
     });
-    match answer {
-        Ok(()) => Ok(found.map_or(Asked::None, Asked::Found)),
-        // nfnetlink's answer to a subsystem that it does not have and could not load
-        // (`nfnetlink_rcv_msg` in net/netfilter/nfnetlink.c).
-        Err(error) if error.errno() == Some(libc::EINVAL) => Ok(Asked::NoNfTables),
-        Err(error) => Err(error),
-    }
+    answer.map(|()| found)
 }
 
 /// A chain in words, where it does NAT, at any hook: what comes back to an address that a chain behind

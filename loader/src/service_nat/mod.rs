@@ -19,11 +19,11 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use self::chains::Asked;
 pub use self::missed::Missed;
 pub use self::notes::{is_translated, note};
 pub use self::renewal::{Notes, Renewal};
 pub use self::tracker::KernelTracker;
+use crate::untracked;
 
 /// What was seen, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ impl fmt::Display for Evidence {
 pub struct Detector {
     /// Whether the kernel said that it has no `nf_tables`.
     lacks_nf_tables: bool,
+    /// The generation of nftables' rules in which no chain did NAT.
+    searched: Option<u32>,
 }
 
 /// Not `/proc/net`, which is of the namespace of the process's first thread.
@@ -76,12 +78,17 @@ impl Detector {
         if self.lacks_nf_tables && !Path::new(NF_TABLES_MODULE).exists() {
             return Ok(None);
         }
-        let asked = chains::first_nat_chain().context("read the chains of nftables")?;
-        self.lacks_nf_tables = matches!(asked, Asked::NoNfTables);
-        Ok(match asked {
-            Asked::Found(chain) => Some(chain),
-            Asked::NoNfTables | Asked::None => None,
-        })
+        let opened = untracked::open()?;
+        self.lacks_nf_tables = opened.is_none();
+        let Some((mut socket, generation)) = opened else {
+            return Ok(None);
+        };
+        if self.searched == Some(generation) {
+            return Ok(None);
+        }
+        let found = chains::first_nat_chain(&mut socket).context("read the chains of nftables")?;
+        self.searched = found.is_none().then_some(generation);
+        Ok(found)
     }
 }
 

@@ -37,9 +37,9 @@ fn maps_that_fit_are_adopted_with_their_contents() {
         datapath.apply(&StepKind::PutMapEntry(value)).unwrap();
         let before = ids(world);
         drop(datapath);
-        let datapath = world.load(AttachMode::Auto);
+        let mut datapath = world.load(AttachMode::Auto);
         assert_eq!(ids(world), before);
-        assert_eq!(observe(&datapath).maps, BTreeMap::from([(key, value)]));
+        assert_eq!(observe(&mut datapath).maps, BTreeMap::from([(key, value)]));
     });
 }
 
@@ -101,11 +101,11 @@ fn a_map_that_does_not_fit_is_made_anew_and_the_others_are_kept() {
                 assert_eq!(name == map::ADDRESSES, before[name] != id, "{name}");
             }
             assert_eq!(
-                observe(&datapath).maps,
+                observe(&mut datapath).maps,
                 BTreeMap::from([(kept, value_kept)])
             );
             // The running program was left alone, and can be replaced.
-            assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+            assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
             attach(&mut datapath, hook);
         });
     }

@@ -16,13 +16,13 @@ fn a_filter_or_qdisc_that_someone_removed_is_made_anew() {
         let mut datapath = world.load(AttachMode::Clsact);
         attach(&mut datapath, hook);
         run("tc", &["filter", "del", "dev", "eni0", "ingress"]);
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         attach(&mut datapath, hook);
         run("tc", &["qdisc", "del", "dev", "eni0", "clsact"]);
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         attach(&mut datapath, hook);
         run("ip", &["link", "del", "eni0"]);
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         datapath.apply(&StepKind::Detach(hook)).unwrap();
     });
 }
@@ -60,7 +60,7 @@ fn filters_of_others_stay_and_are_listed_in_their_place() {
             assert_eq!(found, expected);
         }
         let mut datapath = world.load(AttachMode::Clsact);
-        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         datapath.apply(&StepKind::Detach(hook)).unwrap();
         assert_eq!(datapath.foreign_programs([&device]).unwrap().len(), 2);
         assert!(run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
@@ -103,7 +103,7 @@ fn a_foreign_filter_in_our_place_is_named_and_left() {
             let show = || run("tc", &["filter", "show", "dev", "eni0", "ingress"]);
             let before = show();
             let mut datapath = world.load(AttachMode::Clsact);
-            assert_eq!(at(&datapath, hook), None);
+            assert_eq!(at(&mut datapath, hook), None);
             let error = datapath.apply(&StepKind::Attach(hook)).unwrap_err();
             let expected = format!("a foreign {kind} filter");
             assert!(error.to_string().contains(&expected), "{error:#}");
@@ -131,8 +131,8 @@ fn an_ingress_qdisc_of_somebody_takes_our_filter_and_has_no_egress() {
         let expected = "has a foreign ingress qdisc";
         assert!(error.to_string().contains(expected), "{error:#}");
         assert_eq!(show(), before, "the kernel would run it at the ingress");
-        assert_eq!(at(&datapath, sent), None);
-        assert_eq!(at(&datapath, received), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, sent), None);
+        assert_eq!(at(&mut datapath, received), Some(Attachment::Current));
         let foreign = datapath.foreign_programs([&device]).unwrap();
         let foreign: Vec<_> = foreign.iter().map(|f| (f.direction, f.position)).collect();
         assert_eq!(foreign, [(Direction::Ingress, Position::Before)]);
@@ -177,12 +177,12 @@ fn nothing_is_kept_for_devices_that_went() {
         for number in 0..3 {
             let device = veth(&format!("pod{number}"));
             attach(&mut datapath, hook(&device, Program::FromEndpoint));
-            observe(&datapath);
+            observe(&mut datapath);
             assert!(marks.join(device.ifindex.to_string()).exists());
             assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 1);
             run("ip", &["link", "del", &device.name]);
         }
-        observe(&datapath);
+        observe(&mut datapath);
         assert_eq!(std::fs::read_dir(&marks).unwrap().count(), 0);
     });
 }

@@ -58,7 +58,7 @@ fn a_packet_writes_a_line_that_is_forwarded_to_tracing() {
                 .args(["-c1", "-W0.01", "10.9.9.9"])
                 .output()
                 .expect("cannot run ping: install iputils-ping");
-            observe(&datapath);
+            observe(&mut datapath);
             let text = buffer.text();
             let line = text.lines().find(|line| line.contains(&beginning));
             if let Some(line) = line {

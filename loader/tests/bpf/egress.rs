@@ -15,21 +15,21 @@ fn each_direction_has_its_program_and_they_do_not_meet() {
         let sent = hook(&device, Program::ToNetwork);
         let mut datapath = world.load(mode);
         attach(&mut datapath, sent);
-        assert_eq!(at(&datapath, received), None);
+        assert_eq!(at(&mut datapath, received), None);
         attach(&mut datapath, received);
 
         let mut datapath = world.load(mode);
         for hook in [received, sent] {
-            assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+            assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         }
         attach(&mut datapath, received);
-        assert_eq!(at(&datapath, sent), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, sent), Some(Attachment::Stale));
         attach(&mut datapath, sent);
-        assert_eq!(at(&datapath, received), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, received), Some(Attachment::Current));
 
         datapath.apply(&StepKind::Detach(sent)).unwrap();
-        assert_eq!(at(&datapath, sent), None);
-        assert_eq!(at(&datapath, received), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, sent), None);
+        assert_eq!(at(&mut datapath, received), Some(Attachment::Current));
         datapath.apply(&StepKind::Detach(received)).unwrap();
         assert!(!run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
     });
@@ -117,7 +117,7 @@ fn a_filter_of_our_name_in_the_other_direction_is_not_ours() {
             .apply(&StepKind::Attach(hook(&device, Program::FromNetwork)))
             .unwrap_err();
         assert!(error.to_string().contains("foreign bpf"), "{error:#}");
-        assert_eq!(at(&datapath, sent), Some(Attachment::Current));
-        assert_eq!(at(&datapath, hook(&device, Program::FromNetwork)), None);
+        assert_eq!(at(&mut datapath, sent), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, hook(&device, Program::FromNetwork)), None);
     });
 }

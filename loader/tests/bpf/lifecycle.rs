@@ -15,7 +15,7 @@ fn an_attached_program_counts_packets() {
         let mut datapath = world.load(mode);
         let device = veth("pod0");
         let hook = hook(&device, Program::FromEndpoint);
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         assert!(
             datapath
                 .counters()
@@ -72,7 +72,7 @@ fn a_restart_adopts_what_runs_and_replaces_it_in_place() {
         );
 
         let mut second = world.load(mode);
-        assert_eq!(at(&second, hook), Some(Attachment::Stale));
+        assert_eq!(at(&mut second, hook), Some(Attachment::Stale));
         attach(&mut second, hook);
         let after = place(world, mode, hook);
         assert_eq!(after.0, before.0, "the attachment itself stays the same");
@@ -82,7 +82,7 @@ fn a_restart_adopts_what_runs_and_replaces_it_in_place() {
         assert_eq!(place(world, mode, hook), after);
 
         second.apply(&StepKind::Detach(hook)).unwrap();
-        assert_eq!(at(&second, hook), None);
+        assert_eq!(at(&mut second, hook), None);
         second.apply(&StepKind::Detach(hook)).unwrap();
     });
 }
@@ -120,7 +120,7 @@ fn observing_many_devices_is_cheap() {
             attach(&mut datapath, hook(&device, Program::FromEndpoint));
         }
         let start = Instant::now();
-        assert_eq!(observe(&datapath).attachments.len(), 30);
+        assert_eq!(observe(&mut datapath).attachments.len(), 30);
         let took = start.elapsed();
         println!("{mode:?}: observed in {took:?}");
         assert!(took < Duration::from_millis(200), "{took:?}");

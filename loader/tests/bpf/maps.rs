@@ -46,6 +46,21 @@ fn entries() -> Vec<MapEntry> {
 }
 
 #[test]
+fn a_change_since_the_last_look_is_known() {
+    in_world(|world| {
+        let mut datapath = world.load(AttachMode::Auto);
+        observe(&mut datapath);
+        assert!(!datapath.have_maps_changed().unwrap());
+        for entry in entries() {
+            datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
+            assert!(datapath.have_maps_changed().unwrap(), "{entry:?}");
+            observe(&mut datapath);
+            assert!(!datapath.have_maps_changed().unwrap(), "{entry:?}");
+        }
+    });
+}
+
+#[test]
 fn entries_are_written_read_overwritten_and_removed() {
     in_world(|world| {
         let mut datapath = world.load(AttachMode::Auto);
@@ -53,11 +68,11 @@ fn entries_are_written_read_overwritten_and_removed() {
             datapath.apply(&StepKind::PutMapEntry(entry)).unwrap();
         }
         let expected = entries().into_iter().map(|e| (e.key(), e)).collect();
-        assert_eq!(observe(&datapath).maps, expected);
+        assert_eq!(observe(&mut datapath).maps, expected);
 
         let changed = MapEntry::EniDevice(4, EniNumber(3));
         datapath.apply(&StepKind::PutMapEntry(changed)).unwrap();
-        assert_eq!(observe(&datapath).maps[&MapKey::EniDevice(4)], changed);
+        assert_eq!(observe(&mut datapath).maps[&MapKey::EniDevice(4)], changed);
 
         for _again in 0..2 {
             for entry in entries() {
@@ -65,7 +80,7 @@ fn entries_are_written_read_overwritten_and_removed() {
                     .apply(&StepKind::DeleteMapEntry(entry.key()))
                     .unwrap();
             }
-            assert!(observe(&datapath).maps.is_empty());
+            assert!(observe(&mut datapath).maps.is_empty());
         }
     });
 }

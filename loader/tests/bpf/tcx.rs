@@ -21,9 +21,9 @@ fn the_link_of_a_deleted_device_is_dead_until_it_is_detached() {
         let mut datapath = world.load(AttachMode::Tcx);
         attach(&mut datapath, hook);
         run("ip", &["link", "del", "pod0"]);
-        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Dead));
         datapath.apply(&StepKind::Detach(hook)).unwrap();
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         assert!(!world.link_pin(hook).exists());
         let error = datapath.apply(&StepKind::Attach(hook)).unwrap_err();
         assert!(format!("{error:#}").contains("cannot attach from_endpoint"));
@@ -60,7 +60,7 @@ fn the_link_of_a_device_that_left_the_namespace_is_dead() {
             "ip",
             &["link", "set", "eni0", "netns", &elsewhere.id().to_string()],
         );
-        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Dead));
         // Another device with the same index does not have the link either.
         let index = hook.ifindex.to_string();
         run(
@@ -78,10 +78,10 @@ fn the_link_of_a_device_that_left_the_namespace_is_dead() {
                 "eni1-peer",
             ],
         );
-        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Dead));
         attach(&mut datapath, hook);
         datapath.apply(&StepKind::Detach(hook)).unwrap();
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         drop(elsewhere.stdin.take());
         elsewhere.wait().unwrap();
     });
@@ -101,19 +101,19 @@ fn a_link_that_someone_detached_is_made_anew() {
             "bpftool",
             &["link", "detach", "pinned", pin.to_str().unwrap()],
         );
-        assert_eq!(at(&datapath, hook), Some(Attachment::Dead));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Dead));
         attach(&mut datapath, hook);
         assert_ne!(world.link(hook).0, link);
 
         // The kernel detaches a link that lost its pin in its own time; up to a moment before that
         // the link gets its pin back.
         std::fs::remove_file(&pin).unwrap();
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         let deadline = Instant::now() + Duration::from_secs(5);
         while datapath.apply(&StepKind::Attach(hook)).is_err() {
             assert!(Instant::now() < deadline, "cannot attach again");
         }
-        assert_eq!(at(&datapath, hook), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Current));
         assert_eq!(datapath.foreign_programs([&device]).unwrap(), []);
     });
 }
@@ -129,7 +129,7 @@ fn a_link_that_lost_its_pin_while_someone_holds_it_gets_it_back() {
         let held = PinnedLink::from_pin(&pin).unwrap();
         let before = world.link(hook);
         std::fs::remove_file(&pin).unwrap();
-        assert_eq!(at(&datapath, hook), None);
+        assert_eq!(at(&mut datapath, hook), None);
         attach(&mut datapath, hook);
         assert_eq!(world.link(hook), before);
         // Whoever holds it does not keep it from being detached either.
@@ -150,11 +150,11 @@ fn a_pin_for_another_device_is_replaced() {
         let mut datapath = world.load(AttachMode::Tcx);
         attach(&mut datapath, one);
         std::fs::rename(world.link_pin(one), world.link_pin(two)).unwrap();
-        assert_eq!(at(&datapath, one), None);
-        assert_eq!(at(&datapath, two), Some(Attachment::Dead));
+        assert_eq!(at(&mut datapath, one), None);
+        assert_eq!(at(&mut datapath, two), Some(Attachment::Dead));
         attach(&mut datapath, two);
         attach(&mut datapath, one);
-        assert_eq!(at(&datapath, two), Some(Attachment::Current));
+        assert_eq!(at(&mut datapath, two), Some(Attachment::Current));
     });
 }
 
@@ -247,10 +247,10 @@ fn mixed_makes_filters_for_pods_and_keeps_links() {
             (Mechanism::Tcx, Mechanism::Clsact)
         );
         // Of an earlier load, so its program is not this one.
-        assert_eq!(at(&datapath, old), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, old), Some(Attachment::Stale));
         for hook in [network, old, new] {
             attach(&mut datapath, hook);
-            assert_eq!(at(&datapath, hook), Some(Attachment::Current));
+            assert_eq!(at(&mut datapath, hook), Some(Attachment::Current));
         }
         let linked = [network, old, new].map(|hook| world.link_pin(hook).exists());
         assert_eq!(linked, [true, true, false]);
@@ -259,7 +259,7 @@ fn mixed_makes_filters_for_pods_and_keeps_links() {
         assert!(!filters("old0").contains("from_endpoint"));
 
         let mut datapath = world.load(AttachMode::Auto);
-        assert_eq!(at(&datapath, new), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, new), Some(Attachment::Stale));
         attach(&mut datapath, new);
         assert!(world.link_pin(new).exists());
         assert!(!run("tc", &["qdisc", "show", "dev", "new0"]).contains("clsact"));
@@ -277,14 +277,14 @@ fn a_change_of_the_mechanism_moves_the_program() {
 
         let mut datapath = world.load(AttachMode::Clsact);
         assert_eq!(datapath.features().attach, Mechanism::Clsact);
-        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         attach(&mut datapath, hook);
         assert!(!world.link_pin(hook).exists());
         assert!(run("tc", &["filter", "show", "dev", "eni0", "ingress"]).contains("from_network"));
 
         let mut datapath = world.load(AttachMode::Auto);
         assert_eq!(datapath.features().attach, Mechanism::Tcx);
-        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         attach(&mut datapath, hook);
         assert!(world.link_pin(hook).exists());
         assert!(!run("tc", &["qdisc", "show", "dev", "eni0"]).contains("clsact"));
@@ -303,7 +303,7 @@ fn a_link_of_another_version_is_replaced_and_its_folder_goes() {
         let name = world.link_pin(hook);
         std::fs::rename(&name, old.join("links").join(name.file_name().unwrap())).unwrap();
         let mut datapath = world.load(AttachMode::Tcx);
-        assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         attach(&mut datapath, hook);
         assert!(!old.exists());
     });
@@ -320,8 +320,33 @@ fn a_pin_that_is_no_map_is_replaced() {
         let pin = world.map_pin(map::ENIS);
         std::fs::remove_file(&pin).unwrap();
         std::fs::rename(world.link_pin(hook), &pin).unwrap();
-        let datapath = world.load(AttachMode::Tcx);
-        assert!(observe(&datapath).maps.is_empty());
+        let mut datapath = world.load(AttachMode::Tcx);
+        assert!(observe(&mut datapath).maps.is_empty());
         assert_eq!(MapInfo::from_pin(&pin).unwrap().max_entries(), 256);
+    });
+}
+
+#[test]
+fn changes_without_an_event_show_at_a_glance() {
+    in_world(|world| {
+        let device = veth("eni0");
+        let hook = hook(&device, Program::FromNetwork);
+        let mut datapath = world.load(AttachMode::Tcx);
+        attach(&mut datapath, hook);
+        datapath.keep_pins().unwrap();
+        assert_eq!(at(&mut datapath, hook), Some(Attachment::Current));
+        assert!(!datapath.has_moved());
+        let mut other = Stranger::load();
+        other.attach_tcx(&device, LinkOrder::first());
+        assert!(datapath.has_moved(), "a program came");
+        datapath.keep_pins().unwrap();
+        observe(&mut datapath);
+        assert!(!datapath.has_moved());
+        drop(other);
+        assert!(datapath.has_moved(), "it went");
+        datapath.keep_pins().unwrap();
+        observe(&mut datapath);
+        std::fs::remove_file(world.link_pin(hook)).unwrap();
+        assert!(datapath.has_moved(), "a pin went");
     });
 }

@@ -50,8 +50,8 @@ fn the_same_maps_and_links_are_pinned_again() {
             let (maps, link) = (ids(world), world.link(hook));
 
             accident(world);
-            assert_eq!(at(&datapath, hook), None, "it is to be seen to");
-            assert!(observe(&datapath).unpinned.contains(&hook), "it runs");
+            assert_eq!(at(&mut datapath, hook), None, "it is to be seen to");
+            assert!(observe(&mut datapath).unpinned.contains(&hook), "it runs");
             assert_eq!(datapath.foreign_programs([&device]).unwrap(), []);
             assert!(datapath.keep_pins().unwrap());
             attach(&mut datapath, hook);
@@ -59,9 +59,9 @@ fn the_same_maps_and_links_are_pinned_again() {
             assert!(!datapath.keep_pins().unwrap());
 
             drop(datapath);
-            let datapath = world.load(AttachMode::Tcx);
+            let mut datapath = world.load(AttachMode::Tcx);
             assert_eq!(ids(world), maps);
-            assert_eq!(at(&datapath, hook), Some(Attachment::Stale));
+            assert_eq!(at(&mut datapath, hook), Some(Attachment::Stale));
         });
     }
 }
@@ -117,7 +117,7 @@ fn what_cannot_be_pinned_is_told_and_keeps_nothing_else() {
         // A hook that is not wanted any more is left, with a pin or without.
         fs::remove_file(world.link_pin(hook)).unwrap();
         datapath.apply(&StepKind::Detach(hook)).unwrap();
-        assert!(observe(&datapath).unpinned.is_empty());
+        assert!(observe(&mut datapath).unpinned.is_empty());
         assert_eq!(datapath.foreign_programs([&device]).unwrap(), []);
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::ids::MacAddr;
 use futures_util::{Stream, StreamExt};
 use loader::kernel::{Neighbour, StepKind};
+use loader::netlink::Change;
 use tokio::time::timeout;
 
 use crate::host::{apply_twice, in_netns, ip, observe, run, veth};
@@ -22,9 +23,9 @@ fn without_duplicate_address_detection() {
     }
 }
 
-async fn settle(events: &mut (impl Stream<Item = ()> + Unpin)) {
+async fn settle(events: &mut (impl Stream<Item = Change> + Unpin)) {
     while let Ok(item) = timeout(QUIET, events.next()).await {
-        assert_eq!(item, Some(()), "the stream does not end");
+        assert!(item.is_some(), "the stream does not end");
     }
 }
 
@@ -74,7 +75,7 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
         ] {
             run(line);
             let heard = timeout(SOON, events.next()).await;
-            assert_eq!(heard, Ok(Some(())), "{line}");
+            assert_eq!(heard, Ok(Some(Change::Own)), "{line}");
             settle(&mut events).await;
         }
         for (path, value) in [
@@ -85,7 +86,7 @@ fn every_change_that_concerns_us_is_heard_within_a_second() {
         ] {
             fs::write(path, value).unwrap();
             let heard = timeout(SOON, events.next()).await;
-            assert_eq!(heard, Ok(Some(())), "{path}");
+            assert_eq!(heard, Ok(Some(Change::Own)), "{path}");
             settle(&mut events).await;
         }
     });
@@ -101,15 +102,37 @@ fn what_does_not_concern_us_is_not_heard() {
         let mut events = netlink.events().unwrap();
         settle(&mut events).await;
         for line in [
-            "ip route add 10.9.0.0/16 via 10.0.0.1",
-            "ip route add 10.9.0.0/16 via 10.0.0.1 table 476",
-            "ip -6 route add 2001:db8:9::/48 dev eni1",
+            "ip route add local 10.9.0.1 dev eni1 table 476",
+            "ip route add blackhole 10.9.0.0/16",
             "ip neigh add 10.0.0.5 lladdr 02:00:00:00:00:05 nud reachable dev eni1",
             "ip neigh del 10.0.0.5 dev eni1",
         ] {
             run(line);
         }
         assert!(timeout(QUIET, events.next()).await.is_err());
+    });
+}
+
+#[test]
+fn routes_of_others_are_heard_as_such() {
+    in_netns(async |netlink| {
+        without_duplicate_address_detection();
+        veth(netlink, "eni1").await;
+        ip("addr add 10.0.0.10/24 dev eni1");
+        observe(netlink).await;
+        let mut events = netlink.events().unwrap();
+        settle(&mut events).await;
+        for line in [
+            "ip route add 10.9.0.0/16 via 10.0.0.1",
+            "ip route add 10.9.0.0/16 via 10.0.0.1 table 476",
+            "ip -6 route add 2001:db8:9::/48 dev eni1",
+            "ip route del 10.9.0.0/16",
+        ] {
+            run(line);
+            let heard = timeout(SOON, events.next()).await;
+            assert_eq!(heard, Ok(Some(Change::Foreign)), "{line}");
+            settle(&mut events).await;
+        }
     });
 }
 
@@ -131,13 +154,17 @@ fn a_burst_is_few_items_and_an_overrun_is_one() {
         ip(&format!("-batch {}", file.path().display()));
         let mut items = 0;
         while let Ok(item) = timeout(QUIET, events.next()).await {
-            assert_eq!(item, Some(()), "the stream goes on after an overrun");
+            assert_eq!(
+                item,
+                Some(Change::Own),
+                "the stream goes on after an overrun"
+            );
             items += 1;
         }
         assert!((1..100).contains(&items), "{items} items");
         assert_eq!(observe(netlink).await.routes.len(), 20_000);
         // The socket still works.
         ip("link set eni1 mtu 1400");
-        assert_eq!(timeout(SOON, events.next()).await, Ok(Some(())));
+        assert_eq!(timeout(SOON, events.next()).await, Ok(Some(Change::Own)));
     });
 }

@@ -106,6 +106,7 @@ pub(super) fn found_on(
                     same_version: true,
                     program: filter.program,
                     link: None,
+                    revision: None,
                 });
             }
         }

@@ -70,6 +70,8 @@ pub(super) struct Found {
     program: Option<u32>,
     /// The id of the link by which it runs, where it does by one.
     link: Option<u32>,
+    /// The revision of its TCX hook, where it runs by a link.
+    revision: Option<u64>,
 }
 
 /// What of ours is attached.
@@ -80,6 +82,8 @@ pub(super) struct Attached {
     pub(super) links: BTreeSet<u32>,
     /// Hooks whose program runs by a link that has lost its pin.
     pub(super) unpinned: BTreeSet<Hook>,
+    /// The revisions of the TCX hooks where pinned links run.
+    pub(super) revisions: BTreeMap<Hook, u64>,
 }
 
 /// The attachments: how to make them, and with what.
@@ -119,7 +123,11 @@ impl Attachments {
         let found = tcx::found(self.pins.links()?)?;
         let unpinned = tcx::unpinned(&self.pins, &self.held)?;
         let pinned = found.iter().filter_map(|one| one.link);
+        let revisions = found
+            .iter()
+            .filter_map(|one| Some((one.hook, one.revision?)));
         Ok(Attached {
+            revisions: revisions.collect(),
             links: pinned.chain(unpinned.values().copied()).collect(),
             unpinned: unpinned.into_keys().collect(),
             hooks: self.judge_all(found.into_iter().chain(filters)),

@@ -15,6 +15,14 @@ use crate::bpf::pins::{self, LinkPin, Pins};
 use crate::bpf::sys::{TcxLink, TcxLinkInfo, query_tcx};
 use crate::kernel::Hook;
 
+/// A link of ours that runs at its hook.
+#[derive(Clone, Copy)]
+struct Running {
+    link: TcxLinkInfo,
+    /// The hook's revision when its programs were listed.
+    revision: u64,
+}
+
 /// What our pinned links say.
 pub(super) fn found(links: Vec<LinkPin>) -> Result<Vec<Found>> {
     links
@@ -25,15 +33,16 @@ pub(super) fn found(links: Vec<LinkPin>) -> Result<Vec<Found>> {
                 hook: pin.hook,
                 mechanism: Mechanism::Tcx,
                 same_version: pin.version == abi::VERSION,
-                program: running.map(|link| link.program),
-                link: running.map(|link| link.id),
+                program: running.map(|running| running.link.program),
+                link: running.map(|running| running.link.id),
+                revision: running.map(|running| running.revision),
             })
         })
         .collect()
 }
 
 /// The link of a pin, if it runs at the hook that the pin is for.
-fn running(pin: &LinkPin) -> Result<Option<TcxLinkInfo>> {
+fn running(pin: &LinkPin) -> Result<Option<Running>> {
     match TcxLink::open(&pin.path) {
         Ok(link) => running_at(&link, pin.hook),
         // Removed since the folder was read, or nothing that can be opened: nothing runs.
@@ -44,19 +53,19 @@ fn running(pin: &LinkPin) -> Result<Option<TcxLinkInfo>> {
 
 /// The link, if it runs at the hook. The device's own list of links is asked too: it alone tells
 /// a device of this network namespace from one with the same index elsewhere.
-fn running_at(link: &TcxLink, hook: Hook) -> Result<Option<TcxLinkInfo>> {
-    let Some(info) = link.info().context("cannot examine a pinned link")? else {
+fn running_at(held: &TcxLink, hook: Hook) -> Result<Option<Running>> {
+    let Some(link) = held.info().context("cannot examine a pinned link")? else {
         return Ok(None);
     };
     let direction = direction(hook.program);
-    if info.ifindex != hook.ifindex || info.direction != Some(direction) {
+    if link.ifindex != hook.ifindex || link.direction != Some(direction) {
         return Ok(None);
     }
     match query_tcx(hook.ifindex, direction) {
-        Ok(programs) => Ok(programs
-            .iter()
-            .any(|program| program.link == info.id)
-            .then_some(info)),
+        Ok((programs, revision)) => {
+            let is_there = programs.iter().any(|program| program.link == link.id);
+            Ok(is_there.then_some(Running { link, revision }))
+        }
         Err(error) if is_no_device(&error) => Ok(None),
         Err(error) => Err(error)
             .with_context(|| format!("cannot list the TCX programs of device {}", hook.ifindex)),
@@ -68,9 +77,9 @@ pub(super) fn unpinned(pins: &Pins, held: &BTreeMap<Hook, TcxLink>) -> Result<BT
     let mut unpinned = BTreeMap::new();
     for (hook, link) in held {
         if !pins.link(*hook).exists()
-            && let Some(info) = running_at(link, *hook)?
+            && let Some(running) = running_at(link, *hook)?
         {
-            unpinned.insert(*hook, info.id);
+            unpinned.insert(*hook, running.link.id);
         }
     }
     Ok(unpinned)
@@ -136,7 +145,8 @@ fn pin_again(link: &TcxLink, path: &Path) -> Result<()> {
 /// someone holds it, and meanwhile refuses the same program a second time.
 fn unpinned_of(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
     let direction = direction(hook.program);
-    let there = query_tcx(hook.ifindex, direction)?
+    let (programs_there, _revision) = query_tcx(hook.ifindex, direction)?;
+    let there = programs_there
         .into_iter()
         .find(|one| programs.is(hook.program, one.program));
     match there {

@@ -100,6 +100,17 @@ pub(super) async fn with_sysctls(
     Ok(message.and_then(|message| Some((parse(&message)?, device_sysctls(&message)))))
 }
 
+/// The sysctls of a device that we manage; none when there is no such device.
+pub(in crate::netlink) async fn sysctls(
+    socket: &mut Socket,
+    ifindex: u32,
+) -> Result<Vec<(Sysctl, String)>, RequestError> {
+    let mut request = LinkMessage::default();
+    request.header.index = ifindex;
+    let message = one(socket, request).await?;
+    Ok(message.map(|it| device_sysctls(&it)).unwrap_or_default())
+}
+
 async fn named(socket: &mut Socket, name: &str) -> Result<Option<LinkMessage>, RequestError> {
     let mut request = LinkMessage::default();
     let name = LinkAttribute::IfName(name.to_owned());

@@ -18,7 +18,7 @@ use super::sysctl;
 use crate::kernel::Observed;
 
 pub(super) use self::addresses::list as addresses;
-pub(super) use self::links::{by_index, by_name, list as links, without_statistics, xdp};
+pub(super) use self::links::{by_index, by_name, list as links, sysctls, without_statistics, xdp};
 pub(super) use self::neighbours::{
     address as neighbour_address, list as neighbours, resolved as resolved_neighbour,
 };
