@@ -1,7 +1,7 @@
 //! Frames for program tests, built by etherparse: nothing here shares code with the programs, so
 //! that lengths, offsets and checksums are checked against someone else's.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use etherparse::{
     IpFragOffset, IpHeaders, IpNumber, Ipv4Extensions, Ipv4Header, Ipv4Options, Ipv6Extensions,
@@ -335,6 +335,18 @@ pub fn other(macs: ([u8; 6], [u8; 6]), ether_type: u16) -> Vec<u8> {
     let mut bytes = [macs.1, macs.0].concat();
     bytes.extend(ether_type.to_be_bytes());
     bytes.extend(pattern(46));
+    bytes
+}
+
+/// An ARP request (RFC 826) between these MACs in which this address asks for that one.
+#[must_use]
+pub fn arp_request(macs: ([u8; 6], [u8; 6]), sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+    let mut bytes = [macs.1, macs.0].concat();
+    bytes.extend([0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1]);
+    bytes.extend(macs.0);
+    bytes.extend(sender.octets());
+    bytes.extend([0; 6]);
+    bytes.extend(target.octets());
     bytes
 }
 

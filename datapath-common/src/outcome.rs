@@ -167,6 +167,10 @@ outcomes! {
         UnroutableDestination = 87, "unroutable-destination";
         /// The packet for a pod came from an address that no network routes.
         UnroutableSource = 88, "unroutable-source";
+        /// A pod sent a router solicitation. No router answers pods, whose routes are static.
+        RouterSolicitation = 89, "router-solicitation";
+        /// The endpoint has used as many link-local addresses as it may.
+        LinkLocalLimit = 90, "link-local-limit";
     }
 }
 

@@ -16,6 +16,9 @@ pub(crate) use v4::V4;
 pub(crate) use v6::V6;
 pub(crate) use version::Version;
 
+/// ICMPv6 type of a router solicitation (RFC 4861 section 4.1).
+pub(crate) const ROUTER_SOLICITATION: u8 = 133;
+
 /// One end of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
@@ -131,6 +134,6 @@ pub(crate) trait Family {
     /// The gateway of an ENI, as [`crate::redirect::to_neighbour`] takes it.
     fn next_hop(eni: &EniEntry) -> NextHop;
 
-    /// True if this is neighbour discovery or MLD.
-    fn is_neighbour_discovery(packet: &Packet, ip: &Ip) -> bool;
+    /// The ICMPv6 type of a packet of neighbour discovery or MLD; none for any other packet.
+    fn discovery(packet: &Packet) -> Option<u8>;
 }

@@ -2,19 +2,20 @@
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::programs::TcContext;
-use datapath_common::abi::{AddressEntry, DestinationClass};
+use datapath_common::abi::{Addr, AddressEntry, DestinationClass};
 use datapath_common::fault::Fault;
 use datapath_common::headers::{Ethernet, ether_type};
 use datapath_common::outcome::{DropReason, Verdict};
 
 use crate::deliver;
 use crate::egress::{self, Origin};
-use crate::family::{Ip, Version};
+use crate::family::{Ip, ROUTER_SOLICITATION, Version};
 use crate::fault;
+use crate::link_local;
 use crate::maps;
 use crate::mark::Mark;
 use crate::nat::Side;
-use crate::packet::Packet;
+use crate::packet::{IP_OFFSET, Packet};
 use crate::verdict::Code;
 use crate::way::{self, Way};
 use crate::work::Step;
@@ -31,10 +32,28 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
         return Ok(ip(packet, version));
     }
     match number {
-        ether_type::ARP => Ok(Verdict::Arp.into()),
+        ether_type::ARP => arp(packet).map(Code::from),
         ether_type::VLAN | ether_type::SERVICE_VLAN => Err(DropReason::VlanTagged),
         _ => Err(DropReason::NotIp),
     }
+}
+
+/// Decides on an ARP packet from a pod. The host's neighbour table, which is one for all
+/// namespaces, gets an entry for the sender that an ARP packet names.
+#[inline(always)]
+fn arp(packet: &Packet) -> Result<Verdict, DropReason> {
+    /// Where the sender's address lies: behind five fields of 8 bytes and its MAC (RFC 826).
+    const SENDER: usize = IP_OFFSET + 8 + 6;
+    let sender: u32 = packet.copy(SENDER)?;
+    // A probe has no sender (RFC 5227 section 2.1.1).
+    if sender == 0 {
+        return Ok(Verdict::Arp);
+    }
+    let entry = maps::address(&Addr::from_v4_word(sender));
+    let is_own = entry.is_some_and(|entry| is_of(entry, packet));
+    is_own
+        .then_some(Verdict::Arp)
+        .ok_or(DropReason::SpoofedSource)
 }
 
 /// Decides on an IP packet from a pod.
@@ -66,6 +85,9 @@ fn decide(packet: &mut Packet, version: Version) -> Result<Step, DropReason> {
         return Ok(to_stack(packet, mark, Verdict::Multicast));
     }
     if ip.destination.is_v6_link_local() {
+        if !link_local::may_send_to(packet.ifindex()) {
+            return Err(DropReason::LinkLocalLimit);
+        }
         return Ok(to_stack(packet, mark, Verdict::LinkLocal));
     }
     if let Some(destination) = maps::address(&ip.destination) {
@@ -135,14 +157,26 @@ fn is_of(entry: &AddressEntry, packet: &Packet) -> bool {
 /// does not tell the owner ENI.
 #[inline(always)]
 fn link_local_source(packet: &Packet, ip: &Ip) -> Result<Verdict, DropReason> {
-    let is_link_local = ip.source.is_unspecified() || ip.source.is_v6_link_local();
-    if is_link_local && ip.version.is_neighbour_discovery(packet, ip) {
-        return Ok(Verdict::NeighbourDiscovery);
+    let is_link_local = ip.source.is_v6_link_local();
+    let is_on_link = is_link_local && ip.destination.is_v6_link_local();
+    let discovery = if is_link_local || ip.source.is_unspecified() {
+        ip.version.discovery(packet)
+    } else {
+        None
+    };
+    let verdict = match discovery {
+        Some(ROUTER_SOLICITATION) => return Err(DropReason::RouterSolicitation),
+        Some(_) => Verdict::NeighbourDiscovery,
+        None if is_on_link => Verdict::LinkLocal,
+        None => return Err(DropReason::SpoofedSource),
+    };
+    let ifindex = packet.ifindex();
+    if (is_link_local && !link_local::may_send_from(ifindex))
+        || (is_on_link && !link_local::may_send_to(ifindex))
+    {
+        return Err(DropReason::LinkLocalLimit);
     }
-    if ip.source.is_v6_link_local() && ip.destination.is_v6_link_local() {
-        return Ok(Verdict::LinkLocal);
-    }
-    Err(DropReason::SpoofedSource)
+    Ok(verdict)
 }
 
 /// Hands a packet to the stack with a mark, by which the stack takes the owner's ENI if it

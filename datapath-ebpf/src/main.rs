@@ -19,6 +19,7 @@ mod from_endpoint;
 mod from_network;
 mod host;
 mod icmp_error;
+mod link_local;
 mod log;
 mod maps;
 mod mark;

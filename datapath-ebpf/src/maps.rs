@@ -8,9 +8,9 @@ use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use datapath_common::abi::{
     Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK,
-    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, GatewayEntry, MAX_ADDRESSES,
-    MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note,
-    PodTuple, PortBlock, PortBlockKey, Quota,
+    Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, GatewayEntry, LinkLocalKey,
+    LinkLocals, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_LINK_LOCALS,
+    MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note, PodTuple, PortBlock, PortBlockKey, Quota,
 };
 use datapath_common::counter::{self, Counter};
 
@@ -91,6 +91,11 @@ pub(crate) static STACK: HashMap<PodTuple, Note, { DEFAULT_STACK as usize }, NO_
 /// Fragmented datagrams.
 #[btf_map]
 pub(crate) static FRAGMENTS: LruHashMap<DatagramKey, Datagram, { MAX_FRAGMENTS as usize }> =
+    LruHashMap::new();
+
+/// Link-local addresses that endpoints use.
+#[btf_map]
+pub(crate) static LINK_LOCALS: LruHashMap<LinkLocalKey, LinkLocals, { MAX_LINK_LOCALS as usize }> =
     LruHashMap::new();
 
 /// Each CPU's memory for the flow that it is opening.

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use anyhow::Result;
 use datapath_common::abi::{
-    Datagram, DatagramKey, Flow, FlowKey, Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota,
-    inbound_quota, map,
+    Datagram, DatagramKey, Flow, FlowKey, LinkLocalKey, LinkLocals, Moved, Note, PodTuple,
+    PortBlock, PortBlockKey, Quota, inbound_quota, map,
 };
 
 use super::groups::Groups;
@@ -26,6 +26,7 @@ pub(super) struct Tables {
     pub(super) inbound: Table<PodTuple, Note>,
     pub(super) stack: Table<PodTuple, Note>,
     pub(super) fragments: Table<DatagramKey, Datagram>,
+    link_locals: Table<LinkLocalKey, LinkLocals>,
     /// None where notes are not counted.
     groups: Option<Groups>,
 }
@@ -47,6 +48,7 @@ impl Tables {
             inbound: programs.table(map::INBOUND)?,
             stack: programs.table(map::STACK)?,
             fragments: programs.table(map::FRAGMENTS)?,
+            link_locals: programs.table(map::LINK_LOCALS)?,
             groups: is_counted.then(|| Groups::of(programs)).transpose()?,
         })
     }
@@ -98,7 +100,8 @@ impl Tables {
         self.quota.clear()?;
         self.inbound.clear()?;
         self.stack.clear()?;
-        self.fragments.clear()
+        self.fragments.clear()?;
+        self.link_locals.clear()
     }
 
     /// Compares what is remembered with what should be; says what differs. `begin` is when the

@@ -1,5 +1,7 @@
 //! What a pod sends.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use datapath_common::outcome::{DropReason, Verdict};
 
 use super::egress::Origin;
@@ -14,7 +16,7 @@ impl Passage<'_> {
         let Some(version) = self.version() else {
             return match number16(&self.frame, 12) {
                 None => Err(DropReason::Truncated.into()),
-                Some(0x0806) => Ok((Verdict::Arp, Way::Pass)),
+                Some(0x0806) => self.pod_asks_by_arp(),
                 Some(0x8100 | 0x88a8) => Err(DropReason::VlanTagged.into()),
                 Some(_) => Err(DropReason::NotIp.into()),
             };
@@ -32,6 +34,7 @@ impl Passage<'_> {
             return Ok(self.hand_up(owner, Verdict::Multicast));
         }
         if is_link_local(ip.destination) {
+            self.may_use_link_local(ip.destination, false)?;
             return Ok(self.hand_up(owner, Verdict::LinkLocal));
         }
         let destination = self.world.addresses.get(&ip.destination).copied();
@@ -89,6 +92,33 @@ impl Passage<'_> {
         Err(DropReason::UnroutableDestination.into())
     }
 
+    /// ARP has to name a sender that is the pod's own, or none.
+    fn pod_asks_by_arp(&self) -> Decided {
+        let sender: [u8; 4] = self
+            .frame
+            .get(28..32)
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or(DropReason::Truncated)?;
+        let sender = Ipv4Addr::from(sender);
+        let is_own = |pod: Pod| pod.ifindex == self.packet.ifindex;
+        if sender.is_unspecified() || self.world.pod(sender.into()).is_some_and(is_own) {
+            Ok((Verdict::Arp, Way::Pass))
+        } else {
+            Err(DropReason::SpoofedSource.into())
+        }
+    }
+
+    /// A device may send from and to four link-local addresses each.
+    fn may_use_link_local(&mut self, address: IpAddr, is_source: bool) -> Result<(), DropReason> {
+        let key = (self.packet.ifindex, is_source);
+        let used = self.state.link_locals.entry(key).or_default();
+        if !used.contains(&address) {
+            used.push(address);
+        }
+        let is_counted = used.iter().take(4).any(|one| *one == address);
+        is_counted.then_some(()).ok_or(DropReason::LinkLocalLimit)
+    }
+
     /// Neighbour discovery and MLD come from `::` and link-local addresses, and anything goes between
     /// link-local ones.
     fn without_own_source(&mut self, ip: &Ip) -> Decided {
@@ -100,15 +130,23 @@ impl Passage<'_> {
                 at += 8 + usize::from(byte(&self.frame, at + 1)?) * 8;
             }
             let kind = byte(&self.frame, at)?;
-            Some(next == ICMPV6 && matches!(kind, 131..=133 | 135 | 136 | 143))
+            (next == ICMPV6 && matches!(kind, 131..=133 | 135 | 136 | 143)).then_some(kind)
         };
-        if may && is_discovery() == Some(true) {
-            Ok((Verdict::NeighbourDiscovery, Way::Pass))
-        } else if is_link_local(ip.source) && is_link_local(ip.destination) {
-            Ok((Verdict::LinkLocal, Way::Pass))
-        } else {
-            Err(DropReason::SpoofedSource.into())
+        let kind = may.then(is_discovery).flatten();
+        let is_on_link = is_link_local(ip.source) && is_link_local(ip.destination);
+        let verdict = match kind {
+            Some(133) => return Err(DropReason::RouterSolicitation.into()),
+            Some(_) => Verdict::NeighbourDiscovery,
+            None if is_on_link => Verdict::LinkLocal,
+            None => return Err(DropReason::SpoofedSource.into()),
+        };
+        if is_link_local(ip.source) {
+            self.may_use_link_local(ip.source, true)?;
         }
+        if is_on_link {
+            self.may_use_link_local(ip.destination, false)?;
+        }
+        Ok((verdict, Way::Pass))
     }
 
     /// True if a pod's packets take the stack.

@@ -141,6 +141,8 @@ pub struct State {
     pub stack_counts: StackCounts,
     /// Fragmented datagrams; `None`: noted too long ago.
     pub datagrams: BTreeMap<Datagram, Option<Told>>,
+    /// Link-local addresses that devices have sent from (true) and to, in the order of their first use.
+    pub link_locals: BTreeMap<(u32, bool), Vec<IpAddr>>,
     /// Flows of each endpoint.
     pub quota: BTreeMap<u32, u64>,
     /// First choice of port for a pod's port.

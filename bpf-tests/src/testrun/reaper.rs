@@ -5,8 +5,9 @@ use std::os::fd::AsFd as _;
 use anyhow::{Context as _, Result};
 use aya::programs::SchedClassifier;
 use datapath_common::abi::{
-    CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, GROUP_COUNTED, Moved, Note, PodTuple,
-    PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote, map,
+    CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, GROUP_COUNTED, LinkLocalKey, LinkLocals,
+    Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader,
+    ReapKind, ReapNote, map,
 };
 use datapath_common::config;
 use loader::bpf::NatTables;
@@ -147,6 +148,9 @@ impl Programs {
         self.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS)?
             .clear()?;
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;
-        self.table::<DatagramKey, Datagram>(map::FRAGMENTS)?.clear()
+        self.table::<DatagramKey, Datagram>(map::FRAGMENTS)?
+            .clear()?;
+        self.table::<LinkLocalKey, LinkLocals>(map::LINK_LOCALS)?
+            .clear()
     }
 }

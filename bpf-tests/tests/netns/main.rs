@@ -80,6 +80,7 @@ mod mechanisms;
 mod mtu;
 mod nat_commands;
 mod nat_restart;
+mod neighbour_floods;
 mod neighbours;
 mod numbers;
 mod one_agent;

@@ -26,12 +26,14 @@ const OF_POD: [Verdict; 13] = [
     Verdict::Reordered,
 ];
 /// Drops of what a pod sends, by its frame and addresses.
-const DROPS_OF_POD: [DropReason; 5] = [
+const DROPS_OF_POD: [DropReason; 7] = [
     DropReason::SpoofedSource,
     DropReason::VlanTagged,
     DropReason::NotIp,
     DropReason::NoEndpoint,
     DropReason::UnroutableDestination,
+    DropReason::RouterSolicitation,
+    DropReason::LinkLocalLimit,
 ];
 /// How a pod's packet leaves the node, whoever sends it on.
 const LEAVING: [Verdict; 3] = [Verdict::Eni, Verdict::Translated, Verdict::Inbound];

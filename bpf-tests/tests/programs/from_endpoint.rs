@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use bpf_tests::packet::{Body, ETHERNET, other};
+use bpf_tests::packet::{Body, ETHERNET, arp_request, other};
 use datapath_common::counter::Program;
 use datapath_common::outcome::{DropReason, Verdict};
 
@@ -249,7 +249,6 @@ fn v4() -> Vec<Case> {
 /// Frames that are not IP.
 fn not_ip() -> Vec<Case> {
     [
-        (0x0806, Expect::Stack(Verdict::Arp, MARK_IN)),
         (0x8100, Expect::Drop(DropReason::VlanTagged)),
         (0x88a8, Expect::Drop(DropReason::VlanTagged)),
         (0x88cc, Expect::Drop(DropReason::NotIp)),
@@ -268,11 +267,39 @@ fn not_ip() -> Vec<Case> {
     .into()
 }
 
+/// ARP names the pod's own address as its sender, or none.
+fn arp() -> Vec<Case> {
+    let passed = || Expect::Stack(Verdict::Arp, MARK_IN);
+    let spoofed = || Expect::Drop(DropReason::SpoofedSource);
+    let mut cases: Vec<Case> = [
+        (V4.a, passed()),
+        (IpAddr::V4(Ipv4Addr::UNSPECIFIED), passed()),
+        (V4.b, spoofed()),
+        (V4.peer, spoofed()),
+        (V4.outside, spoofed()),
+    ]
+    .into_iter()
+    .filter_map(|(sender, expect)| {
+        let (IpAddr::V4(sender), IpAddr::V4(target)) = (sender, V4.peer) else {
+            return None;
+        };
+        let frame = arp_request((POD_A, VETH_A.mac), sender, target);
+        Some(case(format!("ARP of {sender}"), VETH_A, frame, expect))
+    })
+    .collect();
+    let mut short = arp_request((POD_A, VETH_A.mac), [10, 0, 0, 1].into(), [0; 4].into());
+    short.truncate(ETHERNET + 17);
+    let truncated = Expect::Drop(DropReason::Truncated);
+    cases.push(case("short ARP".to_owned(), VETH_A, short, truncated));
+    cases
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = both(&V4);
     cases.extend(both(&V6));
     cases.extend(v4());
     cases.extend(not_ip());
+    cases.extend(arp());
     cases
 }
 

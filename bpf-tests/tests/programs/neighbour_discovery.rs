@@ -33,8 +33,11 @@ fn from(source: IpAddr, destination: IpAddr, body: Body) -> Frame {
 fn messages() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in 0..=u8::MAX {
-        let allowed = matches!(kind, 133 | 135 | 136 | 131 | 132 | 143);
-        let expect = || if allowed { PASSED } else { SPOOFED };
+        let expect = || match kind {
+            133 => Expect::Drop(DropReason::RouterSolicitation),
+            135 | 136 | 131 | 132 | 143 => PASSED,
+            _ => SPOOFED,
+        };
         let name = format!("ICMPv6 type {kind}");
         let frame = from(LINK_LOCAL, V6.multicast, Body::Icmpv6(kind));
         cases.push(case(&name, frame.bytes(), expect()));
@@ -127,10 +130,54 @@ fn mapped() -> Vec<Case> {
     .collect()
 }
 
+/// An endpoint uses four link-local addresses as sources and four as destinations. What is dropped for
+/// another reason does not count.
+fn many() -> Vec<Case> {
+    const LIMIT: Expect = Expect::Drop(DropReason::LinkLocalLimit);
+    let address = |number| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xb, number));
+    let frame = |veth, source, destination, kind| {
+        sent((veth, POD_B), source, destination, Body::Icmpv6(kind)).bytes()
+    };
+    let case =
+        |name: &str, frame, expect| Case::new(Program::FromEndpoint, name, VETH_B, frame, expect);
+    let mut cases = Vec::new();
+    for number in 10..20 {
+        let frame = frame(VETH_B, address(number), V6.peer, 128);
+        cases.push(case("a spoofed ping", frame, SPOOFED));
+    }
+    for (number, expect) in (0..6).zip([PASSED, PASSED, PASSED, PASSED, LIMIT, LIMIT]) {
+        for kind in [135, 136, 143] {
+            let frame = frame(VETH_B, address(number), V6.multicast, kind);
+            let name = format!("ICMPv6 type {kind} from link-local address {number}");
+            cases.push(case(&name, frame, expect.clone()));
+        }
+    }
+    let on_link = Expect::Stack(Verdict::LinkLocal, marked(0));
+    for number in 0..6 {
+        let own = if number < 4 { on_link.clone() } else { LIMIT };
+        let frame_own = frame(VETH_B, V6.b, address(number), 128);
+        cases.push(case("a ping of a link-local address", frame_own, own));
+        let expect = if number < 4 { ON_LINK } else { LIMIT };
+        let frame = frame(VETH_B, address(0), address(number), 128);
+        cases.push(case("a ping between link-local addresses", frame, expect));
+    }
+    let frame = from(LINK_LOCAL, V6.multicast, Body::Icmpv6(135)).bytes();
+    let expect = PASSED;
+    cases.push(Case::new(
+        Program::FromEndpoint,
+        "another endpoint's",
+        VETH_A,
+        frame,
+        expect,
+    ));
+    cases
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = messages();
     cases.extend(cut());
     cases.extend(mapped());
+    cases.extend(many());
     cases
 }
 

@@ -11,6 +11,7 @@ mod destination;
 mod eni;
 mod flow;
 mod gateway;
+mod link_local;
 mod note;
 mod quota;
 mod reap;
@@ -29,6 +30,7 @@ pub use flow::{
     bpf_spin_lock,
 };
 pub use gateway::GatewayEntry;
+pub use link_local::{LinkLocalKey, LinkLocals};
 pub use note::Note;
 pub use quota::{HOST, Quota, endpoint_of_quota, inbound_quota};
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
@@ -71,6 +73,9 @@ pub mod map {
     pub const STACK: &str = "STACK";
     /// [`super::DatagramKey`] -> [`super::Datagram`]: fragmented datagrams.
     pub const FRAGMENTS: &str = "FRAGMENTS";
+    /// [`super::LinkLocalKey`] -> [`super::LinkLocals`]: link-local addresses that endpoints use.
+    /// Every load of the programs has its own.
+    pub const LINK_LOCALS: &str = "LINK_LOCALS";
     /// One slot, [`super::NatControl`]. Written by user space.
     pub const NAT_CONTROL: &str = "NAT_CONTROL";
     /// [`crate::counter::NatStat`] or [`crate::counter::nat_at_once_slot`] -> per-CPU `u64`.
@@ -140,3 +145,6 @@ pub const MAX_QUOTA: u32 = 2 * MAX_ADDRESSES;
 /// Capacity of `FRAGMENTS`, whose oldest entries make way. Cilium's default
 /// (`bpf-fragments-map-max`).
 pub const MAX_FRAGMENTS: u32 = 8_192;
+/// Capacity of `LINK_LOCALS`, whose oldest entries make way: two for each endpoint of a node with
+/// many more than EC2's largest instance types allow.
+pub const MAX_LINK_LOCALS: u32 = 4_096;

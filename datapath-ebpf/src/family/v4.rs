@@ -147,8 +147,8 @@ impl Family for V4 {
     }
 
     #[inline(always)]
-    fn is_neighbour_discovery(_packet: &Packet, _ip: &Ip) -> bool {
-        false
+    fn discovery(_packet: &Packet) -> Option<u8> {
+        None
     }
 }
 

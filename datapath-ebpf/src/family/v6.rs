@@ -9,7 +9,7 @@ use datapath_common::headers::{Be16, IcmpMessage, Ipv6, protocol, word};
 use datapath_common::outcome::DropReason;
 use zerocopy::transmute;
 
-use super::{Family, Ip, Piece, Quoted, Side, Version, extension};
+use super::{Family, Ip, Piece, Quoted, ROUTER_SOLICITATION, Side, Version, extension};
 use crate::fault;
 use crate::packet::{IP_OFFSET, Packet};
 use crate::redirect::NextHop;
@@ -145,28 +145,24 @@ impl Family for V6 {
     }
 
     #[inline(always)]
-    fn is_neighbour_discovery(packet: &Packet, _ip: &Ip) -> bool {
+    fn discovery(packet: &Packet) -> Option<u8> {
         let after_header = IP_OFFSET + Ipv6::LENGTH;
         let next_header_at = IP_OFFSET + offset_of!(Ipv6, next_header);
-        let Ok(next_header) = packet.copy::<u8>(next_header_at) else {
-            return false;
-        };
+        let next_header: u8 = packet.copy(next_header_at).ok()?;
         let (protocol, offset) = if next_header == protocol::HOP_BY_HOP {
             // MLD carries a router alert (RFC 3810 section 5).
-            let Ok([next, words]) = packet.copy::<[u8; 2]>(after_header) else {
-                return false;
-            };
+            let [next, words] = packet.copy::<[u8; 2]>(after_header).ok()?;
             (next, after_header + 8 + usize::from(words) * 8)
         } else {
             (next_header, after_header)
         };
-        protocol == protocol::ICMPV6
-            && matches!(
-                packet.copy::<u8>(offset),
-                // Router solicitation, neighbour solicitation and advertisement (RFC 4861), MLD
-                // report and done (RFC 2710), MLDv2 report (RFC 3810).
-                Ok(133 | 135 | 136 | 131 | 132 | 143)
-            )
+        if protocol != protocol::ICMPV6 {
+            return None;
+        }
+        let kind: u8 = packet.copy(offset).ok()?;
+        // Router solicitation, neighbour solicitation and advertisement (RFC 4861), MLD report and
+        // done (RFC 2710), MLDv2 report (RFC 3810).
+        matches!(kind, ROUTER_SOLICITATION | 135 | 136 | 131 | 132 | 143).then_some(kind)
     }
 }
 

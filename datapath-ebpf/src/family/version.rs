@@ -154,9 +154,9 @@ impl Version {
         ask!(self, next_hop(eni))
     }
 
-    /// [`Family::is_neighbour_discovery`].
+    /// [`Family::discovery`].
     #[inline(always)]
-    pub(crate) fn is_neighbour_discovery(self, packet: &Packet, ip: &Ip) -> bool {
-        ask!(self, is_neighbour_discovery(packet, ip))
+    pub(crate) fn discovery(self, packet: &Packet) -> Option<u8> {
+        ask!(self, discovery(packet))
     }
 }

@@ -1,0 +1,74 @@
+//! Link-local addresses that an endpoint uses. The host may ask for the neighbour behind each of
+//! them, and its neighbour table is one for all namespaces.
+
+use core::ptr;
+
+use aya_ebpf::bindings::BPF_NOEXIST;
+use datapath_common::abi::{Addr, LinkLocalKey, LinkLocals};
+
+use crate::maps::LINK_LOCALS;
+use crate::work::{self, work};
+
+/// True if the endpoint may use the source of the packet whose header is kept.
+#[inline(always)]
+pub(crate) fn may_send_from(ifindex: u32) -> bool {
+    link_local_used(ifindex, 0) != 0
+}
+
+/// True if the endpoint may use the destination of the packet whose header is kept.
+#[inline(always)]
+pub(crate) fn may_send_to(ifindex: u32) -> bool {
+    link_local_used(ifindex, 1) != 0
+}
+
+/// 1 if the endpoint may use the address of a side, or 0.
+///
+/// A global function, so that the key and a new value do not lie on the stack of its caller.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn link_local_used(ifindex: u32, side: u32) -> u32 {
+    let Ok(work) = work() else {
+        return 0;
+    };
+    let ip = work::read(work.ip());
+    let (key, address) = if side == 0 {
+        (LinkLocalKey::source(ifindex), &ip.source)
+    } else {
+        (LinkLocalKey::destination(ifindex), &ip.destination)
+    };
+    let is_used = used(&key).is_some_and(|used| is_among(used, address));
+    is_used.into()
+}
+
+/// The addresses of a key.
+#[inline(always)]
+fn used(key: &LinkLocalKey) -> Option<*mut LinkLocals> {
+    LINK_LOCALS.get_ptr_mut(key).or_else(|| {
+        // Another CPU may be faster.
+        let _exists = LINK_LOCALS.insert(key, LinkLocals::NONE, u64::from(BPF_NOEXIST));
+        LINK_LOCALS.get_ptr_mut(key)
+    })
+}
+
+/// True if an address is one of those, or becomes one. Two CPUs may take the same free slot; one
+/// packet of another address passes then.
+#[inline(always)]
+fn is_among(used: *mut LinkLocals, address: &Addr) -> bool {
+    let first = used.cast::<Addr>();
+    for index in 0..LinkLocals::MOST {
+        // SAFETY: `used` is a map's value, which stays readable and writable while the program
+        // runs, and the index is below the number of its addresses.
+        let slot = unsafe { first.add(index) };
+        // SAFETY: as above.
+        let there = unsafe { ptr::read_volatile(slot) };
+        if there == *address {
+            return true;
+        }
+        if there == Addr::UNSPECIFIED {
+            // SAFETY: as above.
+            unsafe { ptr::write_volatile(slot, work::copied(address)) };
+            return true;
+        }
+    }
+    false
+}
