@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipam::cluster::{Ledger, Requested, Shortfall, Takeover};
 use ipam::{EdgeRules, Time};
 use kubernetes::operation::node::{DEFAULT_POOL, NodeDocument};
-use kubernetes::operation::pool::PoolDocument;
+use kubernetes::operation::pool::{FINALIZER, PoolDocument};
 use kubernetes::operation::report::Reason;
 use serde_json::Value;
 
@@ -76,6 +76,8 @@ pub(crate) struct Pool {
     /// Writes wait until then.
     pub(crate) barred: Time,
     failures: u32,
+    /// The reason that the last write failed.
+    pub(crate) fault: Option<String>,
     /// The faults that an event was recorded for.
     pub(crate) told: BTreeSet<String>,
 }
@@ -88,12 +90,14 @@ impl Pool {
             write: None,
             barred: Time::default(),
             failures: 0,
+            fault: None,
             told: BTreeSet::new(),
         }
     }
 
     /// Takes the failure of a write in.
-    pub(crate) fn fail(&mut self, retry_after: Option<Duration>, now: Time) {
+    pub(crate) fn fail(&mut self, reason: String, retry_after: Option<Duration>, now: Time) {
+        self.fault = Some(reason);
         let wait = Duration::from_secs(1 << self.failures.min(6)).min(SLOWEST);
         self.failures = self.failures.saturating_add(1);
         self.barred = now.after(retry_after.unwrap_or(wait));
@@ -102,6 +106,14 @@ impl Pool {
     /// Takes the success of a write in.
     pub(crate) fn succeed(&mut self) {
         self.failures = 0;
+        self.fault = None;
+    }
+
+    /// Returns true if blocks may be granted: the pool stays while nodes have them. One that is being
+    /// deleted gives none anyway.
+    fn is_open(&self) -> bool {
+        let spec = self.document.plain.as_ref();
+        self.document.has_finalizer() || spec.is_some_and(|spec| spec.is_deleted)
     }
 }
 
@@ -197,6 +209,18 @@ impl Plain {
         needed.collect()
     }
 
+    /// The part of a demand that may be met now. A pool gets its finalizer first.
+    pub(crate) fn grantable(&self, mut demand: Requested) -> Requested {
+        demand.retain(|pool, _| self.pools.get(pool).is_none_or(Pool::is_open));
+        demand
+    }
+
+    /// True if any pool gives blocks, or may have given some before it became bound to ENIs.
+    pub(crate) fn has_marks(&self) -> bool {
+        let mut pools = self.pools.values();
+        pools.any(|it| it.document.plain.is_some() || it.document.has_finalizer())
+    }
+
     /// True if any pool gives blocks.
     pub(crate) fn has_any(&self) -> bool {
         self.pools.values().any(|it| it.document.plain.is_some())
@@ -225,6 +249,15 @@ impl Plain {
                 others.join(", ")
             );
             all.push(Obstacle::new(Reason::BlockConflict, text));
+        }
+        for pool in demand.keys() {
+            let known = self.pools.get(pool).filter(|it| !it.is_open());
+            if let Some(fault) = known.and_then(|it| it.fault.as_ref()) {
+                let text = format!(
+                    "CiliumPodIPPool {pool} gives blocks once it has the finalizer {FINALIZER}: {fault}"
+                );
+                all.push(Obstacle::new(Reason::PoolUnusable, text));
+            }
         }
         let short = self.short.get(name).into_iter().flatten();
         all.extend(short.map(|it| Obstacle::new(reason(it), it.to_string())));

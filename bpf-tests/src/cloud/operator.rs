@@ -107,6 +107,15 @@ impl Operator {
         Ok(self.child.wait()?.success())
     }
 
+    /// Sends it a signal: STOP pauses it, and CONT wakes it.
+    ///
+    /// # Errors
+    /// When it cannot be sent.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let pid = self.child.id();
+        self.netns.run(&format!("kill -{name} {pid}")).map(drop)
+    }
+
     /// The output of its command line.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod beside;
 mod iam;
 mod kills;
 mod nodes;
+mod plain_pools;
 mod pools;
 mod rights;
 mod scale;

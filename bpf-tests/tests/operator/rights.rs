@@ -38,6 +38,7 @@ fn each_right_that_is_taken_away_is_named() {
             "ciliumpodippools",
             "follow CiliumPodIPPools: ",
         ),
+        (CLUSTER_ROLE, "servicecidrs", "follow ServiceCIDRs: "),
         (CLUSTER_ROLE, "nodes", "follow Nodes: "),
         (CLUSTER_ROLE, "pods", "follow pods that wait: "),
         (ROLE, "leases", "lease: "),

@@ -35,7 +35,7 @@ impl Fleet {
         }
         if let Opening::Unlisted(from) = self.plain.opening
             && from <= at.now
-            && self.plain.has_any()
+            && self.plain.has_marks()
         {
             self.plain.opening = Opening::Listing;
             self.open(Pending::List, Task::List, at.now);
@@ -76,6 +76,7 @@ impl Fleet {
         let unmet: BTreeSet<String> = self.unmet().map(str::to_owned).collect();
         self.dirty.extend(unmet.iter().cloned());
         self.plain.opening = Opening::Listed(Takeover::begin(unmet));
+        self.plain.next_look = at.now;
     }
 
     /// Nodes that want blocks of plain pools.
@@ -127,6 +128,7 @@ impl Fleet {
             self.plain.short.remove(name);
             return None;
         }
+        let demand = self.plain.grantable(demand);
         let grant = self.plain.ledger.grant(name, &demand);
         let known = self.plain.short.get(name).map_or(&[][..], Vec::as_slice);
         if known != grant.shortfalls {
@@ -146,6 +148,7 @@ impl Fleet {
         if self.plain.opening.awaits(name) {
             self.plain.opening.touched(name);
             if self.plain.opening.is_over() {
+                self.plain.next_look = Time::default();
                 let unmet: Vec<String> = self.unmet().map(str::to_owned).collect();
                 self.dirty.extend(unmet);
             }
@@ -160,11 +163,11 @@ impl Fleet {
         if pool.write.is_some() || at.now < pool.barred {
             return;
         }
-        let is_used = self.plain.ledger.is_used(name);
-        // Nothing is known of what nodes have before they are listed.
-        if !is_used && !matches!(self.plain.opening, Opening::Listed(_)) {
+        // Before, nodes can have blocks that are not known, or can get them by a late write.
+        if !self.plain.opening.is_over() {
             return;
         }
+        let is_used = self.plain.ledger.is_used(name);
         let in_use = self.plain.ledger.in_use(name);
         let Some(body) = pool.document.marks(&in_use, is_used) else {
             return;
@@ -196,11 +199,27 @@ impl Fleet {
                 if let Some(object) = object.filter(|it| it["metadata"]["name"] == name) {
                     self.plain.set_pool(*object);
                 }
+                self.look_at_wanting(name);
             }
             // The next event has the pool as it is, or says that it is gone.
             Written::Conflict | Written::Gone => pool.barred = at.now.after(GATHERED),
-            Written::Failed { retry_after, .. } => pool.fail(retry_after, at.now),
+            Written::Failed {
+                reason,
+                retry_after,
+            } => {
+                pool.fail(reason, retry_after, at.now);
+                self.look_at_wanting(name);
+            }
         }
+    }
+
+    /// Has the nodes looked at that want blocks of a pool.
+    fn look_at_wanting(&mut self, pool: &str) {
+        let wanting = self.members.iter().filter(|(_, member)| {
+            let requested = &member.document.demand.requested;
+            requested.contains_key(pool)
+        });
+        self.dirty.extend(wanting.map(|(name, _)| name.clone()));
     }
 
     /// Records events about a pool's faults, each once.
@@ -242,6 +261,10 @@ impl Fleet {
         let refusals = self.plain.ledger.refusals(name).map(ToString::to_string);
         let refused = problems.chain(refusals);
         let mut all: Vec<_> = refused.map(|text| (Reason::PoolRefused, text)).collect();
+        if let Some(fault) = &pool.fault {
+            let text = format!("patch finalizers and annotations: {fault}");
+            all.push((Reason::CallFailed, text));
+        }
         if spec.is_deleted && self.plain.ledger.is_used(name) {
             let text = "the pool is being deleted, and goes once no node has a block of it";
             all.push((Reason::PoolInUse, text.to_owned()));

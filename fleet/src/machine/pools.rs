@@ -1,5 +1,6 @@
 //! Pools, as they are read: bindings to ENIs, and plain pools.
 
+use ipam::Time;
 use kubernetes::operation::bindings;
 use kubernetes::operation::report::Reason;
 use serde_json::Value;
@@ -34,6 +35,7 @@ impl Fleet {
         if !self.plain.set_pools(objects) {
             return;
         }
+        self.plain.next_look = Time::default();
         let wanting = self.members.iter().filter(|(_, member)| {
             let mut pools = member.document.demand.requested.keys();
             pools.any(|pool| self.plain.pools.contains_key(pool))

@@ -11,6 +11,7 @@ mod kubelet;
 mod objects;
 mod one_node;
 mod plain;
+mod pool_marks;
 mod pools;
 mod protocol;
 mod release;

@@ -11,23 +11,23 @@ use super::bed::{Bed, CLUSTER, Fault, Planned, world};
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn bed() -> Bed {
+pub(super) fn bed() -> Bed {
     let mut bed = Bed::with(&world(), Settings::of(CLUSTER));
     bed.lead();
     bed
 }
 
 /// A pool of blocks that have four addresses, each of which can be given.
-fn small(cidrs: &[&str]) -> Value {
+pub(super) fn small(cidrs: &[&str]) -> Value {
     json!({"ipv4": {"cidrs": cidrs, "maskSize": 30}, "allowFirstIP": true, "allowLastIP": true})
 }
 
-fn set_pool(bed: &mut Bed, name: &str, spec: &Value) {
+pub(super) fn set_pool(bed: &mut Bed, name: &str, spec: &Value) {
     bed.api.set_pool(name, spec, bed.now);
 }
 
 /// A node of no instance wants this many addresses of each family.
-fn want(bed: &mut Bed, node: &str, pool: &str, ipv4: u32, ipv6: u32) {
+pub(super) fn want(bed: &mut Bed, node: &str, pool: &str, ipv4: u32, ipv6: u32) {
     let needed = json!({"ipv4-addrs": ipv4, "ipv6-addrs": ipv6});
     let requested = json!([{"pool": pool, "needed": needed}]);
     bed.change(
@@ -45,7 +45,7 @@ fn keep(bed: &mut Bed, node: &str, pool: &str, cidrs: &[String]) {
     );
 }
 
-fn blocks(bed: &Bed, node: &str) -> Vec<String> {
+pub(super) fn blocks(bed: &Bed, node: &str) -> Vec<String> {
     let all = bed.api.objects[node]["spec"]["ipam"]["pools"]["allocated"].as_array();
     let cidrs = all
         .into_iter()
@@ -56,7 +56,7 @@ fn blocks(bed: &Bed, node: &str) -> Vec<String> {
 }
 
 /// Checks that no two nodes have an address in common. Returns the number of blocks.
-fn check(bed: &Bed) -> usize {
+pub(super) fn check(bed: &Bed) -> usize {
     let mut owners: BTreeMap<IpNet, &str> = BTreeMap::new();
     for node in bed.api.objects.keys() {
         for block in blocks(bed, node) {
@@ -69,7 +69,7 @@ fn check(bed: &Bed) -> usize {
     owners.len()
 }
 
-fn faults(bed: &Bed, pool: &str) -> Vec<String> {
+pub(super) fn faults(bed: &Bed, pool: &str) -> Vec<String> {
     let is_about = |about: &About| matches!(about, About::Pool { name, .. } if name == pool);
     let events = bed.events.iter().filter(|it| is_about(&it.about));
     events

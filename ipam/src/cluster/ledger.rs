@@ -21,7 +21,7 @@ pub struct Ledger {
     /// Fields of pools that changed and cannot change.
     changed: BTreeMap<String, Vec<Refusal>>,
     /// Addresses that are no pool's, with their owners.
-    reserved: BTreeMap<IpNet, String>,
+    pub(super) reserved: BTreeMap<IpNet, String>,
     /// The CIDRs in force.
     pub(super) cidrs: Cidrs,
     refusals: Vec<(String, Refusal)>,

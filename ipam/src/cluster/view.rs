@@ -43,7 +43,8 @@ impl Ledger {
         let mut orphans: BTreeMap<IpNet, BTreeSet<String>> = BTreeMap::new();
         for (name, node) in &self.nodes {
             let blocks = node.allocated.get(pool).into_iter().flatten();
-            for block in blocks.filter(|block| !self.is_of(pool, **block)) {
+            let blocks = blocks.filter(|block| !self.is_of(pool, **block));
+            for block in blocks.filter(|block| !self.is_of_enis(pool, **block)) {
                 orphans.entry(*block).or_default().insert(name.clone());
             }
         }
@@ -63,14 +64,14 @@ impl Ledger {
         cidrs.filter(used).copied().collect()
     }
 
-    /// Returns true if a node has a block of this pool, or is granted one.
+    /// Returns true if a node has a block of this pool, or is granted one. Blocks of ENIs do not count,
+    /// which nodes have under the name of the pool that the ENIs serve.
     #[must_use]
     pub fn is_used(&self, pool: &str) -> bool {
-        let mut nodes = self.nodes.values();
-        nodes.any(|node| {
-            let mut all = [&node.allocated, &node.granted].into_iter();
-            all.any(|blocks| blocks.get(pool).is_some_and(|blocks| !blocks.is_empty()))
-        })
+        let nodes = self.nodes.values();
+        let all = nodes.flat_map(|node| [&node.allocated, &node.granted]);
+        let mut blocks = all.filter_map(|blocks| blocks.get(pool)).flatten();
+        blocks.any(|block| !self.is_of_enis(pool, *block))
     }
 
     /// Blocks that have an address that another node's block has too, each with its nodes.
@@ -108,6 +109,14 @@ impl Ledger {
         let node = self.nodes.get(node).into_iter();
         let mut all = node.flat_map(|node| [&node.allocated, &node.granted]);
         all.any(|blocks| blocks.get(pool).is_some_and(|it| it.contains(&block)))
+    }
+
+    /// Returns true if a block is in a VPC, and in no CIDR of the pool's document.
+    fn is_of_enis(&self, pool: &str, block: IpNet) -> bool {
+        let spec = self.pools.get(pool).into_iter();
+        let mut cidrs = spec.flat_map(|spec| spec.spaces.values().flat_map(|it| &it.cidrs));
+        let mut reserved = self.reserved.keys();
+        reserved.any(|cidr| cidr.contains(&block)) && !cidrs.any(|cidr| cidr.contains(&block))
     }
 
     fn is_of(&self, pool: &str, block: IpNet) -> bool {

@@ -78,14 +78,23 @@ impl PoolDocument {
         }
     }
 
+    /// True if the pool has the finalizer.
+    #[must_use]
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|it| it == FINALIZER)
+    }
+
     /// The merge patch by which the pool has the finalizer and names its CIDRs in use; none where it
     /// does. A pool that is being deleted goes once no node has a block of it. One that is bound to ENIs
-    /// has no finalizer: its blocks are those of the ENIs.
+    /// gets no finalizer. If it was a plain pool before, it loses its own after its last block.
     #[must_use]
     pub fn marks(&self, in_use: &BTreeSet<IpNet>, is_used: bool) -> Option<Value> {
         let spec = self.plain.as_ref();
+        if spec.is_none() && is_used {
+            return None;
+        }
         let keeps = spec.is_some_and(|spec| !spec.is_deleted || is_used);
-        let has = self.finalizers.iter().any(|it| it == FINALIZER);
+        let has = self.has_finalizer();
         let mut change = Map::new();
         // The API server takes no new finalizer of an object that is being deleted.
         if keeps != has && !(keeps && spec.is_some_and(|spec| spec.is_deleted)) {

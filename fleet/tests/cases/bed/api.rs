@@ -45,6 +45,11 @@ pub(crate) fn apply(object: &mut Value, patch: &Value) {
     }
 }
 
+fn finalizers(pool: &Value) -> &[Value] {
+    let all = pool["metadata"]["finalizers"].as_array();
+    all.map_or(&[], Vec::as_slice)
+}
+
 impl Api {
     pub(crate) fn new(lag: Duration) -> Self {
         Self {
@@ -126,12 +131,8 @@ impl Api {
     /// A person makes a pool, changes it or deletes it (null). One with finalizers is marked first.
     pub(crate) fn set_pool(&mut self, name: &str, spec: &Value, now: Time) {
         let version = self.next_version();
-        let has_finalizers = |pool: &Value| {
-            let all = pool["metadata"]["finalizers"].as_array();
-            all.is_some_and(|all| !all.is_empty())
-        };
         match self.pools.get_mut(name) {
-            Some(pool) if spec.is_null() && has_finalizers(pool) => {
+            Some(pool) if spec.is_null() && !finalizers(pool).is_empty() => {
                 pool["metadata"]["deletionTimestamp"] = json!("2026-02-01T00:00:00Z");
             }
             Some(_) if spec.is_null() => drop(self.pools.remove(name)),
@@ -167,11 +168,13 @@ impl Api {
             self.conflicts += 1;
             return Written::Conflict;
         }
+        let before = finalizers(pool).len();
         apply(pool, body);
         *self.writes.entry(format!("pool {name}")).or_default() += 1;
         let is_deleted = !pool["metadata"]["deletionTimestamp"].is_null();
-        let finalizers = pool["metadata"]["finalizers"].as_array();
-        if is_deleted && finalizers.is_none_or(Vec::is_empty) {
+        let after = finalizers(pool).len();
+        assert!(!is_deleted || after <= before, "{name}: a new finalizer");
+        if is_deleted && after == 0 {
             self.pools.remove(name);
         }
         self.stamp_pool(name, version, now);

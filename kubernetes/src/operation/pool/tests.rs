@@ -106,13 +106,24 @@ fn a_deleted_pool_goes_when_no_node_has_a_block_of_it() {
 }
 
 #[test]
-fn a_pool_that_becomes_bound_loses_the_finalizer() {
-    let mut object = pool();
-    object["metadata"]["finalizers"] = json!([FINALIZER]);
-    object["metadata"]["annotations"] = json!({"ipam.towpath.dev/subnet-ids": "subnet-1"});
-    let read = PoolDocument::read(&object);
-    for has_blocks_of_enis in [false, true] {
-        let patch = read.marks(&nets(&[]), has_blocks_of_enis).unwrap();
-        assert_eq!(patch["metadata"]["finalizers"], json!([]));
+fn a_pool_that_is_plain_no_more_has_its_marks_until_its_last_block() {
+    for (key, value) in [("subnet-ids", "subnet-1"), ("unknown", "x")] {
+        let mut object = pool();
+        object["metadata"]["finalizers"] = json!([FINALIZER]);
+        object["metadata"]["annotations"] = json!({
+            IN_USE: "10.10.0.0/16", format!("ipam.towpath.dev/{key}"): value
+        });
+        let read = PoolDocument::read(&object);
+        assert_eq!(read.marks(&nets(&[]), true), None, "{key}");
+        let patch = read.marks(&nets(&[]), false).unwrap();
+        let expected = json!({
+            "resourceVersion": "7", "finalizers": [], "annotations": {IN_USE: null}
+        });
+        assert_eq!(patch["metadata"], expected, "{key}");
+        // One that never gave a block has none to lose.
+        object["metadata"]["finalizers"] = json!([]);
+        object["metadata"]["annotations"][IN_USE] = Value::Null;
+        let read = PoolDocument::read(&object);
+        assert_eq!(read.marks(&nets(&[]), false), None, "{key}");
     }
 }
