@@ -180,7 +180,8 @@ fn masquerade_leaves_the_address_alone_and_a_namespace_may_answer() {
                 netns,
                 address: *address,
             };
-            let server = Echo::telling(to, 0).unwrap();
+            // A restart holds the addresses before they are where the mode has them.
+            let server = within(SOON, "the address is there", || Echo::telling(to, 0));
             for from in [fabric.peer(family), fabric.host(Host::Outside, family)] {
                 let session = Session::open(from, 0, server.address()).unwrap();
                 assert_eq!(session.seen().ip(), from.address, "{mode}");
