@@ -91,6 +91,36 @@ fn pods_and_a_network_behind_the_node_reach_each_other() {
     }
 }
 
+/// The host answers for all of a network that is local to it, though no device has the address.
+#[test]
+fn pods_and_networks_that_are_local_to_the_host_reach_each_other() {
+    let (fabric, pods) = scene(json!({}));
+    let node = &fabric.node;
+    node.run("sysctl -w net.ipv6.ip_nonlocal_bind=1").unwrap();
+    node.ip("route add local 192.0.2.0/24 dev lo\n\
+             route add local fd07:7::/64 dev lo\n\
+             addr add 198.51.100.1/24 dev lo\n")
+        .unwrap();
+    for address in ["192.0.2.7", "198.51.100.7", "fd07:7::7"] {
+        let host = Place {
+            netns: node,
+            address: address.parse().unwrap(),
+        };
+        let family = Family::of(host.address);
+        for pod in &pods {
+            within(CHANGE, "the datapath follows the host's routes", || {
+                let steps = steps(&fabric, pod, host);
+                check(steps.contains("the host's routes"), || steps)
+            });
+            for protocol in PROTOCOLS {
+                protocol.exchange(pod.at(family), host).unwrap();
+                protocol.exchange(host, pod.at(family)).unwrap();
+            }
+        }
+    }
+    fabric.finish().unwrap();
+}
+
 #[test]
 fn a_table_that_a_rule_leads_to_by_the_destination_counts_and_one_by_a_mark_does_not() {
     let (mut fabric, pods) = scene(json!({}));

@@ -1,7 +1,9 @@
 //! The networks that the host's own routes lead to, past every ENI and endpoint: a bridge, a tunnel, a
-//! VPN. Only the host's stack knows the way there, so what pods send there is handed to it.
+//! VPN, or the host itself. Only the host's stack knows the way there, so what pods send there is handed
+//! to it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use api::ids::MacAddr;
 use ipam::Family;
@@ -27,12 +29,13 @@ pub(super) struct HostNetworks {
     pub(super) left_out: Vec<IpNet>,
 }
 
-/// The shortest prefix of a route that counts. A shorter one is a default route by another name.
-fn shortest(family: Family) -> u8 {
-    match family {
+/// True for the network of a route that counts. A shorter one is a default route by another name.
+fn is_specific(net: &IpNet) -> bool {
+    let shortest = match Family::of(net.addr()) {
         Family::V4 => 8,
         Family::V6 => 16,
-    }
+    };
+    net.prefix_len() >= shortest
 }
 
 /// Finds them. The VPC's CIDRs, native ones, blocks and services are what they are, whatever routes
@@ -47,15 +50,15 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
         }
     };
     let counted = observed.host_routes.iter().filter_map(|(net, ifindex)| {
-        let is_counted = net.prefix_len() >= shortest(Family::of(net.addr()));
-        Some((net, observed.links.get(ifindex).filter(|_| is_counted)?))
+        let link = observed.links.get(ifindex)?;
+        is_specific(net).then_some((net, link))
     });
     let (passed, routed): (Vec<_>, Vec<_>) = counted.partition(|(_, link)| is_passed_by(link));
     let passed: BTreeSet<IpNet> = passed.into_iter().map(|(net, _)| *net).collect();
     let routed = routed.into_iter();
     let routed = routed.flat_map(|(net, _)| without_longer(*net, &passed));
     let named = intent.settings.host_cidrs.iter().copied();
-    let mut nets: Vec<IpNet> = routed.chain(named).collect();
+    let mut nets: Vec<IpNet> = routed.chain(local(observed)).chain(named).collect();
     for taken in taken(intent) {
         nets = nets
             .into_iter()
@@ -65,6 +68,19 @@ pub(super) fn host_networks(intent: &Intent, observed: &Observed) -> HostNetwork
     let mut all = IpNet::aggregate(&nets);
     let left_out = all.split_off(all.len().min(MOST));
     HostNetworks { all, left_out }
+}
+
+/// The networks whose addresses the host answers for, though no device has them. Those of devices are
+/// known one by one, and what is loopback no pod may reach.
+fn local(observed: &Observed) -> impl Iterator<Item = IpNet> {
+    let on_devices = observed.addresses.iter();
+    let on_devices: BTreeSet<IpAddr> = on_devices.map(|address| address.net.addr()).collect();
+    let is_of_device = move |net: &IpNet| {
+        net.prefix_len() == net.max_prefix_len() && on_devices.contains(&net.addr())
+    };
+    let all = observed.host_local.iter().copied();
+    all.filter(is_specific)
+        .filter(move |net| !net.addr().is_loopback() && !is_of_device(net))
 }
 
 /// The MACs of the ENIs of the document, for pods or not.
@@ -133,7 +149,7 @@ mod tests {
 
     use super::*;
     use crate::fixture;
-    use crate::kernel::{MapEntry, NextHop, Route};
+    use crate::kernel::{Address, MapEntry, NextHop, Route};
     use crate::object::Object;
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {
@@ -245,6 +261,31 @@ mod tests {
         let all = host_networks(&intent, &observed).all;
         let expected = nets(&["10.1.0.0/16", "10.2.0.0/15", "10.4.0.0/14"]);
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn networks_that_are_local_to_the_host_are_its_own_but_for_loopback_and_addresses_of_devices() {
+        let mut observed = routed(&[]);
+        let address = Address {
+            ifindex: 50,
+            net: "198.51.100.1/24".parse().unwrap(),
+        };
+        observed.addresses.insert(address);
+        observed.host_local = nets(&[
+            "127.0.0.0/8",
+            "::1/128",
+            "0.0.0.0/0",
+            "198.51.100.1/32",
+            "192.0.2.0/24",
+            "203.0.113.9/32",
+            "fd0a::/64",
+            "10.0.7.0/24",
+        ])
+        .into_iter()
+        .collect();
+        let found = host_networks(&fixture::intent(), &observed);
+        let expected = nets(&["192.0.2.0/24", "203.0.113.9/32", "fd0a::/64"]);
+        assert_eq!(found.all, expected);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct Observed {
     /// Where routes of others lead: networks and devices. Only those that no more than the destination
     /// of a packet chooses.
     pub host_routes: BTreeSet<(IpNet, u32)>,
+    /// The networks of the same routes whose addresses are all the host's. Each address of a device is
+    /// one of them.
+    pub host_local: BTreeSet<IpNet>,
     /// Every rule of both families.
     pub rules: BTreeSet<Rule>,
     /// Every permanent neighbour entry.
@@ -69,6 +72,7 @@ impl Observed {
             routes,
             rules: _,
             host_routes: _,
+            host_local: _,
             neighbours,
             resolved,
             sysctls,

@@ -13,7 +13,7 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteMessage, RouteType};
+use netlink_packet_route::route::{RouteMessage, RouteProtocol, RouteType};
 use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::Socket as Inner;
@@ -192,7 +192,13 @@ fn news_of_route(route: &RouteMessage) -> Option<Change> {
     if numbers::is_our_table(observe::route_table(route)) {
         return Some(Change::Own);
     }
-    (route.header.kind == RouteType::Unicast).then_some(Change::Foreign)
+    let is_of_kernel = route.header.protocol == RouteProtocol::Kernel;
+    let counts = match route.header.kind {
+        RouteType::Unicast => true,
+        RouteType::Local => !is_of_kernel,
+        _ => false,
+    };
+    counts.then_some(Change::Foreign)
 }
 
 /// Whether an entry is permanent, or was when we last looked, or has another MAC for a gateway, or none.

@@ -102,7 +102,7 @@ fn what_does_not_concern_us_is_not_heard() {
         let mut events = netlink.events().unwrap();
         settle(&mut events).await;
         for line in [
-            "ip route add local 10.9.0.1 dev eni1 table 476",
+            "ip route add local 10.9.0.1 dev eni1 proto kernel table 476",
             "ip route add blackhole 10.9.0.0/16",
             "ip neigh add 10.0.0.5 lladdr 02:00:00:00:00:05 nud reachable dev eni1",
             "ip neigh del 10.0.0.5 dev eni1",
@@ -127,6 +127,7 @@ fn routes_of_others_are_heard_as_such() {
             "ip route add 10.9.0.0/16 via 10.0.0.1 table 476",
             "ip -6 route add 2001:db8:9::/48 dev eni1",
             "ip route del 10.9.0.0/16",
+            "ip route add local 192.0.2.0/24 dev lo",
         ] {
             run(line);
             let heard = timeout(SOON, events.next()).await;

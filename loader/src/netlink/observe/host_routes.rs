@@ -8,10 +8,19 @@ use super::ParsedRule;
 use super::routes::Led;
 use crate::numbers;
 
-/// The networks and devices of these routes, as far as a rule leads to their tables that looks at nothing
-/// but the destination. A route of a table that is chosen by a mark, a source or a device says nothing of
-/// a pod's packet. Of the routes of a table to one network those of the least metric count.
-pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> BTreeSet<(IpNet, u32)> {
+/// The routes that hold for every packet to their networks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// Networks and the devices that lead there.
+    pub(super) led: BTreeSet<(IpNet, u32)>,
+    /// Networks all of whose addresses are the host's.
+    pub(super) local: BTreeSet<IpNet>,
+}
+
+/// Chooses routes as far as a rule leads to their tables that looks at nothing but the destination. A
+/// route of a table that is chosen by a mark, a source or a device says nothing of a pod's packet. Of the
+/// routes of a table to one network those of the least metric count.
+pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> Chosen {
     let mut led: BTreeMap<u32, BTreeSet<IpNet>> = BTreeMap::new();
     let rules = rules.iter().filter_map(ParsedRule::by_destination);
     for (table, to) in rules.filter(|(table, _)| !numbers::is_our_table(*table)) {
@@ -22,14 +31,25 @@ pub(super) fn choose(rules: &[ParsedRule], routes: &[Led]) -> BTreeSet<(IpNet, u
         let metric = least.entry((route.table, route.net)).or_insert(u32::MAX);
         *metric = route.metric.min(*metric);
     }
-    let mut chosen = BTreeSet::new();
+    let mut chosen = Chosen::default();
     for route in routes {
-        let Led { table, net, .. } = *route;
+        let Led {
+            table,
+            net,
+            ifindex,
+            is_local,
+            ..
+        } = *route;
         if least.get(&(table, net)) != Some(&route.metric) {
             continue;
         }
         for to in led.get(&table).into_iter().flatten() {
-            chosen.extend(common(net, *to).map(|net| (net, route.ifindex)));
+            let common = common(net, *to);
+            if is_local {
+                chosen.local.extend(common);
+            } else {
+                chosen.led.extend(common.map(|net| (net, ifindex)));
+            }
         }
     }
     chosen
@@ -76,8 +96,9 @@ mod tests {
             net: net.parse().unwrap(),
             metric: 0,
             ifindex: 7,
+            is_local: false,
         });
-        let found = choose(&rules, &routes.collect::<Vec<_>>());
+        let found = choose(&rules, &routes.collect::<Vec<_>>()).led;
         found.into_iter().map(|(net, _)| net.to_string()).collect()
     }
 
@@ -114,9 +135,10 @@ mod tests {
             net,
             metric,
             ifindex,
+            is_local: false,
         });
         let found = choose(&main, &routes);
-        assert_eq!(found, BTreeSet::from([(net, 8), (net, 9)]));
+        assert_eq!(found.led, BTreeSet::from([(net, 8), (net, 9)]));
     }
 
     #[test]

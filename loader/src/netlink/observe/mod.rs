@@ -46,7 +46,9 @@ pub(super) async fn all(
     observed.links = links;
     observed.sysctls = sysctls;
     observed.addresses = addresses;
-    observed.host_routes = host_routes::choose(&rules, &networks);
+    let chosen = host_routes::choose(&rules, &networks);
+    observed.host_routes = chosen.led;
+    observed.host_local = chosen.local;
     observed.routes = routes;
     observed.rules = rules.iter().map(ParsedRule::rule).collect();
     observed.neighbours = neighbours.permanent;

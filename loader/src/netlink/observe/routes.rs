@@ -33,9 +33,11 @@ pub(super) struct Led {
     pub(super) net: IpNet,
     pub(super) metric: u32,
     pub(super) ifindex: u32,
+    /// True if the host takes all of it for its own addresses.
+    pub(super) is_local: bool,
 }
 
-/// The networks of others' unicast routes, by device.
+/// The networks of others' unicast and local routes, by device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Networks {
     by_device: BTreeMap<u32, BTreeSet<Led>>,
@@ -109,6 +111,10 @@ fn take(
         ours.extend(parse(message));
         return;
     }
+    let is_local = message.header.kind == RouteType::Local;
+    if !is_local && message.header.kind != RouteType::Unicast {
+        return;
+    }
     // One that asks for more than the destination says nothing of a pod's packet.
     if message.header.tos != 0 || message.header.source_prefix_length != 0 {
         return;
@@ -119,6 +125,7 @@ fn take(
             net: route.destination,
             metric: route.metric,
             ifindex: route.ifindex,
+            is_local,
         });
     }
 }
@@ -194,7 +201,8 @@ pub(in crate::netlink) async fn foreign(
     let mut routes = BTreeSet::new();
     for family in Family::ALL {
         for message in dump(socket, family).await? {
-            if !numbers::is_our_table(table(&message)) {
+            let is_unicast = message.header.kind == RouteType::Unicast;
+            if is_unicast && !numbers::is_our_table(table(&message)) {
                 let found = parse_foreign(&message, family).into_iter();
                 routes.extend(found.filter(|route| devices.contains(&route.ifindex)));
             }
@@ -212,11 +220,10 @@ async fn dump(socket: &mut Socket, family: Family) -> Result<Vec<RouteMessage>, 
     Ok(routes.collect())
 }
 
-/// A route of others, once for each device that it leads out of; empty where it is not unicast, as
-/// the kernel's own of table local.
+/// A route of others, once for each of its devices.
 fn parse_foreign(message: &RouteMessage, family: Family) -> Vec<ForeignRoute> {
     let header = &message.header;
-    if header.kind != RouteType::Unicast || header.flags.contains(RouteFlags::Cloned) {
+    if header.flags.contains(RouteFlags::Cloned) {
         return Vec::new();
     }
     let mut destination = family.default_route();
@@ -345,12 +352,13 @@ mod tests {
             net,
             metric: 0,
             ifindex,
+            is_local: false,
         }
     }
 
     #[test]
     fn a_route_that_asks_for_a_source_or_a_service_type_says_nothing_of_a_pods_packet() {
-        let networks = |change: fn(&mut RouteMessage)| {
+        let networks = |change: &dyn Fn(&mut RouteMessage)| {
             let mut route = message(Family::V4);
             route.header.kind = RouteType::Unicast;
             route.header.table = 254;
@@ -364,9 +372,16 @@ mod tests {
             networks.all().collect::<Vec<_>>()
         };
         let expected = led("10.8.0.0/24".parse().unwrap(), 7);
-        assert_eq!(networks(|_| {}), [expected]);
-        assert!(networks(|route| route.header.tos = 0x10).is_empty());
-        assert!(networks(|route| route.header.source_prefix_length = 64).is_empty());
+        assert_eq!(networks(&|_| {}), [expected]);
+        let local = Led {
+            is_local: true,
+            ..expected
+        };
+        let of_kind = |kind| move |route: &mut RouteMessage| route.header.kind = kind;
+        assert_eq!(networks(&of_kind(RouteType::Local)), [local]);
+        assert!(networks(&of_kind(RouteType::Broadcast)).is_empty());
+        assert!(networks(&|route| route.header.tos = 0x10).is_empty());
+        assert!(networks(&|route| route.header.source_prefix_length = 64).is_empty());
     }
 
     #[test]
