@@ -139,6 +139,7 @@ fn chains_of_devices_indexes_groups_and_ranges_name_pods_too() {
         "nft add rule inet fw forward iif lo counter".to_owned(),
         "nft add rule inet fw forward oifgroup 0x7477 counter".to_owned(),
         "nft add rule inet fw forward ip daddr 10.0.0.2-10.0.0.5 counter".to_owned(),
+        format!("nft add rule inet fw forward ip daddr . tcp dport {{ {v4} . 80 }} counter"),
         "nft add table netdev edge".to_owned(),
         format!(
             "nft add chain netdev edge pod {}",
@@ -155,6 +156,7 @@ fn chains_of_devices_indexes_groups_and_ranges_name_pods_too() {
         &[
             ("nftables inet fw forward, ", "the pod device with index "),
             ("nftables inet fw forward, ", "their group 0x7477"),
+            ("nftables inet fw forward, ", "the set __set"),
             ("nftables netdev edge pod ", &device),
             ("nftables ip raw PREROUTING, ", &v4.to_string()),
             ("iptables-legacy filter FORWARD, ", &v4.to_string()),

@@ -84,7 +84,23 @@ pub(super) struct Facts {
     pub(super) leads_to: Vec<String>,
 }
 
-/// The part of a packet that was loaded last.
+/// The parts of a packet that a comparison or look-up to come is about.
+#[derive(Default)]
+struct Parts {
+    /// The one that was loaded last, where it matters.
+    last: Option<Loaded>,
+    /// True if any of them matters: what is looked up may be several, one beside the other.
+    any: bool,
+}
+
+impl Parts {
+    fn load(&mut self, part: Option<Loaded>) {
+        self.any |= part.is_some();
+        self.last = part;
+    }
+}
+
+/// A part of a packet that matters.
 enum Loaded {
     Device,
     Index,
@@ -108,9 +124,9 @@ pub(super) fn facts(family: NetfilterProtoFamily, message: &RuleMessage) -> Fact
             RuleAttribute::Chain(chain) => facts.chain.clone_from(chain),
             RuleAttribute::Handle(handle) => facts.handle = *handle,
             RuleAttribute::Expressions(list) => {
-                let mut loaded = None;
+                let mut parts = Parts::default();
                 for expression in list.iter().filter_map(data) {
-                    facts.take(family, expression, &mut loaded);
+                    facts.take(family, expression, &mut parts);
                 }
             }
             _ => {}
@@ -130,28 +146,27 @@ fn data(element: &ListAttribute<ExpressionAttribute>) -> Option<&Expressions> {
 }
 
 impl Facts {
-    fn take(
-        &mut self,
-        family: NetfilterProtoFamily,
-        expression: &Expressions,
-        loaded: &mut Option<Loaded>,
-    ) {
+    fn take(&mut self, family: NetfilterProtoFamily, expression: &Expressions, parts: &mut Parts) {
         match expression {
-            Expressions::Meta(attributes) => *loaded = device(attributes),
-            Expressions::Payload(attributes) => *loaded = address(family, attributes),
+            Expressions::Meta(attributes) => parts.load(device(attributes)),
+            Expressions::Payload(attributes) => parts.load(address(family, attributes)),
             Expressions::Bitwise(attributes) => {
-                if let Some(Loaded::Address(address)) = loaded {
+                if let Some(Loaded::Address(address)) = &mut parts.last {
                     address.mask = prefix_length(attributes);
                 }
             }
-            Expressions::Cmp(attributes) => self.compare(attributes, loaded),
+            Expressions::Cmp(attributes) => {
+                self.compare(attributes, &mut parts.last);
+                parts.any = parts.last.is_some();
+            }
             Expressions::Lookup(attributes) => {
                 let set = attributes.iter().find_map(|attribute| match attribute {
                     Lookup::Set(set) => Some(set),
                     _ => None,
                 });
-                let set = loaded.take().and(set);
+                let set = set.filter(|_| parts.any);
                 self.names.extend(set.map(|set| Name::Set(set.clone())));
+                *parts = Parts::default();
             }
             Expressions::Immediate(attributes) => self.leads_to.extend(jump(attributes)),
             Expressions::Other {

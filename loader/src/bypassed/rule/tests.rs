@@ -185,6 +185,15 @@ fn devices_sets_jumps_and_a_written_mss_are_seen() {
     let lookup = Expressions::Lookup(vec![Lookup::Set("blocked".to_owned())]);
     let set = [Name::Set("blocked".to_owned())];
     assert_eq!(read(V4, vec![header(16, 4), lookup.clone()]).names, set);
+    let port = Expressions::Payload(vec![
+        Payload::Base(NETWORK_HEADER + 1),
+        Payload::Offset(2),
+        Payload::Len(2),
+    ]);
+    let beside = vec![header(16, 4), port.clone(), lookup.clone()];
+    assert_eq!(read(V4, beside).names, set, "an address and a port");
+    let after = vec![header(16, 4), equals(&[10, 8, 0, 1]), port, lookup.clone()];
+    assert_eq!(read(V4, after).names.len(), 1, "an address, then a port");
     assert!(read(V4, vec![lookup]).names.is_empty(), "of neither");
     let verdict = vec![
         VerdictAttribute::Code(Verdict::Jump),
