@@ -15,7 +15,6 @@ use loader::numbers;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{Folder, Writing};
-use super::lock::is_unwritable;
 use crate::faults::{self, Point};
 use crate::server::EndpointRequest;
 use document::read_file;
@@ -74,7 +73,7 @@ impl Store {
     /// be read is set aside and reported; it stops nothing.
     ///
     /// # Errors
-    /// When the folder cannot be made, read or written.
+    /// When the folder cannot be made or read.
     pub(crate) fn open(folder: &Path) -> Result<(Self, Stored)> {
         let (folder, names) = Folder::open(folder)?;
         let mut store = Self {
@@ -101,16 +100,11 @@ impl Store {
                             aside = %aside.display(),
                             "an endpoint's record cannot be read and is set aside: {error:#}"
                         );
-                        let aside = match fs::rename(&path, &aside) {
-                            Ok(()) => aside,
-                            // It is set aside with the next start.
-                            Err(error) if is_unwritable(&error) => path,
-                            Err(error) => {
-                                return Err(error)
-                                    .with_context(|| format!("rename {}", path.display()));
-                            }
-                        };
-                        stored.corrupt.insert(id, aside);
+                        // What cannot be set aside now is with the next start.
+                        let is_aside = fs::rename(&path, &aside).is_ok();
+                        stored
+                            .corrupt
+                            .insert(id, if is_aside { aside } else { path });
                     }
                 }
             }
@@ -162,13 +156,15 @@ impl Store {
     /// endpoints for deleted. Tries again to make last what could not be made so.
     ///
     /// # Errors
-    /// When one cannot be looked for or written.
+    /// The first record that cannot be written. It keeps no other one back.
     pub(crate) fn restore<'a>(
         &mut self,
         endpoints: impl IntoIterator<Item = &'a Endpoint>,
     ) -> Result<()> {
-        let mut endpoints = endpoints.into_iter();
-        let restored = endpoints.try_for_each(|endpoint| self.put_missing(endpoint));
+        let mut restored = Ok(());
+        for endpoint in endpoints {
+            restored = restored.and(self.put_missing(endpoint));
+        }
         self.sync();
         restored
     }

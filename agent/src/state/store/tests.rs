@@ -162,6 +162,25 @@ fn what_is_no_file_stops_nothing() {
         .unwrap();
     assert_eq!(stored.endpoints, BTreeMap::from([(good.id(), good)]));
     assert_eq!(stored.corrupt.len(), 3, "{:?}", stored.corrupt);
+
+    // A record that cannot be set aside, because there is one already, stays where it is.
+    fs::create_dir(store.path(fifo.id())).unwrap();
+    let corrupt = reopen(folder.path()).corrupt;
+    assert_eq!(corrupt.len(), 3, "{corrupt:?}");
+}
+
+#[test]
+fn a_record_that_cannot_be_written_keeps_no_other_one_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    let all = ["a", "b", "c"].map(endpoint);
+    let stuck = store.path(all[0].id());
+    std::os::unix::fs::symlink(&stuck, &stuck).unwrap();
+    let error = store.restore(&all).unwrap_err();
+    assert!(format!("{error:#}").contains(&stuck.display().to_string()));
+    for endpoint in &all[1..] {
+        assert!(store.path(endpoint.id()).exists());
+    }
 }
 
 proptest! {
