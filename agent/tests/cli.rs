@@ -261,13 +261,16 @@ fn a_proxy_of_the_environment_is_none_of_the_agent_s() {
 #[test]
 fn what_may_not_be_meant_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, agent) = (
-        folder.path().join("config.yaml"),
-        folder.path().join("agent"),
-    );
+    let [file, agent, node] =
+        ["config.yaml", "agent", "node.json"].map(|name| folder.path().join(name));
     fs::write(&agent, "nonMasqueradeCIDRs: [x]\n").unwrap();
+    let enis = r#"{"status": {"eni": {"enis": {"eni-0": {"mac": "none"}}}},
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNode"}"#;
+    fs::write(&node, enis).unwrap();
     let text = format!(
-        "datapath: {{mark-mask: 0xffff}}\nmasquerade: {{ip-masq-agent: {{enabled: true, path: {}}}}}\n",
+        "datapath: {{mark-mask: 0xffff}}\nnode: {{document: {}}}\n\
+         masquerade: {{ip-masq-agent: {{enabled: true, path: {}}}}}\n",
+        node.display(),
         agent.display()
     );
     fs::write(&file, text).unwrap();
@@ -277,6 +280,7 @@ fn what_may_not_be_meant_is_a_warning() {
     for words in [
         "warning: datapath.mark-mask: 0x0000ffff has bits of kube-proxy (0xc000)",
         "nonMasqueradeCIDRs[0]",
+        "node.json: status.eni.enis.eni-0.mac: \"none\" is refused; allowed: a unicast MAC",
         "config.yaml is good",
     ] {
         assert!(said.contains(words), "{words}: {said}");

@@ -76,12 +76,16 @@ impl ReadError {
     fn new(track: Track, message: &str) -> Self {
         let path = track.path().to_string();
         let message = without_path(message, &path).to_owned();
-        let path = if path == "." {
-            "document".to_owned()
-        } else {
-            path
+        // What could not be reached ends in "?", and the whole is ".".
+        let known = path.strip_suffix(".?").unwrap_or(&path);
+        let path = match known {
+            "." | "?" => "document",
+            known => known,
         };
-        Self { path, message }
+        Self {
+            path: path.to_owned(),
+            message,
+        }
     }
 }
 
@@ -192,6 +196,15 @@ mod tests {
         assert!(json.message.contains("300") && json.message.contains("line 2"));
         let whole = read::<Numbers>("[1]").unwrap_err();
         assert_eq!(whole.path, "document");
+        for (cut, path) in [
+            ("{", "document"),
+            ("{\"a\": {", "a"),
+            ("{\"a\": {\"b\": [", "a.b"),
+        ] {
+            let error = read::<BTreeMap<String, Numbers>>(cut).unwrap_err();
+            assert_eq!(error.path, path, "{cut}");
+            assert!(error.message.starts_with("EOF while parsing"), "{error}");
+        }
     }
 
     #[test]

@@ -170,11 +170,11 @@ impl Families {
 
 impl<'de> Deserialize<'de> for Families {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let families = BTreeSet::deserialize(deserializer)?;
+        let families = Vec::deserialize(deserializer)?;
         if families.is_empty() {
             return Err(refused(&families, "ipv4, ipv6 or both ([ipv4, ipv6])"));
         }
-        Ok(Self(families))
+        Ok(Self(families.into_iter().collect()))
     }
 }
 

@@ -85,7 +85,11 @@ fn files(config: &Config) -> Vec<String> {
     let pools = masquerade.pools.as_deref().map(pools::look);
     let agent = masquerade.agent.as_deref().map(masq_agent::look);
     let document = config.node.document.as_path();
-    let node = (!config.kubernetes.enabled).then(|| node::look(document, settings.mark));
-    let notes = [pools, agent, node].into_iter().flatten();
-    notes.flatten().collect()
+    let node = if config.kubernetes.enabled {
+        Vec::new()
+    } else {
+        node::look(document, settings.mark)
+    };
+    let notes = [pools, agent].into_iter().flatten().flatten();
+    notes.chain(node).collect()
 }

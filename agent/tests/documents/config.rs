@@ -431,6 +431,11 @@ fn bad_values_of_nat_are_refused_too() {
     }
 }
 
+#[test]
+fn a_list_without_families_is_refused_as_it_was_written() {
+    refused("ipam.families", "[]", "allowed: ipv4, ipv6 or both");
+}
+
 /// Checks that a key does not take a value, and that the error says what it takes. `key[0]` is a
 /// list with the value.
 #[track_caller]

@@ -33,9 +33,16 @@ pub fn watch_kept(path: PathBuf, mark: MarkLayout, kept: Kept) -> channel::Recei
     follow::watch(path, NodeDocument { mark, kept })
 }
 
-/// Says why the file cannot be used as it is now, if so.
-pub(crate) fn look(path: &Path, mark: MarkLayout) -> Option<String> {
-    follow::look(path, &NodeDocument { mark, kept: None }).err()
+/// What of the file cannot be used as it is now, and why.
+pub(crate) fn look(path: &Path, mark: MarkLayout) -> Vec<String> {
+    match follow::look(path, &NodeDocument { mark, kept: None }) {
+        Ok(node) => {
+            let refused = node.refused.iter();
+            let refused = refused.map(|problem| format!("{}: {problem}", path.display()));
+            refused.collect()
+        }
+        Err(error) => vec![error],
+    }
 }
 
 struct NodeDocument {
