@@ -2,9 +2,9 @@
 //! Its addresses are leases like any other, so that nobody else gets them, and they cool down when the
 //! owner is deleted.
 
-/// An owner by its own name, and as it is called while a record of it cannot be read.
 use api::ids::{EndpointId, Owner};
 
+/// An owner by its own name, and as it is called while a record of it cannot be read.
 pub(super) fn names(owner: &Owner) -> [Owner; 2] {
     [owner.clone(), EndpointId::of(owner).unknown_owner()]
 }

@@ -1,9 +1,9 @@
 //! How the agent is: one judgement for the status, the probes, `towpath ready`, STATUS and metrics.
 
-/// All that the judgement goes by.
 use api::types::{Health, HealthState};
 use api::{ApiError, ErrorCode};
 
+/// All that the judgement goes by.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot<'a> {
     /// True where a good node document is known, also an earlier one.
