@@ -2,6 +2,7 @@
 
 mod deny;
 mod edges;
+mod layers;
 mod markdown;
 mod pins;
 mod rfc;
@@ -19,13 +20,14 @@ use crate::{ebpf, process, setup};
 /// A check: its name and what runs it.
 type Check = (&'static str, fn() -> Result<()>);
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     ("text rules", text::check),
     ("documentation pages", markdown::check),
     ("pinned versions", pins::check),
     ("the table of requirements", rfc::check),
     ("licences, sources and advisories", deny::check),
     ("dependency edges", || edges::check(&Metadata::read()?)),
+    ("layers", layers::check),
     ("format", || {
         process::run(process::cargo("fmt").args(["--all", "--check"]))
     }),

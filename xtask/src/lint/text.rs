@@ -92,7 +92,7 @@ fn hides_subject(line: &str) -> bool {
     })
 }
 
-fn is_test(name: &Path) -> bool {
+pub(super) fn is_test(name: &Path) -> bool {
     name.file_name().is_some_and(|file| file == "tests.rs")
         || name.components().any(|part| part.as_os_str() == "tests")
 }
