@@ -20,7 +20,8 @@ pub struct State {
     pub leases: Vec<Lease>,
     /// Every address that cools down, in order.
     pub cooling: Vec<Cooling>,
-    /// Blocks that were given back, and are not to be given from unless they are taken again.
+    /// Blocks that were given back, and are not to be given from unless they are taken again. Those of which
+    /// a new claim is not confirmed count among them.
     pub released: BTreeSet<IpNet>,
 }
 

@@ -106,8 +106,15 @@ impl Allocator {
         State {
             leases: self.leases.values().cloned().collect(),
             cooling: self.resting().cloned().collect(),
-            released: self.released.clone(),
+            // A claim that is not confirmed may be lost. The next process decides on it by its own rules.
+            released: self.unconfirmed().collect(),
         }
+    }
+
+    /// Blocks that were given back, with those of which a new claim is not confirmed.
+    fn unconfirmed(&self) -> impl Iterator<Item = IpNet> {
+        let all = self.released.iter().chain(self.reclaiming.keys());
+        all.copied()
     }
 
     /// Addresses whose release has to be known after a restart, in order: those that cool down, and

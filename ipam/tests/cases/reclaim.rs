@@ -155,6 +155,22 @@ fn a_block_that_an_earlier_agent_gave_back_is_claimed_by_version_alone() {
 }
 
 #[test]
+fn a_claim_that_a_restart_interrupts_is_made_again_by_its_rules() {
+    let again = |is_versioned: bool| {
+        let mut allocator = given_back(is_versioned, true);
+        want_more(&mut allocator, &[FIRST], is_versioned);
+        assert_eq!(allocator.balance(at(1)).retaken, [net(SECOND)]);
+        let state = allocator.state();
+        let mut allocator = Allocator::restore(releasing(), state, None, at(2)).0;
+        want_more(&mut allocator, &[FIRST], is_versioned);
+        set_ready(&mut allocator, &["eni-1"]);
+        !allocator.balance(at(3)).retaken.is_empty()
+    };
+    assert!(again(true));
+    assert!(!again(false), "nobody knows since when it is not claimed");
+}
+
+#[test]
 fn a_block_that_went_and_came_again_is_a_fresh_one() {
     let mut allocator = given_back(false, true);
     let gone = Announcement {

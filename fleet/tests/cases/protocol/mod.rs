@@ -2,31 +2,52 @@
 //! from its ENI.
 
 mod agent;
+mod foreign;
 mod play;
 
-use self::play::Play;
+use std::thread;
+
+use self::play::{Counts, Play};
 
 /// Plays, and the steps of each.
 fn extent() -> (u64, u64) {
     match std::env::var_os("TOWPATH_FULL") {
         Some(_) => (200, 5_000),
-        None => (10, 2_000),
+        None => (20, 2_000),
     }
+}
+
+fn play(seed: u64, steps: u64) -> Counts {
+    let mut play = Play::new(seed);
+    for _ in 0..steps {
+        play.step();
+    }
+    play.end()
 }
 
 #[test]
 fn no_address_is_both_given_and_unassigned() {
-    let mut total = play::Counts::default();
     let (plays, steps) = extent();
-    for seed in 0..plays {
-        let mut play = Play::new(seed);
-        for _ in 0..steps {
-            play.step();
-        }
-        total += play.end();
+    let halves: Vec<Counts> = thread::scope(|scope| {
+        let half = |first| {
+            scope.spawn(move || {
+                let mut sum = Counts::default();
+                for seed in (first..plays).step_by(2) {
+                    sum += play(seed, steps);
+                }
+                sum
+            })
+        };
+        let halves = [half(0), half(1)];
+        halves.map(|half| half.join().unwrap()).into()
+    });
+    let mut total = Counts::default();
+    for half in halves {
+        total += half;
     }
     // Everything that can go wrong has gone wrong.
     assert!(total.unassigned > 20 && total.reclaimed > 20, "{total:?}");
     assert!(total.takeovers > 5 && total.made_again > 5, "{total:?}");
     assert!(total.late_writes > 20 && total.late_calls > 2, "{total:?}");
+    assert!(total.foreign > 20, "{total:?}");
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::bed::{Bed, CLUSTER, Fault, Planned, world};
 use super::agent::Agent;
+use super::foreign::Foreign;
 
 /// Events of a play.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +20,8 @@ pub(super) struct Counts {
     pub(super) made_again: usize,
     pub(super) late_writes: usize,
     pub(super) late_calls: usize,
+    /// Blocks that an operator of another project had taken back.
+    pub(super) foreign: usize,
 }
 
 impl AddAssign for Counts {
@@ -29,6 +32,7 @@ impl AddAssign for Counts {
         self.made_again += other.made_again;
         self.late_writes += other.late_writes;
         self.late_calls += other.late_calls;
+        self.foreign += other.foreign;
     }
 }
 
@@ -55,6 +59,7 @@ impl Random {
 
 /// A play.
 pub(super) struct Play {
+    seed: u64,
     bed: Bed,
     agents: Vec<Agent>,
     random: Random,
@@ -62,6 +67,8 @@ pub(super) struct Play {
     late: Vec<(Time, String, Value)>,
     /// The operator hears nothing of the API server until then.
     no_leader_until: Time,
+    /// The operator of another project that works in place of this one.
+    foreign: Option<Foreign>,
     counts: Counts,
 }
 
@@ -81,11 +88,13 @@ impl Play {
         bed.run(Duration::from_secs(30));
         bed.lead();
         Self {
+            seed,
             bed,
             agents,
             random: Random::new(seed),
             late: Vec::new(),
             no_leader_until: Time::default(),
+            foreign: None,
             counts: Counts::default(),
         }
     }
@@ -115,6 +124,7 @@ impl Play {
             75 => self.lose_leader(),
             76 => self.disturb(),
             77 if self.random.below(8) == 0 => self.make_again(number),
+            78 if self.random.below(4) == 0 => self.hand_over(),
             _ => self.pass(),
         }
         self.check();
@@ -128,9 +138,16 @@ impl Play {
             let late = self.late.iter().map(|(at, _, _)| *at);
             let led = Some(self.no_leader_until).filter(|_| !self.bed.is_led);
             let next = late.chain(led).filter(|at| *at > self.bed.now).min();
-            let hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
+            let mut hop = next.map_or(end, |at| at.min(end)).since(self.bed.now);
+            if self.foreign.is_some() {
+                hop = Duration::from_secs(1);
+            }
             self.bed.run(hop.max(Duration::from_secs(1)));
             let now = self.bed.now;
+            if let Some(foreign) = &mut self.foreign {
+                self.counts.foreign += foreign.work(&mut self.bed, &mut self.random);
+            }
+            self.foreign.take_if(|it| now >= it.until);
             if !self.bed.is_led && now >= self.no_leader_until {
                 self.bed.lead();
             }
@@ -236,6 +253,20 @@ impl Play {
         self.no_leader_until = self.bed.now.after(away);
     }
 
+    /// An operator of another project works for a while. Neither begins before the other's Lease is over.
+    fn hand_over(&mut self) {
+        if !self.bed.is_led {
+            return;
+        }
+        self.bed.kill();
+        self.bed.planned = None;
+        let lease = Duration::from_secs(15);
+        let from = self.bed.now.after(lease);
+        let until = from.after(self.random.seconds(900));
+        self.foreign = Some(Foreign::new(from, until));
+        self.no_leader_until = until.after(lease);
+    }
+
     /// Something goes wrong with the next call or write of the leader.
     fn disturb(&mut self) {
         let whats = [
@@ -247,7 +278,7 @@ impl Play {
         let fault = Fault::ALL[usize::try_from(self.random.below(4)).unwrap()];
         let is_write = whats[which] == "status";
         let kills = self.random.below(3) == 0;
-        if is_write && fault == Fault::Twice {
+        if !self.bed.is_led || (is_write && fault == Fault::Twice) {
             return;
         }
         self.counts.late_calls += usize::from(matches!(fault, Fault::Late(_)));
@@ -283,7 +314,8 @@ impl Play {
             for address in agent.held() {
                 assert!(
                     nets.iter().any(|net| net.contains(&address)),
-                    "{}: {address} is given and unassigned at {:?}",
+                    "play {}, {}: {address} is given and unassigned at {:?}",
+                    self.seed,
                     agent.name,
                     self.bed.now
                 );
