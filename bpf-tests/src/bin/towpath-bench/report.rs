@@ -27,6 +27,8 @@ pub(crate) enum Unit {
     Mebibytes,
     /// Percent of one CPU, or of growth.
     Percent,
+    /// Times in a second.
+    PerSecond,
 }
 
 impl Unit {
@@ -39,6 +41,7 @@ impl Unit {
             Self::Ratio => "ratio",
             Self::Mebibytes => "MiB",
             Self::Percent => "%",
+            Self::PerSecond => "/s",
         }
     }
 }

@@ -11,6 +11,7 @@ mod lifecycle;
 mod loading;
 mod memory;
 mod process;
+mod rest;
 mod scene;
 mod upkeep;
 
@@ -19,6 +20,9 @@ use anyhow::Result;
 use crate::options::Options;
 use crate::report::Row;
 use scene::{Scene, Size};
+
+/// Endpoints of a node that is far from full.
+const FEW: usize = 30;
 
 /// Measures the agent.
 ///
@@ -37,8 +41,12 @@ fn measure_with(size: &Size) -> Result<Vec<Row>> {
     rows.extend(floor::measure(size)?);
     let mut scene = Scene::set(size)?;
     rows.extend(memory::at_rest(&scene)?);
+    rows.extend(rest::measure(&scene, size, 0)?.1);
     rows.extend(latency::measure(&scene, size)?);
-    scene.fill()?;
+    let few = scene.pods.len().min(FEW);
+    scene.fill(0..few)?;
+    rows.extend(rest::measure(&scene, size, few)?.1);
+    scene.fill(few..scene.pods.len())?;
     rows.extend(lifecycle::measure(&mut scene, size)?);
     rows.extend(upkeep::measure(&mut scene, size)?);
     scene.finish()?;

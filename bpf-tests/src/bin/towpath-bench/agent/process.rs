@@ -51,6 +51,21 @@ pub(super) fn cpu_time(process: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(sum))
 }
 
+/// How often the threads of a process that live have gone to sleep.
+pub(super) fn wakeups(process: u32) -> Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread may end meanwhile.
+        if let Ok(text) = fs::read_to_string(thread?.path().join("status")) {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum += line.context("a thread's wakeups")?.trim().parse::<u64>()?;
+        }
+    }
+    Ok(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

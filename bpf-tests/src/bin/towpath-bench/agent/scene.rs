@@ -1,6 +1,7 @@
 //! The node: two ENIs with room for hundreds of pods, a world beyond the VPC, masquerade on.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -114,9 +115,10 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Has the agent know every pod.
-    pub(super) fn fill(&self) -> Result<()> {
-        for pod in &self.pods {
+    /// Has the agent know some pods.
+    pub(super) fn fill(&self, which: Range<usize>) -> Result<()> {
+        let pods = self.pods.iter().skip(which.start).take(which.len());
+        for pod in pods {
             self.fabric.add_endpoint(pod)?;
         }
         Ok(())

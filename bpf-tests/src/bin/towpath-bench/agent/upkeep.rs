@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use super::figures::{against, mebibytes, millis, row};
 use super::flows::Flows;
 use super::scene::{Scene, Size};
-use super::{memory, process};
+use super::{memory, process, rest};
 use crate::report::{Row, Unit};
 
 /// What the agent may have resident, in mebibytes.
@@ -36,9 +36,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) fn measure(scene: &mut Scene, size: &Size) -> Result<Vec<Row>> {
     let mut rows = with_traffic(scene)?;
-    let (rest, row) = at_rest(scene, size)?;
-    rows.push(row);
-    rows.extend(expiring(scene, size, rest)?);
+    let (share, at_rest) = rest::measure(scene, size, scene.pods.len())?;
+    rows.extend(at_rest);
+    rows.extend(expiring(scene, size, share)?);
     Ok(rows)
 }
 
@@ -76,17 +76,6 @@ fn with_traffic(scene: &Scene) -> Result<Vec<Row>> {
         named("resident, of no file", used.anonymous),
         named("resident at most since start", used.peak),
     ])
-}
-
-/// CPU while nothing happens; also as a share of one CPU.
-fn at_rest(scene: &Scene, size: &Size) -> Result<(f64, Row)> {
-    let agent = scene.agent()?;
-    let (start, before) = (Instant::now(), process::cpu_time(agent)?);
-    thread::sleep(size.rest);
-    let used = process::cpu_time(agent)?.saturating_sub(before);
-    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
-    let name = format!("CPU at rest, {} endpoints", scene.pods.len());
-    Ok((share, row(name, share * 100.0, Unit::Percent)))
 }
 
 /// Fills the map of flows while the agent sleeps, reads how much that takes, and watches most of them
