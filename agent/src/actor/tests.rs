@@ -18,6 +18,7 @@ use loader::intent::Endpoint;
 use loader::kernel::{Address, Endpoints, Kernel, MapEntry, MapKey, Observed, Step, StepKind};
 use loader::masquerade::NO_SLICES;
 use loader::netlink::Others;
+use loader::pod_routes::PodRoutes;
 use loader::reconcile::model::ModelKernel;
 use loader::untracked::Untracked;
 use serde_json::Value;

@@ -1,0 +1,152 @@
+//! Passes of the actor: over the whole node, over some endpoints, and the look for a change between.
+
+use loader::kernel::Endpoints;
+use loader::netlink::Change;
+use loader::pod_routes::PodRoutes;
+use loader::stamp::Stamp;
+use tokio::time::Instant as Timer;
+
+use super::Actor;
+use crate::host::kernel::Host;
+
+impl<K: Host> Actor<K> {
+    /// Brings the kernel to the intent. Does nothing before the first good document: an intent
+    /// without one would remove what an earlier agent set up.
+    pub(crate) async fn run_pass(&mut self) {
+        let began = Timer::now();
+        self.folders = self.stamps();
+        let mut seen = self.seen.take();
+        let mut has_more = false;
+        if self.source.value.is_some() && self.take_orphans().await {
+            self.look_once().await;
+            self.carry_out_pending();
+            self.drop_dead();
+            let recorded = self.intent.endpoints.values();
+            let recorded = recorded.filter(|endpoint| !endpoint.is_orphan());
+            let restored = self.store.restore(recorded);
+            self.unsaved = restored.err().map(|error| format!("{error:#}"));
+            let keeps_notes = self.reconciler.kernel_mut().keeps_notes();
+            if keeps_notes != self.intent.settings.service_nat {
+                // By now there may be other programs than those that were compared with.
+                seen = None;
+            }
+            self.intent.settings.service_nat = keeps_notes;
+            let routes = PodRoutes::of(&self.intent);
+            self.reconciler.kernel_mut().set_pod_routes(routes);
+            let ports = self.reconciler.kernel_mut().translation_ports();
+            if ports != self.intent.settings.ports {
+                seen = None;
+            }
+            self.intent.settings.ports = ports;
+            let pass = self.reconciler.pass_from(&self.intent, seen).await;
+            self.work.count(pass.applied, pass.failures.len());
+            if pass.applied > 0 {
+                tracing::info!(
+                    steps = pass.applied,
+                    left = pass.remaining,
+                    "kernel changed"
+                );
+            }
+            if pass.failures != self.pass.failures {
+                for failure in &pass.failures {
+                    tracing::warn!(step = failure.step, error = failure.error, "step failed");
+                }
+            }
+            if pass.remaining == 0 && pass.failures.is_empty() {
+                self.reconciler.kernel_mut().settled();
+            }
+            self.pass = pass;
+            self.note_detours();
+            self.forget_deleted();
+            self.is_outdated = false;
+            self.note_devices();
+            self.tell_sweeper();
+            self.look_at_addresses();
+            let endpoints = &self.intent.endpoints;
+            has_more = self
+                .reconciler
+                .kernel_mut()
+                .follow_pod_routes(endpoints)
+                .await;
+        }
+        let time = (began, Timer::now());
+        self.pacer
+            .passed(time, self.pass.is_clean(), self.pass.next_due);
+        if has_more {
+            self.pacer.event(Timer::now(), Change::Own);
+        }
+    }
+
+    /// Lets follow what time alone changes, and what a pass has found.
+    fn look_at_addresses(&mut self) {
+        self.update_addresses();
+        self.addresses.save();
+        self.drop_unused_pools();
+        self.renumber();
+    }
+
+    /// Looks for changes without an event. A pass follows if there is one.
+    pub(super) async fn glance(&mut self) {
+        if self.has_moved().await {
+            return self.run_pass().await;
+        }
+        self.look_at_addresses();
+        self.pacer.glanced(Timer::now());
+    }
+
+    async fn has_moved(&mut self) -> bool {
+        // A kernel that cannot be read is the pass's to report.
+        let has_moved = self.reconciler.kernel_mut().glance().await.unwrap_or(true);
+        let has_moved = has_moved || self.folders != self.stamps();
+        let kernel = self.reconciler.kernel_mut();
+        has_moved
+            || kernel.keeps_notes() != self.intent.settings.service_nat
+            || kernel.translation_ports() != self.intent.settings.ports
+    }
+
+    /// The folders of records and of deletes that the CNI plugin left, as they are now.
+    fn stamps(&self) -> [Stamp; 2] {
+        [self.store.stamp(), self.pending.stamp()]
+    }
+
+    /// Brings some endpoints to the intent. A whole pass follows soon.
+    pub(crate) async fn run_endpoints(&mut self, of: Endpoints) {
+        let Some(pass) = self.reconciler.pass_endpoints(&self.intent, &of).await else {
+            return self.run_pass().await;
+        };
+        tracing::debug!(
+            steps = pass.applied,
+            left = pass.remaining,
+            "endpoints changed"
+        );
+        for failure in &pass.failures {
+            tracing::warn!(step = failure.step, error = failure.error, "step failed");
+        }
+        self.work.count(pass.applied, pass.failures.len());
+        if pass.remaining == 0 && pass.failures.is_empty() {
+            let endpoints = &self.intent.endpoints;
+            let is_gone = |id| of.contains_key(&id) && !endpoints.contains_key(&id);
+            self.store.forget_deleted(is_gone);
+        }
+        let views = &mut self.pass.view.endpoints;
+        views.retain(|id, _| !of.contains_key(id));
+        views.extend(pass.endpoints);
+        self.pass.applied += pass.applied;
+        self.pass.remaining += pass.remaining;
+        // Until the next whole pass has looked, what could not be removed is still there.
+        if let Some(lingering) = &mut self.pass.lingering {
+            lingering.extend(pass.lingering);
+        }
+        self.pass.failures.extend(pass.failures);
+        self.is_outdated = true;
+        self.tell_sweeper();
+        self.pacer.event(Timer::now(), Change::Own);
+    }
+
+    /// Has the last pass be one that knows of every endpoint.
+    pub(crate) async fn update(&mut self) {
+        if self.is_outdated {
+            self.run_pass().await;
+        }
+    }
+}
