@@ -96,6 +96,20 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Has the kernel check the sources of what a device receives: where it checks none, it notes the
+    /// neighbours of any ARP packet. A stricter check is another's to choose.
+    pub(super) fn checks_sources(&mut self, scope: Scope, ifindex: u32) {
+        let sysctl = Sysctl {
+            family: Family::V4,
+            scope: SysctlScope::Device(ifindex),
+            name: "rp_filter",
+        };
+        let is = self.observed.sysctls.get(&sysctl);
+        if is.is_some_and(|value| value == "0") {
+            self.put(scope, Object::Sysctl(sysctl, "2"));
+        }
+    }
+
     pub(super) fn rule(
         &mut self,
         scope: Scope,

@@ -200,9 +200,7 @@ impl OneEndpoint<'_> {
         let scope = Scope::Endpoint(self.id);
         let of = SysctlScope::Device(ifindex);
         builder.sysctl(scope, Family::V4, of, "send_redirects", "0");
-        // The kernel answers ARP of any sender where it checks no source at all. Policy engines write the
-        // same value.
-        builder.sysctl(scope, Family::V4, of, "rp_filter", "1");
+        builder.checks_sources(scope, ifindex);
         builder.forwards(scope, ifindex);
         builder.sysctl(scope, Family::V6, of, "accept_ra", "0");
         if self.endpoint.addresses.iter().any(IpAddr::is_ipv6) {
