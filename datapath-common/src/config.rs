@@ -30,9 +30,11 @@ pub const INBOUND_PER_ENDPOINT: &str = "INBOUND_PER_ENDPOINT";
 pub const FLOWS_OF_HOST: &str = "FLOWS_OF_HOST";
 /// Entries of the flow cache for each CPU: a power of two, or 0 for none (`u32`).
 pub const CACHE_ENTRIES: &str = "CACHE_ENTRIES";
-/// The ports that flows get: four [`PortSlice`] as `u32`, those behind the last one 0.
-pub const PORT_SLICES: &str = "PORT_SLICES";
-/// The ports that flows may have, also those of earlier programs: as [`PORT_SLICES`].
+/// The ports that any flow may get ([`crate::ports::Ports::open`]): four [`PortSlice`] as `u32`.
+pub const OPEN_SLICES: &str = "OPEN_SLICES";
+/// The ports of the reserve ([`crate::ports::Ports::reserve`]): as [`OPEN_SLICES`].
+pub const RESERVE_SLICES: &str = "RESERVE_SLICES";
+/// The ports that flows may have, also those of earlier programs: as [`OPEN_SLICES`].
 pub const KNOWN_SLICES: &str = "KNOWN_SLICES";
 
 /// Ports that translation may use: whole blocks of [`crate::abi::PORTS_PER_BLOCK`].
@@ -93,6 +95,26 @@ impl PortSlice {
             first_block: (word >> 8) as u8,
             blocks: word as u8,
         }
+    }
+
+    /// The slice without its last blocks, at most so many, and these.
+    #[must_use]
+    pub const fn split(self, last: u8) -> (Self, Self) {
+        let last = if last < self.blocks {
+            last
+        } else {
+            self.blocks
+        };
+        let blocks = self.blocks - last;
+        let rest = Self {
+            first_block: self.first_block,
+            blocks,
+        };
+        let last = Self {
+            first_block: self.first_block + blocks,
+            blocks: last,
+        };
+        (rest, last)
     }
 
     /// The first block.

@@ -12,6 +12,20 @@ pub const WORDS: u32 = PORTS_PER_BLOCK / u64::BITS;
 /// Most blocks that slices can have: all ports but those below 1024.
 pub const MAX_BLOCKS: u32 = (65_536 - 1024) / PORTS_PER_BLOCK;
 
+/// One block in so many is of the reserve.
+const RESERVE: u32 = 8;
+
+/// The least that an endpoint may have of the reserve of a destination.
+const LEAST_SHARE: u32 = 4;
+
+/// True if a flow of this protocol and endpoint has to keep its port where it is one of ours: the
+/// checksum of SCTP covers the ports, and the host's own sockets have theirs already.
+#[inline(always)]
+#[must_use]
+pub const fn keeps_port(protocol: u8, endpoint: u32) -> bool {
+    protocol == crate::headers::protocol::SCTP || endpoint == crate::abi::HOST
+}
+
 /// The ports that translation may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
@@ -49,6 +63,51 @@ impl Ports {
     pub const fn to_words(self) -> [u32; PortSlice::MAX] {
         let [a, b, c, d] = self.slices;
         [a.to_word(), b.to_word(), c.to_word(), d.to_word()]
+    }
+
+    /// The first seven eighths of the blocks, and the rest.
+    const fn split(self) -> (Self, Self) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "at most 128 blocks divided by 8"
+        )]
+        let last = (self.blocks() / RESERVE) as u8;
+        let [a, b, c, d] = self.slices;
+        let (d, of_d) = d.split(last);
+        let last = last - of_d.blocks();
+        let (c, of_c) = c.split(last);
+        let last = last - of_c.blocks();
+        let (b, of_b) = b.split(last);
+        let last = last - of_b.blocks();
+        let (a, of_a) = a.split(last);
+        let rest = Self {
+            slices: [a, b, c, d],
+        };
+        let last = Self {
+            slices: [of_a, of_b, of_c, of_d],
+        };
+        (rest, last)
+    }
+
+    /// The ports that any flow may get: all but the reserve.
+    #[must_use]
+    pub const fn open(self) -> Self {
+        self.split().0
+    }
+
+    /// The reserve: the last eighth of the blocks. Where all others are used towards a destination, each
+    /// endpoint gets a share of them, so that no endpoint uses up what all share.
+    #[must_use]
+    pub const fn reserve(self) -> Self {
+        self.split().1
+    }
+
+    /// How many ports of the reserve of a destination each of so many endpoints may have.
+    #[must_use]
+    pub fn share(self, endpoints: usize) -> u16 {
+        let endpoints = u32::try_from(endpoints).unwrap_or(u32::MAX).max(1);
+        let share = self.reserve().count() / endpoints;
+        u16::try_from(share.max(LEAST_SHARE)).unwrap_or(u16::MAX)
     }
 
     /// True if a port is among them.
@@ -109,15 +168,16 @@ impl Ports {
         port_of(self.block(index / PORTS_PER_BLOCK), index % PORTS_PER_BLOCK)
     }
 
-    /// The port that a flow gets if it is free: its own when that is among ours, else one that the
-    /// pod and its port choose. Packets find their flow by it, so it depends on nothing else.
-    #[inline(always)]
+    /// The port that a flow gets if it is free: its own when that is open, or is to be kept; else an
+    /// open one that the pod and its port choose. Packets find their flow by it, so it depends on
+    /// nothing else.
     #[must_use]
-    pub const fn candidate(self, pod: Addr, pod_port: u16) -> u16 {
-        if self.contains(pod_port) {
+    pub const fn candidate(self, pod: Addr, pod_port: u16, is_kept: bool) -> u16 {
+        let (open, reserve) = self.split();
+        if open.contains(pod_port) || (is_kept && reserve.contains(pod_port)) {
             pod_port
         } else {
-            self.spread(mix(pod, pod_port))
+            open.spread(mix(pod, pod_port))
         }
     }
 }
@@ -129,11 +189,12 @@ pub const fn scale(bits: u32, limit: u32) -> u32 {
     ((bits as u64 * limit as u64) >> 32) as u32
 }
 
-/// Spreads an address and a port evenly: a multiplication for the address, then the finaliser of
+/// Bits that a pod and its port choose, evenly spread: a multiplication for the address, then the finaliser of
 /// `MurmurHash3`.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is wanted")]
-const fn mix(address: Addr, port: u16) -> u32 {
+#[must_use]
+pub const fn mix(address: Addr, port: u16) -> u32 {
     let [a, b, c, d] = address.words();
     let mut hash = ((a ^ c) as u64) << 32 | (b ^ d) as u64;
     hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ port as u64;
@@ -228,6 +289,33 @@ mod tests {
     }
 
     #[test]
+    fn the_reserve_is_the_last_eighth_of_the_blocks() {
+        for (ports, blocks) in several().into_iter().zip([6, 15, 0, 0]) {
+            let (open, reserve) = (ports.open(), ports.reserve());
+            assert_eq!(reserve.blocks(), blocks);
+            assert_eq!(open.blocks() + blocks, ports.blocks());
+            for port in 0..=u16::MAX {
+                let is_of_one = open.contains(port) != reserve.contains(port);
+                assert_eq!(is_of_one, ports.contains(port), "{port}");
+            }
+        }
+        assert!(Ports::DEFAULT.reserve().contains(62_464));
+        assert!(Ports::DEFAULT.open().contains(62_463));
+        let spread = ports(&[(2048, 2559), (40960, 44031), (65024, 65535)]);
+        assert_eq!(spread.reserve().blocks(), 1);
+        assert_eq!(spread.reserve().block(0), block_of(65_024));
+    }
+
+    #[test]
+    fn a_share_is_an_endpoints_part_of_the_reserve_and_four_at_least() {
+        let share = |endpoints| Ports::DEFAULT.share(endpoints);
+        assert_eq!(
+            [0, 1, 2, 100, 768, 5000].map(share),
+            [3072, 3072, 1536, 30, 4, 4]
+        );
+    }
+
+    #[test]
     fn blocks_and_ports_are_all_of_the_slices_and_nothing_else() {
         for ports in several() {
             let all: Vec<u16> = (0..=u16::MAX)
@@ -248,9 +336,11 @@ mod tests {
         for ports in several() {
             for pod in pods() {
                 for port in 0..=u16::MAX {
-                    let candidate = ports.candidate(pod, port);
-                    assert!(ports.contains(candidate), "{pod:?} {port}");
-                    assert!(!ports.contains(port) || candidate == port);
+                    let candidate = ports.candidate(pod, port, false);
+                    assert!(ports.open().contains(candidate), "{pod:?} {port}");
+                    assert!(!ports.open().contains(port) || candidate == port);
+                    let kept = ports.candidate(pod, port, true);
+                    assert_eq!(kept == port, ports.contains(port) || candidate == port);
                 }
             }
         }
@@ -262,12 +352,13 @@ mod tests {
         let mut uses = vec![0_u32; 65536];
         for pod in pods() {
             for port in 1024..40960 {
-                uses[usize::from(ports.candidate(pod, port))] += 1;
+                uses[usize::from(ports.candidate(pod, port, false))] += 1;
             }
         }
-        // 80 * 39936 / 24576 = 130 on average, with a standard deviation of 11.4.
-        let used = &uses[40960..];
-        assert!(used.iter().all(|uses| (70..200).contains(uses)));
+        // 80 * 39936 / 21504 = 149 on average, with a standard deviation of 12.2.
+        let used = &uses[40960..62464];
+        assert!(used.iter().all(|uses| (80..220).contains(uses)));
+        assert!(uses[62464..].iter().all(|uses| *uses == 0), "the reserve");
     }
 
     #[test]

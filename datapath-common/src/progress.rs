@@ -16,6 +16,9 @@ pub const RST: u8 = 1 << 3;
 /// `net/netfilter/nf_conntrack_proto_udp.c`). Only notes of `STACK` have it.
 pub const STREAM: u8 = 1 << 4;
 
+/// A second packet from the inside has passed of a flow without connections. Only translated flows have it.
+pub const MORE: u8 = 1 << 4;
+
 /// Flags of a TCP header (RFC 9293 section 3.1).
 pub mod tcp {
     /// No more data.
@@ -85,7 +88,12 @@ pub const fn outbound(protocol: u8, flags: u8, out: u8, inward: u8) -> (u8, u8) 
     } else {
         inward
     };
-    (out | shown, inward)
+    let more = if protocol == protocol::TCP {
+        0
+    } else {
+        (out & DATA) / DATA * MORE
+    };
+    (out | shown | more, inward)
 }
 
 /// True if a flow has taken a turn, by what both directions have shown before and after a packet:
@@ -130,6 +138,16 @@ mod tests {
 
     use super::tcp::{ACK, FIN as F, RST as R, SYN as S};
     use super::*;
+
+    #[test]
+    fn a_second_packet_shows_of_flows_without_connections() {
+        let udp = |out| outbound(protocol::UDP, 0, out, DATA);
+        assert_eq!(udp(0), (DATA, DATA));
+        assert_eq!(udp(DATA), (DATA | MORE, DATA));
+        assert_eq!(udp(DATA | MORE), (DATA | MORE, DATA));
+        let tcp = outbound(protocol::TCP, ACK, SYN | DATA, SYN);
+        assert_eq!(tcp, (SYN | DATA, SYN));
+    }
 
     enum Packet {
         Out(u8),

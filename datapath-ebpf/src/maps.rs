@@ -10,7 +10,8 @@ use datapath_common::abi::{
     Addr, AddressEntry, DEFAULT_FLOWS_V4, DEFAULT_FLOWS_V6, DEFAULT_INBOUND, DEFAULT_STACK,
     Datagram, DatagramKey, DestinationClass, EniEntry, Flow, FlowKey, GatewayEntry, LinkLocalKey,
     LinkLocals, MAX_ADDRESSES, MAX_DESTINATIONS, MAX_ENIS, MAX_FRAGMENTS, MAX_LINK_LOCALS,
-    MAX_PORT_BLOCKS, MAX_QUOTA, Moved, NatControl, Note, PodTuple, PortBlock, PortBlockKey, Quota,
+    MAX_PORT_BLOCKS, MAX_QUOTA, MAX_SHARES, Moved, NatControl, Note, PodTuple, PortBlock,
+    PortBlockKey, Quota, ShareKey,
 };
 use datapath_common::counter::{self, Counter};
 
@@ -77,6 +78,11 @@ pub(crate) static PORT_BLOCKS: HashMap<
 /// Translated flows of each endpoint.
 #[btf_map]
 pub(crate) static QUOTA: HashMap<u32, Quota, { MAX_QUOTA as usize }, NO_PREALLOC> = HashMap::new();
+
+/// Ports that endpoints have of the reserve of a destination.
+#[btf_map]
+pub(crate) static SHARES: HashMap<ShareKey, Quota, { MAX_SHARES as usize }, NO_PREALLOC> =
+    HashMap::new();
 
 /// Flows opened from the outside.
 #[btf_map]

@@ -1,8 +1,8 @@
 //! A change of our ports, as the flows meet it that there are.
 
 use anyhow::Result;
-use datapath_common::abi::{Moved, PodTuple};
-use datapath_common::ports::Ports;
+use datapath_common::abi::{Flow, FlowKey, Moved, PodTuple};
+use datapath_common::ports::{Ports, keeps_port};
 use ipam::Family;
 
 use super::tables::Tables;
@@ -30,7 +30,7 @@ pub fn renew(tables: &(impl Tables + ?Sized), ports: Ports, known: Ports) -> Res
             let port = u16::from_be(key.port);
             if !known.contains(port) {
                 renewed.lost += 1;
-            } else if ports.candidate(flow.pod, u16::from_be(flow.pod_port)) != port {
+            } else if first_port(ports, key, flow) != port {
                 let (pod, pod_port) = (flow.pod, flow.pod_port);
                 let tuple = PodTuple::new(key.protocol, pod, pod_port, key.remote, key.remote_port);
                 notes.push((tuple, Moved::new(key.eni, key.port)));
@@ -44,9 +44,15 @@ pub fn renew(tables: &(impl Tables + ?Sized), ports: Ports, known: Ports) -> Res
     Ok(renewed)
 }
 
+/// The port at which packets of a flow look for it first.
+fn first_port(ports: Ports, key: &FlowKey, flow: &Flow) -> u16 {
+    let is_kept = keeps_port(key.protocol, flow.endpoint);
+    ports.candidate(flow.pod, u16::from_be(flow.pod_port), is_kept)
+}
+
 #[cfg(test)]
 mod tests {
-    use datapath_common::abi::{Addr, Flow, FlowKey};
+    use datapath_common::abi::Addr;
     use datapath_common::config::PortSlice;
     use datapath_common::headers::protocol;
 
@@ -74,8 +80,8 @@ mod tests {
             model.maps().flows.insert(key, flow);
             PodTuple::new(protocol::TCP, POD, pod_port.to_be(), REMOTE, remote_port)
         };
-        let folded = old.candidate(POD, 20_000);
-        assert_ne!(new.candidate(POD, 20_000), folded);
+        let folded = old.candidate(POD, 20_000, false);
+        assert_ne!(new.candidate(POD, 20_000, false), folded);
         let tuple = put(20_000, folded);
         put(50_000, 50_000);
         let renewed = |ports| renew(&model, ports, ports).unwrap();

@@ -18,7 +18,7 @@ use crate::model::parse::{ICMP, ICMPV6};
 use crate::model::policy::{Policy, policy};
 use crate::model::stack::OfStack;
 use crate::model::state::{self, Inside, Outside, State, Told};
-use crate::model::world::{Address, World};
+use crate::model::world::{Address, Settings, World};
 use crate::random::Random;
 use crate::testrun::Programs;
 
@@ -138,12 +138,18 @@ impl Planter<'_> {
             (None, Some(eni)) => eni,
             (None, None) => return Ok(()),
         };
-        let is_first = world.settings.has_port(inside.pod_port)
+        let identity = endpoint.map_or(0, |(identity, _)| identity);
+        let gets_own =
+            |settings: &Settings| settings.is_first(inside.protocol, identity, inside.pod_port);
+        let is_first = gets_own(&world.settings)
             && (inside.protocol == crate::model::parse::SCTP || !once_in(self.random, 3));
         let (first, last) = pick(self.random, &world.settings.ports);
         let any = first + u16::try_from(self.random.below(usize::from(last - first) + 1))?;
         let port = if is_first { inside.pod_port } else { any };
         let keeps = port == inside.pod_port;
+        if keeps && !gets_own(&world.settings) {
+            return Ok(());
+        }
         let eni = match endpoint {
             Some((_, owner)) if keeps && !world.settings.lookups.elsewhere => {
                 match policy(world, inside.pod, inside.remote) {

@@ -12,6 +12,7 @@ use datapath_common::abi::{
 
 use super::groups::Groups;
 use super::plant::{LONG_AGO, datagram_key};
+use crate::model::parse::TCP;
 use crate::model::stack::OfStack;
 use crate::model::state::{Inside, Noted, Outside, State, Told, shown};
 use crate::testrun::Programs;
@@ -118,6 +119,8 @@ impl Tables {
         let mut flows = BTreeMap::new();
         for table in &self.flows {
             for (key, flow) in table.entries()? {
+                // The cache may serve the second packet of a flow without connections.
+                let ignored = if key.protocol == TCP { 0 } else { shown::MORE };
                 let outside = Outside {
                     eni: key.eni,
                     protocol: key.protocol,
@@ -129,7 +132,7 @@ impl Tables {
                     pod: flow.pod.into(),
                     pod_port: u16::from_be(flow.pod_port),
                     endpoint: flow.endpoint,
-                    out: flow.progress_out,
+                    out: flow.progress_out & !ignored,
                     inward: flow.progress_in,
                     idle: flow.last_seen < long_ago,
                     dead: flow.dead != 0,

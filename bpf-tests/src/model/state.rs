@@ -22,6 +22,8 @@ pub mod shown {
     pub const RST: u8 = 8;
     /// Of a flow of the stack: a packet has passed long after both sides had spoken.
     pub const STREAM: u8 = 16;
+    /// Of a translated flow without connections: a second packet of the inside.
+    pub const MORE: u8 = 16;
 }
 
 /// A flow as the outside knows it.
@@ -287,8 +289,16 @@ impl State {
         if !is_free(self, port) {
             return Err(format!("port {port} is taken"));
         }
+        let is_first = |port| {
+            let settings = &world.settings;
+            settings.is_first(new.inside.protocol, new.endpoint, port)
+        };
+        // Never are so many flows made here that the reserve is needed.
+        if !is_first(port) {
+            return Err(format!("port {port} is of the reserve"));
+        }
         let key = (new.inside.pod, own);
-        let first = if world.settings.has_port(own) {
+        let first = if is_first(own) {
             Some(own)
         } else {
             self.candidates.get(&key).copied()

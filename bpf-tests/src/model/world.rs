@@ -7,6 +7,8 @@ use std::net::IpAddr;
 use flows::Lookups;
 use ipnet::IpNet;
 
+use super::parse::SCTP;
+
 /// An address of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -179,6 +181,30 @@ impl Settings {
         self.ports
             .iter()
             .any(|(first, last)| (*first..=*last).contains(&port))
+    }
+
+    /// True if a port is of the last eighth of the blocks.
+    fn is_reserved(&self, port: u16) -> bool {
+        const BLOCK: u32 = 512;
+        let length = |(first, last): &(u16, u16)| u32::from(*last) - u32::from(*first) + 1;
+        let blocks = self.ports.iter().map(length).sum::<u32>() / BLOCK;
+        let mut left = blocks / 8 * BLOCK;
+        for range in self.ports.iter().rev() {
+            let taken = left.min(length(range));
+            if (u32::from(range.1) + 1 - taken..=u32::from(range.1)).contains(&port.into()) {
+                return true;
+            }
+            left -= taken;
+        }
+        false
+    }
+
+    /// True if a flow gets this port of its own, if that is free: the reserve is for flows of the
+    /// host, and for those that cannot change their port.
+    #[must_use]
+    pub fn is_first(&self, protocol: u8, endpoint: u32, port: u16) -> bool {
+        let is_kept = protocol == SCTP || endpoint == 0;
+        self.has_port(port) && (is_kept || !self.is_reserved(port))
     }
 
     /// True if the family of an address is masqueraded.

@@ -7,7 +7,7 @@ use aya::programs::SchedClassifier;
 use datapath_common::abi::{
     CACHE_GROUPS, Datagram, DatagramKey, Flow, FlowKey, GROUP_COUNTED, LinkLocalKey, LinkLocals,
     Moved, Note, PodTuple, PortBlock, PortBlockKey, Quota, REAP_BATCH, ReapFlow, ReapHeader,
-    ReapKind, ReapNote, map,
+    ReapKind, ReapNote, ShareKey, map,
 };
 use datapath_common::config;
 use loader::bpf::NatTables;
@@ -148,6 +148,7 @@ impl Programs {
         self.table::<PortBlockKey, PortBlock>(map::PORT_BLOCKS)?
             .clear()?;
         self.table::<u32, Quota>(map::QUOTA)?.clear()?;
+        self.table::<ShareKey, Quota>(map::SHARES)?.clear()?;
         self.table::<DatagramKey, Datagram>(map::FRAGMENTS)?
             .clear()?;
         self.table::<LinkLocalKey, LinkLocals>(map::LINK_LOCALS)?

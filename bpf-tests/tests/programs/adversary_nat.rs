@@ -25,7 +25,8 @@ fn a_pods_packet_that_has_lost_its_device_is_translated_still() {
                 case.input.mark = mark;
                 case
             };
-            let mapped = datapath_common::ports::Ports::DEFAULT.candidate(net.a.into(), port);
+            let mapped =
+                datapath_common::ports::Ports::DEFAULT.candidate(net.a.into(), port, false);
             let translated = frame.clone().from(net.snat[1], mapped).bytes();
             let expect = Expect::Rewritten(Verdict::CarriedTranslated, translated, marked(1));
             case(ENI_1, marked(1), expect).check(&mut programs);

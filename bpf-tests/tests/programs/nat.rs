@@ -18,7 +18,7 @@ const UDP: Body = Body::Udp(100);
 
 /// The port that a flow of pod A gets: its own, or if that is none of ours, a fixed one.
 fn port_of(net: &Net, port: u16) -> u16 {
-    Ports::DEFAULT.candidate(net.a.into(), port)
+    Ports::DEFAULT.candidate(net.a.into(), port, false)
 }
 
 /// What the outside sends back to pod A's translated flow by ENI 1, and what A gets of it.
@@ -52,10 +52,14 @@ fn flows(net: &Net) -> Vec<Case> {
         (UDP, 1, 53),
         (Body::Udp(0), 40_960, 53),
         (Body::Udp(1), 40_959, 53),
+        // The reserve is for what keeps its port.
+        (UDP, 62_463, 53),
+        (UDP, 62_464, 53),
         (Body::Sctp(20), 65_535, 80),
     ] {
         let what = format!("{body:?} from {port}");
-        let mapped = port_of(net, port);
+        let is_kept = matches!(body, Body::Sctp(_));
+        let mapped = Ports::DEFAULT.candidate(net.a.into(), port, is_kept);
         let frame = from_a(net, net.outside, body)
             .ports(port, remote)
             .tcp(SYN, 1);

@@ -5,6 +5,7 @@
 mod costs;
 mod displaced;
 mod exhaustion;
+mod fairness;
 mod frames;
 mod inbound;
 mod lifetimes;

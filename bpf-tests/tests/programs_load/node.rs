@@ -50,13 +50,27 @@ pub(crate) struct Node {
     pub(crate) reaper: Reaper,
     /// What sweeps are told.
     pub(crate) around: Surroundings,
+    pods: usize,
 }
 
 impl Node {
     /// A node with these settings, on which both families are masqueraded, for the traffic of one.
     pub(crate) fn new(family: Family, settings: &DatapathSettings) -> Self {
+        Self::with_pods(family, settings, PODS, 0)
+    }
+
+    /// The same with so many pods, each of which has this share of a destination's reserve.
+    pub(crate) fn with_pods(
+        family: Family,
+        settings: &DatapathSettings,
+        pods: usize,
+        share: u16,
+    ) -> Self {
         testrun::private_namespace().unwrap();
-        let devices: Vec<_> = (0..PODS).map(veth).chain([ENI, ENI + 1]).collect();
+        let devices: Vec<_> = (0..pods.next_multiple_of(2))
+            .map(veth)
+            .chain([ENI, ENI + 1])
+            .collect();
         for pair in devices.chunks(2) {
             let [one, two] = pair.try_into().unwrap();
             let text = |index| mac(index).map(|byte| format!("{byte:02x}")).join(":");
@@ -74,7 +88,7 @@ impl Node {
         let mut loaded = loaded::lease(&settings).unwrap();
         let programs = &mut loaded.programs;
         for family in Family::ALL {
-            for pod in 0..PODS {
+            for pod in 0..pods {
                 let entry = endpoint(veth(pod));
                 programs.put_address(family.pod(pod), entry).unwrap();
             }
@@ -82,7 +96,8 @@ impl Node {
             programs.put_address(family.node(), entry).unwrap();
         }
         let [v4, v6] = Family::ALL.map(|family| {
-            EniAddresses::new(Addr::from(family.gateway()), Addr::from(family.node()), 0)
+            let (gateway, node) = (family.gateway().into(), family.node().into());
+            EniAddresses::new(gateway, node, 0).with_share(share)
         });
         programs
             .put_eni(0, EniEntry::new(ENI, MTU, v4, v6))
@@ -98,6 +113,7 @@ impl Node {
             driver,
             reaper,
             around: Surroundings::default(),
+            pods,
         }
     }
 
@@ -261,7 +277,7 @@ impl Node {
             assert!(places.contains(&key), "{tuple:?} leads to nothing");
             assert_eq!(owners.get(&tuple), Some(&&key), "{tuple:?} leads elsewhere");
         }
-        for pod in 0..PODS {
+        for pod in 0..self.pods {
             let expected = counted.get(&veth(pod)).copied().unwrap_or_default();
             assert_eq!(self.quota(pod), expected, "flows counted for pod {pod}");
         }

@@ -18,7 +18,9 @@ const ROUTER_MAC: [u8; 6] = [0x0a, 7, 7, 7, 7, 0];
 
 /// The host-side device of a pod.
 pub(crate) fn veth(pod: usize) -> u32 {
-    11 + u32::try_from(pod).unwrap()
+    // The ENI and its pair have the indices between.
+    let behind = if pod < 10 { 0 } else { 2 };
+    11 + behind + u32::try_from(pod).unwrap()
 }
 
 /// The MAC of a device.

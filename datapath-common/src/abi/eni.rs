@@ -31,7 +31,11 @@ pub struct EniAddresses {
     pub snat: Addr,
     /// Number of the ENI by which masqueraded packets leave whose source this ENI owns.
     pub external: u8,
-    reserved: [u8; 7],
+    reserved: u8,
+    /// Most ports of the reserve of a destination that one endpoint may have
+    /// ([`crate::ports::Ports::share`]); 0 for any number.
+    pub share: u16,
+    reserved_too: u32,
 }
 
 impl EniAddresses {
@@ -45,8 +49,16 @@ impl EniAddresses {
             gateway,
             snat,
             external,
-            reserved: [0; 7],
+            reserved: 0,
+            share: 0,
+            reserved_too: 0,
         }
+    }
+
+    /// The same with a share of the reserve.
+    #[must_use]
+    pub const fn with_share(self, share: u16) -> Self {
+        Self { share, ..self }
     }
 }
 

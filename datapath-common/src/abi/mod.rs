@@ -15,6 +15,7 @@ mod link_local;
 mod note;
 mod quota;
 mod reap;
+mod share;
 
 pub use addr::Addr;
 pub use address::{AddressEntry, AddressFlags, AddressKind, EndpointAddress};
@@ -34,6 +35,7 @@ pub use link_local::{LinkLocalKey, LinkLocals};
 pub use note::Note;
 pub use quota::{HOST, Quota, endpoint_of_quota, inbound_quota};
 pub use reap::{REAP_BATCH, ReapFlow, ReapHeader, ReapKind, ReapNote};
+pub use share::ShareKey;
 
 /// Version of the pinned layout. It is part of the pin path, so that an agent with another layout
 /// never opens these maps.
@@ -67,6 +69,9 @@ pub mod map {
     /// Identity of an endpoint (`u32`, 0 for the host), or [`super::inbound_quota`] of it ->
     /// [`super::Quota`].
     pub const QUOTA: &str = "QUOTA";
+    /// [`super::ShareKey`] -> [`super::Quota`]: ports that endpoints have of the reserve of a
+    /// destination.
+    pub const SHARES: &str = "SHARES";
     /// [`super::PodTuple`] -> [`super::Note`]: flows opened from the outside.
     pub const INBOUND: &str = "INBOUND";
     /// [`super::PodTuple`] -> [`super::Note`]: flows that take the host's stack both ways.
@@ -89,7 +94,7 @@ pub mod map {
     /// its own.
     pub const CACHE: &str = "CACHE";
     /// The maps that are pinned: all that outlive the agent.
-    pub const PINNED: [&str; 19] = [
+    pub const PINNED: [&str; 20] = [
         ADDRESSES,
         DESTINATIONS,
         ENIS,
@@ -102,6 +107,7 @@ pub mod map {
         MOVED_V6,
         PORT_BLOCKS,
         QUOTA,
+        SHARES,
         INBOUND,
         STACK,
         FRAGMENTS,
@@ -142,6 +148,9 @@ pub const DEFAULT_INBOUND_PER_ENDPOINT: u32 = DEFAULT_INBOUND / 4;
 pub const DEFAULT_FLOWS_OF_HOST: u32 = DEFAULT_FLOWS_V6 / 2;
 /// Capacity of `QUOTA`: as many endpoints as addresses, with two kinds of flows each.
 pub const MAX_QUOTA: u32 = 2 * MAX_ADDRESSES;
+/// Capacity of `SHARES`: a full table of IPv4 flows has room for the open ports of twelve destinations, and
+/// this for a thousand endpoints at each of them.
+pub const MAX_SHARES: u32 = 16_384;
 /// Capacity of `FRAGMENTS`, whose oldest entries make way. Cilium's default
 /// (`bpf-fragments-map-max`).
 pub const MAX_FRAGMENTS: u32 = 8_192;

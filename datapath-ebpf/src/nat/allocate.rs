@@ -12,7 +12,7 @@ use datapath_common::outcome::DropReason;
 use super::claim::{Attempt, attempt, claim_first};
 use super::request::Request;
 use super::tables::{FLOWS, Refusal, Table as _};
-use super::{Mapping, Sender, blocks, flow, moved, quota, stats};
+use super::{Mapping, Sender, blocks, flow, moved, quota, share, stats};
 use crate::work;
 
 /// What the first step came to.
@@ -139,6 +139,9 @@ fn undo() {
     if let Some(attempt) = attempt() {
         FLOWS.forget(&attempt.key);
         blocks::give_back(&attempt.key);
+        if attempt.in_reserve {
+            share::give_back_attempt();
+        }
     }
 }
 

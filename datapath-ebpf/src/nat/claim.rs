@@ -4,6 +4,7 @@ use core::{hint, mem};
 
 use aya_ebpf::bindings::__sk_buff;
 use datapath_common::abi::{Addr, Flow, FlowKey, HOST, PodTuple, PortBlock, PortBlockKey};
+use datapath_common::ports::keeps_port;
 use datapath_common::progress;
 
 use super::Sender;
@@ -36,6 +37,8 @@ pub(crate) struct Attempt {
     /// Of the search: which block comes next, and how many in a row had no port.
     pub(super) next_look: u32,
     pub(super) looks_in_vain: u32,
+    /// True if it goes on in the reserve.
+    pub(super) in_reserve: bool,
     /// True if there is no room for another block.
     pub(super) has_no_room: bool,
     socket: SocketTuple,
@@ -80,13 +83,21 @@ impl Attempt {
         self.is_host = sender.endpoint == HOST;
         self.is_vacant = is_vacant;
         self.has_no_room = false;
+        self.in_reserve = false;
     }
 
     /// The port that the flow gets if it is free, as it lies in a packet.
     #[inline(always)]
     pub(super) fn candidate(&mut self) -> u16 {
+        let is_kept = keeps_port(self.key.protocol, self.endpoint());
         let &mut Flow { pod, pod_port, .. } = self.flow();
-        ports::candidate(pod, pod_port)
+        ports::candidate(pod, pod_port, is_kept)
+    }
+
+    /// Whose flow it is.
+    #[inline(always)]
+    pub(super) fn endpoint(&mut self) -> u32 {
+        self.flow().endpoint
     }
 
     #[inline(always)]

@@ -4,6 +4,7 @@ use core::ptr;
 
 use datapath_common::abi::{Flow, FlowKey, PodTuple};
 use datapath_common::fault::Fault;
+use datapath_common::ports::keeps_port;
 use datapath_common::progress;
 
 use super::lock::{lock, unlock};
@@ -21,7 +22,7 @@ use crate::work::{self, work};
 /// look-up, which most packets need no more than.
 #[inline(always)]
 pub(super) fn known(request: &mut Request) -> Option<Mapping> {
-    let first = first(&request.tuple, request.eni);
+    let first = first(&request.tuple, request.endpoint, request.eni);
     let key = key(&request.tuple, first);
     let flow = FLOWS.find(&key)?;
     let Request {
@@ -58,7 +59,7 @@ pub(super) fn known_elsewhere(request: &Request) -> Option<Mapping> {
 pub(super) fn peek_anywhere(request: &Request) -> Option<Mapping> {
     let tuple = &request.tuple;
     let at = |mapping| nat_alive(Mapping::to_register(Some(mapping))) != 0;
-    let first = first(tuple, request.eni);
+    let first = first(tuple, request.endpoint, request.eni);
     Some(first)
         .filter(|mapping| at(*mapping))
         .or_else(|| moved::find(tuple).filter(|mapping| at(*mapping)))
@@ -95,8 +96,9 @@ extern "C" fn nat_alive(mapping: u32) -> u32 {
 
 /// How a tuple's flow looks at the port that it gets first.
 #[inline(always)]
-fn first(tuple: &PodTuple, eni: u8) -> Mapping {
-    Mapping::new(eni, ports::candidate(tuple.pod, tuple.pod_port))
+fn first(tuple: &PodTuple, endpoint: u32, eni: u8) -> Mapping {
+    let is_kept = keeps_port(tuple.protocol, endpoint);
+    Mapping::new(eni, ports::candidate(tuple.pod, tuple.pod_port, is_kept))
 }
 
 /// The flow of a packet from the outside, which keeps it alive. `found` is told of it before it is looked at.
@@ -151,7 +153,7 @@ fn other_first(request: &Request) -> Option<Mapping> {
         request.owner
     };
     let is_other = eni != request.eni && !fault::has(Fault::PolicyChangeIgnored);
-    is_other.then(|| first(&request.tuple, eni))
+    is_other.then(|| first(&request.tuple, request.endpoint, eni))
 }
 
 /// The key of a tuple's flow that looks like this from the outside.

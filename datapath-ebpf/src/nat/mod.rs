@@ -21,6 +21,7 @@ mod quota;
 mod request;
 pub(crate) mod retire;
 mod search;
+mod share;
 pub(crate) mod stack;
 pub(crate) mod stats;
 mod tables;

@@ -11,7 +11,7 @@ use datapath_common::fault::Fault;
 use datapath_common::outcome::DropReason;
 
 use super::lock::{lock, unlock};
-use super::tables::Table as _;
+use super::tables::Table;
 use crate::fault;
 use crate::maps::QUOTA;
 
@@ -32,7 +32,7 @@ pub(super) fn take(endpoint: u32) -> Result<(), DropReason> {
     } else {
         FLOWS_PER_ENDPOINT.load()
     };
-    add(endpoint, most, DropReason::QuotaExceeded)
+    add(&QUOTA, &endpoint, most, DropReason::QuotaExceeded)
 }
 
 /// Counts one inbound flow more, in the same way.
@@ -43,7 +43,7 @@ pub(super) fn take_inbound(endpoint: u32) -> Result<(), DropReason> {
     if fault::has(Fault::InboundNotCounted) {
         return Ok(());
     }
-    add(inbound_quota(endpoint), most, exceeded)
+    add(&QUOTA, &inbound_quota(endpoint), most, exceeded)
 }
 
 /// Counts one translated flow less.
@@ -58,12 +58,18 @@ pub(super) fn give_back_inbound(endpoint: u32) {
     remove(inbound_quota(endpoint));
 }
 
+/// Counts one more for a key, unless it has as many as it may have.
 #[inline(always)]
-fn add(key: u32, most: u32, exceeded: DropReason) -> Result<(), DropReason> {
-    let quota = QUOTA.find(&key).or_else(|| {
+pub(super) fn add<K>(
+    table: &impl Table<K, Quota>,
+    key: &K,
+    most: u32,
+    exceeded: DropReason,
+) -> Result<(), DropReason> {
+    let quota = table.find(key).or_else(|| {
         // Another CPU may be faster.
-        let _exists = QUOTA.claim(&key, &Quota::NONE);
-        QUOTA.find(&key)
+        let _exists = table.claim(key, &Quota::NONE);
+        table.find(key)
     });
     let quota = quota.ok_or(DropReason::HelperFailed)?;
     // SAFETY: `quota` is a map's value, which stays readable and writable while the program runs.
@@ -94,12 +100,20 @@ extern "C" fn quota_give_back(key: u32) -> u32 {
     let Some(quota) = QUOTA.find(&key) else {
         return 0;
     };
+    count_down(quota);
+    0
+}
+
+/// Counts one less; gives how many are left.
+#[inline(always)]
+pub(super) fn count_down(quota: *mut Quota) -> u32 {
     // SAFETY: as for `add`.
     unsafe {
         let count = &raw mut (*quota).flows;
         lock(&raw mut (*quota).lock);
-        ptr::write_volatile(count, ptr::read_volatile(count).saturating_sub(1));
+        let left = ptr::read_volatile(count).saturating_sub(1);
+        ptr::write_volatile(count, left);
         unlock(&raw mut (*quota).lock);
+        left
     }
-    0
 }

@@ -12,7 +12,7 @@ use crate::cache;
 
 use super::lock::{lock, unlock};
 use super::tables::{FLOWS, Table as _};
-use super::{Mapping, blocks, flow, moved, quota};
+use super::{Mapping, blocks, flow, moved, quota, share};
 
 /// Removes the flow of a key with all that belongs to it, if its last packet passed at
 /// `last_seen`, or in any case ([`ReapFlow::ALWAYS`]). Tells whether it did.
@@ -45,6 +45,7 @@ pub(crate) fn retire(key: &FlowKey, last_seen: u64) -> bool {
     FLOWS.forget(key);
     cache::epoch::advance(&tuple);
     blocks::give_back(key);
+    share::give_back(key, endpoint);
     quota::give_back(endpoint);
     true
 }

@@ -1,6 +1,7 @@
 //! The search for a free port, when the first candidate is taken.
 //!
-//! A few ports by chance, which do until most are used, then the blocks of the destination.
+//! A few ports by chance, which do until most are used, then the blocks of the destination, then its
+//! reserve, of which each endpoint has a share.
 
 use aya_ebpf::bindings::__sk_buff;
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
@@ -8,7 +9,7 @@ use datapath_common::ports::{MAX_BLOCKS, port_of};
 
 use super::claim::{attempt, claim};
 use super::tables::Refusal;
-use super::{blocks, ports};
+use super::{blocks, ports, share};
 
 /// Ports tried by chance.
 const BY_CHANCE: u32 = 4;
@@ -16,6 +17,9 @@ const BY_CHANCE: u32 = 4;
 const LOOKS: u32 = 16;
 /// How often that many: enough for each of the blocks once, and for 64 ports that look free and are not.
 const TURNS: u32 = (MAX_BLOCKS + 64).div_ceil(LOOKS);
+
+/// The same for the reserve, which has at most fifteen blocks.
+const RESERVE_TURNS: u32 = 2;
 
 /// What a look gives when all blocks have been looked at since the last one that had a port: no
 /// result of an insertion.
@@ -43,6 +47,27 @@ pub(super) fn search(skb: *mut __sk_buff) -> i32 {
             result => return result,
         }
     }
+    in_reserve(skb)
+}
+
+/// Claims a port of the reserve, if the endpoint may have one more. Gives what [`search`] does.
+#[inline(always)]
+fn in_reserve(skb: *mut __sk_buff) -> i32 {
+    if !share::take() {
+        return Refusal::EXISTS;
+    }
+    if let Some(attempt) = attempt() {
+        attempt.in_reserve = true;
+        attempt.looks_in_vain = 0;
+    }
+    for _ in 0..RESERVE_TURNS {
+        match nat_turn(skb).cast_signed() {
+            Refusal::EXISTS => {}
+            0 => return 0,
+            _ => break,
+        }
+    }
+    share::give_back_attempt();
     Refusal::EXISTS
 }
 
@@ -80,9 +105,10 @@ extern "C" fn nat_look(skb: *mut __sk_buff) -> u32 {
 /// Looks at one block. They come one after the other, beginning with any.
 #[inline(always)]
 fn look(skb: *mut __sk_buff) -> Option<i32> {
-    let count = ports::blocks();
+    let in_reserve = attempt()?.in_reserve;
+    let count = ports::blocks(in_reserve);
     let this = attempt()?;
-    let number = ports::block(this.next_look % count);
+    let number = ports::block(in_reserve, this.next_look % count);
     this.next_look = this.next_look.wrapping_add(1);
     let picked = blocks::pick(number, random());
     let this = attempt()?;

@@ -169,7 +169,8 @@ impl Default for DatapathSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Globals {
     words: [(&'static str, u32); 14],
-    slices: [u32; PortSlice::MAX],
+    open: [u32; PortSlice::MAX],
+    reserve: [u32; PortSlice::MAX],
     known: [u32; PortSlice::MAX],
     capacities: [(&'static str, u32); 7],
 }
@@ -200,7 +201,8 @@ impl Globals {
                 (config::FLOWS_OF_HOST, settings.flows_of_host),
                 (config::CACHE_ENTRIES, settings.cache()),
             ],
-            slices: settings.slices.map(PortSlice::to_word),
+            open: settings.ports().open().to_words(),
+            reserve: settings.ports().reserve().to_words(),
             known: settings.known_ports().to_words(),
             capacities: settings.capacities(),
         }
@@ -211,7 +213,8 @@ impl Globals {
         for (name, word) in &self.words {
             loader.override_global(name, word, true);
         }
-        loader.override_global(config::PORT_SLICES, &self.slices, true);
+        loader.override_global(config::OPEN_SLICES, &self.open, true);
+        loader.override_global(config::RESERVE_SLICES, &self.reserve, true);
         loader.override_global(config::KNOWN_SLICES, &self.known, true);
         for (name, capacity) in &self.capacities {
             loader.map_max_entries(name, *capacity);

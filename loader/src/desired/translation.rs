@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use api::ids::EniNumber;
 use api::types::{EniMasquerade, ExternalPolicy, FamilyMasquerade};
 use datapath_common::abi::{Addr, EniAddresses, EniEntry};
+use datapath_common::config::PortSlice;
+use datapath_common::ports::Ports;
 use ipam::Family;
 use ipnet::IpNet;
 
@@ -20,6 +22,8 @@ type Enis<'a> = BTreeMap<EniNumber, ResolvedEni<'a>>;
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     all: BTreeMap<EniNumber, ExitEni>,
+    /// Ports of the reserve of a destination that each endpoint may have.
+    share: u16,
 }
 
 /// One ENI as a way out.
@@ -89,9 +93,17 @@ pub(super) fn exits(
     let all = extra.into_iter().chain(usable);
     let mut exits = Exits {
         all: all.map(|c| (c.number, scene.exit(&c))).collect(),
+        share: share(intent),
     };
     exits.choose(intent.settings.masquerade.external);
     exits
+}
+
+/// The share of each endpoint: any of them may leave by any ENI, by policy. The number of endpoints is
+/// rounded up to a power of two, so that few of them change the share.
+fn share(intent: &Intent) -> u16 {
+    let ports = Ports::from_words(intent.settings.ports.map(PortSlice::to_word));
+    ports.share(intent.endpoints.len().next_power_of_two())
 }
 
 impl Exits {
@@ -282,6 +294,7 @@ impl Exits {
                             .map_or(Addr::UNSPECIFIED, |a| Addr::from(*a)),
                         way.external.0,
                     )
+                    .with_share(self.share)
                 })
             })
     }

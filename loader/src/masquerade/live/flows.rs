@@ -3,6 +3,7 @@
 use anyhow::Result;
 use api::ids::EniNumber;
 use datapath_common::abi::{Flow, FlowKey, PodTuple};
+use datapath_common::headers::protocol;
 use flows::NoteKind;
 use ipam::Family;
 
@@ -52,10 +53,11 @@ pub(super) fn key(tuple: &PodTuple, eni: u8, port: u16) -> FlowKey {
 }
 
 impl Live<'_> {
-    /// The port that a tuple's flow gets if it is free.
+    /// The port that the flow of a pod's tuple gets if it is free.
     pub(super) fn candidate(&self, tuple: &PodTuple) -> u16 {
         let ports = self.settings.ports();
-        ports.candidate(tuple.pod, u16::from_be(tuple.pod_port))
+        let is_kept = tuple.protocol == protocol::SCTP;
+        ports.candidate(tuple.pod, u16::from_be(tuple.pod_port), is_kept)
     }
 
     /// The translated flow of a packet.

@@ -28,10 +28,10 @@ pub(super) struct Room {
 
 /// The ports towards a destination.
 struct Ports {
-    /// True if the first candidate is another flow's.
-    is_taken: bool,
     /// True if the flow would need another port than the pod's, and may have none.
     is_stuck: bool,
+    /// True if no port is free that the flow may have.
+    is_exhausted: bool,
     /// Ports that flows have.
     used: u64,
     /// Ports that there are.
@@ -50,8 +50,10 @@ impl Live<'_> {
     ) -> Result<Room> {
         let family = Family::of(asked.source);
         let candidate = tuple.map(|tuple| self.candidate(tuple).to_be());
+        let reserve = self.settings.ports().reserve();
         let (mut used, mut towards, mut is_taken) = (0, 0, false);
-        self.tables.flows(family, &mut |key, _| {
+        let (mut reserved, mut own) = (0, 0);
+        self.tables.flows(family, &mut |key, flow| {
             used += 1;
             let is_there = tuple.is_some_and(|tuple| {
                 key.eni == sender.policy
@@ -62,12 +64,21 @@ impl Live<'_> {
             if is_there {
                 towards += 1;
                 is_taken |= Some(key.port) == candidate;
+                if reserve.contains(u16::from_be(key.port)) {
+                    reserved += 1;
+                    own += u64::from(flow.endpoint == sender.endpoint);
+                }
             }
         })?;
         let capacity = self.tables.capacities().flows(family);
+        let open = self.settings.ports().open();
+        let has_share = reserved < u64::from(reserve.count())
+            && self.share(sender, family)?.is_none_or(|share| own < share);
+        let is_used_up = towards - reserved >= u64::from(open.count());
+        let is_exhausted = is_taken && is_used_up && !has_share;
         let ports = tuple.map(|tuple| -> Result<Ports> {
             Ok(Ports {
-                is_taken,
+                is_exhausted,
                 is_stuck: tuple.protocol == protocol::SCTP
                     && (is_taken || candidate != Some(tuple.pod_port)),
                 used: towards,
@@ -82,6 +93,16 @@ impl Live<'_> {
             most: self.settings.flows_per_endpoint,
             ports: ports.transpose()?,
         })
+    }
+
+    /// Ports of the reserve that the sender may have; none for any number.
+    fn share(&self, sender: Sender, family: Family) -> Result<Option<u64>> {
+        let entry = self.tables.eni(sender.policy)?;
+        let share = entry.map_or(0, |entry| match family {
+            Family::V4 => entry.v4().share,
+            Family::V6 => entry.v6().share,
+        });
+        Ok((share != 0).then_some(share.into()))
     }
 
     fn is_index_full(&self, family: Family, tuple: &PodTuple, capacity: u32) -> Result<bool> {
@@ -104,7 +125,7 @@ impl Room {
             if ports.is_stuck {
                 return Some(DropReason::SctpPortTaken);
             }
-            if ports.is_taken && ports.used >= ports.all.into() {
+            if ports.is_exhausted {
                 return Some(DropReason::NoPort);
             }
         }

@@ -137,7 +137,7 @@ impl Flows {
     }
 
     fn candidate(&self, port: u16) -> u16 {
-        Ports::DEFAULT.candidate(self.net.a.into(), port)
+        Ports::DEFAULT.candidate(self.net.a.into(), port, false)
     }
 
     /// Takes every first candidate, if the flows are to get another one.
@@ -235,7 +235,7 @@ fn pod_ports(net: &Net, gets: Gets) -> Vec<u16> {
     };
     let mut seen = std::collections::BTreeSet::new();
     (first..u16::MAX)
-        .filter(|port| seen.insert(Ports::DEFAULT.candidate(net.a.into(), *port)))
+        .filter(|port| seen.insert(Ports::DEFAULT.candidate(net.a.into(), *port, false)))
         .take(PORTS)
         .collect()
 }

@@ -1,0 +1,153 @@
+//! Pods that take every port of a destination, and one that wants a few there.
+
+use datapath_common::abi::{Quota, ShareKey, map};
+use datapath_common::headers::protocol;
+use datapath_common::ports::Ports;
+use datapath_common::progress::{DATA, MORE, SYN};
+use loader::bpf::DatapathSettings;
+
+use crate::frames::{Family, Kind};
+use crate::node::Node;
+use crate::world::{Sent, Tuple, veth};
+
+/// Ports that any flow may get.
+const OPEN: usize = Ports::DEFAULT.open().count() as usize;
+/// Flows that the innocent pod opens.
+const WANTED: u16 = 5;
+/// Refusals after which a greedy pod has all that it gets.
+const PATIENCE: u32 = 100;
+
+const fn tuple(kind: Kind, pod: usize, port: u16) -> Tuple {
+    let is_echo = matches!(kind, Kind::Echo);
+    Tuple {
+        pod,
+        port,
+        remote: 1,
+        remote_port: if is_echo { 0 } else { 443 },
+    }
+}
+
+/// Greedy pods open flows in turn until each has been refused often.
+fn take_all(node: &Node, kind: Kind, greedy: usize) {
+    let mut refused = vec![0; greedy];
+    for port in 1024..u16::MAX {
+        for (pod, refused) in refused.iter_mut().enumerate() {
+            let may_try = *refused < PATIENCE;
+            if may_try && node.driver.send(tuple(kind, pod, port), kind) == Sent::Dropped {
+                *refused += 1;
+            }
+        }
+        if refused.iter().all(|refused| *refused >= PATIENCE) {
+            break;
+        }
+    }
+}
+
+/// Ports of the reserve that an endpoint has.
+fn held(node: &Node, pod: usize) -> u32 {
+    let shares = node.table::<ShareKey, Quota>(map::SHARES);
+    let entries = shares.entries().unwrap();
+    let mut of = entries.iter().filter(|(key, _)| key.endpoint == veth(pod));
+    of.next().map_or(0, |(_, share)| share.flows)
+}
+
+/// Flows as they are once both sides have spoken.
+fn establish(node: &Node) {
+    for (key, mut flow) in node.flows().entries().unwrap() {
+        (flow.progress_out, flow.progress_in) = (SYN | DATA, SYN | DATA);
+        node.flows().put(&key, &flow).unwrap();
+    }
+}
+
+/// The innocent pod opens its flows at once while greedy ones have all that they get.
+fn fair(family: Family, kind: Kind, greedy: usize, is_established: bool) {
+    let share = Ports::DEFAULT.share(greedy + 1);
+    let settings = DatapathSettings::default();
+    let mut node = Node::with_pods(family, &settings, greedy + 1, share);
+    take_all(&node, kind, greedy);
+    let taken = node.flows().entries().unwrap().len();
+    println!("{family:?} {kind:?}: {greedy} greedy pods have {taken} ports");
+    assert!(taken >= OPEN * 99 / 100, "{taken}");
+    assert!(taken <= OPEN + greedy * usize::from(share), "{taken}");
+    if is_established {
+        establish(&node);
+        node.age(30);
+        assert_eq!(node.sweep(true).reaped, 0, "established flows stay");
+    }
+    let mut of_reserve = 0;
+    for number in 0..WANTED {
+        let sent = node.driver.send(tuple(kind, greedy, 30_000 + number), kind);
+        let Sent::Translated(port) = sent else {
+            panic!("{greedy} greedy pods: flow {number} of {WANTED} is refused");
+        };
+        of_reserve += u32::from(Ports::DEFAULT.reserve().contains(port));
+    }
+    node.check();
+    assert_eq!(held(&node, greedy), of_reserve);
+    assert!((0..greedy).all(|pod| held(&node, pod) <= u32::from(share)));
+    // What ends gives its share back.
+    let entries = node.flows().entries().unwrap();
+    let keys: Vec<_> = entries.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(node.remove(&keys) as usize, keys.len());
+    let shares = node.table::<ShareKey, Quota>(map::SHARES);
+    assert!(shares.entries().unwrap().is_empty());
+}
+
+fn with_each_number(family: Family, kind: Kind, is_established: bool) {
+    for greedy in [2, 8, 100] {
+        fair(family, kind, greedy, is_established);
+    }
+}
+
+#[test]
+fn half_open_connections_leave_an_innocent_pod_its_share() {
+    with_each_number(Family::V4, Kind::Syn, false);
+}
+
+#[test]
+fn established_connections_leave_an_innocent_pod_its_share() {
+    with_each_number(Family::V6, Kind::Syn, true);
+}
+
+#[test]
+fn datagrams_leave_an_innocent_pod_its_share() {
+    with_each_number(Family::V4, Kind::Udp, false);
+}
+
+#[test]
+fn pings_leave_an_innocent_pod_its_share() {
+    for family in Family::ALL {
+        with_each_number(family, Kind::Echo, false);
+    }
+}
+
+/// What the shares are for: with none, greedy pods have the reserve too.
+#[test]
+fn without_shares_greedy_pods_leave_nothing() {
+    let node = Node::with_pods(Family::V4, &DatapathSettings::default(), 3, 0);
+    take_all(&node, Kind::Syn, 2);
+    for number in 0..WANTED {
+        let sent = node
+            .driver
+            .send(tuple(Kind::Syn, 2, 30_000 + number), Kind::Syn);
+        assert_eq!(sent, Sent::Dropped);
+    }
+}
+
+/// By this, sweeps tell a question and its answer from longer chatter.
+#[test]
+fn a_flow_shows_that_a_second_packet_has_passed() {
+    for family in Family::ALL {
+        let node = Node::new(family, &DatapathSettings::default());
+        let question = tuple(Kind::Udp, 0, 50_000);
+        let shown = || {
+            let port = node.driver.must_send(question, Kind::Udp);
+            let key = node.key(question, port, protocol::UDP);
+            node.flows().get(&key).unwrap().unwrap().progress_out
+        };
+        assert_eq!(
+            [shown(), shown(), shown()],
+            [DATA, DATA | MORE, DATA | MORE]
+        );
+    }
+}
