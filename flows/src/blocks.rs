@@ -14,8 +14,11 @@ struct Block {
     met: [u64; 8],
 }
 
-/// The blocks, and the ports of them that were met.
-pub(super) struct Blocks(HashMap<PortBlockKey, Block>);
+/// The blocks with the ports of them that were met, and their destinations.
+pub(super) struct Blocks {
+    blocks: HashMap<PortBlockKey, Block>,
+    busy: HashSet<Destination>,
+}
 
 /// What a destination is.
 type Destination = (u8, u8, Addr, u16);
@@ -28,39 +31,43 @@ impl Blocks {
     /// The blocks that there are.
     pub(super) fn read(tables: &impl Tables) -> Result<Self> {
         let mut blocks = HashMap::new();
+        let mut busy = HashSet::new();
         tables.blocks(&mut |key, block| {
             let (used, met) = (block.used, [0; 8]);
             blocks.insert(*key, Block { used, met });
+            busy.insert(destination(key));
         })?;
-        Ok(Self(blocks))
+        Ok(Self { blocks, busy })
     }
 
-    /// Meets a flow.
-    pub(super) fn see(&mut self, key: &FlowKey) {
-        if self.0.is_empty() {
-            return;
+    /// Meets a flow; whether its destination is a busy one.
+    pub(super) fn see(&mut self, key: &FlowKey) -> bool {
+        if self.blocks.is_empty() {
+            return false;
         }
         let port = u16::from_be(key.port);
         let block = ports::block_of(port);
         let block = PortBlockKey::new(key.eni, key.protocol, key.remote, key.remote_port, block);
+        let is_busy = self.busy.contains(&destination(&block));
         let (word, bit) = ports::bit_of(port);
-        let block = self.0.get_mut(&block);
+        let block = self.blocks.get_mut(&block);
         let word = block.zip(usize::try_from(word).ok());
         if let Some(word) = word.and_then(|(block, word)| block.met.get_mut(word)) {
             *word |= bit;
         }
+        is_busy
     }
 
     /// Removes the blocks of destinations that were not met, and clears the bits that stand for
     /// no flow. A flow that came meanwhile may lose its bit; that costs a try, and no flow.
     pub(super) fn clean(self, tables: &impl Tables) -> Result<()> {
         let met: HashSet<Destination> = self
-            .0
+            .blocks
             .iter()
             .filter(|(_, block)| block.met != [0; 8])
             .map(|(key, _)| destination(key))
             .collect();
-        for (key, block) in &self.0 {
+        for (key, block) in &self.blocks {
             if !met.contains(&destination(key)) {
                 tables.remove_block(key)?;
                 continue;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use datapath_common::abi::{Flow, FlowKey, Note, PodTuple};
 use datapath_common::headers::protocol;
-use datapath_common::progress::Phase;
+use datapath_common::progress::{MORE, Phase};
 
-use super::lifetimes::{Lifetimes, flow_phase, note_phase};
+use super::lifetimes::{Lifetimes, WELL_KNOWN, flow_phase, note_phase};
 use super::tables::NoteKind;
 use super::tracker::StackLifetimes;
 
@@ -19,6 +19,32 @@ const GRAIN: Duration = Duration::from_secs(1);
 /// shorter.
 const HALF_OPEN_PRESSED: Duration = Duration::from_secs(10);
 
+/// How long a question that was answered may be idle where ports or the endpoint's quota run short. Its
+/// answer has come, and another question has another port.
+const QUESTION_PRESSED: Duration = Duration::from_secs(10);
+
+/// What is short for a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Short {
+    /// Room: of the table, or of the endpoint's quota. Closed connections go at once.
+    pub room: bool,
+    /// Half of the endpoint's quota or of the destination's ports are used: questions that were
+    /// answered go early.
+    pub half: bool,
+    /// The destination's ports, of which the endpoint has more than a fair share: half-open flows go
+    /// early.
+    pub ports: bool,
+}
+
+impl From<bool> for Short {
+    fn from(room: bool) -> Self {
+        Self {
+            room,
+            ..Self::default()
+        }
+    }
+}
+
 /// Judges flows at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge<'a> {
@@ -30,8 +56,8 @@ pub struct Judge<'a> {
     pub now: u64,
     /// Jiffies in a second.
     pub jiffies_per_second: u32,
-    /// Whether room is short, so that closed connections go at once.
-    pub is_pressed: bool,
+    /// What is short.
+    pub short: Short,
 }
 
 impl Judge<'_> {
@@ -53,6 +79,12 @@ impl Judge<'_> {
             // Conntrack has it as well, whose answers are lost without the translation.
             lifetime = lifetime.max(self.stack.of(key.protocol, phase));
         }
+        if self.short.ports && phase == Phase::Opening {
+            lifetime = lifetime.min(HALF_OPEN_PRESSED);
+        }
+        if self.short.half && is_question(key, flow) {
+            lifetime = lifetime.min(QUESTION_PRESSED);
+        }
         self.pressed(lifetime, key.protocol, phase)
     }
 
@@ -64,8 +96,9 @@ impl Judge<'_> {
             NoteKind::Inbound => self.lifetimes.of_inbound(tuple, note),
             NoteKind::Stack => self.stack.of(tuple.protocol, phase),
         };
-        let is_half_open = tuple.protocol == protocol::TCP && phase == Phase::Opening;
-        if self.is_pressed && is_half_open {
+        // Of a flow from the outside, nobody here has confirmed anything.
+        let is_unanswered = kind == NoteKind::Inbound || tuple.protocol == protocol::TCP;
+        if self.short.room && is_unanswered && phase == Phase::Opening {
             return lifetime.min(HALF_OPEN_PRESSED);
         }
         self.pressed(lifetime, tuple.protocol, phase)
@@ -73,7 +106,7 @@ impl Judge<'_> {
 
     fn pressed(&self, lifetime: Duration, protocol: u8, phase: Phase) -> Duration {
         let is_closed = protocol == protocol::TCP && phase == Phase::Closed;
-        if self.is_pressed && is_closed {
+        if self.short.room && is_closed {
             self.lifetimes.closed_under_pressure
         } else {
             lifetime
@@ -117,8 +150,14 @@ impl Judge<'_> {
     /// A closed connection has nothing to lose where room is short, and what we keep of UDP outlives
     /// conntrack's entries.
     fn is_asked(&self, protocol: u8, phase: Phase) -> bool {
-        protocol == protocol::TCP && !(self.is_pressed && phase == Phase::Closed)
+        protocol == protocol::TCP && !(self.short.room && phase == Phase::Closed)
     }
+}
+
+/// Whether a flow is one question and its answer.
+fn is_question(key: &FlowKey, flow: &Flow) -> bool {
+    let is_well_known = key.protocol == protocol::UDP && u16::from_be(key.remote_port) < WELL_KNOWN;
+    is_well_known && flow.progress_in != 0 && flow.progress_out & MORE == 0
 }
 
 #[cfg(test)]
@@ -141,7 +180,7 @@ mod tests {
             stack: &STACK,
             now,
             jiffies_per_second: HERTZ,
-            is_pressed,
+            short: is_pressed.into(),
         }
     }
 
@@ -175,6 +214,69 @@ mod tests {
         assert_eq!(over(protocol::TCP, closing, true), 241);
         assert_eq!(over(protocol::TCP, (SYN | DATA, SYN | DATA), true), 7441);
         assert_eq!(over(protocol::UDP, (DATA, DATA), true), 301);
+    }
+
+    /// The seconds at which a flow to a port is over for which something is short.
+    fn over_short(protocol: u8, port: u16, progress: (u8, u8), short: Short) -> Option<u64> {
+        let key = FlowKey::new(0, protocol, REMOTE, port.to_be(), 50000_u16.to_be());
+        let mut flow = Flow::new(&key, POD, key.port, 7, 0);
+        (flow.progress_out, flow.progress_in) = progress;
+        let lifetimes = Lifetimes::default();
+        (0..10_000).find(|seconds| {
+            let judge = Judge {
+                short,
+                ..judge(seconds * u64::from(HERTZ), false, &lifetimes)
+            };
+            judge.is_over(&key, &flow)
+        })
+    }
+
+    #[test]
+    fn a_question_that_was_answered_goes_early_and_longer_chatter_stays() {
+        let short = Short {
+            half: true,
+            ..Short::default()
+        };
+        let udp = |port, progress| over_short(protocol::UDP, port, progress, short);
+        assert_eq!(udp(53, (DATA, DATA)), Some(11));
+        assert_eq!(udp(53, (DATA | MORE, DATA)), Some(61));
+        assert_eq!(udp(53, (DATA, 0)), Some(31), "no answer yet");
+        assert_eq!(udp(1024, (DATA, DATA)), Some(301));
+        let rest = over_short(protocol::UDP, 53, (DATA, DATA), Short::default());
+        assert_eq!(rest, Some(61));
+        let tcp = over_short(protocol::TCP, 53, (SYN | DATA, SYN | DATA), short);
+        assert_eq!(tcp, Some(7441));
+    }
+
+    #[test]
+    fn half_open_flows_of_who_has_most_go_early_and_no_others() {
+        let short = Short {
+            ports: true,
+            ..Short::default()
+        };
+        let over = |protocol, progress| over_short(protocol, 8080, progress, short);
+        assert_eq!(over(protocol::TCP, (SYN, 0)), Some(11));
+        assert_eq!(over(protocol::TCP, (SYN, SYN)), Some(11));
+        assert_eq!(over(protocol::UDP, (DATA, 0)), Some(11));
+        assert_eq!(over(protocol::ICMP, (DATA, 0)), Some(11));
+        assert_eq!(over(protocol::TCP, (SYN | DATA, SYN | DATA)), Some(7441));
+        assert_eq!(over(protocol::UDP, (DATA, DATA)), Some(301));
+    }
+
+    #[test]
+    fn under_pressure_datagrams_from_outside_go_that_nobody_has_answered() {
+        let lifetimes = Lifetimes::default();
+        let over = |out, is_pressed| {
+            let tuple = PodTuple::new(protocol::UDP, POD, 1, REMOTE, 2);
+            let note = Note::new(&tuple, 0, 7, out);
+            let seconds = (0..10_000).find(|seconds| {
+                let judge = judge(seconds * u64::from(HERTZ), is_pressed, &lifetimes);
+                judge.is_note_over(NoteKind::Inbound, &tuple, &note)
+            });
+            seconds.unwrap()
+        };
+        assert_eq!((over(0, false), over(0, true)), (31, 11));
+        assert_eq!((over(DATA, false), over(DATA, true)), (301, 301));
     }
 
     #[test]

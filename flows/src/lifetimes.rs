@@ -9,7 +9,7 @@ use datapath_common::progress::{FIN, Phase, RST, STREAM, phase};
 use super::tables::NoteKind;
 
 /// Ports below this are of services that answer at once (RFC 4787 REQ-5 a, RFC 6335 section 6).
-const WELL_KNOWN: u16 = 1024;
+pub(super) const WELL_KNOWN: u16 = 1024;
 
 /// How long flows may be idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -51,7 +51,7 @@ pub(super) fn family_name(family: Family) -> &'static str {
 pub(super) fn flows<T: Tables>(sweeper: &Sweeper<T>, filter: &FlowFilter) -> Result<NatFlows> {
     let wanted = Wanted::of(filter)?;
     let tables = &sweeper.tables;
-    let judge = sweeper.judge(false)?;
+    let judge = sweeper.judge()?;
     let mut list = NatFlows::default();
     let mut add = |row: &dyn Fn() -> NatFlow| {
         list.total += 1;

@@ -12,8 +12,10 @@ pub(super) const AGAIN: Duration = Duration::from_secs(1);
 pub const POLL: Duration = Duration::from_millis(200);
 /// The fill level from which on a sweep does not wait for its turn.
 pub const EARLY: f64 = 0.75;
-/// The fill level from which on closed connections go at once.
+/// The fill level of a table, or of an endpoint's quota, from which on closed connections go at once.
 pub const PRESSED: f64 = 0.9;
+/// The part of an endpoint's quota from which on single questions go early.
+pub(super) const HALF: f64 = 0.5;
 /// Rest after a sweep, in multiples of the time that it took: at most a tenth of a CPU goes into
 /// sweeps.
 pub(super) const REST: u32 = 9;
@@ -40,12 +42,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Whether room is short, so that closed connections are to go at once.
-    #[must_use]
-    pub(super) fn is_pressed(&self) -> bool {
-        self.failed || self.fill > PRESSED
-    }
-
     /// Whether it is time for a sweep.
     #[must_use]
     pub(super) fn is_due(&self) -> bool {
@@ -105,21 +101,6 @@ mod tests {
             ..watch
         };
         assert!(failed.is_due());
-        assert!(failed.is_pressed());
-        assert!(
-            !Watch {
-                fill: 0.76,
-                ..watch
-            }
-            .is_pressed()
-        );
-        assert!(
-            Watch {
-                fill: 0.91,
-                ..watch
-            }
-            .is_pressed()
-        );
         let nudged = Watch {
             nudged: true,
             since: Duration::from_millis(60),

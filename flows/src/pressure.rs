@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::pace::PRESSED;
+use super::pressed::is_pressed;
 use super::report::{Report, Top};
 
 /// What is short, as sentences. `name` tells whose an identity is.
@@ -40,11 +40,6 @@ pub fn pressure(report: &Report, now: Instant, name: impl Fn(u32) -> String) -> 
     let whose = name(endpoint);
     let with_top = |reason| format!("{reason}; {whose} has most flows, {flows}");
     short.into_iter().map(with_top).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
-fn is_pressed(used: u64, room: u32) -> bool {
-    used as f64 > f64::from(room) * PRESSED
 }
 
 #[cfg(test)]

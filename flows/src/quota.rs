@@ -1,6 +1,6 @@
 //! What endpoints are said to have, held against the flows that there are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem;
 
 use anyhow::Result;
@@ -60,6 +60,13 @@ impl Said {
         let used = self.0.iter();
         let used = used.map(|(key, flows)| limits.used(*key, *flows));
         used.fold(0.0, f64::max)
+    }
+
+    /// The keys of endpoints that have more than a part of what they may have.
+    pub(super) fn above(&self, limits: &Limits, part: f64) -> HashSet<u32> {
+        let used = self.0.iter();
+        let above = used.filter(|(key, flows)| limits.used(**key, **flows) > part);
+        above.map(|(key, _)| *key).collect()
     }
 
     /// The endpoint that has most flows, if any has one.

@@ -12,6 +12,7 @@ use super::census::Used;
 use super::handle::{Handle, Lookups, Request};
 use super::lifetimes::Lifetimes;
 use super::pace::{POLL, Watch};
+use super::pressed::Pressed;
 use super::quota::Limits;
 use super::sweep::Sweeper;
 use super::tables::{NatCounters, Tables};
@@ -131,7 +132,6 @@ impl<T: Tables> Runner<T> {
         self.note_refusals(failures(&counters))?;
         let watch = self.watch(&counters, nudged);
         let is_due = watch.as_ref().is_none_or(Watch::is_due);
-        let is_pressed = watch.is_some_and(|watch| watch.is_pressed());
         if !is_due {
             if nudged {
                 // It ends the wait at once until the sweep has taken it.
@@ -141,7 +141,8 @@ impl<T: Tables> Runner<T> {
         }
         let start = Instant::now();
         let (around, mark) = self.handle.begin();
-        let swept = self.sweeper.sweep(&around, is_pressed);
+        let pressed = self.pressed(&counters);
+        let swept = self.sweeper.sweep(&around, pressed);
         // A sweep that failed is not tried again before its time.
         let before = self.last.as_ref();
         let (used, fullest) = swept.as_ref().map_or_else(
@@ -192,8 +193,8 @@ impl<T: Tables> Runner<T> {
         Ok(())
     }
 
-    /// What is known since the last sweep; nothing before the first.
-    fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
+    /// Entries of the tables, by what the last sweep left and the counters since; nothing before the first.
+    fn used(&self, counters: &NatCounters) -> Option<Used> {
         let last = self.last.as_ref()?;
         let grown = |made: NatStat, removed: NatStat, family| {
             let since = |stat| {
@@ -207,12 +208,23 @@ impl<T: Tables> Runner<T> {
             let of = |family| grown(made, removed, family);
             of(Family::V4) + of(Family::V6)
         };
-        let used = Used {
+        Some(Used {
             flows_v4: last.used.flows_v4 + flows(Family::V4),
             flows_v6: last.used.flows_v6 + flows(Family::V6),
             inbound: last.used.inbound + noted(NatStat::InboundNoted, NatStat::InboundRemoved),
             stack: last.used.stack + noted(NatStat::StackNoted, NatStat::StackRemoved),
-        };
+        })
+    }
+
+    /// The tables in which room is short.
+    fn pressed(&self, counters: &NatCounters) -> Pressed {
+        let used = self.used(counters).unwrap_or_default();
+        Pressed::of(&used, &self.sweeper.tables.capacities())
+    }
+
+    /// What is known since the last sweep; nothing before the first.
+    fn watch(&self, counters: &NatCounters, nudged: bool) -> Option<Watch> {
+        let (last, used) = (self.last.as_ref()?, self.used(counters)?);
         self.handle.set_report(|report| {
             report.used = used;
             report.counters = counters.clone();

@@ -1,6 +1,7 @@
 //! One look at everything that translation has, and what follows from it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +16,16 @@ use ipam::Family;
 
 use super::blocks::Blocks;
 use super::census::Census;
-use super::judge::Judge;
+use super::crowd::{Crowd, Crowded};
+use super::judge::{Judge, Short};
 use super::lifetimes::{Lifetimes, flow_phase, note_phase};
 use super::moved::Moves;
+use super::pace::{HALF, PRESSED};
+use super::pressed::Pressed;
 use super::quota::{Limits, Quotas, Said};
 use super::report::Top;
 use super::resting::Resting;
+use super::shortages::Shortages;
 use super::tables::{NoteKind, Tables};
 use super::tracker::{StackLifetimes, Tracker};
 
@@ -94,7 +99,7 @@ pub struct Sweep {
     pub fullest: f64,
     /// The endpoint that has most flows.
     pub top: Option<Top>,
-    /// Whether closed connections went at once.
+    /// Whether closed connections went at once, of any endpoint.
     pub is_pressed: bool,
     /// Whether there is something that goes at the next sweep, if that finds it as it is.
     pub is_doubtful: bool,
@@ -153,6 +158,8 @@ pub struct Sweeper<T> {
     stack: StackLifetimes,
     quotas: Quotas,
     moves: Moves,
+    /// Destinations that were short of ports at the last sweep.
+    crowded: Crowded,
 }
 
 impl<T: Tables> Sweeper<T> {
@@ -171,6 +178,7 @@ impl<T: Tables> Sweeper<T> {
             tracker,
             quotas: Quotas::default(),
             moves: Moves::default(),
+            crowded: Crowded::default(),
         }
     }
 
@@ -178,13 +186,13 @@ impl<T: Tables> Sweeper<T> {
     ///
     /// # Errors
     /// When the time cannot be read.
-    pub fn judge(&self, is_pressed: bool) -> Result<Judge<'_>> {
+    pub fn judge(&self) -> Result<Judge<'_>> {
         Ok(Judge {
             lifetimes: &self.lifetimes,
             stack: &self.stack,
             now: self.tables.now()?,
             jiffies_per_second: self.tables.jiffies_per_second(),
-            is_pressed,
+            short: Short::default(),
         })
     }
 
@@ -192,25 +200,41 @@ impl<T: Tables> Sweeper<T> {
     ///
     /// # Errors
     /// When the kernel refuses something; what was done stays done.
-    pub fn sweep(&mut self, around: &Surroundings, is_pressed: bool) -> Result<Sweep> {
+    pub fn sweep(&mut self, around: &Surroundings, pressed: impl Into<Pressed>) -> Result<Sweep> {
         let start = Instant::now();
+        let tables = pressed.into();
         let mut sweep = Sweep {
-            is_pressed,
             endpoints: around.endpoints.clone(),
             ..Sweep::default()
         };
         self.stack = self.tracker.lifetimes();
         let mut blocks = Blocks::read(&self.tables)?;
         let said = Said::read(&self.tables)?;
+        let short = Shortages {
+            tables,
+            quotas: said.above(&self.limits, PRESSED),
+            halves: said.above(&self.limits, HALF),
+            crowded: mem::take(&mut self.crowded),
+        };
+        sweep.is_pressed = tables.is_any() || !short.quotas.is_empty();
+        let mut crowd = Crowd::default();
         let mut there = HashMap::new();
         let mut flows = Vec::new();
         for family in Family::ALL {
-            flows.push(self.flows(family, around, &mut sweep, &mut blocks, &mut there)?);
+            let mut seen = Seen {
+                sweep: &mut sweep,
+                blocks: &mut blocks,
+                crowd: &mut crowd,
+                there: &mut there,
+            };
+            flows.push(self.flows(family, around, &short, &mut seen)?);
         }
         let mut notes = Vec::new();
         for kind in [NoteKind::Inbound, NoteKind::Stack] {
-            notes.push((kind, self.notes(kind, around, &mut sweep, &mut there)?));
+            let ends = self.notes(kind, around, &short, (&mut sweep, &mut there))?;
+            notes.push((kind, ends));
         }
+        self.crowded = crowd.crowded(self.limits.ports);
         sweep.corrected = self.quotas.settle(&self.tables, &said, &there)?;
         for ends in flows {
             let ends = self.ask(ends, &mut sweep);
@@ -240,11 +264,16 @@ impl<T: Tables> Sweeper<T> {
         &self,
         family: Family,
         around: &Surroundings,
-        sweep: &mut Sweep,
-        blocks: &mut Blocks,
-        there: &mut HashMap<u32, u32>,
+        short: &Shortages,
+        seen: &mut Seen<'_>,
     ) -> Result<Ends<ReapFlow>> {
-        let judge = self.judge(sweep.is_pressed)?;
+        let Seen {
+            sweep,
+            blocks,
+            crowd,
+            there,
+        } = seen;
+        let judge = self.judge()?;
         let mut pods = Pods::new(&self.tables, around);
         let mut ends = Ends::default();
         self.tables.flows(family, &mut |key, flow| {
@@ -257,6 +286,10 @@ impl<T: Tables> Sweeper<T> {
                 // A packet may come yet for one that is over.
                 sweep.count_by_policy(around, &mut pods, key, flow);
             }
+            let judge = Judge {
+                short: short.of_flow(family, key, flow),
+                ..judge
+            };
             if judge.is_over(key, flow) {
                 let item = ReapFlow {
                     key: *key,
@@ -276,7 +309,9 @@ impl<T: Tables> Sweeper<T> {
             }
             let kind = FlowKind::of(flow.endpoint);
             sweep.census.count(family, kind, flow_phase(key, flow));
-            blocks.see(key);
+            if blocks.see(key) {
+                crowd.see(key, flow.endpoint);
+            }
         })?;
         pods.finish()?;
         Ok(ends)
@@ -287,10 +322,10 @@ impl<T: Tables> Sweeper<T> {
         &self,
         kind: NoteKind,
         around: &Surroundings,
-        sweep: &mut Sweep,
-        there: &mut HashMap<u32, u32>,
+        short: &Shortages,
+        (sweep, there): (&mut Sweep, &mut HashMap<u32, u32>),
     ) -> Result<Ends<ReapNote>> {
-        let judge = self.judge(sweep.is_pressed)?;
+        let judge = self.judge()?;
         let mut pods = Pods::new(&self.tables, around);
         let mut ends = Ends::default();
         self.tables.notes(kind, &mut |tuple, note| {
@@ -304,6 +339,10 @@ impl<T: Tables> Sweeper<T> {
             if is_lost {
                 sweep.lost.insert(tuple.pod.into());
             }
+            let judge = Judge {
+                short: short.of_note(kind, note),
+                ..judge
+            };
             if judge.is_note_over(kind, tuple, note) {
                 if kind == NoteKind::Inbound || !judge.is_to_be_asked(tuple, note) {
                     ends.over.push(item());
@@ -338,6 +377,14 @@ impl<T: Tables> Sweeper<T> {
         }
         ends
     }
+}
+
+/// What a look at the translated flows fills.
+struct Seen<'a> {
+    sweep: &'a mut Sweep,
+    blocks: &'a mut Blocks,
+    crowd: &'a mut Crowd,
+    there: &'a mut HashMap<u32, u32>,
 }
 
 /// What goes.

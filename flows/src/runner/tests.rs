@@ -121,7 +121,7 @@ fn the_count_of_an_endpoint_that_went_goes_soon() {
 }
 
 #[test]
-fn a_failed_allocation_wakes_it_and_closed_connections_go() {
+fn a_failed_allocation_wakes_it_and_a_full_quota_is_pressure() {
     let mut bench = Bench::new();
     bench.start();
     until("a first sweep", || bench.handle.report().last.is_some());
@@ -130,6 +130,7 @@ fn a_failed_allocation_wakes_it_and_closed_connections_go() {
         report.last.map(|(_, sweep)| sweep.is_pressed)
     };
     assert_eq!(sweeps(), Some(false));
+    bench.model.maps().quotas.insert(DEVICE, u32::MAX);
     bench
         .model
         .maps()

@@ -9,6 +9,7 @@ use crate::model::{HERTZ, Maps, Model, START, block};
 use crate::{Mark, Report, Resting};
 
 mod quotas;
+mod shortages;
 
 const POD: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 20]));
 const OTHER: Addr = Addr::from_v4_word(u32::from_ne_bytes([10, 0, 0, 21]));

@@ -1,0 +1,102 @@
+//! Tables in which room is short.
+
+use ipam::Family;
+
+use super::census::Used;
+use super::pace::PRESSED;
+use super::tables::{Capacities, NoteKind};
+
+/// Tables in which room is short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressed {
+    /// Translated flows of IPv4 and of IPv6.
+    flows: [bool; 2],
+    /// Notes of flows from the outside, and of those of the host's stack.
+    notes: [bool; 2],
+}
+
+impl From<bool> for Pressed {
+    /// All tables, or none.
+    fn from(all: bool) -> Self {
+        Self {
+            flows: [all; 2],
+            notes: [all; 2],
+        }
+    }
+}
+
+impl Pressed {
+    /// The tables that are nearly full.
+    #[must_use]
+    pub(super) fn of(used: &Used, room: &Capacities) -> Self {
+        let flows_v4 = is_pressed(used.flows_v4, room.flows_v4);
+        let flows_v6 = is_pressed(used.flows_v6, room.flows_v6);
+        let inbound = is_pressed(used.inbound, room.inbound);
+        let stack = is_pressed(used.stack, room.stack);
+        Self {
+            flows: [flows_v4, flows_v6],
+            notes: [inbound, stack],
+        }
+    }
+
+    /// Whether one is.
+    #[must_use]
+    pub(super) fn is_any(self) -> bool {
+        self != Self::default()
+    }
+
+    /// Whether the table of a family's translated flows is.
+    #[must_use]
+    pub(super) fn flows(self, family: Family) -> bool {
+        let [v4, v6] = self.flows;
+        match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        }
+    }
+
+    /// Whether the table of a kind of notes is.
+    #[must_use]
+    pub(super) fn notes(self, kind: NoteKind) -> bool {
+        let [inbound, stack] = self.notes;
+        match kind {
+            NoteKind::Inbound => inbound,
+            NoteKind::Stack => stack,
+        }
+    }
+}
+
+/// Whether a table with so many entries has hardly any room left.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more")]
+pub(super) fn is_pressed(used: u64, room: u32) -> bool {
+    used as f64 > f64::from(room) * PRESSED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_table_is_short_of_room_by_itself() {
+        let room = Capacities {
+            flows_v4: 100,
+            flows_v6: 100,
+            inbound: 100,
+            stack: 100,
+        };
+        let none = Pressed::of(&Used::default(), &room);
+        assert!(!none.is_any());
+        let used = Used {
+            flows_v4: 90,
+            flows_v6: 91,
+            stack: 100,
+            ..Used::default()
+        };
+        let pressed = Pressed::of(&used, &room);
+        assert!(pressed.is_any());
+        assert_eq!(Family::ALL.map(|of| pressed.flows(of)), [false, true]);
+        assert!(!pressed.notes(NoteKind::Inbound));
+        assert!(pressed.notes(NoteKind::Stack));
+    }
+}

@@ -1,0 +1,43 @@
+//! What is short at a sweep, for each flow.
+
+use std::collections::HashSet;
+
+use datapath_common::abi::{Flow, FlowKey, Note, inbound_quota};
+use ipam::Family;
+
+use super::crowd::Crowded;
+use super::judge::Short;
+use super::pressed::Pressed;
+use super::tables::NoteKind;
+
+/// What is short. An endpoint that has used up its quota shortens its own flows and no others.
+pub(super) struct Shortages {
+    /// Tables.
+    pub(super) tables: Pressed,
+    /// Keys of `QUOTA` that have nearly all that they may have.
+    pub(super) quotas: HashSet<u32>,
+    /// Those that have more than half of it.
+    pub(super) halves: HashSet<u32>,
+    /// Destinations that are short of ports.
+    pub(super) crowded: Crowded,
+}
+
+impl Shortages {
+    /// For a translated flow.
+    pub(super) fn of_flow(&self, family: Family, key: &FlowKey, flow: &Flow) -> Short {
+        let endpoint = flow.endpoint;
+        let is_crowded = self.crowded.has(key);
+        Short {
+            room: self.tables.flows(family) || self.quotas.contains(&endpoint),
+            half: is_crowded || self.halves.contains(&endpoint),
+            ports: is_crowded && self.crowded.is_greedy(key, endpoint),
+        }
+    }
+
+    /// For a noted flow. Nothing limits an endpoint's notes of the host's stack.
+    pub(super) fn of_note(&self, kind: NoteKind, note: &Note) -> Short {
+        let key = inbound_quota(note.endpoint);
+        let is_full = kind == NoteKind::Inbound && self.quotas.contains(&key);
+        Short::from(self.tables.notes(kind) || is_full)
+    }
+}
