@@ -16,6 +16,7 @@ mod list;
 pub mod model;
 mod moved;
 mod pace;
+mod pods;
 mod ports;
 mod pressed;
 mod pressure;

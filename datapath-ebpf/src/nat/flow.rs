@@ -178,7 +178,10 @@ fn refreshed(
     endpoint: u32,
     tcp_flags: u8,
 ) -> Option<bool> {
-    let after = |out, inward| progress::outbound(tuple.protocol, tcp_flags, out, inward);
+    let after = |out, inward| {
+        let (shown, inward) = progress::outbound(tuple.protocol, tcp_flags, out, inward);
+        (shown | progress::more(tuple.protocol, out), inward)
+    };
     let is_it = is_owned_by(flow, tuple, endpoint) && refresh(flow, key, after);
     // SAFETY: `flow` is a map's value, which stays readable while the program runs.
     is_it.then(|| unsafe { ptr::read_volatile(&raw const (*flow).stack) != 0 })
