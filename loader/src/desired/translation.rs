@@ -99,11 +99,13 @@ pub(super) fn exits(
     exits
 }
 
-/// The share of each endpoint: any of them may leave by any ENI, by policy. The number of endpoints is
-/// rounded up to a power of two, so that few of them change the share.
+/// Endpoints that share a destination's reserve: above Kubernetes' recommendation of 110 pods. It is no
+/// count of those that there are, so that an ENI's entry does not change with each of them.
+const SHARERS: usize = 128;
+
+/// The share of each endpoint.
 fn share(intent: &Intent) -> u16 {
-    let ports = Ports::from_words(intent.settings.ports.map(PortSlice::to_word));
-    ports.share(intent.endpoints.len().next_power_of_two())
+    Ports::from_words(intent.settings.ports.map(PortSlice::to_word)).share(SHARERS)
 }
 
 impl Exits {
