@@ -32,10 +32,19 @@ pub(crate) fn run(packet: &mut Packet) -> Result<Code, DropReason> {
         return Ok(ip(packet, version));
     }
     match number {
-        ether_type::ARP => arp(packet).map(Code::from),
+        ether_type::ARP => Ok(Code::from_register(arp_decided(packet.skb()))),
         ether_type::VLAN | ether_type::SERVICE_VLAN => Err(DropReason::VlanTagged),
         _ => Err(DropReason::NotIp),
     }
+}
+
+/// The number of what becomes of an ARP packet from a pod. A function of its own, for the stack of its
+/// caller.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn arp_decided(skb: *mut __sk_buff) -> u32 {
+    let packet = Packet::new(TcContext::new(skb));
+    Code::of(arp(&packet)).to_register()
 }
 
 /// Decides on an ARP packet from a pod. The host's neighbour table, which is one for all

@@ -1,6 +1,7 @@
 //! Link-local addresses that an endpoint uses. The host may ask for the neighbour behind each of
 //! them, and its neighbour table is one for all namespaces.
 
+use core::mem::MaybeUninit;
 use core::ptr;
 
 use aya_ebpf::bindings::BPF_NOEXIST;
@@ -44,8 +45,17 @@ extern "C" fn link_local_used(ifindex: u32, side: u32) -> u32 {
 #[inline(always)]
 fn used(key: &LinkLocalKey) -> Option<*mut LinkLocals> {
     LINK_LOCALS.get_ptr_mut(key).or_else(|| {
+        let mut none = MaybeUninit::<LinkLocals>::uninit();
+        let first = none.as_mut_ptr().cast::<Addr>();
+        // Volatile, or the compiler calls a routine that writes byte by byte.
+        for index in 0..LinkLocals::MOST {
+            // SAFETY: the index is below the number of the value's addresses.
+            unsafe { ptr::write_volatile(first.add(index), Addr::UNSPECIFIED) };
+        }
+        // SAFETY: each address was written, and there is nothing else in it.
+        let none = unsafe { none.assume_init_ref() };
         // Another CPU may be faster.
-        let _exists = LINK_LOCALS.insert(key, LinkLocals::NONE, u64::from(BPF_NOEXIST));
+        let _exists = LINK_LOCALS.insert(key, none, u64::from(BPF_NOEXIST));
         LINK_LOCALS.get_ptr_mut(key)
     })
 }

@@ -41,7 +41,4 @@ impl LinkLocals {
     /// Most addresses of an endpoint. A Linux host has one for each interface; a second one is
     /// there while it changes, and others are of interfaces that share the device.
     pub const MOST: usize = 4;
-
-    /// No address.
-    pub const NONE: Self = Self([Addr::UNSPECIFIED; Self::MOST]);
 }

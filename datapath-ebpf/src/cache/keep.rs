@@ -1,6 +1,6 @@
 //! Keeping what was decided.
 
-use core::ptr;
+use core::{hint, ptr};
 
 use datapath_common::abi::{Addr, AddressEntry, EniEntry, PodTuple, group_of};
 use datapath_common::checksum;
@@ -153,8 +153,10 @@ pub(super) fn expect(
 /// ports. To be called before the flow is looked at.
 #[inline(always)]
 pub(crate) fn rests_on(tuple: &PodTuple) {
+    // Before the look-ups, over which the tuple would be kept on the stack.
+    let group = hint::black_box(group_of(tuple));
     if let Some(entry) = work().ok().and_then(awaited) {
-        rest_on(entry, group_of(tuple));
+        rest_on(entry, group);
     }
 }
 

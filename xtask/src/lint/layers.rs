@@ -27,7 +27,7 @@ const CRATES: &[Layers] = &[
     Layers {
         folder: "loader/src",
         order: &[
-            &["numbers", "periodic"],
+            &["numbers", "periodic", "stamp"],
             &["masquerade"],
             &["intent"],
             &["kernel", "pod_routes"],
@@ -78,7 +78,7 @@ const CRATES: &[Layers] = &[
             &["family", "verdict"],
             &["work"],
             &["transport"],
-            &["fragment", "nat", "rewrite"],
+            &["fragment", "link_local", "nat", "rewrite"],
             &["deliver", "icmp_error", "reaper", "to_endpoint"],
             &["way"],
             &["egress"],
