@@ -187,6 +187,8 @@ impl Datapath {
     /// # Errors
     /// When the kernel does not let itself be read.
     pub fn observe(&mut self, observed: &mut Observed) -> Result<()> {
+        #[cfg(feature = "debug-log")]
+        self.log.forward();
         observed.maps = self.maps.entries()?;
         let attached = self.attachments.observe()?;
         self.seen.maps.clone_from(&observed.maps);
