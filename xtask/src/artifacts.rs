@@ -249,7 +249,7 @@ mod tests {
         let built = parse(MESSAGES, &metadata).unwrap();
         assert_eq!(built.len(), 2);
         assert!(built[0].test);
-        assert_eq!(built[0].folder, Path::new("/src/loader"));
+        assert_eq!(built[0].folder, Path::new("/src/agent"));
         assert_eq!(binary(&built, "towpath").unwrap(), Path::new("/t/towpath"));
         assert!(binary(&built, "towpath-demo").is_err());
     }

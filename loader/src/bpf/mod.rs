@@ -35,7 +35,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use api::types::ForeignProgram;
+use api::types::{Direction, ForeignProgram};
 use aya::include_bytes_aligned;
 use datapath_common::config::PortSlice;
 use datapath_common::counter::{Counter, Program};
@@ -54,7 +54,7 @@ pub use settings::{DatapathSettings, Globals, LEAST_NOTES, Path};
 pub use untyped::loader;
 
 use crate::gateways::Gateway;
-use crate::kernel::{Hook, Link, MapEntry, MapKey, Observed, StepKind};
+use crate::kernel::{Link, MapEntry, MapKey, Observed, StepKind};
 use crate::recognise::endpoint_device;
 use crate::stamp::Stamp;
 use groups::Groups;
@@ -121,8 +121,27 @@ pub struct Datapath {
 #[derive(Default)]
 struct Seen {
     maps: BTreeMap<MapKey, MapEntry>,
-    revisions: BTreeMap<Hook, u64>,
+    /// Of TCX hooks, by device and direction; none where there is no such device.
+    revisions: BTreeMap<(u32, Direction), Option<u64>>,
     pins: Vec<Stamp>,
+}
+
+impl Seen {
+    /// Watches both hooks of these devices. Others attach their programs also where we have none.
+    fn watch<'a>(&mut self, devices: impl Iterator<Item = &'a Link>) {
+        for device in devices {
+            for direction in Direction::ALL {
+                let hook = (device.ifindex, direction);
+                let seen = self.revisions.entry(hook);
+                seen.or_insert_with(|| revision(hook));
+            }
+        }
+    }
+}
+
+/// The revision of a TCX hook; none where it cannot be read.
+fn revision((ifindex, direction): (u32, Direction)) -> Option<u64> {
+    sys::tcx_revision(ifindex, direction).ok()
 }
 
 impl Datapath {
@@ -192,11 +211,16 @@ impl Datapath {
         observed.maps = self.maps.entries()?;
         let attached = self.attachments.observe()?;
         self.seen.maps.clone_from(&observed.maps);
-        self.seen.revisions = attached.revisions;
+        let ours = attached.revisions.into_iter();
+        let ours = ours.map(|(hook, at)| ((hook.ifindex, direction(hook.program)), Some(at)));
+        self.seen.revisions = ours.collect();
         observed.attachments = attached.hooks;
         observed.unpinned = attached.unpinned;
         let links = observed.links.values();
         let endpoints = links.filter(|link| endpoint_device(link).is_some());
+        if self.features.tcx {
+            self.seen.watch(endpoints.clone());
+        }
         let tcx = self.features.tcx.then_some(&attached.links);
         observed.via_stack = detour::list(tcx, endpoints)?;
         Ok(())
@@ -245,10 +269,9 @@ impl Datapath {
     pub fn has_moved(&self) -> bool {
         #[cfg(feature = "debug-log")]
         self.log.forward();
-        let revision = |hook: &Hook| sys::tcx_revision(hook.ifindex, direction(hook.program));
         let mut revisions = self.seen.revisions.iter();
         self.seen.pins != self.attachments.pins().stamps()
-            || revisions.any(|(hook, seen)| revision(hook).ok() != Some(*seen))
+            || revisions.any(|(hook, seen)| revision(*hook) != *seen)
     }
 
     /// True if maps hold something else than the last look saw.

@@ -350,3 +350,22 @@ fn changes_without_an_event_show_at_a_glance() {
         assert!(datapath.has_moved(), "a pin went");
     });
 }
+
+#[test]
+fn a_program_where_we_have_none_shows_at_a_glance() {
+    in_world(|world| {
+        let device = veth("pod0");
+        let mut endpoint = device.clone();
+        "tow0123456789ab".clone_into(&mut endpoint.name);
+        endpoint.group = loader::numbers::DEVICE_GROUP;
+        let mut datapath = world.load(AttachMode::Clsact);
+        datapath.keep_pins().unwrap();
+        let mut observed = observe(&mut datapath);
+        observed.links.insert(endpoint.ifindex, endpoint);
+        datapath.observe(&mut observed).unwrap();
+        assert!(!datapath.has_moved());
+        let mut other = Stranger::load();
+        other.attach_tcx(&device, LinkOrder::last());
+        assert!(datapath.has_moved());
+    });
+}

@@ -43,10 +43,13 @@ fn measure_with(size: &Size) -> Result<Vec<Row>> {
     rows.extend(memory::at_rest(&scene)?);
     rows.extend(rest::measure(&scene, size, 0)?.1);
     rows.extend(latency::measure(&scene, size)?);
-    let few = scene.pods.len().min(FEW);
-    scene.fill(0..few)?;
-    rows.extend(rest::measure(&scene, size, few)?.1);
-    scene.fill(few..scene.pods.len())?;
+    if size.endpoints > FEW {
+        scene.fill(0..FEW)?;
+        rows.extend(rest::measure(&scene, size, FEW)?.1);
+        scene.fill(FEW..size.endpoints)?;
+    } else {
+        scene.fill(0..size.endpoints)?;
+    }
     rows.extend(lifecycle::measure(&mut scene, size)?);
     rows.extend(upkeep::measure(&mut scene, size)?);
     scene.finish()?;
