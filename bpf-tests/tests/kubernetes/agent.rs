@@ -137,7 +137,7 @@ fn its_node_says_what_the_instance_is_also_when_that_is_known_later() {
     cluster
         .status_is("it does not answer", |status| {
             let reasons = status["health"]["reasons"].to_string();
-            reasons.contains(&format!("metadata service at {endpoint} does not tell"))
+            reasons.contains(&format!("metadata service at {endpoint} does not identify"))
                 && reasons.contains("503")
                 && reasons.contains("kubernetes.metadata-endpoint")
         })
