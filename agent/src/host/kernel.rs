@@ -122,7 +122,7 @@ pub(crate) struct HostKernel {
     /// The pods whose routes follow what is asked for.
     followed: Followed,
     facts: Option<Facts>,
-    /// What the last observation showed of what has no event.
+    /// The state without events, as the last observation showed it.
     silent: Silent,
     /// Whether steps were applied since the last observation.
     in_plan: bool,

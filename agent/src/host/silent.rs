@@ -1,4 +1,4 @@
-//! What was observed of that for which the kernel sends no event.
+//! Observed state for which the kernel sends no event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use loader::kernel::{MapEntry, Observed, Sysctl, SysctlScope};
 /// How often map contents are compared. Nobody else writes our maps by accident.
 const MAPS: Duration = Duration::from_secs(9);
 
-/// What was observed of that for which the kernel sends no event.
+/// Observed state for which the kernel sends no event.
 #[derive(Debug, Default)]
 pub(crate) struct Silent {
     /// The ENIs' devices.

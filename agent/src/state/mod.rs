@@ -1,4 +1,4 @@
-//! What the agent keeps on disk, and what guards it.
+//! The agent's files on disk, and the locks that guard them.
 
 pub(crate) mod another_machine;
 pub(crate) mod durable;

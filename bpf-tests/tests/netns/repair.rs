@@ -1,4 +1,5 @@
-//! What somebody else removes or changes is back within a second, map contents within ten, and counted.
+//! Objects that others remove or change are back within a second, map contents within ten, and
+//! counted.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::support::{
     CHANGE, End, HEAL, HEAL_MAPS, PEER, carry_all, get, nothing_differs, within, within_counted,
 };
 
-/// What can be done to a node with a pod on ENI 1, by whatever way programs are attached.
+/// Damage to a node with a pod on ENI 1, by whatever way programs are attached.
 fn damages(pod: &Pod) -> Vec<Damage> {
     let ip = |words: &str| Damage::Ip(words.to_owned());
     let veth = pod.host_device();
@@ -56,7 +57,7 @@ fn damages(pod: &Pod) -> Vec<Damage> {
     damages
 }
 
-/// What can be done to the contents of maps: entries removed, and entries changed.
+/// Damage to the contents of maps: entries removed, and entries changed.
 fn map_damages(pod: &Pod) -> [Vec<Damage>; 2] {
     let mut removed = vec![
         Damage::DeleteMapEntry("DESTINATIONS", Entry::First),

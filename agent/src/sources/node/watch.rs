@@ -33,7 +33,7 @@ pub fn watch_kept(path: PathBuf, mark: MarkLayout, kept: Kept) -> channel::Recei
     follow::watch(path, NodeDocument { mark, kept })
 }
 
-/// What of the file cannot be used as it is now, and why.
+/// The parts of the file that cannot be used as they are now, and why.
 pub(crate) fn look(path: &Path, mark: MarkLayout) -> Vec<String> {
     match follow::look(path, &NodeDocument { mark, kept: None }) {
         Ok(node) => {

@@ -87,7 +87,7 @@ struct Reader<'a> {
     pools: Pools,
     /// The pools as they were read well last.
     last: Option<&'a Pools>,
-    /// What is wrong with documents that are of no pool.
+    /// The faults of documents that are of no pool.
     first_error: Option<String>,
 }
 

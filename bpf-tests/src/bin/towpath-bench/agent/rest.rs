@@ -1,4 +1,4 @@
-//! What the agent takes while nothing happens: CPU and wakeups.
+//! CPU and wakeups of the agent while nothing happens.
 
 use std::thread;
 use std::time::Instant;
