@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Backlog, listen};
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use self::slots::{Phase, Room, Slots};
@@ -68,7 +69,7 @@ impl<P: Copy + Eq + Hash> Connections<P> {
                     return Slot { all, id, evicted };
                 }
                 Room::After(wait) => Some(wait),
-                Room::None => None,
+                Room::AfterChange => None,
             };
             tokio::select! {
                 () = changed => {}
@@ -109,9 +110,22 @@ impl<P: Copy + Eq + Hash> Slot<P> {
     /// Serves the connection until it ends, is evicted, or has lasted for `limit`.
     async fn serve(&self, limit: Duration, connection: impl Future<Output = ()>) {
         tokio::select! {
+            biased;
             () = connection => {}
-            () = self.evicted.notified() => tracing::debug!("a connection was replaced by a newer one"),
+            () = self.eviction() => tracing::debug!("a connection was replaced by a newer one"),
             () = sleep(limit) => tracing::debug!("a connection lasted too long"),
+        }
+    }
+
+    /// Waits until the connection has to end.
+    async fn eviction(&self) {
+        loop {
+            self.evicted.notified().await;
+            // Where the agent was busy, the request lies in the socket: it is read first.
+            yield_now().await;
+            if self.all.slots().is_evicted(self.id) {
+                return;
+            }
         }
     }
 }
@@ -125,18 +139,25 @@ impl<P: Copy + Eq + Hash> Drop for Slot<P> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use axum::Router;
+    use axum::routing::get;
+
+    use super::slots::GRACE;
     use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
 
     #[tokio::test]
     async fn a_connection_without_work_gives_way_and_one_with_work_does_not() {
         let all = Connections::new(2);
         let (idle, busy) = (all.admit(1).await, all.admit(2).await);
         busy.enter(Phase::Handling);
-        let third = all.admit(3).await;
         // It ends at once, and not after the hour.
-        let hour = Duration::from_hours(1);
-        idle.serve(hour, std::future::pending()).await;
-        drop(idle);
+        let idle = async move { idle.serve(HOUR, std::future::pending()).await };
+        let ((), third) = tokio::join!(idle, all.admit(3));
 
         third.enter(Phase::Handling);
         let late = tokio::time::timeout(Duration::from_millis(50), all.admit(4)).await;
@@ -145,5 +166,29 @@ mod tests {
         let fourth = all.admit(4).await;
         drop((third, fourth));
         all.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_request_that_lies_in_the_socket_is_answered() {
+        let all = Connections::new(1);
+        let (mut client, server) = UnixStream::pair().expect("two sockets");
+        let request = b"GET / HTTP/1.1\r\nHost: towpath\r\n\r\n";
+        client.write_all(request).expect("room");
+        server.set_nonblocking(true).expect("a socket");
+        let server = tokio::net::UnixStream::from_std(server).expect("a socket");
+        let router = Router::new().route("/", get(async || "answer"));
+        let times = Times {
+            head: HOUR,
+            whole: HOUR,
+        };
+        let slot = all.admit(1).await;
+        let served = tokio::spawn(serve(slot, server, router, times));
+        // The agent was busy for so long that it has not read yet.
+        let next = all.slots().take(2, Instant::now() + GRACE);
+        assert!(matches!(next, Room::AfterChange), "{next:?}");
+        served.await.expect("no panic");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("text");
+        assert!(answer.ends_with("answer"), "{answer}");
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// How long a connection stays at least: a client's request is on its way by then, also where very many
 /// clients wait for a CPU.
-const GRACE: Duration = Duration::from_millis(100);
+pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// How far a connection has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,19 +36,20 @@ struct Held<P> {
     phase: Phase,
     since: Instant,
     evicted: Arc<Notify>,
-    /// It was told to end, and has no slot any more.
+    /// It has to end, unless its request has arrived.
     is_evicted: bool,
 }
 
-/// True if there is room.
+/// Outcome of a wish for a slot.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// There was; it is taken.
+    /// There was a slot, and it is taken.
     Taken { id: u64, evicted: Arc<Notify> },
-    /// There will be, after this time.
+    /// A connection can be evicted after this time.
     After(Duration),
-    /// There is none as long as all have work in hand.
-    None,
+    /// A slot comes when a connection ends or has got further: one was evicted, or all have work in
+    /// hand.
+    AfterChange,
 }
 
 impl<P: Copy + Eq + Hash> Slots<P> {
@@ -65,16 +66,8 @@ impl<P: Copy + Eq + Hash> Slots<P> {
     }
 
     pub(super) fn take(&mut self, peer: P, now: Instant) -> Room {
-        let taken = self.held.values().filter(|one| !one.is_evicted).count();
-        if taken >= self.limit {
-            let Some(victim) = self.victim() else {
-                return Room::None;
-            };
-            let age = now.saturating_duration_since(victim.since);
-            if let Some(left) = GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
-                return Room::After(left);
-            }
-            victim.evict();
+        if self.held.len() >= self.limit {
+            return self.make_room(now);
         }
         let id = self.next;
         self.next += 1;
@@ -90,6 +83,22 @@ impl<P: Copy + Eq + Hash> Slots<P> {
         Room::Taken { id, evicted }
     }
 
+    /// Evicts one connection at a time: the next is chosen once that one has ended, or has work in hand.
+    fn make_room(&mut self, now: Instant) -> Room {
+        if self.held.values().any(|one| one.is_evicted) {
+            return Room::AfterChange;
+        }
+        let Some(victim) = self.victim() else {
+            return Room::AfterChange;
+        };
+        let age = now.saturating_duration_since(victim.since);
+        if let Some(left) = GRACE.checked_sub(age).filter(|left| !left.is_zero()) {
+            return Room::After(left);
+        }
+        victim.evict();
+        Room::AfterChange
+    }
+
     pub(super) fn evict(&mut self) {
         if let Some(victim) = self.victim() {
             victim.evict();
@@ -99,7 +108,13 @@ impl<P: Copy + Eq + Hash> Slots<P> {
     pub(super) fn enter(&mut self, id: u64, phase: Phase, now: Instant) {
         if let Some(held) = self.held.get_mut(&id) {
             (held.phase, held.since) = (phase, now);
+            held.is_evicted &= phase != Phase::Handling;
         }
+    }
+
+    /// True if a connection has to end.
+    pub(super) fn is_evicted(&self, id: u64) -> bool {
+        self.held.get(&id).is_some_and(|one| one.is_evicted)
     }
 
     pub(super) fn free(&mut self, id: u64) {
@@ -163,9 +178,17 @@ mod tests {
             }
         }
 
-        fn evicted(&self) -> Vec<u64> {
-            let held = self.slots.held.iter().filter(|(_, one)| one.is_evicted);
-            held.map(|(id, _)| *id).collect()
+        /// Takes a slot that another connection leaves. Returns the one that left.
+        #[track_caller]
+        fn replaced(&mut self, peer: u8, ms: u64) -> u64 {
+            let room = self.slots.take(peer, self.at(ms));
+            assert!(matches!(room, Room::AfterChange), "{room:?}");
+            let mut evicted = self.slots.held.iter().filter(|(_, one)| one.is_evicted);
+            let id = *evicted.next().expect("one is evicted").0;
+            assert_eq!(evicted.count(), 0);
+            self.slots.free(id);
+            self.taken(peer, ms);
+            id
         }
     }
 
@@ -175,10 +198,7 @@ mod tests {
         let [_, answered, _] = [0, 1, 2].map(|ms| bench.taken(1, ms));
         let now = bench.at(3);
         bench.slots.enter(answered, Phase::Answering, now);
-        for (ms, expected) in [(200, vec![0]), (400, vec![0, 2]), (600, vec![0, 2, 3])] {
-            bench.taken(1, ms);
-            assert_eq!(bench.evicted(), expected);
-        }
+        assert_eq!([200, 400, 600].map(|ms| bench.replaced(1, ms)), [0, 2, 3]);
     }
 
     #[test]
@@ -189,9 +209,8 @@ mod tests {
             bench.taken(2, ms);
         }
         for round in 1..20 {
-            bench.taken(2, round * 200);
+            assert_ne!(bench.replaced(2, round * 200), patient);
         }
-        assert!(!bench.evicted().contains(&patient));
     }
 
     #[test]
@@ -202,7 +221,25 @@ mod tests {
             Room::After(left) => assert_eq!(left + Duration::from_millis(5), GRACE),
             other => panic!("{other:?}"),
         }
-        bench.taken(1, 100);
+        assert_eq!(bench.replaced(1, 100), 0);
+    }
+
+    #[test]
+    fn one_gives_way_at_a_time_and_stays_where_its_request_has_come() {
+        let mut bench = Bench::new(2);
+        let [first, second] = [0, 1].map(|ms| bench.taken(1, ms));
+        for ms in [200, 300] {
+            let room = bench.slots.take(2, bench.at(ms));
+            assert!(matches!(room, Room::AfterChange), "{room:?}");
+            assert_eq!(
+                [first, second].map(|id| bench.slots.is_evicted(id)),
+                [true, false]
+            );
+        }
+        let now = bench.at(300);
+        bench.slots.enter(first, Phase::Handling, now);
+        assert!(!bench.slots.is_evicted(first));
+        assert_eq!(bench.replaced(2, 400), second);
     }
 
     #[test]
@@ -211,9 +248,10 @@ mod tests {
         let busy = bench.taken(1, 0);
         let now = bench.at(1);
         bench.slots.enter(busy, Phase::Handling, now);
-        assert!(matches!(bench.slots.take(2, bench.at(500)), Room::None));
+        let room = bench.slots.take(2, bench.at(500));
+        assert!(matches!(room, Room::AfterChange), "{room:?}");
         bench.slots.evict();
-        assert_eq!(bench.evicted(), Vec::<u64>::new());
+        assert!(!bench.slots.is_evicted(busy));
         bench.slots.free(busy);
         bench.taken(2, 500);
     }
