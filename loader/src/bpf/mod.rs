@@ -42,7 +42,6 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::Outcome;
 use serde::{Deserialize, Serialize};
 
-pub use attach::direction;
 pub use bpffs::prepare;
 pub use cleanup::{Removed, remove_pins};
 pub use features::Features;
@@ -212,7 +211,7 @@ impl Datapath {
         let attached = self.attachments.observe()?;
         self.seen.maps.clone_from(&observed.maps);
         let ours = attached.revisions.into_iter();
-        let ours = ours.map(|(hook, at)| ((hook.ifindex, direction(hook.program)), Some(at)));
+        let ours = ours.map(|(hook, at)| ((hook.ifindex, hook.direction()), Some(at)));
         self.seen.revisions = ours.collect();
         observed.attachments = attached.hooks;
         observed.unpinned = attached.unpinned;

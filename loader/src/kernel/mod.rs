@@ -14,7 +14,7 @@ mod step;
 
 pub use objects::{
     Action, Address, ForeignRoute, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop,
-    Resolved, Route, Rule, Selector, Sysctl, SysctlScope,
+    Resolved, Route, Rule, Selector, Sysctl, SysctlScope, direction,
 };
 pub use observed::{Attachment, Observed};
 pub use step::{Scope, Step, StepKind};

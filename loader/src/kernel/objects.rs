@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use api::ids::{EniNumber, MacAddr};
+use api::types::Direction;
 use datapath_common::abi::{AddressEntry, DestinationClass, EniEntry};
 use datapath_common::counter::Program;
 use ipam::Family;
@@ -240,12 +241,28 @@ impl MapEntry {
     }
 }
 
-/// A place where one of our programs hangs. Each program has one direction, so the program tells
-/// it.
+/// A place where one of our programs is attached. Its direction follows from the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hook {
     /// The device.
     pub ifindex: u32,
     /// The program.
     pub program: Program,
+}
+
+impl Hook {
+    /// The direction of the packets that the program sees.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        direction(self.program)
+    }
+}
+
+/// The direction of the packets that a program is for.
+#[must_use]
+pub fn direction(program: Program) -> Direction {
+    match program {
+        Program::FromEndpoint | Program::FromNetwork => Direction::Ingress,
+        Program::ToNetwork | Program::ToEndpoint => Direction::Egress,
+    }
 }

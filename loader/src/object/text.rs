@@ -6,7 +6,6 @@ use std::fmt::{self, Write};
 use ipam::Family;
 
 use super::Object;
-use crate::bpf::direction;
 use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Rule, Selector, Sysctl, SysctlScope};
 use crate::masquerade::class_names;
 
@@ -37,7 +36,7 @@ impl Object {
                 format!(
                     "{} at {} of {}",
                     hook.program.name(),
-                    direction(hook.program).name(),
+                    hook.direction().name(),
                     dev(hook.ifindex)
                 )
             }

@@ -43,7 +43,6 @@ const CRATES: &[Layers] = &[
             ("masquerade", "bpf"),
             ("masquerade", "kernel"),
             ("masquerade", "object"),
-            ("object", "bpf"),
         ],
     },
     Layers {

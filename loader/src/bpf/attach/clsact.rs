@@ -8,10 +8,10 @@ use api::types::Direction;
 use api::types::Mechanism;
 use datapath_common::counter::Program;
 
-use super::{Found, direction};
+use super::Found;
 use crate::bpf::pins::Pins;
 use crate::bpf::tc::{Filter, NewFilter, TcSocket, errno};
-use crate::kernel::Hook;
+use crate::kernel::{self, Hook};
 use crate::numbers;
 
 /// Kinds of what can be at a device's ingress: both have the handle `ffff:`, so there is one only.
@@ -22,7 +22,7 @@ const INGRESS: &str = "ingress";
 /// handle.
 pub(in crate::bpf) fn is_ours(filter: &Filter, hook: Direction) -> Option<Program> {
     let name = filter.name.as_deref()?;
-    let of = |program: &Program| program.name() == name && direction(*program) == hook;
+    let of = |program: &Program| program.name() == name && kernel::direction(*program) == hook;
     (is_our_place(filter) && filter.kind == "bpf").then(|| Program::ALL.into_iter().find(of))?
 }
 
@@ -121,7 +121,7 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     hook: Hook,
 ) -> Result<()> {
-    let direction = direction(hook.program);
+    let direction = hook.direction();
     // The kernel would take the filter, and run it at the ingress.
     if direction == Direction::Egress && is_displaced(socket, hook.ifindex)? {
         bail!(no_egress(hook));
@@ -171,7 +171,7 @@ fn ensure_qdisc(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
     match socket.add_clsact(ifindex) {
         Ok(()) => pins.mark(ifindex),
         Err(error) if errno(&error) == Some(libc::EEXIST) => {
-            let is_egress = direction(hook.program) == Direction::Egress;
+            let is_egress = hook.direction() == Direction::Egress;
             if is_egress && is_displaced(socket, ifindex)? {
                 bail!(no_egress(hook));
             }
@@ -201,7 +201,7 @@ fn remove_mark(pins: &Pins, ifindex: u32) -> Result<()> {
 
 /// Takes our filter off a device, and the qdisc if it is ours and holds nothing else.
 pub(super) fn detach(socket: &TcSocket, pins: &Pins, hook: Hook) -> Result<()> {
-    let direction = direction(hook.program);
+    let direction = hook.direction();
     let filters = socket.filters(hook.ifindex, direction)?;
     if !filters
         .iter()

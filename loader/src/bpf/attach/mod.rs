@@ -48,15 +48,6 @@ impl Mechanisms {
     }
 }
 
-/// Which packets of its device a program is for.
-#[must_use]
-pub fn direction(program: Program) -> Direction {
-    match program {
-        Program::FromEndpoint | Program::FromNetwork => Direction::Ingress,
-        Program::ToNetwork | Program::ToEndpoint => Direction::Egress,
-    }
-}
-
 /// One thing of ours that was found for a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -213,7 +204,7 @@ impl Attachments {
             return Ok(Mechanism::Tcx);
         }
         let socket = TcSocket::open()?;
-        let directions = [direction(hook.program)];
+        let directions = [hook.direction()];
         let has_filter = !clsact::found_on(&socket, hook.ifindex, &directions)?.is_empty();
         if !has_filter && clsact::is_displaced(&socket, hook.ifindex)? {
             return Ok(Mechanism::Tcx);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use api::types::Mechanism;
 use datapath_common::abi;
 
-use super::{Found, direction};
+use super::Found;
 use crate::bpf::object::Programs;
 use crate::bpf::pins::{self, LinkPin, Pins};
 use crate::bpf::sys::{TcxLink, TcxLinkInfo, query_tcx};
@@ -57,7 +57,7 @@ fn running_at(held: &TcxLink, hook: Hook) -> Result<Option<Running>> {
     let Some(link) = held.info().context("cannot examine a pinned link")? else {
         return Ok(None);
     };
-    let direction = direction(hook.program);
+    let direction = hook.direction();
     if link.ifindex != hook.ifindex || link.direction != Some(direction) {
         return Ok(None);
     }
@@ -104,7 +104,7 @@ pub(super) fn attach(
         return Ok(Some(link));
     }
     remove(&path)?;
-    let direction = direction(hook.program);
+    let direction = hook.direction();
     let attached = match TcxLink::attach_last(program, hook.ifindex, direction) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
             unpinned_of(programs, program, hook)
@@ -144,7 +144,7 @@ fn pin_again(link: &TcxLink, path: &Path) -> Result<()> {
 /// Our program's link that lost its pin: the kernel detaches it only after a while, never while
 /// someone holds it, and meanwhile refuses the same program a second time.
 fn unpinned_of(programs: &Programs, program: BorrowedFd<'_>, hook: Hook) -> io::Result<TcxLink> {
-    let direction = direction(hook.program);
+    let direction = hook.direction();
     let (programs_there, _revision) = query_tcx(hook.ifindex, direction)?;
     let there = programs_there
         .into_iter()
