@@ -25,7 +25,6 @@ pub mod kernel;
 pub mod masquerade;
 pub mod netlink;
 pub mod numbers;
-pub mod object;
 pub mod periodic;
 pub mod plan;
 pub mod pod_routes;

@@ -23,8 +23,7 @@ pub(crate) use self::dependency::rests_on;
 use self::order::{Addition, Removal};
 use crate::desired::{Desired, desired};
 use crate::intent::Intent;
-use crate::kernel::{Attachment, Observed, Scope, Step, StepKind};
-use crate::object::{Object, ObjectKey};
+use crate::kernel::{Attachment, Object, ObjectKey, Observed, Scope, Step, StepKind};
 use crate::recognise::{Owned, intact_device, recognise};
 use crate::view::{OwnedObjects, View};
 

@@ -17,11 +17,10 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use crate::kernel::{
-    Action, Address, Link, LinkKind, MapEntry, MapKey, NextHop, Observed, Route, Rule, Scope,
-    Selector, StepKind,
+    Action, Address, Link, LinkKind, MapEntry, MapKey, NextHop, Object, Observed, Route, Rule,
+    Scope, Selector, StepKind,
 };
 use crate::numbers;
-use crate::object::Object;
 
 /// An object that is there and ours, so that it may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

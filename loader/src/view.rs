@@ -12,8 +12,7 @@ use api::types::OwnedObject;
 use api::types::Readiness;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Link, Scope};
-use crate::object::Object;
+use crate::kernel::{Link, Object, Scope};
 
 /// A device, as far as a reader wants to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

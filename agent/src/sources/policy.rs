@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use loader::intent::ClusterServices;
-use loader::kernel::MapEntry;
+use loader::kernel::{MapEntry, Object};
 use loader::masquerade::{AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
-use loader::object::Object;
 use tokio::sync::watch;
 
 use crate::cluster::{ServicesSource, Unenforced};

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use ipam::Family;
 
 use crate::intent::Intent;
-use crate::kernel::{Action, Observed, Rule, Scope, Selector, Sysctl, SysctlScope};
-use crate::object::Object;
+use crate::kernel::{Action, Object, Observed, Rule, Scope, Selector, Sysctl, SysctlScope};
 
 /// Collects the objects that should be. What is put first keeps its scope.
 pub(super) struct Builder<'a> {

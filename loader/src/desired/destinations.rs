@@ -12,9 +12,8 @@ use ipnet::{IpNet, Ipv4Net};
 use super::builder::Builder;
 use super::host_networks::HostNetworks;
 use crate::intent::{ClusterServices, Intent};
-use crate::kernel::{MapEntry, Observed, Scope};
+use crate::kernel::{MapEntry, Object, Observed, Scope};
 use crate::masquerade::{AgentCidrs, class_names};
-use crate::object::Object;
 
 /// The instance metadata service (AWS, "Use the Instance Metadata Service to access instance
 /// metadata").

@@ -16,11 +16,10 @@ use super::devices::{EniState, ResolvedEni};
 use super::node::HostAddress;
 use crate::intent::{Endpoint, Intent};
 use crate::kernel::{
-    Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Observed, Route, Scope, SysctlScope,
+    Hook, Link, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Route, Scope, SysctlScope,
 };
 use crate::numbers;
 use crate::numbers::highest_number;
-use crate::object::Object;
 use crate::recognise::{default_metric, endpoint_device, finished_device};
 use crate::view::EndpointView;
 

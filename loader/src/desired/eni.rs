@@ -12,10 +12,9 @@ use super::host_networks::HostNetworks;
 use super::translation::Exits;
 use crate::intent::Eni;
 use crate::kernel::{
-    Action, Address, Hook, Link, MapEntry, NextHop, Route, Scope, Selector, SysctlScope,
+    Action, Address, Hook, Link, MapEntry, NextHop, Object, Route, Scope, Selector, SysctlScope,
 };
 use crate::numbers;
-use crate::object::Object;
 use crate::recognise::default_metric;
 
 /// Adds everything of one ENI.

@@ -149,8 +149,7 @@ mod tests {
 
     use super::*;
     use crate::fixture;
-    use crate::kernel::{Address, MapEntry, NextHop, Route};
-    use crate::object::Object;
+    use crate::kernel::{Address, MapEntry, NextHop, Object, Route};
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()

@@ -8,8 +8,7 @@ use ipnet::IpNet;
 use super::builder::Builder;
 use super::devices::{EniState, ResolvedEni};
 use super::eni::add_own_address;
-use crate::kernel::{Address, LinkKind, Scope};
-use crate::object::Object;
+use crate::kernel::{Address, LinkKind, Object, Scope};
 use api::ids::EniNumber;
 use ipam::Family;
 

@@ -11,10 +11,11 @@ use ipnet::IpNet;
 use super::builder::Builder;
 use super::eni;
 use super::translation::Exits;
-use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Scope, Selector, Sysctl, SysctlScope};
+use crate::kernel::{
+    Action, Link, MapEntry, NextHop, Object, Route, Scope, Selector, Sysctl, SysctlScope,
+};
 use crate::masquerade::{NO_SLICES, SharedPorts};
 use crate::numbers;
-use crate::object::Object;
 use crate::recognise::is_ingress;
 
 /// Adds forwarding, the rules that every packet meets, the unreachable routes of the blocks, and

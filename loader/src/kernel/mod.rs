@@ -6,12 +6,13 @@ use std::net::IpAddr;
 
 use api::ids::EndpointId;
 
-use crate::object::Object;
-
+mod object;
 mod objects;
 mod observed;
 mod step;
+mod text;
 
+pub use object::{Object, ObjectKey};
 pub use objects::{
     Action, Address, ForeignRoute, Hook, Link, LinkKind, MapEntry, MapKey, Neighbour, NextHop,
     Resolved, Route, Rule, Selector, Sysctl, SysctlScope, direction,

@@ -11,8 +11,7 @@ use ipam::Family;
 use ipnet::IpNet;
 
 use super::MasqueradeSettings;
-use crate::kernel::MapEntry;
-use crate::object::Object;
+use crate::kernel::{MapEntry, Object};
 
 /// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
 /// so it is ahead of them while they change.

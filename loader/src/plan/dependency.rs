@@ -11,10 +11,9 @@ use ipam::Family;
 
 use super::Planned;
 use crate::kernel::{
-    Action, Address, Attachment, Hook, MapEntry, NextHop, Observed, Route, Rule, Selector,
+    Action, Address, Attachment, Hook, MapEntry, NextHop, Object, Observed, Route, Rule, Selector,
     SysctlScope,
 };
-use crate::object::Object;
 use crate::recognise::is_fence;
 
 /// True if a step must wait because another one of its scope failed, or had to wait itself.

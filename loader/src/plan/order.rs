@@ -5,9 +5,8 @@ use std::cmp::Reverse;
 use datapath_common::abi::{Addr, DestinationClass};
 use datapath_common::counter::Program;
 
-use crate::kernel::{Attachment, LinkKind, MapEntry, NextHop, Observed, Rule};
+use crate::kernel::{Attachment, LinkKind, MapEntry, NextHop, Object, Observed, Rule};
 use crate::numbers;
-use crate::object::Object;
 use crate::recognise::{endpoint_device, is_fence};
 
 /// The order of what is added: what others rest on first, and what lets packets in last.

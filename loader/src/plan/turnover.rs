@@ -11,9 +11,8 @@ use std::net::IpAddr;
 use api::ids::EniNumber;
 
 use crate::desired::Desired;
-use crate::kernel::{MapEntry, NextHop, Observed, Scope};
+use crate::kernel::{MapEntry, NextHop, Object, ObjectKey, Observed, Scope};
 use crate::numbers;
-use crate::object::{Object, ObjectKey};
 use crate::recognise::{Owned, table_number};
 
 /// What goes before anything is added.
@@ -102,8 +101,7 @@ mod tests {
 
     use crate::fixture::{ETH0, host, intent, mac};
     use crate::intent::Intent;
-    use crate::kernel::{MapEntry, MapKey, NextHop, Observed, Route, StepKind};
-    use crate::object::Object;
+    use crate::kernel::{MapEntry, MapKey, NextHop, Object, Observed, Route, StepKind};
     use crate::plan::{Plan, plan};
     use api::ids::EniNumber;
 

@@ -12,8 +12,7 @@ use api::ids::EndpointId;
 
 use super::{Failure, Progress, READING, ROUNDS, Reconciler, lingering, standing};
 use crate::intent::Intent;
-use crate::kernel::{Endpoints, Kernel, MapEntry, Observed, Scope};
-use crate::object::Object;
+use crate::kernel::{Endpoints, Kernel, MapEntry, Object, Observed, Scope};
 use crate::plan::{Plan, Planned, plan};
 use crate::view::EndpointView;
 

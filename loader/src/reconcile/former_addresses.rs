@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::kernel::{MapEntry, MapKey, Observed};
-use crate::object::Object;
+use crate::kernel::{MapEntry, MapKey, Object, Observed};
 use crate::plan::{Plan, Planned};
 
 /// How long an old address is known: beyond the round trip of anything that is not lost (RFC 6298

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::kernel::MapEntry;
-use crate::object::Object;
+use crate::kernel::{MapEntry, Object};
 use crate::plan::Planned;
 
 /// The addresses of what is still to be removed: nobody else may have them before it is gone. An

@@ -9,11 +9,10 @@ use ipam::Family;
 use crate::fixture::{link, plug};
 use crate::intent::Endpoint;
 use crate::kernel::{
-    Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Observed, Route, Step,
-    StepKind, SysctlScope,
+    Attachment, Endpoints, Hook, Kernel, Link, LinkKind, MapKey, NextHop, Object, Observed, Route,
+    Step, StepKind, SysctlScope,
 };
 use crate::numbers;
-use crate::object::Object;
 use crate::recognise::{finished_device, intact_device};
 
 /// A kernel in memory.

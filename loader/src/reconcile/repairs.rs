@@ -7,7 +7,7 @@ use api::types::ObjectKind;
 use api::types::RepairWar;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Object, ObjectKey};
+use crate::kernel::{Object, ObjectKey};
 
 /// Repairs of one object within [`WINDOW`] that are still taken for accidents.
 const TOLERATED: usize = 10;

@@ -10,10 +10,9 @@ use datapath_common::counter::Program;
 use super::model::ModelKernel;
 use super::*;
 use crate::fixture::{ETH0, host, id, intent, link, mac, plug};
-use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Selector, StepKind};
+use crate::kernel::{Attachment, Hook, MapEntry, MapKey, Object, Selector, StepKind};
 use crate::masquerade::HostPorts;
 use crate::numbers;
-use crate::object::Object;
 use crate::recognise::is_fence;
 
 /// A reconciler of a model kernel, with a clock that stands still until it is moved.

@@ -1,8 +1,7 @@
 use super::*;
 use crate::desired::{Desired, desired};
 use crate::fixture::{BRIDGE, ETH0, host, intent, link, mac};
-use crate::kernel::{Hook, LinkKind, Scope, Sysctl, SysctlScope};
-use crate::object::Object;
+use crate::kernel::{Hook, LinkKind, Object, Scope, Sysctl, SysctlScope};
 use datapath_common::counter::Program;
 use ipam::Family;
 

@@ -5,7 +5,7 @@ use datapath_common::masquerade::MetadataPolicy;
 use super::*;
 use crate::desired::{Desired, desired};
 use crate::fixture::{ETH0, address, host, intent};
-use crate::object::Object;
+use crate::kernel::Object;
 
 fn entry(desired: &Desired, number: u8) -> Option<EniEntry> {
     desired.objects.keys().find_map(|object| match object {

@@ -5,8 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::fixture::{BRIDGE, ETH0, mac};
-use crate::kernel::{Attachment, MapEntry, Neighbour, NextHop, Route, Rule};
-use crate::object::Object;
+use crate::kernel::{Attachment, MapEntry, Neighbour, NextHop, Object, Route, Rule};
 use crate::recognise::{Owned, recognise};
 use crate::reconcile::model::ModelKernel;
 

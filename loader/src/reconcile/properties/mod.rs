@@ -26,10 +26,10 @@ use super::{Pass, Reconciler};
 use crate::fixture::{host, intent};
 use crate::intent::Intent;
 use crate::kernel::{
-    Action, Attachment, Hook, MapEntry, MapKey, Neighbour, NextHop, Observed, Rule, Selector,
+    Action, Attachment, Hook, MapEntry, MapKey, Neighbour, NextHop, Object, Observed, Rule,
+    Selector,
 };
 use crate::numbers;
-use crate::object::Object;
 use crate::plan::plan;
 use crate::recognise::{endpoint_device, is_fence};
 

@@ -1,8 +1,6 @@
 //! The objects that we own, of whatever kind, as one type: what the diff, the view and the repair
 //! counts go by.
 
-mod text;
-
 use std::net::IpAddr;
 
 use api::ids::EndpointId;
@@ -10,9 +8,7 @@ use api::types::ObjectKind;
 use ipam::Family;
 use ipnet::IpNet;
 
-use crate::kernel::{
-    Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl,
-};
+use super::{Action, Address, Hook, MapEntry, MapKey, Neighbour, Route, Rule, Selector, Sysctl};
 use crate::masquerade::SharedPorts;
 
 /// One thing that should be so in the kernel.

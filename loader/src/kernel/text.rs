@@ -5,8 +5,7 @@ use std::fmt::{self, Write};
 
 use ipam::Family;
 
-use super::Object;
-use crate::kernel::{Action, Link, MapEntry, NextHop, Route, Rule, Selector, Sysctl, SysctlScope};
+use super::{Action, Link, MapEntry, NextHop, Object, Route, Rule, Selector, Sysctl, SysctlScope};
 use crate::masquerade::class_names;
 
 impl Object {
