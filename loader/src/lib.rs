@@ -28,6 +28,7 @@ pub mod numbers;
 pub mod periodic;
 pub mod plan;
 pub mod pod_routes;
+pub mod policy;
 pub mod recognise;
 pub mod reconcile;
 pub mod service_nat;

@@ -8,8 +8,9 @@ use api::types::{Explanation, FileStatus, MasqueradeStatus, SysctlStatus};
 use api::{ApiError, ErrorCode};
 use ipnet::IpNet;
 use loader::intent::Eni;
-use loader::masquerade::{Asked, DEFAULT_POOL, Live, PortList, metadata_name, unknown_source};
+use loader::masquerade::{DEFAULT_POOL, PortList, metadata_name};
 use loader::netlink;
+use loader::policy::{Asked, Live, unknown_source};
 
 use crate::actor::Actor;
 use crate::host::kernel::Host;

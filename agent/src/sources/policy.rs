@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use loader::intent::ClusterServices;
 use loader::kernel::{MapEntry, Object};
-use loader::masquerade::{AgentCidrs, Judge, MasqueradeSettings, Policy, Pools};
+use loader::masquerade::{AgentCidrs, MasqueradeSettings, Policy, Pools};
+use loader::policy::Judge;
 use tokio::sync::watch;
 
 use crate::cluster::{ServicesSource, Unenforced};

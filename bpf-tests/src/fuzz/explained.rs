@@ -14,7 +14,7 @@ use datapath_common::counter::{Counter, Program};
 use datapath_common::outcome::{DropReason, Outcome, Verdict as Passed};
 use loader::bpf::{DatapathSettings, NatTables};
 use loader::kernel::{MapEntry, MapKey};
-use loader::masquerade::{Asked, Live};
+use loader::policy::{Asked, Live};
 
 use super::aim::{Aim, PORTS, REMOTE_PORTS};
 use super::batch::mixed;

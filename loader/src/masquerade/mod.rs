@@ -1,18 +1,16 @@
-//! The masquerade policy: what is asked for by the configuration, by `CiliumPodIPPool` documents
-//! and by ip-masq-agent files; and what the live maps make of it.
+//! The masquerade policy as values: from the configuration, `CiliumPodIPPool` documents and
+//! ip-masq-agent files.
 
 mod agent_cidrs;
+mod classes;
 mod host_ports;
-mod judge;
-mod live;
 mod pool;
 mod ports;
 mod settings;
 
 pub use self::agent_cidrs::{AgentCidrs, MASQUERADE_DEFAULTS};
+pub use self::classes::class_names;
 pub use self::host_ports::{HostPorts, NO_SLICES, SharedPorts, choose, cover};
-pub use self::judge::Judge;
-pub use self::live::{Asked, Live, class_names, unknown_source};
 pub use self::pool::{DEFAULT_POOL, PoolDocument, Pools, SKIP};
 pub use self::ports::{BadPorts, PortList};
 pub use self::settings::{MasqueradeSettings, metadata_name};

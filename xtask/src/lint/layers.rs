@@ -36,8 +36,9 @@ const CRATES: &[Layers] = &[
             &["conntrack", "plan", "untracked"],
             &["reconcile", "service_nat"],
             &["bpf", "bypassed"],
+            &["policy"],
         ],
-        exceptions: &[("masquerade", "bpf"), ("masquerade", "kernel")],
+        exceptions: &[],
     },
     Layers {
         folder: "agent/src",

@@ -10,8 +10,9 @@ use flows::FlowPolicy;
 use ipam::Family;
 use ipnet::IpNet;
 
-use super::MasqueradeSettings;
+use super::longest;
 use crate::kernel::{MapEntry, Object};
+use crate::masquerade::MasqueradeSettings;
 
 /// What policy says of packets from a pod to a remote. It is built from what is to be in the maps,
 /// so it is ahead of them while they change.
@@ -128,16 +129,6 @@ impl FlowPolicy for Judge {
     fn hides_pods(&self) -> bool {
         self.rules.pools.values().any(|pool| pool.is_always())
     }
-}
-
-/// What is known of the longest prefix of an address, and that prefix.
-pub(super) fn longest<T>(address: IpAddr, get: impl Fn(IpNet) -> Option<T>) -> Option<(IpNet, T)> {
-    let lengths = (0..=Family::of(address).host_length()).rev();
-    let mut prefixes = lengths.filter_map(|length| IpNet::new(address, length).ok());
-    prefixes.find_map(|net| {
-        let net = net.trunc();
-        Some((net, get(net)?))
-    })
 }
 
 #[cfg(test)]

@@ -25,9 +25,10 @@ pub use self::answer::unknown_source;
 use self::answer::{Told, through_stack};
 use self::flows::Came;
 use self::leaving::{Leaving, Origin};
-use super::judge::longest;
+use super::longest;
 use crate::bpf::{DatapathSettings, Path};
 use crate::kernel::{MapEntry, MapKey};
+use crate::masquerade::class_names;
 
 /// The live maps, and what the programs go by.
 #[derive(Clone, Copy)]
@@ -268,30 +269,6 @@ impl Live<'_> {
         let noted = self.stack_note(&turned, to.identity())?;
         Ok(noted.map(|_| Came::Elsewhere))
     }
-}
-
-/// The names of classes, as people know them.
-#[must_use]
-pub fn class_names(class: DestinationClass) -> Vec<&'static str> {
-    [
-        (DestinationClass::BLOCK, "block of this node"),
-        (DestinationClass::SERVICE, "service"),
-        (DestinationClass::VPC, "vpc"),
-        (DestinationClass::NATIVE, "native"),
-        (DestinationClass::MASQ_AGENT, "masq-agent"),
-        (DestinationClass::LINK_LOCAL, "link-local"),
-        (DestinationClass::METADATA, "metadata"),
-        (DestinationClass::UNROUTABLE, "unroutable"),
-        (DestinationClass::ROUTED, "the host's routes"),
-    ]
-    .into_iter()
-    .filter(|(one, _)| class.contains(*one))
-    // The programs treat the host's networks as services.
-    .filter(|(one, _)| {
-        *one != DestinationClass::SERVICE || !class.contains(DestinationClass::ROUTED)
-    })
-    .map(|(_, name)| name)
-    .collect()
 }
 
 #[cfg(test)]
