@@ -49,6 +49,7 @@ use tokio::time::Instant;
 pub(super) use self::clock::boot_id;
 use self::ledger::Ledger;
 pub(super) use self::ledger::remove as remove_ledger;
+pub(crate) use self::show::is_own;
 use self::waiting::{KERNEL, PublicAddress};
 use crate::allocation::adapter as allocation;
 use crate::allocation::adapter::SkipsMasquerade;

@@ -14,9 +14,13 @@ use kubernetes::unanswered::Wanting;
 use loader::intent::Intent;
 
 use super::Addresses;
-use crate::actor::ingress::is_own;
 use crate::config::{Config, IpamMode};
 use flows as nat;
+
+/// True for an owner of the agent's own addresses.
+pub(crate) fn is_own(owner: &Owner) -> bool {
+    ingress::Request::is_agents(&owner.container_id)
+}
 
 impl Addresses {
     /// In how many seconds what an owner has is taken back; `None` where it is claimed.

@@ -56,7 +56,6 @@ const CRATES: &[Layers] = &[
         ],
         exceptions: &[
             ("actor", "report"),
-            ("allocation", "actor"),
             ("cluster", "sources"),
             ("config", "sources"),
             ("state", "sources"),

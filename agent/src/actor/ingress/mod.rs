@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::admission::Admission;
 use crate::actor::Actor;
-use crate::allocation::Addresses;
+use crate::allocation::{Addresses, is_own};
 use crate::config::Ingress;
 use crate::host::kernel::Host;
 use crate::server::{AddressRequest, Ask, EndpointRequest, IngressCommand};
@@ -253,9 +253,4 @@ pub(crate) fn owner(node: &str) -> Owner {
         container_id: owner.container_id,
         interface: owner.interface,
     }
-}
-
-/// True for an owner of the agent's own addresses.
-pub(crate) fn is_own(owner: &Owner) -> bool {
-    ingress::Request::is_agents(&owner.container_id)
 }
